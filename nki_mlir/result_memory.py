@@ -11,7 +11,9 @@ import ctypes
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from math import prod
 from typing import Any
 from weakref import ref
@@ -55,18 +57,6 @@ def _fresh(size: int) -> mmap.mmap:
     return block
 
 
-def _reused(size: int) -> mmap.mmap | None:
-    """Take the block of a size that was freed last; return None if there is none."""
-    global _waiting
-    with _lock:
-        try:
-            block = _free[size].pop()
-        except (KeyError, IndexError):
-            return None
-        _waiting -= size
-    return block
-
-
 def _end(use: _Use) -> None:
     """Keep the block of a use that has ended."""
     global _waiting
@@ -105,26 +95,41 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Allocate like ``np.empty``: C order, with arbitrary elements. Large arrays begin at a page."""
+def allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
+    """Return a function that allocates like ``np.empty``: C order, with arbitrary elements. Large arrays begin at a
+    page."""
     kind = np.dtype(dtype)
     size = -(-prod(shape) * kind.itemsize // STEP) * STEP
-    if size < LEAST_BYTES:
-        return np.empty(shape, kind)
-    block = _reused(size)
+    return partial(np.empty, shape, kind) if size < LEAST_BYTES else partial(_in_block, shape, kind, size)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Allocate as an ``allocator`` does."""
+    return allocator(shape, dtype)()
+
+
+def _in_block(shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
+    """Allocate an array in the block of ``size`` bytes that was freed last, or in a new one."""
+    global _waiting
+    with _lock:
+        try:
+            block = _free[size].pop()
+            _waiting -= size
+        except (KeyError, IndexError):
+            block = None
     if block is None:
         try:
             block = _fresh(size)
         except OSError:                 # free blocks may take the memory; if not, NumPy raises the error
             with _lock:
                 _return_oldest(0)
-            return np.empty(shape, kind)
+            return np.empty(shape, dtype)
     all_bytes: np.ndarray = np.ndarray(size, BYTE, block)
     if size <= MOST_BYTES:
         use = _Use(all_bytes, _end)
         use.block = block
         _uses[id(use)] = use
-    array: np.ndarray = np.ndarray(shape, kind, all_bytes)
+    array: np.ndarray = np.ndarray(shape, dtype, all_bytes)
     return array
 
 

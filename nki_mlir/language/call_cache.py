@@ -7,8 +7,7 @@ finds the same state; ``docs/internals.md`` has the contract.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -178,12 +177,12 @@ class ArrayRun:
 
     def __init__(self, capture: Specialization, mode: str) -> None:
         self.program, self.inputs = capture.program("jit"), len(capture.inputs)
-        self.makers: list[Callable[[], np.ndarray]] = [
-            partial(make, s.shape, s.dtype.numpy) for s, make in zip(capture.shared, capture.makers)]
+        self.makers = capture.makers
         self.results = [r.input if r.shared is None else self.inputs + r.shared for r in capture.results]
         self.updated = [r.input for r in capture.results if r.input is not None]
         self.detached = self.updated if mode in DETACHED else []
         self.is_one = capture.structure == "one"
+        self.new = capture.results[0].shared if self.is_one else None           # the index of a result that is new
 
     def fits(self, arrays: Sequence[np.ndarray]) -> bool:
         """Return whether the arrays that the call updates may be written."""
@@ -192,6 +191,8 @@ class ArrayRun:
     def __call__(self, arrays: Sequence[np.ndarray]) -> object:
         shared = [make() for make in self.makers]
         self.program(arrays, shared)
+        if self.new is not None:
+            return shared[self.new]
         memory = [*arrays, *shared]
         for k in self.detached:
             memory[k] = memory[k].copy()

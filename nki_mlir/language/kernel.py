@@ -13,7 +13,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -55,6 +55,7 @@ from nki_mlir.language.call_cache import (
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_for_profilers
 from nki_mlir.language.framework_tensors import framework_of
+from nki_mlir.language.kernel_attributes import Derived, launch_of, takes_attributes
 from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
@@ -87,27 +88,6 @@ def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
         raise ElementType.of(subject, array.dtype, error).here() from None
 
 
-def takes_attributes(kernel_class: type[T]) -> type[T]:
-    """Return a frozen dataclass whose objects take attributes beside the fields, as functions do."""
-    names = frozenset(part.name for part in fields(kernel_class))                   # type: ignore[arg-type]
-
-    def set_attribute(kernel: object, name: str, value: object) -> None:
-        if name in names:
-            raise FrozenInstanceError(f"cannot assign to field {name!r}")
-        object.__setattr__(kernel, name, value)
-    kernel_class.__setattr__ = set_attribute                                        # type: ignore[method-assign]
-    return kernel_class
-
-
-class Derived:
-    """Attributes that a kernel derives from its fields, once."""
-
-    __name__: str
-    __wrapped__: Callable[..., object]
-    fixed: tuple[object, ...]
-    identity: str
-
-
 @takes_attributes
 @dataclass(eq=False, frozen=True, repr=False)
 class Kernel(Derived):
@@ -138,7 +118,7 @@ class Kernel(Derived):
                                  if hasattr(self.func, name)}
         remember(underlying(self.func))
         vars(self).update(names, __name__=name_of(self.func), __wrapped__=self.func, fixed=self._fixed(),
-                          identity=identity_of(self.func))
+                          identity=identity_of(self.func), last_launch=None)
 
     def _fixed(self) -> tuple[object, ...]:
         """Return the part of a call's key that is fixed by the kernel object, which is immutable."""
@@ -149,7 +129,7 @@ class Kernel(Derived):
         copy = object.__new__(type(self))
         state = vars(self) | changes
         object.__setattr__(copy, "__dict__", state)
-        state["fixed"] = copy._fixed()
+        state["fixed"], state["last_launch"] = copy._fixed(), None
         if "func" in changes:
             state["identity"] = identity_of(copy.func)
         return copy
@@ -166,8 +146,13 @@ class Kernel(Derived):
         return self.with_changes(func=MethodType(self.func, instance))
 
     def __getitem__(self: K, grid: object) -> K:
+        launch: Any = self.last_launch
+        if launch is not None and launch.serves(grid):
+            return launch.kernel                                                # type: ignore[no-any-return]
         extents, cores = extents_and_cores(grid)
-        return self.with_changes(grid=extents, cores=cores, has_grid=True)
+        copy = self.with_changes(grid=extents, cores=cores, has_grid=True)
+        vars(self)["last_launch"] = launch_of(grid, copy)
+        return copy
 
     def on(self: K, executor: str) -> K:
         """Return the kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""

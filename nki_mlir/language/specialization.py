@@ -4,6 +4,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -130,19 +131,19 @@ class Specialization:
         return [effects["shared", n] for n in range(len(self.shared))]
 
     @exclusive_property
-    def makers(self) -> list[Callable[..., np.ndarray]]:
+    def makers(self) -> list[Callable[[], np.ndarray]]:
         """Return the allocator of each shared buffer: zeros, unless the kernel surely writes every element of a large
         buffer."""
-        if not self.effects:
-            return [np.zeros] * len(self.shared)
-        return [result_memory.empty if e.covered and not e.reads else np.zeros for e in self.effects]
+        covered = [e.covered and not e.reads for e in self.effects] or [False] * len(self.shared)
+        return [result_memory.allocator(s.shape, s.dtype.numpy) if all_written else
+                partial(np.zeros, s.shape, s.dtype.numpy) for s, all_written in zip(self.shared, covered)]
 
     def new_shared(self) -> list[np.ndarray]:
         """Allocate memory for each shared buffer."""
         arrays: list[np.ndarray] = []
         for tensor, make in zip(self.shared, self.makers):
             try:
-                arrays.append(make(tensor.shape, tensor.dtype.numpy))
+                arrays.append(make())
             except (MemoryError, OverflowError, ValueError):      # ValueError: the size overflows in NumPy
                 at = next((r.at for r in self.results if r.shared == len(arrays)), None)
                 size = prod(tensor.shape) * tensor.dtype.itemsize

@@ -2,12 +2,14 @@
 """Launch forms of kernels: decorators, methods of classes, keywords, the target, what is kept between launches."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.launch_grid import BadExtent
 from nki_mlir.language.launching import UnknownMode
 
 from .running import check, compare, numbers, output_of
@@ -45,6 +47,30 @@ def test_kernels_have_the_names_of_their_functions_and_take_attributes(tmp_path)
         """Calls it."""
         return doubled(x)
     assert caller.__wrapped__ is doubled and functools.update_wrapper(nki.jit(doubled), caller).__name__ == "doubled"
+
+
+def test_launches_on_one_grid_share_a_copy_until_an_attribute_is_set():
+    kernel = nki.jit(doubled.func)
+    first = kernel[1, 2]
+    assert kernel[1, 2] is first and kernel[2, 1].grid == (2, 1) and kernel[1, 2].grid == (1, 2)
+    kernel.note = "of the kernel"
+    assert kernel[1, 2].note == "of the kernel" and not hasattr(first, "note")
+    copy = kernel[1, 2]
+    copy.note = "of the copy"
+    assert kernel[1, 2].note == "of the kernel" and copy.note == "of the copy"
+    assert copy[1, 2].note == "of the copy" and copy.on("eager")[1, 2].executor == "eager"
+
+
+def test_launches_on_equal_grids_check_each():
+    kernel = nki.jit(doubled.func)
+    assert kernel[1, 1000].grid == kernel[1, int("1000")].grid == (1, 1000)
+    for grid, extent in (((1, 1000.0), "1000.0"), ((0, 1000), "0")):
+        with pytest.raises(BadExtent, match=re.escape(f"a launch grid has an extent of {extent}")):
+            kernel[grid]
+    grid = [1, 2]
+    assert kernel[grid].grid == (1, 2)
+    grid[0] = 2
+    assert kernel[grid].grid == (2, 2) and kernel[True, 2].grid == (1, 2)
 
 
 def test_kernels_of_classes(on):
