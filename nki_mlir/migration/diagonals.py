@@ -20,8 +20,7 @@ from nki_mlir.migration.expressions import LeftForAPerson, OperationText
 from nki_mlir.migration.facts import PSUM, SBUF, Comparison, IndexFact, MaskBound, MaskFact, TensorFact
 from nki_mlir.migration.views import bound_of, clamped, span
 
-LOWEST = "-3.4028234663852886e38"
-IDENTITIES = {"add": "0.0", "multiply": "1.0", "maximum": LOWEST, "minimum": LOWEST[1:]}
+IDENTITIES = {"add": "0.0", "multiply": "1.0", "maximum": "-math.inf", "minimum": "math.inf"}
 ELEMENTWISE = {"nl.load", "nl.copy", "nl.where", "nl.store", *(f"nisa.{name}" for name in (
     "activation", "tensor_scalar", "tensor_tensor", "scalar_tensor_tensor", "tensor_copy", "reciprocal", "memset",
     "iota", "affine_select", "tensor_reduce")), *(f"nl.{name}" for name in ("sum", "prod", "max", "min", "mean", "var",

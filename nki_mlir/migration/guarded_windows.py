@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reductions of windows that a mask keeps within a tile, such as a maximum over windows at each position:
 
-    nl.max(t[i_p, i_y + i_dy], axis=[2],    padded = nl.full((128, 20 + 3 - 1), LOWEST, dtype=t.dtype, buffer=nl.sbuf)
+    nl.max(t[i_p, i_y + i_dy], axis=[2],    padded = nl.full((128, 20 + 3 - 1), -math.inf, dtype=t.dtype, ...)
            mask=(i_y + i_dy < 20))          nisa.tensor_copy(dst=padded[:, 0:20], src=t)
                                             nl.max(padded.ap([[22, 128], [1, 20], [1, 3]]), axis=2)
 

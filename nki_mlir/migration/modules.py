@@ -14,7 +14,7 @@ from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernel_aliases import kernel_aliases
 from nki_mlir.migration.kernels import Kernels, tree_of
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, read_without_import
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, why_left
@@ -465,12 +465,11 @@ class Host(GridAxes):
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         """Imports that new text needs."""
         missing = []
-        tree = ast.parse(updated_node.code)
-        used_names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-        imported = {a.asname or a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        for alias, path in (("nki", "nki"), ("nisa", "nki.isa"), ("nl", "nki.language"), ("functools", "functools")):
-            name = self.names.alias(alias) if alias != "functools" else alias
-            if name in used_names and name not in self.names.paths and name not in imported:
+        read = read_without_import(ast.parse(updated_node.code))
+        for alias, path in (("functools", "functools"), ("math", "math"), ("nki", "nki"), ("nisa", "nki.isa"),
+                            ("nl", "nki.language")):
+            name = self.names.alias(alias)
+            if name in read:
                 missing.append(f"import {path}" if path == name else f"import {path} as {name}")
         if not missing:
             return updated_node

@@ -120,6 +120,16 @@ def unresolved(text: str) -> list[tuple[int, str]]:
     return sorted((line, name) for name, line in used.items() if name not in defined)
 
 
+def read_without_import(module: ast.Module) -> set[str]:
+    """Return the names that a module reads and imports neither at its top nor in the function that reads them."""
+    def imports(statement: ast.stmt) -> set[str]:
+        return {a.asname or a.name.split(".")[0] for n in ast.walk(statement)
+                if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
+    read = {n.id for statement in module.body for n in ast.walk(statement) if isinstance(n, ast.Name)
+            and n.id not in imports(statement)}
+    return read.difference(*(imports(s) for s in module.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)))
+
+
 def operator(meaning: str) -> str:
     """Return the name in ``nl`` of an operation that has a name in NumPy or ``nl``, or an empty text."""
     package, _, name = meaning.partition(".")

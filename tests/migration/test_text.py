@@ -30,18 +30,21 @@ import numpy as np
 """
 
 
-def migrated(kernel):
+def new_text(kernel):
     report = MigrationReport("kernel.py")
     text = rewritten(HEAD + kernel, report)
     assert not [e.text for e in report.entries if e.left]
-    return text.partition("@nki.jit\n")[2]
+    return text
+
+
+def migrated(kernel):
+    return new_text(kernel).partition("@nki.jit\n")[2]
 
 
 def assert_same_values(kernel, folder, *arguments, grid=()):
     install()
     values = []
-    for name, source in (("text_old", HEAD + kernel), ("text_new", HEAD.replace("neuronxcc.", "").replace(
-            "import nki.typing as nt\n", "") + migrated(kernel))):
+    for name, source in (("text_old", HEAD + kernel), ("text_new", new_text(kernel))):
         (folder / f"{name}.py").write_text(source)
         function = loaded(folder / f"{name}.py", name).kernel
         if grid and name == "text_old":
@@ -405,7 +408,7 @@ WINDOWS = """def kernel(x):
 
 def test_windows_that_a_mask_restricts_are_of_a_padded_tile(tmp_path):
     text = migrated(WINDOWS)
-    assert "padded = nl.full((rows, h + 3 - 1, w + 2 - 1), -3.4028234663852886e38, dtype=x.dtype, buffer=nl.sbuf)" in text
+    assert "padded = nl.full((rows, h + 3 - 1, w + 2 - 1), -math.inf, dtype=x.dtype, buffer=nl.sbuf)" in text
     assert "nisa.tensor_copy(dst=padded[:, 0:h, 0:w], src=tile)" in text
     assert_same_values(WINDOWS, tmp_path, floats(16, 6, 7))
     (folder := tmp_path / "sums").mkdir()               # bytecode of a file of the same size would be used again
