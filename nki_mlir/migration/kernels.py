@@ -11,9 +11,12 @@ from nki_mlir.language.python_subset import (
     DECORATOR,
     FORMAT,
     GENERATOR,
+    INNER_FUNCTION,
     KEYWORD_ONLY,
+    LAMBDA,
     RAISE,
     WALRUS,
+    PythonRule,
     refused,
 )
 from nki_mlir.migration import terms
@@ -32,6 +35,7 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
+from nki_mlir.migration.lifted_functions import with_lifted_functions
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, unstable
 from nki_mlir.migration.private_tiles import with_private_tiles
@@ -74,6 +78,7 @@ class Kernels(Statements):
         self.axes: set[int] = set()
         self.on_grid = False
         self.all_names: set[str] = set()
+        self.inner_functions: dict[tuple[str, str], tuple[int, PythonRule]] = {}   # (outer, inner): line
         self.on_cores: set[str] = set()         # kernels whose programs are the cores of a launch
 
     # -- launches ------------------------------------------------------------------------------------------------------
@@ -274,10 +279,30 @@ class Kernels(Statements):
     def report_refused(self, node: cst.FunctionDef, tree: ast.FunctionDef, is_kernel: bool) -> None:
         """Report the Python that stays in a function and that the vendor's parser refuses."""
         first = self.line_of.get(id(node), 0)
+        lambdas = {id(n.value): n.targets[0].id for n in ast.walk(tree) if isinstance(n, ast.Assign)
+                   and isinstance(n.value, ast.Lambda) and isinstance(n.targets[0], ast.Name)}
         for rule, construct in refused(tree, is_kernel):
-            if rule not in REWRITTEN:
-                self.line = first + construct.lineno - tree.lineno
+            line = first + construct.lineno - tree.lineno
+            name = construct.name if isinstance(construct, ast.FunctionDef) else lambdas.get(id(construct))
+            if name and rule in (INNER_FUNCTION, LAMBDA):
+                self.inner_functions[tree.name, name] = line, rule
+            elif rule not in REWRITTEN:
+                self.line = line
                 self.stays(rule)
+
+    def lifted(self, text: str) -> str:
+        """Return the new text with inner functions as functions of the file, and report those that stay."""
+        if not self.inner_functions:
+            return text
+        text, moved = with_lifted_functions(text, self.rewrites)
+        for (outer, name), (line, rule) in self.inner_functions.items():
+            self.line = line
+            if (outer, name) in moved:
+                self.report.changed(line, f"the inner function {name} becomes a function of the file, which gets what "
+                                          "it reads as arguments")
+            else:
+                self.stays(rule)
+        return text
 
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
         """Rewrite a function within a kernel, which reads variables of the kernel."""

@@ -169,7 +169,7 @@ class SourceModule:
         tree = self.tree.visit(Host(self))
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
-        return without_spare_imports(tree.visit(Aliases(renamed)).code if renamed else tree.code)
+        return self.kernels.lifted(without_spare_imports(tree.visit(Aliases(renamed)).code if renamed else tree.code))
 
     def find_grids(self) -> None:
         """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""

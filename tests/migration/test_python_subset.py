@@ -52,7 +52,7 @@ INLINE = [
     "n = 0; while all(n < k for k in range(3)): n += 1; total = nl.multiply(nl.load(x), n + 1.0)".replace(": n", ":\n        n"),
     "n = 0; assert flag or all(k > 5 for k in range(3)); total = nl.multiply(nl.load(x), n + 1.0)",
 ]
-STAY = [("double = lambda t: nl.add(t, t); total = double(nl.load(x))", "a lambda"),
+STAY = [("total = (lambda t: nl.add(t, t))(nl.load(x))", "a lambda"),
         ("n = 1 if flag and (m := 2) else 0; total = nl.multiply(nl.load(x), n * 1.0)", ":="),
         ("n = {k: k for k in range(3)}; total = nl.multiply(nl.load(x), n[2] * 1.0)", "a comprehension of a dictionary"),
         ("n = max(*[1, 2]); total = nl.multiply(nl.load(x), n * 1.0)", "an unpacked argument")]
