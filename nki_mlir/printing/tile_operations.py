@@ -199,8 +199,7 @@ def _iota(text: KernelText, op: Counting) -> None:
 
 def _is_column(tile: Tile) -> bool:
     """Return whether a partition reads one value for all elements."""
-    return tile.on_chip and tile.dtype is FLOAT32 and tile.free_elements > 1 and all(
-        step == 0 or n == 1 for step, n in tile.access.dims[1:])
+    return tile.on_chip and tile.dtype is FLOAT32 and all(step == 0 or n == 1 for step, n in tile.access.dims[1:])
 
 
 def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | TensorScalarOp | None:
@@ -232,10 +231,12 @@ def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | Te
 def _binary(text: KernelText, op: BinaryOp) -> None:
     if op.lhs.space == op.rhs.space == PSUM:            # of which an instruction reads one
         op = changed(op, lambda tile: tile, rhs=in_sbuf(text, op, op.rhs))
-    columns = [_is_column(tile) for tile in (op.lhs, op.rhs)]
-    if ALU[op.op].floats and op.compute is FLOAT32 and any(columns) and not all(columns):
-        source, operand = (op.rhs, op.lhs) if columns[0] else (op.lhs, op.rhs)
-        reverse = ", reverse0=True" if columns[0] else ""
+    is_reversed = _is_column(op.lhs) and not _is_column(op.rhs)
+    is_wide = any(tile.free_elements > 1 for tile in (op.lhs, op.rhs))
+    if ALU[op.op].floats and op.compute is FLOAT32 and (is_reversed or _is_column(op.rhs)) and not (
+            is_wide and _is_column(op.lhs) and _is_column(op.rhs)):
+        source, operand = (op.rhs, op.lhs) if is_reversed else (op.lhs, op.rhs)
+        reverse = ", reverse0=True" if is_reversed else ""
         read = text.tile(op, source)
         text.write(f"nisa.tensor_scalar(dst={text.tile(op, op.dst)}, data={read}, op0={operator_text(op.op)}, "
                    f"operand0={text.tile(op, column(operand))}{reverse})")

@@ -150,6 +150,22 @@ def test_operations_on_some_rows_are_fused():
 
 
 @nki.jit
+def column_of_factors(x):
+    """The subtraction of one element a partition becomes the bias of the activation."""
+    out, tile = nl.ndarray((8, 1), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+    high = nl.max(tile, axis=1, keepdims=True)
+    nl.store(out, nl.exp(nl.subtract(nl.min(tile, axis=1, keepdims=True), high)))
+    return out
+
+
+def test_operations_on_columns_are_fused():
+    again = reread(printed(column_of_factors, [X]))
+    assert instructions(again, [X]) == instructions(column_of_factors, [X])
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), column_of_factors.on(executor)(X))
+
+
+@nki.jit
 def exponential_that_nothing_reads(x):
     out, tile = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
     raised = nl.exp(tile, mask=nl.arange(8)[:, None] >= nl.arange(8)[None, :])
