@@ -104,7 +104,7 @@ def broadcast(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpres
     if items is not None and source.shape is not None and len(items) == len(source.shape):
         if not counts.isdisjoint(source.shape):
             items, shown = [extent if extent in counts else size for extent, size in zip(source.shape, items)], ""
-        if source.shape[0] == items[0]:
+        if source.shape[0] == items[0] and all(size in ("1", item) for size, item in zip(source.shape, items)):
             return calls.new(calls.stretched(text, source, tuple(items)), calls.on_chip(source.like(tuple(items))))
     fact = calls.on_chip(source.like(tuple(items) if items else None))
     return calls.new(f"{calls.nl}.broadcast_to({text}, {shown or '(' + ', '.join(items or []) + ')'})", fact)

@@ -467,7 +467,10 @@ class Statements(FunctionCalls):
             text, source = self.operand(*self.viewed(value)) if result is None else (text, result.fact)
             if inverted:
                 text, source = self.reciprocal(text, source)
-            if source.shape is not None and into.shape is not None and len(source.shape) == len(into.shape):
+            if source.shape is not None and into.shape is not None:
+                text, source = self.column(text, source, len(into.shape))
+                if len(source.shape or ()) != len(into.shape or ()):
+                    self.left(f"operands of {len(into.shape or ())} and {len(source.shape or ())} dimensions")
                 dst, into = self.shortened(dst, into, source)               # a mask has left a smaller tile
                 rows = self.operand(dst, into)[0] if not write_back else rows
                 text = self.stretched(text, source, into.shape or ())

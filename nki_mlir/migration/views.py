@@ -209,13 +209,23 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
     if simple and all(extents[a] == "1" or a in used_axes for a in range(rank)):
         sliced, fact, order = _sliced(text, tensor, items, extents, steps, along)
         if order == sorted(order):
-            return sliced, fact
+            return _with_axes(sliced, fact, [a for a in range(rank) if a not in order])
         if len(order) == len(used_axes) and (not tensor.on_chip or used_axes[0] == 0):
             order = [sorted(used_axes).index(a) for a in used_axes]
             inverse = [order.index(k) for k in range(len(order))]
             shape = None if fact.shape is None else tuple(fact.shape[k] for k in inverse)
             return f"{sliced}.permute({tuple(inverse)})", fact.like(shape)
     return _pattern(text, tensor, items, extents, steps)
+
+
+def _with_axes(text: str, tensor: TensorFact, axes: list[int]) -> tuple[str, TensorFact]:
+    """Return a view with axes of one element, which the indices have and no dimension of the tensor."""
+    if tensor.shape is None:
+        return text, tensor
+    shape = list(tensor.shape)
+    for axis in axes:
+        text, shape[axis:axis] = f"{text}.expand_dim({axis})", ["1"]
+    return text, tensor.like(tuple(shape))
 
 
 def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[str], steps: list[list[str]],

@@ -485,3 +485,54 @@ def test_tensor_that_only_a_helper_reads(tmp_path):
     assert "vector_offset=rows[:, 0:1], indirect_dim=0" in migrated(CACHE_OF_A_HELPER)
     ids = np.random.default_rng(0).integers(0, 20, (16, 1)).astype(np.int32)
     assert_same_values(CACHE_OF_A_HELPER, tmp_path, floats(16, 24), floats(20, 4, 6), ids)
+
+
+COLUMN_OF_PLANES = """def kernel(x, b):
+    n, h, w = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    acc = nl.zeros((nl.par_dim(n), h, w), dtype=nl.float32)
+    acc[...] = nl.load(x)
+    column = nl.load(b.reshape((n, 1)))
+    acc += column
+    nl.store(out, acc)
+    return out
+"""
+
+
+def test_column_added_to_planes_is_broadcast(tmp_path):
+    text = migrated(COLUMN_OF_PLANES)
+    assert "data2=column.expand_dim(2).broadcast(1, h).broadcast(2, w)" in text
+    assert_same_values(COLUMN_OF_PLANES, tmp_path, floats(16, 3, 4), floats(16))
+
+
+AXIS_OF_INDICES = """def kernel(x, cosine):
+    n, columns = x.shape
+    size = cosine.shape[1]
+    heads = columns // size
+    out = nl.ndarray((n, heads, size), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_n, i_h, i_d = nl.arange(n)[:, None, None], nl.arange(heads)[None, :, None], nl.arange(size)[None, None, :]
+    tile, factors = nl.load(x), nl.load(cosine)
+    nl.store(out, tile[i_n, i_h * size + i_d] * factors[i_n, i_d])
+    return out
+"""
+
+
+def test_axis_that_no_dimension_has_is_one_of_one_element(tmp_path):
+    assert "factors[0:n, 0:size].expand_dim(1).broadcast(1, heads)" in migrated(AXIS_OF_INDICES)
+    assert_same_values(AXIS_OF_INDICES, tmp_path, floats(16, 24), floats(16, 8))
+
+
+COLUMN_OF_UNKNOWN_WIDTH = """def kernel(x, labels):
+    n, size = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ds(0, 16)
+    label = nl.load(labels[rows, :])
+    nl.store(out[rows, :], nl.equal(nl.load(x[rows, :]), label.broadcast_to((16, size)), dtype=nl.float32))
+    return out
+"""
+
+
+def test_broadcast_of_a_tile_of_unknown_width_stays(tmp_path):
+    assert "nl.broadcast_to(label, (16, size))" in migrated(COLUMN_OF_UNKNOWN_WIDTH)
+    x = np.round(floats(16, 8))
+    assert_same_values(COLUMN_OF_UNKNOWN_WIDTH, tmp_path, x, x[:, 2:3].copy())
