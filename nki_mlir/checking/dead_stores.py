@@ -38,7 +38,7 @@ class DeadStores:
             if field.name in read:
                 self.live.update(self.unread.pop(view.buffer, {}).values())
         targets = [(tile, view) for (field, tile), view in operands if field.writes and field.name not in read]
-        if len(targets) == 1 and not op.acts_outside and not targets[0][1].mask:
+        if len(targets) == 1 and not op.acts_outside and targets[0][1].mask is None:
             self.note_write(op, *targets[0], statement)
 
     def note_write(self, op: Op, tile: Tile, view: View, statement: Statement) -> None:

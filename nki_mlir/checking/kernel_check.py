@@ -21,6 +21,7 @@ from nki_mlir.checking.observer import OperationObserver
 from nki_mlir.checking.report import ERROR, NOTE, WARNING, CheckFinding, KernelReport
 from nki_mlir.diagnostics import DeviceRules, DeviceRuleWarning, Location, NkiMlirError
 from nki_mlir.dialects.launch_members import RANKS, FewerRanks
+from nki_mlir.dialects.nisa.movement import DmaComputeOp
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.language import eager_run
 from nki_mlir.language.argument_memory import ArgumentMemory
@@ -33,6 +34,7 @@ from nki_mlir.language.results import ElementsLeftOut
 from nki_mlir.targets import neuron
 from nki_mlir.targets.interpreter.unwritten_hbm import Tracked, UnwrittenRead
 from nki_mlir.targets.mesh import Mesh
+from nki_mlir.targets.neuron.checker.violations import UnorderedAccesses
 
 if TYPE_CHECKING:
     from nki_mlir.targets.neuron.checker import StreamReport
@@ -66,7 +68,7 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
             report, observer, has_ended = run_with_ranks(kernel, bound, caught)
             report.findings += observer.findings
             if has_ended:
-                check_compiled(kernel, bound, report)
+                check_compiled(kernel, bound, report, observer.same_writes)
     finally:
         diagnostics.shown = before
     if isinstance(kernel, CurrentKernel):
@@ -129,7 +131,10 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
 
     def judge(launch: Launch, programs: Sequence[EagerBuilder]) -> None:
         for error in verdict_on(programs).races:
-            report.findings.append(finding("race", error, NOTE if isinstance(error, ProgramsRepeat) else ERROR))
+            repeats = isinstance(error, ProgramsRepeat)
+            report.findings.append(finding("race", error, NOTE if repeats else ERROR))
+            if repeats:
+                observer.same_writes.add(error.values["tensor"])
     try:
         structure, values = eager_run.results(kernel, bound, arrays, observed, judge)
     except FewerRanks:
@@ -154,17 +159,28 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
     return report, observer, True
 
 
-def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport) -> None:
-    """Compile the kernel for the device, and check its streams."""
+def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport, same_writes: set[str]) -> None:
+    """Compile the kernel for the device, and check its streams. All programs write the same to the tensors
+    ``same_writes``."""
     try:
         spec = kernel.specialize(bound)
         streams: StreamReport = neuron.checked(neuron.streams(spec.captured, spec.grid, cores=spec.cores))
     except NkiMlirError as error:
         report.findings.append(finding("failed", error))
         return
-    report.findings += [finding("streams", error) for error in streams.violations]
+    report.findings += [finding("streams", error, NOTE if is_judged(error, same_writes) else ERROR)
+                        for error in streams.violations]
     report.findings += [CheckFinding("streams", NOTE, f"the streams are not proved: {reason}")
                         for reason in streams.not_analysed]
+
+
+def is_judged(error: NkiMlirError, same_writes: set[str]) -> bool:
+    """Return whether the race check of the programs has allowed accesses of two cores in any order, because both write
+    the same values or both add. The streams do not show that."""
+    if not isinstance(error, UnorderedAccesses) or error.conflict.first.core == error.conflict.then.core:
+        return False
+    both_add = all(isinstance(event.instruction.op, DmaComputeOp) for event in error.conflict[:2])
+    return both_add or error.values["where"].rpartition(" of ")[2] in same_writes
 
 
 def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFinding:

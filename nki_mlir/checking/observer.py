@@ -32,6 +32,7 @@ class OperationObserver:
         self.reported: set[tuple[str, Location | None]] = set()
         self.stores = DeadStores()
         self.narrow_sums: dict[tuple[Location | None, Buffer], int] = {}
+        self.same_writes: set[str] = set()      # tensors to which all programs write the same values
 
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
         """Run an operation and check its results."""

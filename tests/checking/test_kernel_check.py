@@ -343,3 +343,39 @@ BOUNDS = np.tile(np.float32([3, 40]), (128, 1))
     ids=lambda value: getattr(value, "__name__", ""))
 def test_nothing_is_found__in_sound_kernels(kernel, arguments):
     assert nki_mlir.check(kernel, *arguments).findings == []
+
+
+def test_masks_as_subscripts_of_destinations__are_no_conditions_of_python():
+    @beta.jit
+    def masked(x, last):
+        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+        tile = nl.load(x)
+        tile[p < 5] = 9.0
+        tile[p, f][last > 3] = 1.0
+        nl.store(out, tile)
+        return out
+    report = nki_mlir.check(masked, x, 4)
+    assert report.findings == [], str(report)
+
+
+@pytest.mark.parametrize("form", ["same", "sums", "own"])
+def test_accesses_of_two_cores__are_judged_with_their_values(form):
+    """Only the kernel shows that both cores write the same or both add: in the streams nothing orders them."""
+    @nki.jit
+    def shared(x):
+        out = nl2.ndarray(x.shape, x.dtype, buffer=nl2.shared_hbm, name="out")
+        core, tile = nl2.program_id(0), nl2.load(x)
+        if form == "sums":
+            if core == 0:
+                nisa.dma_copy(out, tile)
+            nisa.core_barrier(out, (0, 1))
+            nisa.dma_compute(out, [out, tile], nl2.add)
+        else:
+            nisa.dma_copy(out, nl2.multiply(tile, float(core)) if form == "own" else tile)
+        return out
+    report = nki_mlir.check(shared[2], x)
+    unordered, = [f for f in report.of("streams") if f.code == "NKI-STREAM-ORDER"]
+    assert unordered.severity == ("error" if form == "own" else "note")
+    assert report.sound is (form != "own")
+    assert [f.code for f in report.of("race")] == {"same": ["NKI-SAME-WRITES"], "sums": [], "own": ["NKI-RACE-PROGRAMS"]}[form]

@@ -5,6 +5,10 @@ import os
 
 import pytest
 
+from nki_mlir.language.kernel import Kernel
+
+from ..checked_kernels import check_first_run
+
 EXECUTORS = tuple(os.environ.get("NKI_MLIR_TEST_EXECUTORS", "eager,interpreter,jit,isa").split(","))
 
 
@@ -12,3 +16,8 @@ EXECUTORS = tuple(os.environ.get("NKI_MLIR_TEST_EXECUTORS", "eager,interpreter,j
 def on(request):
     """The name of an executor."""
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def right_kernels_have_no_errors(request, monkeypatch):
+    check_first_run(request, monkeypatch, Kernel)

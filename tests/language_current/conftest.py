@@ -5,6 +5,9 @@ import os
 
 import pytest
 
+from nki_mlir.language.current.kernel import Kernel
+
+from ..checked_kernels import check_first_run
 from . import oracle_executor
 
 EXECUTORS = tuple(os.environ.get("NKI_MLIR_TEST_EXECUTORS", f"eager,interpreter,jit,isa,{oracle_executor.NAME}").split(","))
@@ -26,3 +29,8 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def newest_target(monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+
+
+@pytest.fixture(autouse=True)
+def right_kernels_have_no_errors(request, monkeypatch, newest_target):
+    check_first_run(request, monkeypatch, Kernel)

@@ -20,6 +20,7 @@ class UnorderedAccesses(StreamViolation):
     message = "{then} {does} {where}, which {first} {did}; nothing orders them"
     why = "engines and queues run side by side; only semaphores order them"
     fix = "{wait}"
+    conflict: Conflict
 
 
 class UnwrittenBytes(StreamViolation):
@@ -131,6 +132,7 @@ class Descriptions:
             where=self.where(conflict.memory, conflict.partition, conflict.byte),
             wait=self.wait(conflict.first, f"{conflict.then.engine.asm} {conflict.then.pc:04d}"))
         error.located(conflict.then.instruction.location)
+        error.conflict = conflict
         return error
 
     def unwritten(self, read: UnwrittenByte) -> UnwrittenBytes:
