@@ -5,11 +5,14 @@ Files of a few lines can declare tensors of terabytes and loops that never end. 
 use the machine freely; these limits are for modules, assembly, binaries and graphs.
 """
 
+import io
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 from nki_mlir.diagnostics import Location, NkiMlirError
@@ -62,6 +65,19 @@ class InputLimit:
         if size > (limit := self.value()):
             raise InputTooLarge(what=subject, size=size, unit=self.unit, limit=limit, variable=self.variable).located(
                 Location(name, 1, 0))
+
+    def read(self, file: str | Path, subject: str = "the file") -> bytes:
+        """Read a file. Raise ``OSError``, or ``InputTooLarge``: a device has no end."""
+        limit = self.value()
+        with open(file, "rb") as opened:
+            data = opened.read(limit + 1)
+            if len(data) > limit:
+                self.check(max(len(data), os.fstat(opened.fileno()).st_size), subject, str(file))
+        return data
+
+    def read_text(self, file: str | Path, subject: str = "the file", errors: str = "strict") -> str:
+        """Read a file of UTF-8, with ``\\n`` for all ends of lines."""
+        return io.StringIO(self.read(file, subject).decode(errors=errors), newline=None).read()
 
 
 TEXT_BYTES = InputLimit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 24)         # of a file that is read

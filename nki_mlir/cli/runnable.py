@@ -164,10 +164,10 @@ def programs_of(data: bytes, name: str) -> "list[Program]":
     """Return the programs, one for each core, of a binary, of assembly or of modules at the isa level. Return an empty
     list for other data."""
     from nki_mlir.targets import neuron  # start-up: imported on first use
-    if neuron.is_binary(data):
-        return [neuron.program_of_binary(data)]
     if neuron.is_artifact(data):
         return neuron.programs_of_artifact(data, name)
+    if neuron.is_binary(data) or name.endswith(".neff"):
+        return [neuron.program_of_binary(data)]
     if neuron.is_assembly(data):
         return neuron.programs_of_assembly(decoded(data, name), name)
     if b"isa.program" in data:

@@ -83,20 +83,16 @@ class MalformedInput(NkiMlirError):
 def read_bytes(source: str) -> bytes:
     """Read a file, or standard input for ``-``. Raise ``SourceError``, or the error of an input that exceeds the
     limit."""
-    limit = TEXT_BYTES.value()
     try:
         if source == "-":
             if sys.stdin is None:
                 raise SourceError("cannot read -: standard input is closed")
-            data = sys.stdin.buffer.read(limit + 1)
+            data = sys.stdin.buffer.read(TEXT_BYTES.value() + 1)
+            TEXT_BYTES.check(len(data), "the input", display_name(source))
         else:
-            with open(source, "rb") as file:
-                data = file.read(limit + 1)
-                if len(data) > limit:
-                    TEXT_BYTES.check(max(len(data), os.fstat(file.fileno()).st_size), "the file", display_name(source))
+            data = TEXT_BYTES.read(source)
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot read {source}: {getattr(error, 'strerror', error)}") from None
-    TEXT_BYTES.check(len(data), "the input", display_name(source))
     name_source(source)
     return data
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
 from nki_mlir.cli.score import ScoreFile, add_judging, refuse_judging, settings_of, workers_of
+from nki_mlir.input_limits import TEXT_BYTES
 
 if TYPE_CHECKING:
     from nki_mlir.tuning.search import TuningResult
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         if options.page and store is not None:
             write_page(store, options.page)
         if options.output:
-            text = Path(options.kernel_file).read_text(encoding="utf-8")
+            text = TEXT_BYTES.read_text(options.kernel_file)
             Path(options.output).write_text(with_parameters(text, result.best, options.kernel_file), encoding="utf-8")
     except OSError as error:
         if error.filename is None:

@@ -74,10 +74,7 @@ def load_assignment(path: str | Path) -> Assignment:
     """Read an assignment from a file. Raise ``BadAssignment``."""
     file = Path(path)
     try:
-        with open(file, encoding="utf-8") as text:
-            content = text.read(TEXT_BYTES.value() + 1)         # a device has no end
-        TEXT_BYTES.check(len(content), "the assignment", str(file))
-        data = parsed(content)
+        data = parsed(TEXT_BYTES.read_text(file, "the assignment"))
     except OSError as error:
         raise BadAssignment(file=str(path), what=f"cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.grading.assignment import Assignment, AssignmentPart
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.scoring.client import Scorer
 from nki_mlir.scoring.verdict import CandidateVerdict
 
@@ -64,7 +65,7 @@ class Grade:
 
 def grade(assignment: Assignment, file: Path, scorer: Scorer) -> Grade:
     """Judge a submission's file and return its grade."""
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = TEXT_BYTES.read_text(file, "the submission", errors="replace")
     grades = []
     for part in assignment.parts:
         verdict = scorer.score({**assignment.request, **part.request, "source": text, "name": file.name})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.scoring.client import Scorer, ScoringFailed
 from nki_mlir.scoring.reports import reason_of
 from nki_mlir.scoring.store import Store, key_of
@@ -37,7 +38,7 @@ def with_source(request: Request) -> Request:
     if "source" in request:
         return request
     file = str(request["candidate"])
-    text = Path(file).read_text(encoding="utf-8", errors="replace")
+    text = TEXT_BYTES.read_text(file, errors="replace")
     return {**request, "source": text, "name": request.get("name") or file}
 
 
@@ -103,7 +104,7 @@ class Cluster:
     def submit(self, request: Request) -> "Future[Answer]":
         """Queue a request and return a future of its answer. If a worker dies, the scheduler gives its candidate to
         another one."""
-        text = Path(request["reference"]).read_text(encoding="utf-8", errors="replace")
+        text = TEXT_BYTES.read_text(request["reference"], errors="replace")
         answer: Future[Answer] = Future()
         self.send({**request, "reference_text": text}, answer, RESUBMITTED)
         return answer

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_mlir.compat import install
+from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.arguments import map_leaves
 from nki_mlir.language.kernel import is_array
 from nki_mlir.language.lowered import Spec
@@ -96,9 +97,11 @@ def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
     ``BadReference``."""
     file, path = str(path), Path(path)
     try:
-        text = path.read_bytes()
+        text = TEXT_BYTES.read(path)
     except OSError as error:
         raise bad(file, f"cannot be read: {error.strerror}", "name a file that exists") from None
+    except InputTooLarge as error:
+        raise bad(file, error.headline, error.advice[1]) from None
     names = run(path, file) | (changes or {})
     digest = hashlib.sha256(text).hexdigest()
     answer = names.get("reference") or names.get("forward")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.scoring.verdict import CandidateVerdict
 from nki_mlir.version import __version__
 
@@ -30,7 +31,7 @@ class StoreFailed(NkiMlirError):
 def key_of(request: dict[str, Any]) -> str:
     """Return the key of a request: the hash of the texts of candidate and reference, the settings, and this version."""
     reference = Path(request["reference"])
-    text = reference.read_text(encoding="utf-8", errors="replace") if os.path.isfile(reference) else str(reference)
+    text = TEXT_BYTES.read_text(reference, errors="replace") if os.path.isfile(reference) else str(reference)
     parts = [request["source"], text, __version__,
              *(json.dumps(request.get(name), sort_keys=True) for name in SETTINGS)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

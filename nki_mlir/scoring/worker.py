@@ -24,6 +24,7 @@ from nki_mlir.cli.source import read_module
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.environment import TARGET
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.lowered import Spec, lower
 from nki_mlir.machine import DEFAULT_TARGET
@@ -128,7 +129,7 @@ class Worker:
             return str(request.get("name") or "candidate.py"), source
         name = str(request["candidate"])
         try:
-            return name, Path(name).read_text(encoding="utf-8", errors="replace")
+            return name, TEXT_BYTES.read_text(name, errors="replace")
         except OSError as error:
             raise BadCandidate(what=f"{name} cannot be read: {error.strerror}", fix="name a file that exists") from None
 

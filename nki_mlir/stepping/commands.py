@@ -8,6 +8,7 @@ from typing import TextIO
 import numpy as np
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.stepping.debugger import NOT_FINITE, Breakpoint, Debugger, Quit
 from nki_mlir.stepping.moment import Moment, Table
 
@@ -173,7 +174,8 @@ class TextFront:
         print(*source_lines(moment.at, 0), sep="\n", file=self.out, flush=True)
         while True:
             print("(step) ", end="", file=self.out, flush=True)
-            line = self.script.readline()
+            line = self.script.readline(TEXT_BYTES.value() + 1)
+            TEXT_BYTES.check(len(line), "a command", "<script>")
             if not line:
                 self.ended = True
                 print(file=self.out)

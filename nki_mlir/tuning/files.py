@@ -3,9 +3,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.scoring.engine import Cluster, WorkerPool, score_all
 from nki_mlir.scoring.live_table import LiveTable
 from nki_mlir.scoring.store import Store, key_of
@@ -19,7 +19,7 @@ def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "Worke
               seed: int = 0, store: Store | None = None, table: LiveTable | None = None) -> TuningResult:
     """Search the space of a file. ``settings`` are those of a request. Raise the errors of the file and the reference.
     """
-    text = Path(file).read_text(encoding="utf-8")
+    text = TEXT_BYTES.read_text(file)
 
     def judge(choices: Sequence[Choice]) -> Iterator[Attempt]:
         requests = [{**settings, "source": with_parameters(text, choice, file), "name": name_of(file, choice),

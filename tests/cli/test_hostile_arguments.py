@@ -12,7 +12,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from nki_mlir.cli import calibrate, grade, migrate, opt, run
+from nki_mlir.cli import calibrate, grade, migrate, opt, run, score, tune
+from nki_mlir.cli.standins import neuron_bench, neuron_profile
 from nki_mlir.compat.executables import write_executables
 
 KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n" \
@@ -82,6 +83,26 @@ def test_scripts_of_the_debugger_are_read_whatever_their_bytes(kernel, tmp_path,
     assert run.main([kernel, "--arg", "4x4xf32=ones", "--on=eager", "--step", f"--script={tmp_path}/script"]) == 0
     printed = capsys.readouterr().out
     assert "there is no command" in printed or "unknown" in printed
+
+
+@pytest.mark.parametrize("command, arguments", [
+    (run, ["/dev/zero"]), (opt, ["/dev/zero"]), (calibrate, ["/dev/zero"]), (grade, ["/dev/zero", "k.py"]),
+    (score, ["/dev/zero", "-r", "k.py"]), (score, ["k.py", "-r", "/dev/zero"]),
+    (tune, ["/dev/zero", "-r", "k.py", "--space", "A=1,2"]), (neuron_bench, ["exec", "/dev/zero"]),
+    (neuron_profile, ["capture", "-n", "/dev/zero"]),
+    (run, ["k.py:f", "--arg", "4x4xf32", "--on=eager", "--step", "--script=/dev/zero"])],
+    ids=lambda value: value.__name__ if hasattr(value, "__name__") else " ".join(value)[:30])
+def test_files_without_an_end(command, arguments, kernel, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", "100000")
+    assert command.main(arguments) == 1
+    assert "takes 100,001 bytes, more than the limit of 100,000" in capsys.readouterr().err
+
+
+def test_a_text_with_the_name_of_a_binary_is_no_module(tmp_path, capsys):
+    (tmp_path / "a.neff").write_text("module {}")
+    assert run.main([str(tmp_path / "a.neff")]) == 1
+    assert capsys.readouterr().err.startswith(f"{tmp_path}/a.neff: error: the binary is not valid: ")
 
 
 @pytest.mark.parametrize("library", ["", "text.so", "fifo.so", "circle.so", "x" * 300])

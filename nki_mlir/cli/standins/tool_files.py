@@ -4,6 +4,7 @@
 from pathlib import Path
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import TEXT_BYTES
 
 
 class ToolError(NkiMlirError):
@@ -17,7 +18,7 @@ def read(file: str | Path | None, option: str) -> bytes:
     if not file:
         raise ToolError(what=f"{option} is missing", fix=f"name the file with {option}")
     try:
-        return Path(file).read_bytes()
+        return TEXT_BYTES.read(file)
     except OSError as error:
         raise ToolError(what=f"cannot read {file}: {error.strerror}", fix=f"name a file that exists with {option}"
                         ) from None
