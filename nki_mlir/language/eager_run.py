@@ -9,7 +9,7 @@ capture decides: if it refuses the kernel, the run raises the same error.
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from nki_mlir.capture.eager import CHECKING, EagerBuilder, Launch, PrivateResult
 from nki_mlir.capture.errors import OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
 from nki_mlir.capture.locations import raised_at
 from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, RaceWarning, UnknownRaceLevel, report
+from nki_mlir.capture.tensor import Buffer
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.language.argument_memory import ArgumentMemory
@@ -27,8 +28,7 @@ from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 
 if TYPE_CHECKING:
-    from nki_mlir.language.kernel import Kernel
-
+    from nki_mlir.language.specialization import Specialization
 
 Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and the ``Launch`` that programs share
 Judge = Callable[[Launch, Sequence[EagerBuilder]], None]        # checks a run for races and doubts
@@ -38,7 +38,27 @@ REFUSALS = (OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRul
             UnknownRaceLevel)
 
 
-def run_eager(kernel: "Kernel", bound: Bound, memory: ArgumentMemory) -> object:
+class EagerKernel(Protocol):
+    """What a run reads of a kernel."""
+
+    must_write: ClassVar[bool]
+
+    @property
+    def grid(self) -> tuple[int, ...]: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def python(self) -> Callable[..., object]: ...
+    @property
+    def location(self) -> Any: ...
+    def eager_program(self) -> Program: ...
+    def trace(self, builder: EagerBuilder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
+              ) -> Traced: ...
+    def reported(self, error: NkiMlirError) -> NkiMlirError: ...
+    def specialize(self, bound: Bound) -> "Specialization": ...
+
+
+def run_eager(kernel: EagerKernel, bound: Bound, memory: ArgumentMemory) -> object:
     """Run a kernel on bound arguments, whose arrays are in ``memory``, and return its result."""
     judge = partial(ask_capture, kernel, bound)
     structure, values = results(kernel, bound, memory.arrays, kernel.eager_program(), judge)
@@ -50,7 +70,7 @@ def run_eager(kernel: "Kernel", bound: Bound, memory: ArgumentMemory) -> object:
                                 else np.asarray(v) for v in values])
 
 
-def results(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
+def results(kernel: EagerKernel, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
             ) -> tuple[str | None, list[np.ndarray]]:
     """Return the structure of a run's result, and its arrays; None, and the inputs that it wrote, if it returns
     nothing."""
@@ -64,7 +84,7 @@ def results(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: P
     return None, [array for array, spec in zip(arrays, bound.specs) if spec.name in written]
 
 
-def check_run(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> None:
+def check_run(kernel: EagerKernel, bound: Bound, arrays: list[np.ndarray]) -> None:
     """Report the races of a run with these arrays, which do not change.
 
     It prints nothing. Other errors are left to the run that follows.
@@ -80,7 +100,8 @@ def check_run(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> None:
         CHECKING.reset(token)
 
 
-def executed(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
+def executed(kernel: EagerKernel, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
+             ) -> list[Traced]:
     """Run all programs of the grid, and return their results. If one returns a tensor in private HBM, all run again
     and share it."""
     returned: set[tuple[object, ...]] = set()                # the keys of such tensors
@@ -95,7 +116,7 @@ def executed(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: 
                     array[...] = original
 
 
-def attempt(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, launch: Launch, judge: Judge
+def attempt(kernel: EagerKernel, bound: Bound, arrays: list[np.ndarray], program: Program, launch: Launch, judge: Judge
             ) -> list[Traced]:
     function, builders = kernel.python, [program(kernel.grid, point, launch) for point in np.ndindex(*kernel.grid)]
 
@@ -126,7 +147,7 @@ def report_races(launch: Launch, programs: Sequence[EagerBuilder]) -> None:
     report(verdict_on(programs).races)
 
 
-def ask_capture(kernel: "Kernel", bound: Bound, launch: Launch, programs: Sequence[EagerBuilder]) -> None:
+def ask_capture(kernel: EagerKernel, bound: Bound, launch: Launch, programs: Sequence[EagerBuilder]) -> None:
     """If there is a doubt, raise the error that capture finds in scopes and in dependences between iterations.
 
     Races are reported, too: capture's, or this run's if capture cannot take the kernel.
