@@ -23,7 +23,6 @@ from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import (
-    Candidate,
     Prepared,
     expanded,
     fastest,
@@ -35,7 +34,7 @@ from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
-from nki_mlir.targets.neuron.codegen.search_options import SearchOptions
+from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid

@@ -40,8 +40,8 @@ from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
 from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
-from nki_mlir.targets.neuron.codegen.scheduling_order import Order
-from nki_mlir.targets.neuron.codegen.search_options import SearchOptions
+from nki_mlir.targets.neuron.codegen.scheduling_order import MORE_ORDERS, ORDERS, Order
+from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
@@ -49,13 +49,8 @@ from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, unrolled, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
-ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
-    (2, 50), (3, 50), (1, 50), (2, 0), (3, 300))), Order(ahead=50, share=3, issue=False),
-    *(Order(ahead=ahead, share=share) for share, ahead in ((0, 100), (2, 300), (3, 0))))
 LOADS = 85, 60                  # percent of SBUF that loads may fill, tried where tiles do not all fit at once
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
-MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
-                    for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
 ORDERED = 12_000                # steps that are ordered at level 1, in all orders together; at least TWO orders
 TWO = 2
 GOOD = 1.03                     # an order up to this factor worse than the best is timed
@@ -66,8 +61,10 @@ NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the sea
 CLOSE = 1.01                    # the same of short bodies: longer ones are often faster
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
                                 # by whether iterations overlap, one
+MISSED = 3                      # times so many are timed if those take ``HOPELESS`` times their estimates
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of unrolled code, by level
-SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
+SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit; first the one with most room
+THRASHES = 1.5                  # times the bound without spills: tiles spill repeatedly, so more of them should stay
 ROOM = 20                       # further percent of SBUF that an order may fill with early loads
 ROUNDS = 1.08                   # times the bound of balanced engines: behind pipelined loops no longer bodies are tried
 AGAIN = 1.5                     # times the bytes of the accessed HBM: more are moved if data are loaded again
@@ -81,23 +78,6 @@ IN_ROUNDS = Order(share=0, passed=1, issue=False), Order(passed=2)      # nearly
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
 FULL = "on-chip memory is nearly full: instructions stay in program order"
-
-
-class Candidate(NamedTuple):
-    """How loops are unrolled: the largest stay above ``limit`` instructions, with bodies of about ``body``.
-    ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
-    none leaves it. ``results``: percent of PSUM that results may fill before others leave it. ``overlap``: iterations
-    of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their iterations in
-    flight may fill; 0: they are not. ``overwrite``: results are written over operands."""
-
-    limit: int
-    body: int
-    loads: bool = False
-    memory: int = 0
-    results: int = 100
-    overlap: bool = False
-    pipelined: int = 0
-    overwrite: bool = False
 
 
 def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
@@ -130,6 +110,7 @@ class Prepared:
             self.balanced = Schedules(code, choice).bound(balanced=True)
             self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
         self.schedules = Schedules(code, choice, evicts)
+        self.knows_ramps = choice.ramps                 # else estimates are those of full speed
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
     def bound(self) -> float:
@@ -159,8 +140,11 @@ class Prepared:
         most = 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
         for arrangement in sorted(self.arrangements(level, bound * NEAR[level], best_known_ns()),
                                   key=lambda arrangement: arrangement.ns):
-            if count and (arrangement.ns > best * GOOD or count == most or best_known_ns() <= bound * NEAR[level]):
+            if count and best_known_ns() <= bound * NEAR[level]:
                 break
+            if count and (arrangement.ns > best * GOOD or count >= most) and (
+                    not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
+                break                               # else the orders with the best estimates miss full speed
             if arrangement.ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
                 break                               # short bodies may be faster where their iterations overlap
             if arrangement[:2] in tried:
@@ -209,7 +193,7 @@ class Prepared:
         if level > 1:
             return len(orders), orders
         if steps <= FEW:
-            orders = (*orders, *(order._replace(issue=False) for order in ORDERS if order.issue))
+            orders = (*orders, *(order._replace(issue=False) for order in orders if order.issue))
             return len(orders), orders
         most = max(TWO, ordered // steps)
         return most, orders if self.schedules.crowded else orders[:most]
@@ -232,6 +216,7 @@ class TimedCandidates:
         self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
+        self.unspilled = inf                            # the least bound of code whose tiles do not fit
 
     def least_time(self) -> float:
         return min((ns for ns, _ in self.timed), default=inf)
@@ -269,8 +254,15 @@ class TimedCandidates:
 
     def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return variants of a candidate to time before it, because its first order takes long: with its own loads, if
-        these take less time, with fewer results in PSUM, if its products may wait for banks, or with results written
-        over operands, if SBUF has no room for two iterations. Keep its code."""
+        these take less time, with fewer results in PSUM, if its products may wait for banks, with results written over
+        operands, if SBUF has no room for two iterations, or with more tiles on chip, if spills take long. Keep its
+        code."""
+        if candidate.memory == SPILLED[0] and candidate not in self.variants.values() and (
+                prepared.schedules.bound() > self.unspilled * THRASHES):
+            fuller = [candidate._replace(memory=memory) for memory in SPILLED[1:]]
+            self.variants |= dict.fromkeys(fuller, candidate)
+            self.postponed[candidate] = prepared
+            return fuller
         if candidate.pipelined or candidate.memory:
             return []
         several, ns = list[Candidate](), next(prepared.arrangements(self.options.level, inf, inf)).ns
@@ -369,6 +361,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Faste
         several.append(several.pop(0))          # it does not end the search
     waiting = [candidate._replace(loads=options.loads) for candidate in reversed(several)]
     full: list[Candidate] = []
+    bounds: dict[Candidate, float] = {}
     while waiting or (full and not search.timed):
         if not waiting:                             # no order has room for all tiles
             waiting, full = spilling(full, limit), []
@@ -380,8 +373,9 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Faste
             if first := search.before(candidate, prepared):
                 waiting += [candidate, *first]
                 continue
+            bounds[candidate] = bound = prepared.bound()
             search.time(candidate, prepared)
-            bound, ns = prepared.bound(), search.least_time()
+            ns = search.least_time()
             near = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
             if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
                 waiting = [other for other in waiting if not other.pipelined]
@@ -399,6 +393,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Faste
             failed = failed or error
             if options.spill and not candidate.memory and candidate not in search.variants:
                 full.append(candidate)
+                search.unspilled = min(search.unspilled, bounds.get(candidate, inf))
         except NkiMlirError as error:
             failed = failed or error
         if search.timed and (not waiting or candidate.limit == STRAIGHT[level]):

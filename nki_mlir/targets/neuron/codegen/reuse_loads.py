@@ -7,7 +7,8 @@ after:   load a = A[0]; p = a.T @ b;                q = a.T @ d
 A load is dropped if an earlier one of the same run of instructions loaded the same elements to a tile of the same form,
 nothing wrote that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the first one
 can stay in SBUF until the last use of the second: in between, program order fills at most ``room`` percent of SBUF,
-this tile included. The same holds for copies by DMA from SBUF, which repeat a row in all partitions.
+this tile included. The same holds for copies by DMA from SBUF, which repeat a row in all partitions, but they may
+fill ``ROOM_OF_COPIES`` percent: the kernel has one such tile.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
 
 ROOM = 70                       # percent
+ROOM_OF_COPIES = 95             # percent
 
 
 class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
@@ -114,7 +116,8 @@ class _Reuse:
             changes[k if buffer in local else 0] += buffer.bytes_per_partition
             changes[(last_use[buffer] if buffer in local else len(run) - 1) + 1] -= buffer.bytes_per_partition
         level = np.cumsum(np.array(changes, np.int64))
-        limit = code.machine.sbuf_bytes_per_partition * room // 100
+        sbuf = code.machine.sbuf_bytes_per_partition
+        limits = {HBM: sbuf * room // 100, SBUF: sbuf * max(room, ROOM_OF_COPIES) // 100}
         loaded_before: dict[DeviceBuffer, dict[tuple[object, ...], DeviceBuffer]] = {}      # by the source
         replacement: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: their replacement
         dropped_steps: set[InstructionStep] = set()
@@ -136,7 +139,7 @@ class _Reuse:
             if before is buffer:
                 continue
             begin, size = last_use[before] + 1, buffer.bytes_per_partition
-            if begin < k and level[begin:k].max() + size > limit:
+            if begin < k and level[begin:k].max() + size > limits[op.src.space]:
                 same_source[key] = buffer
                 continue
             level[begin:k] += size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The options by which the list scheduler finds an order, and the schedule that it returns."""
+"""The options by which the list scheduler finds an order, those that are tried, and the schedule that it returns."""
 
 from typing import NamedTuple
 
@@ -23,6 +23,13 @@ class Order(NamedTuple):
     passed: int = PASSED_OVER
     issue: bool = True
     loads: int = 100
+
+
+ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
+    (2, 50), (3, 50), (1, 50), (2, 0), (3, 300))), Order(ahead=50, share=3, issue=False),
+    *(Order(ahead=ahead, share=share) for share, ahead in ((0, 100), (2, 300), (3, 0))))
+MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
+                    for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
 
 
 class ListSchedule(NamedTuple):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The options of the search for the fastest program of a kernel (``fastest.py``)."""
+"""The options of the search for the fastest program of a kernel (``fastest.py``), and the candidates that it times."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -17,3 +18,20 @@ class SearchOptions:
     pipeline: bool = True       # pipeline the loops that remain in long code
     overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
     spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
+
+
+class Candidate(NamedTuple):
+    """How loops are unrolled: the largest stay above ``limit`` instructions, with bodies of about ``body``.
+    ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
+    none leaves it. ``results``: percent of PSUM that results may fill before others leave it. ``overlap``: iterations
+    of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their iterations in
+    flight may fill; 0: they are not. ``overwrite``: results are written over operands."""
+
+    limit: int
+    body: int
+    loads: bool = False
+    memory: int = 0
+    results: int = 100
+    overlap: bool = False
+    pipelined: int = 0
+    overwrite: bool = False

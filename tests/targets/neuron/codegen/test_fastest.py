@@ -2,6 +2,7 @@
 """The order in which candidates are timed: those that are likely the fastest first, so that others need no program."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import fastest
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
-from nki_mlir.targets.neuron.codegen.fastest import FULL, Candidate, TimedCandidates
+from nki_mlir.targets.neuron.codegen.fastest import FULL, TimedCandidates
+from nki_mlir.targets.neuron.codegen.search_options import Candidate
 
 KERNELS = Path(__file__).parents[4] / "bench" / "calibration"
 SCAN = ("rows.py:mamba_channels_outside", ("512x1024xf32", "512x1024xf32", "512x16xf32", "16x1024xf32", "16x1024xf32"))
@@ -100,3 +102,73 @@ def test_an_order_without_addresses__does_not_end_the_search() -> None:
     timing = neuron.timed([program], as_written=True)
     assert FULL not in program.notes
     assert timing.total_ns < 1.02 * max(timing.slowest.busy_ns.values())
+
+
+@nki.jit
+def rows_of_products(a_t, b, z):
+    """Square rows of products; all of b and three tiles of rows do not fit in SBUF at once."""
+    (k, m), n = a_t.shape, b.shape[1]
+    out = nl.ndarray((m, n), dtype=z.dtype, buffer=nl.shared_hbm)
+    rights = [nl.load(b[nl.ds(s * 128, 128), :]) for s in range(k // 128)]
+    for i in nl.affine_range(m // 128):
+        lefts = [nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)]) for s in range(k // 128)]
+        added = nl.load(z[nl.ds(i * 128, 128), :])
+        rows = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(n // 512):
+            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+            for s in range(k // 128):
+                total += nisa.nc_matmul(lefts[s], rights[s][:, nl.ds(j * 512, 512)])
+            rows[:, nl.ds(j * 512, 512)] = nisa.tensor_tensor(total, added[:, nl.ds(j * 512, 512)], np.add)
+        scaled = nisa.tensor_tensor(rows, rows, np.multiply)
+        nl.store(out[nl.ds(i * 128, 128), :], nisa.tensor_tensor(scaled, rows, np.add))
+    return out
+
+
+@pytest.mark.parametrize("as_written", [False, True])
+def test_tiles_that_spill_repeatedly__may_fill_more_of_memory(as_written: bool) -> None:
+    """With 60% of SBUF, each product loads its operand again: 19 times as long as half of the columns."""
+    times = [total_ns(rows_of_products, ((512, 512), (512, n), (512, n)), as_written) for n in (4096, 8192)]
+    assert 2 * times[0] < times[1] < 3.5 * times[0]
+
+
+@nki.jit
+def attention_over_blocks(q, k, v):
+    """Attention with running maxima; products of q and k need half of the rows of the tensor engine."""
+    d, s = q.shape
+    out = nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm)
+    keys = nl.load(k)
+    values = [nl.load(v[nl.ds(t * 128, 128), :]) for t in range(s // 128)]
+    for i in nl.affine_range(s // 128):
+        queries = nl.load(q[:, nl.ds(i * 128, 128)])
+        top = nl.full((128, 1), -1e30, nl.float32)
+        total, result = nl.zeros((128, 1), nl.float32, buffer=nl.sbuf), nl.zeros((128, d), nl.float32, buffer=nl.sbuf)
+        for c in range(s // 512):
+            scores = nisa.nc_matmul(queries, keys[:, nl.ds(c * 512, 512)])
+            highest = nisa.tensor_tensor(top, nisa.tensor_reduce(np.max, scores, axis=1), np.maximum)
+            bias = nisa.tensor_scalar(highest, np.multiply, -1.0)
+            factor = nisa.activation(nl.exp, top, bias=bias)
+            sums = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+            weights = nisa.activation_reduce(nl.exp, scores, bias=bias, reduce_op=np.add, reduce_res=sums)
+            total = nisa.scalar_tensor_tensor(data=total, op0=np.multiply, operand0=factor, op1=np.add, operand1=sums)
+            part = nl.zeros((128, d), nl.float32, buffer=nl.psum)
+            for t in range(4):
+                part += nisa.nc_matmul(nl.copy(nisa.nc_transpose(weights[:, nl.ds(t * 128, 128)])), values[c * 4 + t])
+            result = nisa.scalar_tensor_tensor(data=result, op0=np.multiply, operand0=factor, op1=np.add, operand1=part)
+            top = highest
+        nl.store(out[nl.ds(i * 128, 128), :], nisa.tensor_scalar(result, np.multiply, nisa.reciprocal(total)))
+    return out
+
+
+@pytest.mark.parametrize("s", [1024, 1536])
+def test_orders_that_miss_full_speed__do_not_end_the_search(s: int) -> None:
+    """The orders with the best estimates start too few products in a row, so the tensor engine stays at half speed."""
+    optimized, written = (total_ns(attention_over_blocks, ((64, s), (64, s), (s, 64)), mode) for mode in (False, True))
+    assert optimized < written
+
+
+def total_ns(kernel: Any, shapes: tuple[tuple[int, ...], ...], as_written: bool) -> float:
+    captured = kernel.specialize(kernel.bind(tuple(np.zeros(shape, np.float32) for shape in shapes), {}, is_array,
+                                             describe_array))
+    programs = neuron.streams(captured.captured, captured.grid, neuron.emission(as_written=as_written))
+    timing = neuron.timed(programs, as_written=as_written)
+    return timing.total_ns - timing.launch_ns

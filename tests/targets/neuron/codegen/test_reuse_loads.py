@@ -138,11 +138,12 @@ def sums_with_a_row(x, row, changed=False):
     return out
 
 
-@pytest.mark.parametrize("changed, copies", [(False, 1), (True, 3)])
+@pytest.mark.parametrize("width, changed, copies", [(64, False, 1), (64, True, 3), (11264, False, 1)])
 @pytest.mark.parametrize("options", [Emission(), Emission(loads=False), Emission.as_written()], ids=str)
-def test_a_row__is_copied_to_all_partitions_once(options, changed, copies):
-    """Unless it is written in between; also in a mode that keeps the loads of the kernel."""
-    arrays = np.zeros((384, 64), np.float32), np.zeros((1, 64), np.float32)
+def test_a_row__is_copied_to_all_partitions_once(options, width, changed, copies):
+    """Unless it is written in between; also in a mode that keeps the loads of the kernel, and if its copy and the tiles
+    of an iteration fill 85% of SBUF."""
+    arrays = np.zeros((384, width), np.float32), np.zeros((1, width), np.float32)
     spec = sums_with_a_row.specialize(sums_with_a_row.bind(arrays, {"changed": changed}, is_array, describe_array))
     (program,) = neuron.streams(spec.captured, spec.grid, options)
     within = [i for stream in program.streams.values() for i in stream
