@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from nki_mlir.bindings import Attribute, Type, ir, load
-from nki_mlir.scalar.dtypes import DType, storage_type
+from nki_mlir.scalar.dtypes import BFLOAT16, DType, storage_type
 from nki_mlir.scalar.emit import ScalarEmitter, arith
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Operand
@@ -344,6 +344,25 @@ class FunctionEmitter(ScalarEmitter):
         halves = [self.trunci(word, "i16") for word in (words, self.shrui(words, 16))]
         return halves if self.element(dtype) == halves[0].type.element_type else [
             self.bitcast(half, "f16") for half in halves]
+
+    def even_and_odd(self, pointer: Value, lanes: int) -> Value:
+        """Load 16-bit elements: of each 32 those with even numbers first, which are the lower halves of words.
+
+        A shift or a mask widens a half of a word to bfloat16 in a float32. In memory order the halves of a register
+        would have to be spread first.
+        """
+        step = host.lanes()
+        kind, element = (ir.VectorType.get([step], ir.IntegerType.get_signless(32)), ir.IntegerType.get_signless(16))
+        words = [self._load(self.at(pointer, k, element), kind, BFLOAT16) for k in range(0, lanes, 2 * step)]
+        return self.joined([self.trunci(half, "i16") for word in words for half in (word, self.shrui(word, 16))])
+
+    def put_even_and_odd(self, value: Value, pointer: Value, lanes: int, streams: bool) -> None:
+        """Store elements in the order of ``even_and_odd``."""
+        step = host.lanes()
+        order = [n for pair in zip(range(step), range(step, 2 * step)) for n in pair]
+        for k, part in zip(range(0, lanes, 2 * step), self.pieces(value, 2 * step)):
+            ordered = self.vector.ShuffleOp(part, part, order).result
+            self.put(ordered, self.at(pointer, k, part.type.element_type), 1, BFLOAT16, 2 * step, None, streams)
 
     def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
         """Load whole vectors, and pick every ``step``-th element. The last vector ends with the last element that

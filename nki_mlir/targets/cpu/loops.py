@@ -179,7 +179,13 @@ class Loops:
     def fetch(self, operand: int, point: Point) -> Value:
         dtype = self.nest.operands[operand].dtype
         self.prefetch_ahead(operand, point)
+        if self.is_divided(operand, point) and all(operand != e.operand for e in self.narrow.values()):
+            return self.code.even_and_odd(point.pointers[operand], point.lanes)
         return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
+
+    def is_divided(self, operand: int, point: Point) -> bool:
+        """Return whether lanes are elements with even numbers, then those with odd numbers."""
+        return self.plan.evens_first and point.lanes > 1 and point.active is None and self.step_of(operand, point) == 1
 
     def prefetch_ahead(self, operand: int, point: Point) -> None:
         """Prefetch the lines of a vector's elements further on: in another chunk, or in one of the next rows."""
@@ -194,6 +200,10 @@ class Loops:
         operand = len(self.nest.inputs) + output
         if output in self.block_results:
             self.block_results[output].append(self.code.spread(value, point.lanes))
+            return
+        if self.is_divided(operand, point):
+            self.code.put_even_and_odd(self.code.spread(value, point.lanes), point.pointers[operand], point.lanes,
+                                       output in self.streams)
             return
         self.code.put(self.code.spread(value, point.lanes), point.pointers[operand], self.step_of(operand, point),
                       self.nest.outputs[output].dtype, point.lanes, point.active, output in self.streams)

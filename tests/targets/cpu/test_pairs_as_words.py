@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Bodies on bfloat16 whose lanes are elements with even numbers, then those with odd numbers: values and conditions."""
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest
+from nki_mlir.targets.cpu.loops import MemoryUse
+from nki_mlir.targets.cpu.routines import compiled
+from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand, Step
+
+from .nest_reference import Memory, bits, reference, run
+
+ROWS = 3
+
+
+def scaled(columns: int, dtype: DType = BFLOAT16, output: DType = BFLOAT16) -> Nest:
+    """Rows times a row plus a number for each, all rounded in between."""
+    inputs = (Operand(dtype, (columns, 1)), Operand(dtype, (0, 1)), Operand(FLOAT32, (1, 0)))
+    widened = [Step("convert", FLOAT32, (k,)) for k in range(2)]
+    steps = (*widened, Step("alu", FLOAT32, (4, 5), "multiply"), Step("convert", dtype, (6,)),
+             Step("convert", FLOAT32, (7,)), Step("alu", FLOAT32, (8, 2), "add"), Step("convert", output, (9,)))
+    steps, result = (steps, 10) if output is not FLOAT32 else (steps[:-1], 9)
+    return Nest((ROWS, columns), frozenset(), inputs, 0, (Operand(output, (columns, 1)),), steps, (result,))
+
+
+def with_gelu(columns: int) -> Nest:
+    nest = scaled(columns)
+    return replace(nest, steps=(*nest.steps[:-1], Step("activation", FLOAT32, (9,), "gelu"),
+                                Step("convert", BFLOAT16, (10,))), results=(11,))
+
+
+def memories_of(nest: Nest, seed: int, any_bits: bool) -> list[Memory]:
+    rng = np.random.default_rng(seed)
+    memories = [Memory(nest, operand, rng) for operand in nest.operands]
+    if any_bits:
+        for memory in memories[:2]:
+            words = rng.integers(0, 1 << 16, memory.array.size).astype(np.uint16)
+            memory.array[:] = words.view(memory.array.dtype)
+    return memories
+
+
+@pytest.mark.parametrize("any_bits", (False, True), ids=("numbers", "any bits"))
+@pytest.mark.parametrize("columns", (1, 31, 32, 33, 64, 100, 128, 511, 512, 1000))
+def test_bodies__of_bfloat16_keep_the_order_of_elements(columns: int, any_bits: bool) -> None:
+    nest = scaled(columns)
+    memories = memories_of(nest, columns, any_bits)
+    with np.errstate(all="ignore"):
+        wanted, = reference(nest, memories)
+    before = memories[-1].raw.copy()
+    run(nest, memories)
+    assert np.array_equal(bits(memories[-1].array), bits(wanted))
+    guards = len(before) - memories[-1].array.nbytes
+    assert np.sum(memories[-1].raw == before) >= guards             # nothing beside the result is written
+
+
+@pytest.mark.parametrize("columns", (64, 576, 1024))
+def test_functions__of_pairs_have_the_bits_of_lanes_in_memory_order(columns: int) -> None:
+    """Rows of 16 columns have one register, in the order of memory."""
+    nest, part = with_gelu(columns), with_gelu(16)
+    memories = memories_of(nest, 1, any_bits=False)
+    run(nest, memories)
+    rows = memories[-1].array.reshape(ROWS, columns)
+    for column in range(0, columns, 16):
+        parts = memories_of(part, 1, any_bits=False)
+        parts[0].array[:] = memories[0].array.reshape(ROWS, columns)[:, column:column + 16].ravel()
+        parts[1].array[:] = memories[1].array[column:column + 16]
+        parts[2].array[:] = memories[2].array
+        run(part, parts)
+        assert np.array_equal(bits(parts[-1].array), bits(rows[:, column:column + 16].ravel()))
+
+
+@pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
+def test_lanes__are_divided_where_all_operands_along_them_are_bfloat16() -> None:
+    assert schedule(scaled(512)).evens_first and schedule(with_gelu(512)).evens_first
+    for nest in (scaled(512, FLOAT16, FLOAT16), scaled(512, output=FLOAT32), scaled(16), scaled(512, FLOAT32, BFLOAT16)):
+        assert not schedule(nest).evens_first
+
+
+@pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
+def test_lanes__of_sums_stay_in_order_and_those_of_maxima_need_not() -> None:
+    def folded(fn: str) -> Nest:
+        steps = (Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (2, 1), fn))
+        return Nest((ROWS, 512), frozenset({1}), (Operand(BFLOAT16, (512, 1)),), 0, (Operand(FLOAT32, (1, 0)),), steps,
+                    (3,))
+    assert schedule(folded("maximum")).evens_first and not schedule(folded("add")).evens_first
+
+
+def test_streaming_stores__of_pairs_write_each_element() -> None:
+    nest = scaled(1024)
+    memories = memories_of(nest, 5, any_bits=False)
+    wanted, = reference(nest, memories)
+    routine = AddressedNest(nest, MemoryUse(streams=(0,)))
+    batch, number = compiled([routine])[routine]
+    raw = np.zeros(ROWS * 1024 + 64, np.uint16)
+    shift = -raw.ctypes.data % 128 // 2
+    for start in (shift, shift + 1):                    # aligned for streaming stores, and not
+        result = raw[start:start + ROWS * 1024]
+        words = (ctypes.c_int64 * 4)(*(m.address for m in memories[:-1]), result.ctypes.data)
+        result[:] = 0
+        assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])(ctypes.addressof(words)) == 0
+        assert np.array_equal(result, bits(wanted))
