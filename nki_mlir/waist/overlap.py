@@ -114,6 +114,28 @@ class Region:
         return not self.nest.pairs and self.start <= other.start and (
             other.start + other.nest.extent <= self.start + self.nest.extent)
 
+    def without(self, other: "Region") -> "Region":
+        """Return what another region leaves of this one, at least: all of it where the rest is no single run of bytes
+        in a row of partitions. Both are one run in each partition and overlap."""
+        first, last, low, high = self.first, self.last, self.low, self.high
+        if other.first <= first and last <= other.last:
+            if other.low <= low:
+                low = other.high
+            elif high <= other.high:
+                high = other.low
+            else:
+                return self
+        elif other.low <= low and high <= other.high:
+            if other.first <= first:
+                first = other.last + 1
+            elif last <= other.last:
+                last = other.first - 1
+            else:
+                return self
+        else:
+            return self
+        return Region(self.memory, first, last, low, ByteNest((), high - low, high - low, 0, True), low, high)
+
 
 Pairs = tuple[tuple[int, int], ...]
 

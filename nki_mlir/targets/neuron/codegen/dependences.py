@@ -192,7 +192,7 @@ class NearbyAccesses:
         self.queries = 0
 
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
-        """Add the nodes whose accesses conflict. Forget accesses that a write covers."""
+        """Add the nodes whose accesses conflict. Forget accesses that a write covers, and parts that it covers."""
         self.queries += 1
         low, high, first, last, one_run = region.low, region.high, region.first, region.last, region.one_run
         near = self.near_region(region)
@@ -212,8 +212,12 @@ class NearbyAccesses:
                             if one_run and other.one_run:
                                 if other.first <= last and first <= other.last:
                                     conflicting.add(access.node)
-                                    access.live = not (writes and low <= other.low and other.high <= high
-                                                       and first <= other.first and other.last <= last)
+                                    if writes:
+                                        if low <= other.low and other.high <= high and first <= other.first and (
+                                                other.last <= last):
+                                            access.live = False
+                                        else:
+                                            access.region = other.without(region)
                             elif other.overlaps(region):
                                 conflicting.add(access.node)
                                 access.live = not (writes and region.covers(other))
@@ -224,7 +228,7 @@ class NearbyAccesses:
     def note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
         key = region, writes, stream
         before = self.latest.get(key)
-        if before is not None and before.live:
+        if before is not None and before.live and before.region == region:
             before.node = node                      # the node completes after the one before
             return
         access = self.latest[key] = TrackedAccess(region, node)

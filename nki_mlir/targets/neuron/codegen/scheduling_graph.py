@@ -6,7 +6,7 @@ These are the engines on which each step may run and its costs there, the steps 
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
@@ -19,6 +19,7 @@ from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 SPACES = SBUF, PSUM
+DIRECT = 2                      # dependences of a step; of more, those that others imply are dropped
 GRAIN = 32                      # bytes: rows that start at a multiple are read without partial sectors
 
 
@@ -143,6 +144,9 @@ class SchedulingGraph:
         users = self.users
         for k in range(len(steps)):
             before = dependences.add(k, k)
+            if len(before) > DIRECT:
+                implied = set(chain.from_iterable([self.before[other] for other in before]))
+                before = [other for other in before if other not in implied]
             self.before.append(before)
             for other in before:
                 users[other].append(k)
