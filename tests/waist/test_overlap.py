@@ -66,6 +66,24 @@ def test_cover__of_itself_and_of_a_part():
     assert whole.covers(whole) and whole.covers(part) and not part.covers(whole)
 
 
+RUNS = st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 12), st.integers(1, 12))
+
+
+@given(RUNS, RUNS)
+def test_without__leaves_what_the_other_run_does_not_touch(a, b):
+    (one, of_one), (other, of_other) = ((region_of(access(*x), "m"), touched(*x)) for x in (
+        (first, count, free, ((1, length),), UINT8) for first, count, free, length in (a, b)))
+    if not one.overlaps(other) or other.covers(one):
+        return
+    rest = one.without(other)
+    left = {(p, k) for p in range(rest.first, rest.last + 1) for k in range(rest.low, rest.high)}
+    assert of_one - of_other <= left <= of_one
+    is_one_run = (other.first <= one.first and one.last <= other.last) != (other.low <= one.low and one.high <= other.high)
+    if is_one_run and not (one.first < other.first and other.last < one.last) and not (
+            one.low < other.low and other.high < one.high):
+        assert left == of_one - of_other
+
+
 def test_nest__merges_what_is_contiguous():
     assert nest_of(((16, 4), (4, 4), (1, 4)), 4)[:3] == ((), 256, 256)
     assert nest_of(((64, 8), (1, 16)), 2)[:3] == (((128, 8),), 32, 128 * 7 + 32)
