@@ -55,7 +55,7 @@ from nki_mlir.language.call_cache import (
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_for_profilers
 from nki_mlir.language.framework_tensors import framework_of
-from nki_mlir.language.kernel_attributes import Derived, launch_of, takes_attributes
+from nki_mlir.language.kernel_attributes import Derived, takes_attributes
 from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from nki_mlir.language.results import Traced
 
 K = TypeVar("K", bound="Kernel")
-T = TypeVar("T")
 
 PUBLIC = ("func", "grid", "lower", "mode", "on", "options", "target")       # the public attributes of a kernel
 TRACKS = ("interpreter", "isa")          # executors that track writes, and find races that depend on data
@@ -118,7 +117,7 @@ class Kernel(Derived):
                                  if hasattr(self.func, name)}
         remember(underlying(self.func))
         vars(self).update(names, __name__=name_of(self.func), __wrapped__=self.func, fixed=self._fixed(),
-                          identity=identity_of(self.func), last_launch=None)
+                          identity=identity_of(self.func))
 
     def _fixed(self) -> tuple[object, ...]:
         """Return the part of a call's key that is fixed by the kernel object, which is immutable."""
@@ -129,7 +128,7 @@ class Kernel(Derived):
         copy = object.__new__(type(self))
         state = vars(self) | changes
         object.__setattr__(copy, "__dict__", state)
-        state["fixed"], state["last_launch"] = copy._fixed(), None
+        state["fixed"] = copy._fixed()
         if "func" in changes:
             state["identity"] = identity_of(copy.func)
         return copy
@@ -146,13 +145,8 @@ class Kernel(Derived):
         return self.with_changes(func=MethodType(self.func, instance))
 
     def __getitem__(self: K, grid: object) -> K:
-        launch: Any = self.last_launch
-        if launch is not None and launch.serves(grid):
-            return launch.kernel                                                # type: ignore[no-any-return]
         extents, cores = extents_and_cores(grid)
-        copy = self.with_changes(grid=extents, cores=cores, has_grid=True)
-        vars(self)["last_launch"] = launch_of(grid, copy)
-        return copy
+        return self.with_changes(grid=extents, cores=cores, has_grid=True)
 
     def on(self: K, executor: str) -> K:
         """Return the kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""

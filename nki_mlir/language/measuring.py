@@ -18,7 +18,8 @@ from nki_mlir.files import write_file
 from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.compiled_files import trace_of
 from nki_mlir.language.framework_tensors import framework_of
-from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array, takes_attributes
+from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
+from nki_mlir.language.kernel_attributes import takes_attributes
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
 from nki_mlir.targets.neuron.format.artifacts import pack_kernel

@@ -27,7 +27,8 @@ from nki_mlir.language.current.driver import (
 from nki_mlir.language.current.kernel import Kernel
 from nki_mlir.language.current.simulator import is_array, to_numpy
 from nki_mlir.language.framework_tensors import framework_of
-from nki_mlir.language.kernel import capturing, default_executor, takes_attributes
+from nki_mlir.language.kernel import capturing, default_executor
+from nki_mlir.language.kernel_attributes import takes_attributes
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.mesh import Mesh
 

@@ -42,8 +42,9 @@ from nki_mlir.language.current.refused_python import warn_of_refused
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
-from nki_mlir.language.kernel import K, NoFunction, capturing, is_array, plain_index_errors, takes_attributes
+from nki_mlir.language.kernel import K, NoFunction, capturing, is_array, plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
+from nki_mlir.language.kernel_attributes import takes_attributes
 from nki_mlir.language.launch_grid import cores_of, refuse_function
 from nki_mlir.language.launching import MODES, Decorators, takes_kernel
 from nki_mlir.language.results import BadResult, Traced, is_complete, traced
