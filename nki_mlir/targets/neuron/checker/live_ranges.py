@@ -36,10 +36,8 @@ class BuffersOfAddress:
         firsts = self.firsts.get(engine)
         if firsts is None:
             return ()
-        ends, k = self.ends[engine], bisect_right(firsts, pc) - 1
-        if k < 0 or ends[k] < pc:
-            return ()
-        spans, live_buffers = self.spans[engine], []
+        ends, spans, k = self.ends[engine], self.spans[engine], bisect_right(firsts, pc) - 1
+        live_buffers: list[DeviceLiveRange] = []
         while k >= 0 and ends[k] >= pc:
             _, end, live = spans[k]
             if pc <= end:
