@@ -180,7 +180,7 @@ def is_judged(error: NkiMlirError, same_writes: set[str]) -> bool:
     if not isinstance(error, UnorderedAccesses) or error.conflict.first.core == error.conflict.then.core:
         return False
     both_add = all(isinstance(event.instruction.op, DmaComputeOp) for event in error.conflict[:2])
-    return both_add or error.values["where"].rpartition(" of ")[2] in same_writes
+    return both_add or error.tensor in same_writes
 
 
 def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFinding:

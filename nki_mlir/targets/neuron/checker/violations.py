@@ -21,6 +21,7 @@ class UnorderedAccesses(StreamViolation):
     why = "engines and queues run side by side; only semaphores order them"
     fix = "{wait}"
     conflict: Conflict
+    tensor: str                 # in HBM; "" on chip
 
 
 class UnwrittenBytes(StreamViolation):
@@ -103,12 +104,17 @@ class Descriptions:
         return f"{core}{event.engine.asm} {event.pc:04d} {event.instruction.op.mnemonic}{line}"
 
     def where(self, memory: tuple[Hashable, ...], partition: int, byte: int) -> str:
+        if tensor := self.tensor(memory):
+            return f"byte {byte} of {tensor}"
+        return f"byte {byte} of partition {partition} of {memory[0]}"
+
+    def tensor(self, memory: tuple[Hashable, ...]) -> str:
+        """Return the name of a tensor in HBM; "" for memory on chip."""
         if memory[0] in ("sbuf", "psum"):
-            return f"byte {byte} of partition {partition} of {memory[0]}"
+            return ""
         if len(memory) == 3:
-            return f"byte {byte} of {memory[2]}"
-        name = next((v.name for v in self.programs[0].variables if (v.kind, v.index) == memory), "a variable")
-        return f"byte {byte} of {name}"
+            return str(memory[2])
+        return next((v.name for v in self.programs[0].variables if (v.kind, v.index) == memory), "a variable")
 
     def wait(self, event: Event, waiter: str) -> str:
         """Describe the wait that would order two events."""
@@ -132,7 +138,7 @@ class Descriptions:
             where=self.where(conflict.memory, conflict.partition, conflict.byte),
             wait=self.wait(conflict.first, f"{conflict.then.engine.asm} {conflict.then.pc:04d}"))
         error.located(conflict.then.instruction.location)
-        error.conflict = conflict
+        error.conflict, error.tensor = conflict, self.tensor(conflict.memory)
         return error
 
     def unwritten(self, read: UnwrittenByte) -> UnwrittenBytes:
