@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nki_mlir.cli.agreement import TOLERANCE, largest_error, orders_explain
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.command import KernelRaised, raised_at
 from nki_mlir.cli.packages import package_folders
-from nki_mlir.cli.run import error_of
 from nki_mlir.cli.source import load_kernel, run_file
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.signatures.table import RELEASES
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
-TOLERANCE = 1e-5
-SUMS_TOLERANCE = 1e-4       # of the largest value, for native code, whose order of additions depends on the tiles
 CASES = "let it return a list of (kernel, arguments) or (kernel, arguments, {name: argument})"
 
 
@@ -173,19 +171,6 @@ def flat(result: object) -> list[np.ndarray]:
     return [a for part in parts for a in (flat(part) if isinstance(part, (tuple, list)) else [np.asarray(part)])]
 
 
-def error_of_sums(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the largest difference relative to the largest value: terms of a sum may cancel each other. The order of
-    additions changes no integers, so that a difference of theirs is infinite."""
-    if first.dtype.kind in "biu" and not np.array_equal(first, second):
-        return float("inf")
-    a, b = (np.asarray(x).astype(np.float64) for x in (first, second))
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not np.array_equal(np.where(finite, 0, a), np.where(finite, 0, b), equal_nan=True):
-        return float("inf")
-    largest = np.abs(a, where=finite, out=np.zeros_like(a)).max(initial=0.0)
-    return error_of(np.where(finite, a, 0) / (largest or 1.0), np.where(finite, b, 0) / (largest or 1.0))
-
-
 def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: dict[str, object],
              new_keywords: dict[str, object], on: str, again: list[object] | None = None) -> str:
     """Compare the results of two kernels on an executor and return a line about them, or the error of one of them.
@@ -204,9 +189,9 @@ def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: d
     if [(a.shape, a.dtype) for a in before] != [(a.shape, a.dtype) for a in after]:
         return (f"DIFFERS: {label} gives {', '.join(f'{a.dtype}{list(a.shape)}' for a in after)}, "
                 f"not {', '.join(f'{a.dtype}{list(a.shape)}' for a in before)}")
-    worst = max((error_of(a, b) for a, b in zip(before, after)), default=0.0)
-    if worst > TOLERANCE and on == "jit" and (off := max(map(error_of_sums, before, after))) <= SUMS_TOLERANCE:
-        return f"{label}: the same values within {off:.1g} of the largest; native code adds in another order"
+    worst = largest_error(before, after)
+    if worst > TOLERANCE and on == "jit" and orders_explain(before, after):
+        return f"{label}: the same values within {worst:.1g}; native code adds in another order"
     if worst > TOLERANCE:
         return f"DIFFERS: {label} by {worst:.3g}"
     return f"{label}: {'the same values' if not worst else f'the same values within {worst:.1g}'}"
