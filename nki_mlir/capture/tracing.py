@@ -47,11 +47,19 @@ class NkiRange:
 def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, line_and_column: tuple[int, int], target: str
             ) -> object:
     """Return the iterator of a wrapped ``for``: a loop that may roll for a range, else the iterable itself."""
+    if isinstance(iterable, (NkiRange, range, list)) and not iterable:
+        note_idle()
     if isinstance(iterable, NkiRange):
         return _loop(iterable.span, names, line_and_column, iterable.parallel, target)
     if rolls_range and type(iterable) is range:
         return _loop(iterable, names, line_and_column, False, target)
     return iterable
+
+
+def note_idle() -> None:
+    """Record the source location of a loop that runs no iteration, since that may explain an unwritten output."""
+    if (builder := current.get()) is not None:
+        builder.properties.setdefault("idle_loops", []).append(user_location())
 
 
 def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterator[None]:

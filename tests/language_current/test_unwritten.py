@@ -95,6 +95,19 @@ def test_loop_that_runs_no_iteration(on, kernel):
     assert "before any loop that may run no iteration" in raised.value.advice[1]
 
 
+def test_range_without_numbers(on):
+    def kernel(x, limit):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for _ in nl.affine_range(x.shape[0] // 128):
+            nisa.dma_copy(out, x)
+        return out
+    with pytest.raises(OutputNotWritten) as raised:
+        run(on, kernel, X, count(1))
+    line = kernel.__code__.co_firstlineno + 2
+    assert raised.value.headline.startswith(
+        f"the output out is never written: no iteration of the loop at test_unwritten.py:{line} ran")
+
+
 def test_one_output_of_two(on):
     def kernel(x, limit):
         first, second = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("first", "second"))

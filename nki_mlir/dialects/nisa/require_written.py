@@ -19,7 +19,8 @@ from nki_mlir.scalar.dtypes import INT32
 class OutputNotWritten(KernelError):
     code = "err_tensor_output_not_written_to"
     message = "{what}"
-    fix = "store to the output with nl.store, before any loop that may run no iteration, and return it"
+    fix = ("write the output with nl.store or nisa.dma_copy, before any loop that may run no iteration, and return "
+           "it")
 
 
 class UnwrittenTile(KernelError):

@@ -20,6 +20,7 @@ from nki_mlir.capture.errors import CarriedState
 from nki_mlir.capture.locations import user_frame, user_location, variables
 from nki_mlir.capture.loop_state import is_bound
 from nki_mlir.capture.source_text import definition
+from nki_mlir.capture.tracing import note_idle
 from nki_mlir.capture.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported, shown
@@ -130,12 +131,6 @@ def nesting() -> Iterator[None]:
         loops.pop()
 
 
-def note_idle(runs: bool) -> None:
-    """Record the source location of a loop that runs no iteration, since that may explain an unwritten output."""
-    if not runs:
-        active().properties.setdefault("idle_loops", []).append(user_location())
-
-
 def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[], dict[str, object]]
             ) -> Iterator[VirtualRegister]:
     """Yield the counter once for each time the body's Python runs: per iteration in simulation, once in capture. The
@@ -153,7 +148,8 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
             limit = upper.value if isinstance(upper, VirtualRegister) else upper
             begin = counter.value
             assert begin is not None and limit is not None          # registers have numbers in a simulation
-            note_idle(begin < limit)
+            if begin >= limit:
+                note_idle()
             for count, value in enumerate(range(begin, limit, step)):
                 put(counter.state, value, "a loop variable")
                 with not_carried(state if count == 0 else dict):
@@ -206,7 +202,8 @@ def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> N
             register_move(condition, result)
     with nesting():
         if not builder.symbolic:
-            note_idle(bool(condition.value))
+            if not condition.value:
+                note_idle()
             carried = closure_of(body_fun)
             while condition.value:
                 with not_carried(carried):

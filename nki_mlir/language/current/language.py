@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from nki_mlir.capture.index import arange, mgrid
 from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.tracing import note_idle
 from nki_mlir.language.creation import unique_name
 from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, memory
 from nki_mlir.language.current.calls import reported
@@ -53,7 +54,10 @@ def _span(name: str, start: object, stop: object, step: Any) -> range:
     begin, end = (0, start) if stop is None else (start, stop)
     require(integer(step, f"{name} step") != 0, f"nl.{name} step cannot be zero",
             fix="give a positive or a negative step", code="NKI-RANGE-STEP")
-    return range(integer(begin, f"{name} start"), integer(end, f"{name} stop"), step)
+    span = range(integer(begin, f"{name} start"), integer(end, f"{name} stop"), step)
+    if not span:
+        note_idle()
+    return span
 
 
 @reported
