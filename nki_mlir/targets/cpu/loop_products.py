@@ -11,38 +11,39 @@ stay.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
-from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import Allocate, Compute, NativeLoop, Node, ScratchBuffer, Spread
-from nki_mlir.waist.fusion import ElementMove
+from nki_mlir.targets.cpu.forwarding import reading_source, writes_once, writing_target, zeroed_tile
+from nki_mlir.targets.cpu.function import Allocate, ByteRegion, Compute, NativeLoop, Node, ScratchBuffer, Spread
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import is_copy
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedNest:
-    """A nest on buffers, each operand from a byte offset on.
+class LoopNest:
+    """A nest on the regions of its operands, which has loops around it as axes.
 
     Of a product, ``fresh`` says that its sums start from 0, and ``finish`` is a nest of one input that computes the
     stored value of each sum; the output of the product is then where that is stored.
     """
 
     nest: Nest
-    roots: tuple[object, ...]
-    offsets: tuple[Linear, ...]
+    regions: tuple[ByteRegion, ...]
     is_product: bool
     fresh: bool = False
     finish: Nest | None = None
 
     @property
-    def reads(self) -> tuple[object, ...]:
+    def roots(self) -> list[object]:
+        return [region.root for region in self.regions]
+
+    @property
+    def reads(self) -> list[object]:
         return self.roots[:len(self.nest.inputs)]
 
     @property
     def target(self) -> object:
-        return self.roots[-1]
+        return self.regions[-1].root
 
     @property
     def is_plain(self) -> bool:
@@ -50,29 +51,13 @@ class PlacedNest:
         nest = self.nest
         return len(nest.outputs) == 1 and not (nest.mask or nest.forms or nest.reduced or nest.uses(nest.first_output))
 
-    @property
-    def is_copy(self) -> bool:
-        return is_copy(self.nest)
-
-    @property
-    def move(self) -> ElementMove:
-        """Return the copy, or another plain nest of one input, as a move that operands can be followed through."""
-        return ElementMove(self.nest, *self.offsets)
-
-
-def placed(call: Compute | Spread) -> PlacedNest:
-    """Return a computation with its operands as roots and offsets."""
-    nest = call.nest
-    is_product = contraction_of(nest) is not None
-    return PlacedNest(nest, tuple([r.root for r in call.regions]), tuple([r.offset for r in call.regions]), is_product)
-
 
 def can_be_flat(node: Node) -> bool:
     """Whether each loop of a node can become an axis."""
     return _flat([node]) is not None
 
 
-def as_one_product(nodes: Sequence[Node]) -> PlacedNest | None:
+def as_one_product(nodes: Sequence[Node]) -> LoopNest | None:
     """Return the product that all nodes compute together, on memory from outside, with sums that start from 0."""
     flat = _flat(nodes)
     if flat is None or len(flat) != 1 or not flat[0].fresh or any(isinstance(r, ScratchBuffer) for r in flat[0].roots):
@@ -80,12 +65,12 @@ def as_one_product(nodes: Sequence[Node]) -> PlacedNest | None:
     return replace(flat[0], nest=flat[0].nest.simplified)
 
 
-def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
+def _flat(nodes: Sequence[Node]) -> list[LoopNest] | None:
     """Return the nests of nodes, in which each loop is an axis; None where a loop cannot be one."""
-    nests: list[PlacedNest] = []
+    nests: list[LoopNest] = []
     for node in nodes:
         if isinstance(node, Compute | Spread):
-            nests.append(placed(node))
+            nests.append(LoopNest(node.nest, tuple(node.regions), contraction_of(node.nest) is not None))
         elif isinstance(node, NativeLoop) and node.span:
             inner = _flat(node.body.nodes)
             if inner is None or not _can_part(inner):
@@ -100,24 +85,24 @@ def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
     return _sums_in_place(_without_copies(nests))
 
 
-def _can_part(items: Sequence[PlacedNest]) -> bool:
+def _can_part(items: Sequence[LoopNest]) -> bool:
     """Whether a loop around the items may be split into one around each: none touches memory that another writes."""
     return all(a is b or a.target not in b.roots for a in items for b in items)
 
 
-def _with_axis(loop_nest: PlacedNest, slot: int, span: range) -> PlacedNest | None:
+def _with_axis(loop_nest: LoopNest, slot: int, span: range) -> LoopNest | None:
     """Return a nest and the loop around it as one nest, if iterations write different elements or add to the same
     ones."""
-    nest, offsets, operands = loop_nest.nest, [], []
+    nest, regions, operands = loop_nest.nest, [], []
     if not (loop_nest.is_plain or loop_nest.is_product):
         return None
-    for operand, offset in zip(nest.operands, loop_nest.offsets):
-        step = dict(offset.symbols).get(slot, 0)
+    for operand, region in zip(nest.operands, loop_nest.regions):
+        step = dict(region.offset.symbols).get(slot, 0)
         stride, remainder = divmod(step * span.step, operand.dtype.itemsize)
         if remainder:
             return None
         operands.append(Operand(operand.dtype, (stride, *operand.strides)))
-        offsets.append(offset.substitute(slot, span.start))
+        regions.append(replace(region, offset=region.offset.substitute(slot, span.start)))
     reduced = {a + 1 for a in nest.reduced}
     if not operands[-1].strides[0]:
         if loop_nest.fresh or not loop_nest.is_product:
@@ -128,23 +113,11 @@ def _with_axis(loop_nest: PlacedNest, slot: int, span: range) -> PlacedNest | No
                     inputs=tuple(operands[:inputs]), outputs=tuple(operands[inputs:]))
     if not writes_once(grown):
         return None
-    return replace(loop_nest, nest=grown, offsets=tuple(offsets))
-
-
-def writes_once(nest: Nest) -> bool:
-    """Whether all positions of the parallel axes are different elements of the output."""
-    reach = 1
-    for step, extent in sorted(zip(nest.outputs[0].strides, nest.extents)):
-        if step and extent > 1:
-            if step < reach:
-                return False
-            reach += step * (extent - 1)
-    return all(nest.outputs[0].strides[a] > 0 for a in range(len(nest.extents))
-               if a not in nest.reduced and nest.extents[a] > 1)
+    return replace(loop_nest, nest=grown, regions=tuple(regions))
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
-def _without_copies(items: list[PlacedNest]) -> list[PlacedNest]:
+def _without_copies(items: list[LoopNest]) -> list[LoopNest]:
     """Let products read the source of a copy that nothing writes in between."""
     k = 0
     while k < len(items):
@@ -156,31 +129,30 @@ def _without_copies(items: list[PlacedNest]) -> list[PlacedNest]:
     return items
 
 
-def _without_copy(copy: PlacedNest, after: list[PlacedNest]) -> list[PlacedNest] | None:
+def _without_copy(copy: LoopNest, after: list[LoopNest]) -> list[LoopNest] | None:
     """Return the operations behind a copy, if all of them that use the copy can read its source instead."""
-    if not copy.is_copy or not isinstance(copy.target, ScratchBuffer):
+    if not is_copy(copy.nest) or not isinstance(copy.target, ScratchBuffer):
         return None
     changed = [_reading_source(i, copy) if copy.target in i.roots else i for i in after]
     unchanged = [i for i in changed if i is not None]
     return unchanged if len(unchanged) == len(after) and unchanged != after else None
 
 
-def _reading_source(user: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
-    if not (user.is_product or user.is_copy) or user.target == copy.target or copy.reads[0] == user.target:
+def _reading_source(user: LoopNest, copy: LoopNest) -> LoopNest | None:
+    if not (user.is_product or is_copy(user.nest)) or user.target == copy.target or copy.reads[0] == user.target:
         return None
-    inputs, roots, offsets = list(user.nest.inputs), list(user.roots), list(user.offsets)
-    for k, operand in enumerate(user.nest.inputs):
-        if roots[k] is copy.target:
-            forwarded = copy.move.at_source(operand, offsets[k], user.nest.extents)
+    nest, regions = user.nest, list(user.regions)
+    for k in range(len(nest.inputs)):
+        if regions[k].root is copy.target:
+            forwarded = reading_source(nest, k, regions[k], copy)
             if forwarded is None:
                 return None
-            inputs[k], offsets[k] = forwarded
-            roots[k] = copy.reads[0]
-    return replace(user, nest=replace(user.nest, inputs=tuple(inputs)), roots=tuple(roots), offsets=tuple(offsets))
+            nest, regions[k] = forwarded
+    return replace(user, nest=nest, regions=tuple(regions))
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
-def _sums_in_place(items: list[PlacedNest]) -> list[PlacedNest]:
+def _sums_in_place(items: list[LoopNest]) -> list[LoopNest]:
     """Accumulate sums at the destination of their copy, instead of in a tile that is set to 0 before and copied after.
     """
     k = 0
@@ -194,28 +166,21 @@ def _sums_in_place(items: list[PlacedNest]) -> list[PlacedNest]:
     return items
 
 
-def _started(fill: PlacedNest, product: PlacedNest) -> PlacedNest | None:
+def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
     """Return the product as a fresh one, if the fill sets all of its output to 0."""
-    nest, buffer = fill.nest, fill.target
-    step = nest.step(nest.results[0]) if fill.is_plain and not nest.inputs else None
-    if step is None or step.kind != "constant" or float(step.number) != 0 or not isinstance(buffer, ScratchBuffer):
-        return None
-    is_whole = writes_once(nest) and nest.elements * nest.outputs[0].dtype.itemsize == buffer.size
-    can_start = product.is_product and not product.fresh and product.target is buffer
-    return replace(product, fresh=True) if is_whole and can_start else None
+    can_start = product.is_product and not product.fresh and isinstance(product.target, ScratchBuffer)
+    return replace(product, fresh=True) if can_start and zeroed_tile(fill) is product.target else None
 
 
-def _stored(product: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
+def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:
     """Return the product with its output where the nest behind it stores, which computes each stored value."""
     nest, finish = copy.nest, product.finish
-    if not (product.fresh and copy.is_plain and copy.reads == (product.target,) and copy.target not in product.roots
+    if not (product.fresh and copy.is_plain and copy.reads == [product.target] and copy.target not in product.roots
             and isinstance(product.target, ScratchBuffer)) or (finish is not None and nest.steps):
         return None
     if nest.steps:
         finish = nest
-    parallel = [n for a, n in enumerate(product.nest.extents) if a not in product.nest.reduced]
-    forwarded = copy.move.at_target(product.nest.outputs[0], product.offsets[-1], product.nest.extents)
-    if forwarded is None or prod(parallel) != nest.elements:
+    stored = writing_target(product.nest, product.regions[-1], copy)
+    if stored is None:
         return None
-    return replace(product, nest=replace(product.nest, outputs=(forwarded[0],)), finish=finish,
-                   roots=(*product.reads, copy.target), offsets=(*product.offsets[:-1], forwarded[1]))
+    return replace(product, nest=stored[0], finish=finish, regions=(*product.regions[:-1], stored[1]))

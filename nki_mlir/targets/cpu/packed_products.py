@@ -12,7 +12,7 @@ of ``k``.
 The order in which numbers are added does not depend on the number of threads.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -32,7 +32,7 @@ from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct, RegisterTile
 from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
-from nki_mlir.targets.cpu.loop_products import PlacedNest
+from nki_mlir.targets.cpu.loop_products import LoopNest
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.product_blocks import ProductBlocks, chosen
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
@@ -155,10 +155,9 @@ class PackedFactor:
 class PackedProduct:
     """Writes a product into a program. Its nest has three axes: rows, columns, and the summed one."""
 
-    def __init__(self, code: NativeFunction, product: PlacedNest, bases: Mapping[object, Linear],
-                 options: PackingOptions) -> None:
+    def __init__(self, code: NativeFunction, product: LoopNest, options: PackingOptions) -> None:
         self.code, self.nest, self.finish = code, product.nest, product.finish
-        starts = [bases[root].plus(offset) for root, offset in zip(product.roots, product.offsets)]
+        starts = [region.address for region in product.regions]
         moves = product.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
         a, b = (0, 1) if moves else (1, 0)
         inputs, (self.rows, self.columns, depth) = product.nest.inputs, product.nest.extents
@@ -290,7 +289,7 @@ def product_of_panels(panels: Sequence[int], sizes: Sequence[int], depth: int, l
         (Operand(FLOAT32, (rows * line, columns, line, 1, 0)),), MULTIPLY_ADD, (4,))
 
 
-def can_pack(product: PlacedNest, worth: int, options: PackingOptions) -> bool:
+def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
     """Whether a product has rows, columns and one summed axis, is large, and fills tiles."""
     nest, out = product.nest, product.nest.outputs[0]
     if len(nest.extents) != 3 or nest.reduced != {2} or nest.elements < worth or out.strides[1] != 1:

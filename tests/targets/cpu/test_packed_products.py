@@ -14,7 +14,8 @@ from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile
-from nki_mlir.targets.cpu.loop_products import PlacedNest
+from nki_mlir.targets.cpu.function import ByteRegion
+from nki_mlir.targets.cpu.loop_products import LoopNest
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.packed_products import LEAST_DEPTH, PackingOptions, can_pack, divisor, divisors
 from nki_mlir.targets.runtime import host
@@ -264,7 +265,7 @@ def product(rows=8, columns=64, depth=LEAST_DEPTH, left=None, right=None, out=No
     nest = Nest((rows, columns, depth), frozenset(reduced), (Operand(FLOAT32, left or (depth, 0, 1)),
                                                              Operand(FLOAT32, right or (0, 1, columns))), 0,
                 (Operand(FLOAT32, out or (columns, 1, 0)),), MULTIPLY_ADD, (4,))
-    return PlacedNest(nest, ("a", "b", "out"), (Linear(),) * 3, True)
+    return LoopNest(nest, tuple(ByteRegion(name, Linear(), 0, Linear()) for name in ("a", "b", "out")), True)
 
 
 @pytest.mark.parametrize(("case", "packs"), [

@@ -7,7 +7,6 @@ after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a 
 The blocks of a product, and what they move beyond each cache, are a note of the function.
 """
 
-from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.function import (
     Allocate,
     Compute,
@@ -64,16 +63,15 @@ class FormProducts(FunctionPass, name="form-products"):
             if product is not None and can_pack(product, self.worth, self.packing) and (
                     {*product.reads} <= function.only_read):
                 calls = [call for call in calls_in(*together) if isinstance(call, Compute | Spread)]
-                regions = [region for call in calls for region in call.regions]
-                buffers = {region.root for region in regions if isinstance(region.root, ScratchBuffer)}
+                buffers = {region.root for call in calls for region in call.regions
+                           if isinstance(region.root, ScratchBuffer)}
                 if any(user not in calls for buffer, users in function.users().items() if buffer in buffers
                        for user in users):
                     return None                 # a tile is read later on
                 block = NativeBlock([node for node in together
                                      if isinstance(node, Allocate) and node.buffer not in buffers])
                 with function.inside(block):
-                    bases: dict[object, Linear] = {region.root: region.base for region in regions}
-                    PackedProduct(function, product, bases, self.packing).write()
+                    PackedProduct(function, product, self.packing).write()
                 nodes[:] = [n for n in [*nodes[:parts[start]], *block.nodes, *nodes[parts[-1] + 1:]]
                             if not isinstance(n, Allocate) or n.buffer not in buffers]
                 return start

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
 from nki_mlir.targets.cpu.function import (
     Allocate,
     ByteRegion,
@@ -28,10 +29,8 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
-from nki_mlir.targets.cpu.loop_products import writes_once
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
-from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
 
@@ -60,11 +59,8 @@ class ForwardCopies(FunctionPass, name="forward-copies"):
 
     def is_copied_input(self, function: NativeFunction, copy: Compute) -> bool:
         """Whether a computation copies an input to all of a tile that is large enough."""
-        if copy.nest.elements < self.least or not (is_copy(copy.nest) and writes_once(copy.nest)):
-            return False
-        source, tile = (region.root for region in copy.regions)
-        return source in function.inputs and isinstance(tile, ScratchBuffer) and (
-            copy.nest.elements * copy.nest.outputs[0].dtype.itemsize == tile.size)
+        return copy.nest.elements >= self.least and is_copy(copy.nest) and filled_tile(copy) is not None and (
+            copy.regions[0].root in function.inputs)
 
 
 def readers_on_source(copy: Compute, users: Sequence[RoutineCall], changed: Mapping[Compute, Compute]) -> Readers:
@@ -144,12 +140,7 @@ def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> t
         return user, replace(source, offset=source.offset.plus(region.offset).plus(target.offset, -1))
     if not user.forms:
         user = divided_by_rows(user, user.inputs[operand].strides, copied[0])
-    move = ElementMove(copy.nest, source.offset, target.offset)
-    forwarded = move.at_source(user.inputs[operand], region.offset, user.extents)
-    if forwarded is None:
-        return None
-    inputs = [forwarded[0] if k == operand else o for k, o in enumerate(user.inputs)]
-    return replace(user, inputs=tuple(inputs)), replace(source, offset=forwarded[1])
+    return reading_source(user, operand, region, copy)
 
 
 def divided_by_rows(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:

@@ -10,10 +10,10 @@ writes the tile.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
+from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
 from nki_mlir.targets.cpu.function import (
     Compute,
     NativeBlock,
@@ -24,8 +24,6 @@ from nki_mlir.targets.cpu.function import (
     compute,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.loop_products import writes_once
-from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
 
@@ -49,12 +47,10 @@ class ForwardFactors(FunctionPass, name="forward-factors"):
         in_tile = [k for k, region in enumerate(regions) if region.root is copy.regions[-1].root]
         if in_tile != [factor] or columns > self.most * tile_of(columns).width:
             return None
-        move = ElementMove(copy.nest, copy.regions[0].offset, copy.regions[-1].offset)
-        source = move.at_source(nest.inputs[factor], regions[factor].offset, nest.extents)
-        if source is None or 1 not in source[0].strides:
+        on_source = reading_source(nest, factor, regions[factor], copy)
+        if on_source is None or 1 not in on_source[0].inputs[factor].strides:
             return None
-        regions[factor] = replace(copy.regions[0], offset=source[1])
-        forwarded = replace(nest, inputs=tuple([source[0] if k == factor else o for k, o in enumerate(nest.inputs)]))
+        forwarded, regions[factor] = on_source
         after = contraction_of(forwarded)
         is_same = after is not None and (after.vector, after.column) == (contraction.vector, contraction.column)
         return compute(forwarded, regions, product.symbols) if is_same else None
@@ -62,11 +58,10 @@ class ForwardFactors(FunctionPass, name="forward-factors"):
 
 def copies_into_tile(copy: Compute) -> bool:
     """Whether a computation copies float32 elements of a buffer to all of another one."""
-    if copy.symbols or not is_copy(copy.nest) or not writes_once(copy.nest):
+    if copy.symbols or not is_copy(copy.nest) or copy.nest.outputs[0].dtype is not FLOAT32:
         return False
-    source, tile = (region.root for region in copy.regions)
-    return (isinstance(source, ScratchBuffer) and isinstance(tile, ScratchBuffer) and source is not tile
-            and copy.nest.outputs[0].dtype is FLOAT32 and copy.nest.elements * FLOAT32.itemsize == tile.size)
+    source = copy.regions[0].root
+    return isinstance(source, ScratchBuffer) and filled_tile(copy) not in (None, source)
 
 
 def product_behind(block: NativeBlock, copy: Compute, users: Sequence[RoutineCall]) -> Compute | None:

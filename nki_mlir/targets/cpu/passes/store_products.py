@@ -9,11 +9,10 @@ drops the copy as well where that takes all of the tile, which nothing else uses
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from math import prod
 
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
+from nki_mlir.targets.cpu.forwarding import filled_tile, writing_target, zeroed_tile
 from nki_mlir.targets.cpu.function import (
     ByteRegion,
     Compute,
@@ -23,8 +22,7 @@ from nki_mlir.targets.cpu.function import (
     ScratchBuffer,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.waist.fusion import ElementMove
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
 
 
@@ -47,23 +45,8 @@ class StoreProducts(FunctionPass, name="store-products"):
 
 def fills_a_tile(call: Compute) -> bool:
     """Whether a computation is a product in float32 that writes each element of a buffer."""
-    nest, region = call.nest, call.regions[-1]
-    if contraction_of(nest) is None or not isinstance(call.function, Nest | TileProduct):
-        return False
-    parallel = [axis for axis in range(len(nest.extents)) if axis not in nest.reduced]
-    return isinstance(region.root, ScratchBuffer) and region.offset.symbols == () and region.offset.const == 0 and (
-        is_dense(nest.outputs[0], nest.extents, parallel)
-        and prod(nest.extents[axis] for axis in parallel) * FLOAT32.itemsize == region.root.size)
-
-
-def is_dense(operand: Operand, extents: Sequence[int], axes: Sequence[int]) -> bool:
-    """Whether an operand has one element for each position of some axes, without gaps."""
-    size = 1
-    for stride, extent in sorted((operand.strides[axis], extents[axis]) for axis in axes if extents[axis] > 1):
-        if stride != size:
-            return False
-        size *= extent
-    return True
+    return (contraction_of(call.nest) is not None and isinstance(call.function, Nest | TileProduct)
+            and filled_tile(call) is not None)
 
 
 def zeros_before(block: NativeBlock, product: Compute, users: Sequence[RoutineCall]) -> Compute | None:
@@ -71,14 +54,7 @@ def zeros_before(block: NativeBlock, product: Compute, users: Sequence[RoutineCa
     product."""
     if len(users) < 2 or users[1] is not product or not isinstance(users[0], Compute) or users[0] not in block.nodes:
         return None
-    nest, region = users[0].nest, users[0].regions[-1]
-    step = nest.steps[0] if len(nest.steps) == 1 else None
-    is_zero = step is not None and step.kind == "constant" and float(step.number) == 0.0
-    if not is_zero or nest.inputs or nest.mask or nest.reduced or len(nest.outputs) != 1 or (
-            region.offset.symbols or region.offset.const or region.root is not product.regions[-1].root):
-        return None
-    covers = is_dense(nest.outputs[0], nest.extents, range(len(nest.extents)))
-    return users[0] if covers and nest.elements * FLOAT32.itemsize == region.root.size else None    # type: ignore[union-attr]
+    return users[0] if zeroed_tile(users[0]) is product.regions[-1].root else None
 
 
 def with_sums_from_zero(product: Compute, nest: Nest, regions: Sequence[ByteRegion]) -> Compute:
@@ -88,19 +64,14 @@ def with_sums_from_zero(product: Compute, nest: Nest, regions: Sequence[ByteRegi
 
 def stored_at_copy(product: Compute, copy: Compute) -> Compute | None:
     """Return the product with its sums where a copy puts them; None where the copy is another one."""
-    source, target = copy.regions[0], copy.regions[-1]
-    if not is_copy(copy.nest) or copy.symbols or source.offset.symbols or source.offset.const or (
-            copy.nest.outputs[0].dtype is not FLOAT32 or not isinstance(target.root, ScratchBuffer)
-            or copy.nest.elements * FLOAT32.itemsize != source.root.size                            # type: ignore[union-attr]
-            or target.root in [region.root for region in product.regions]):
+    target = copy.regions[-1].root
+    if not is_copy(copy.nest) or copy.nest.outputs[0].dtype is not FLOAT32 or not isinstance(target, ScratchBuffer) or (
+            target in [region.root for region in product.regions]):
         return None
-    move = ElementMove(copy.nest, source.offset, target.offset)
-    stored = move.at_target(product.nest.outputs[0], product.regions[-1].offset, product.nest.extents)
-    if stored is None or not is_dense(copy.nest.inputs[0], copy.nest.extents, range(len(copy.nest.extents))) or (
-            stored[0].strides[contraction_column(product.nest)] != 1):
+    stored = writing_target(product.nest, product.regions[-1], copy)
+    if stored is None or stored[0].outputs[0].strides[contraction_column(product.nest)] != 1:
         return None
-    nest = replace(product.nest, outputs=(stored[0],))
-    return with_sums_from_zero(product, nest, [*product.regions[:-1], replace(target, offset=stored[1])])
+    return with_sums_from_zero(product, stored[0], [*product.regions[:-1], stored[1]])
 
 
 def contraction_column(nest: Nest) -> int:

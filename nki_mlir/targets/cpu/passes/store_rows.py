@@ -10,10 +10,10 @@ read. Streaming stores may write such rows, too.
 
 from dataclasses import replace
 
+from nki_mlir.targets.cpu.forwarding import move_of
 from nki_mlir.targets.cpu.function import Allocate, Compute, NativeFunction, ScratchBuffer, TileCall, blocks
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.routines import RowCopies
-from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Operand
 from nki_mlir.waist.recognize import is_copy
 
@@ -46,7 +46,7 @@ def _stored(call: TileCall, copy: Compute) -> TileCall | None:
     if not is_copy(nest) or copy.regions[0].root != piece.root or nest.elements != rows.count * rows.row.elements:
         return None
     target, = rows.row.outputs
-    forwarded = ElementMove(nest, *[r.offset for r in copy.regions]).at_target(
+    forwarded = move_of(copy).at_target(
         Operand(target.dtype, (rows.piece_step, *target.strides)), piece.offset, (rows.count, *rows.row.extents))
     if forwarded is None or nest.outputs[0].dtype is not target.dtype:
         return None
