@@ -86,9 +86,12 @@ def _to_bfloat16(e: "ScalarEmitter", value: "Value") -> "Value":
 
 
 def _above(e: "ScalarEmitter", value: "Value") -> "Value":
-    """Emit an i32 whose upper half is that of an f32, no NaN, rounded to nearest even."""
+    """Emit an i32 whose upper half is that of an f32, no NaN, rounded to nearest even.
+
+    It subtracts -0x7FFF - (the upper half's lowest bit), which logic computes: some hosts have one instruction for it.
+    """
     bits = e.bitcast(value, "i32")
-    return e.add(e.add(bits, e.and_(e.shrui(bits, 16), 1)), 0x7FFF)
+    return e.sub(bits, e.xor(e.and_(e.shrui(bits, 16), 1), 0xFFFF8001))
 
 
 def _round_bits(e: "ScalarEmitter", value: "Value", dropped: int) -> "Value":
