@@ -24,6 +24,7 @@ dialect adds five operations, and marks on operations of those dialects:
 | ``native.streams`` | a nest, a gather | outputs that streaming stores write |
 | ``native.ahead`` | a nest | inputs that it prefetches, each with the distance in bytes |
 | ``native.fields`` | a nest | inputs that lie beside each other are loaded together |
+| ``native.words`` | a nest | it loads pairs of bfloat16 as words, whose halves it widens |
 | ``native.fresh`` | a product, the fill before it | the product starts its sums from 0 in registers |
 | ``native.pairs`` | a product | each float32 of its factors stands for two bfloat16 of neighbouring positions |
 | ``native.fixed`` | a nest | no later pass changes it |
@@ -31,7 +32,7 @@ dialect adds five operations, and marks on operations of those dialects:
 
 FUNCTION, NOTES, ZEROED, ON_POOL = "native.function", "native.notes", "native.zeroed", "native.on_pool"
 SPREAD, STREAMS, AHEAD, FIELDS = "native.spread", "native.streams", "native.ahead", "native.fields"
-FRESH, PAIRS, FIXED = "native.fresh", "native.pairs", "native.fixed"
+FRESH, PAIRS, FIXED, WORDS = "native.fresh", "native.pairs", "native.fixed", "native.words"
 CHECK, CHECK_LIMITS, PACKED_PRODUCT = "native.check", "native.check_limits", "native.packed_product"
 TABLE, LOOKUP = "native.table", "native.lookup"
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from nki_mlir.bindings import Type, ir
+from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import Loops, MemoryUse, stored_bytes
-from nki_mlir.targets.cpu.schedule import Schedule, schedule
+from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, Schedule, schedule
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 
 SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
@@ -29,7 +31,8 @@ class AddressedNest:
 
     @property
     def title(self) -> str:
-        return self.nest.title + "_streamed" * bool(self.use.streams) + "_ahead" * bool(self.use.ahead)
+        return self.nest.title + "_streamed" * bool(self.use.streams) + "_ahead" * bool(self.use.ahead) + (
+            "_words" * self.use.words)
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
         nest, plan = self.nest, schedule(self.nest)
@@ -89,6 +92,27 @@ def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
     plan = schedule(nest)
     return plan.vector is not None and plan.lanes > 1 and all(
         not nest.uses(nest.first_output + k) and _lies_in_vectors(output, plan) for k, output in outputs)
+
+
+def with_words(routine: "Nest | AddressedNest") -> AddressedNest:
+    """Return the nest with loads of words in place of pairs of bfloat16."""
+    addressed = with_memory(routine)
+    return replace(addressed, use=replace(addressed.use, words=True))
+
+
+def can_load_words(routine: object) -> TypeGuard["Nest | AddressedNest"]:
+    """Whether code may load pairs of bfloat16 as words, whose halves a shift and a mask widen: the elements of each
+    operand in lanes are bfloat16 side by side, and no step depends on the number of a lane."""
+    if not isinstance(routine, Nest | AddressedNest):
+        return False
+    nest = with_memory(routine).nest
+    plan = schedule(nest)
+    if plan.vector is None or plan.order[-1] != plan.vector or plan.lanes % (2 * WITH_32_REGISTERS) or nest.mask:
+        return False
+    in_lanes = [o for o in nest.operands if o.strides[plan.vector]]
+    return host.lanes() == WITH_32_REGISTERS and any(step.kind == "convert" for step in nest.steps) and all(
+        o.strides[plan.vector] == 1 and o.dtype is BFLOAT16 for o in in_lanes) and not any(
+        step.kind in ("position", "lookup") for step in nest.steps)
 
 
 def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:

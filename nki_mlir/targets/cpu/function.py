@@ -155,6 +155,16 @@ class Spread(RoutineCall):
         arguments = (CodeAddress(addressed(part, node.streams)), Linear(count), Linear(len(steps)), *pairs)
         return cls("nki_spread", arguments, node.nest, node.regions)
 
+    @property
+    def part(self) -> Routine:
+        code = self.arguments[0]
+        assert isinstance(code, CodeAddress)
+        return code.routine
+
+    @part.setter
+    def part(self, routine: Routine) -> None:
+        self.arguments = (CodeAddress(routine), *self.arguments[1:])
+
 
 @dataclass(eq=False)
 class FixedCompute(RoutineCall):

@@ -364,6 +364,13 @@ class FunctionEmitter(ScalarEmitter):
             ordered = self.vector.ShuffleOp(part, part, order).result
             self.put(ordered, self.at(pointer, k, part.type.element_type), 1, BFLOAT16, 2 * step, None, streams)
 
+    def in_order(self, registers: Sequence[Value]) -> list[Value]:
+        """Return registers in the order of elements: of each two, one has those with even numbers."""
+        step = host.lanes()
+        order = [n for pair in zip(range(step), range(step, 2 * step)) for n in pair]
+        return [self.vector.ShuffleOp(even, odd, order[k:k + step]).result
+                for even, odd in zip(registers[::2], registers[1::2]) for k in (0, step)]
+
     def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
         """Load whole vectors, and pick every ``step``-th element. The last vector ends with the last element that
         counts."""

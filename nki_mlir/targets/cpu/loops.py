@@ -14,7 +14,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
-from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, transposed_operands, weight_of
+from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import Fold, integer_sums
@@ -31,12 +31,14 @@ class MemoryUse:
 
     Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs
     that a loop prefetches, each with the distance in bytes. ``beside``: an input, the input that it is laid out
-    like, and the number of elements by which it begins later.
+    like, and the number of elements by which it begins later. With ``words``, bfloat16 along the vector axis are loaded
+    as pairs: each 32 lanes are those with even numbers, then those with odd numbers.
     """
 
     streams: tuple[int, ...] = ()
     ahead: tuple[tuple[int, int], ...] = ()
     beside: tuple[tuple[int, int, int], ...] = ()
+    words: bool = False
 
 
 class Loops:
@@ -45,6 +47,7 @@ class Loops:
     def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value],
                  use: MemoryUse = MemoryUse()) -> None:
         self.code, self.nest, self.plan, self.streams = code, nest, plan, use.streams
+        self.words = use.words
         self.ahead: dict[int, int | Value] = dict(use.ahead)
         self.fields = {k: (base, offset) for k, base, offset in use.beside}
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
@@ -185,7 +188,7 @@ class Loops:
 
     def is_divided(self, operand: int, point: Point) -> bool:
         """Return whether lanes are elements with even numbers, then those with odd numbers."""
-        return self.plan.evens_first and point.lanes > 1 and point.active is None and self.step_of(operand, point) == 1
+        return self.words and point.lanes > 1 and point.active is None and self.step_of(operand, point) == 1
 
     def prefetch_ahead(self, operand: int, point: Point) -> None:
         """Prefetch the lines of a vector's elements further on: in another chunk, or in one of the next rows."""
@@ -320,7 +323,8 @@ class Loops:
             for later_partial in later_partials:
                 total = extremum.combine(self.code, total, later_partial)
             partials = [[extremum.result(self.code, total)]]
-        return [part for partial in partials for value in partial for part in self.code.pieces(value, host.lanes())]
+        parts = [part for partial in partials for value in partial for part in self.code.pieces(value, host.lanes())]
+        return self.code.in_order(parts) if self.words and fold.fn not in ORDERLESS else parts
 
     def collect(self, fold: Fold, partial: list[Value], point: Point) -> list[Value]:
         """Fold one more vector into a partial result; lanes that do not count add nothing."""

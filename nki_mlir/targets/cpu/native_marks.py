@@ -14,7 +14,7 @@ from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_load_words, can_stream, with_words
 from nki_mlir.targets.cpu.contraction import (
     PAIR_LANES,
     PanelProduct,
@@ -68,6 +68,8 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     beside = fields_beside(nest, arguments) if native.FIELDS in marks else ()
     use = MemoryUse(streams, ahead, beside)
     routine = AddressedNest(nest, use) if use != MemoryUse() else nest
+    if native.WORDS in marks and native.SPREAD not in marks:
+        routine = _loading_words(op, routine)
     if native.FIXED in marks:
         return FixedCompute(routine, arguments, nest, regions)
     call = Compute(routine, arguments, nest, regions)
@@ -77,7 +79,16 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     parts = parts_of(nest, count, count) if 0 < count < MOST_PARTS else None
     if parts is None:
         raise malformed(op, f"the nest has no {count} equal parts")
-    return Spread.over(call, parts)
+    spread = Spread.over(call, parts)
+    if native.WORDS in marks:
+        spread.part = _loading_words(op, spread.part)
+    return spread
+
+
+def _loading_words(op: Operation, routine: Routine) -> AddressedNest:
+    if not can_load_words(routine):
+        raise malformed(op, f"{native.WORDS} is on a nest that does not load whole vectors of bfloat16")
+    return with_words(routine)
 
 
 def packed_product(op: Operation) -> tuple[Routine, Nest]:

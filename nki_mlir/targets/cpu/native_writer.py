@@ -28,7 +28,6 @@ from nki_mlir.targets.cpu.function import (
     FIRST_ID,
     Allocate,
     Argument,
-    CodeAddress,
     Compute,
     NativeBlock,
     NativeBranch,
@@ -143,9 +142,9 @@ class FunctionWriter(Writer):
                     return self.condition(condition)
                 self.while_loop(write_test, lambda: self.nodes(body))
             case Spread():
-                routine, count, _, *pairs = node.arguments
-                assert isinstance(routine, CodeAddress) and isinstance(count, Linear)
-                marks = {native.SPREAD: self.make.value(count.const), **self.marks(routine.routine)}
+                _, count, _, *pairs = node.arguments
+                assert isinstance(count, Linear)
+                marks = {native.SPREAD: self.make.value(count.const), **self.marks(node.part)}
                 self.nest(node.nest, pairs[::2], marks)
             case NativeLoad():
                 slot, address = addresses(node)
@@ -272,6 +271,8 @@ class FunctionWriter(Writer):
                     marks[native.AHEAD] = self.make.value(use.ahead)
                 if use.beside:
                     marks[native.FIELDS] = ir.UnitAttr.get()
+                if use.words:
+                    marks[native.WORDS] = ir.UnitAttr.get()
         return marks
 
     def operand(self, nest: Nest, number: int, address: Argument) -> OperandView:

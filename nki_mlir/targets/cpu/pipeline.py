@@ -4,6 +4,6 @@
 PIPELINE = {"zero-unwritten": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
             "forward-copies": "", "store-rows": "", "merge-programs": "", "pair-factors": "", "widen-tiles": "",
             "widen-factors": "", "forward-factors": "", "store-products": "", "pad-rows": "", "chunk-rows": "",
-            "prefetch-rows": "", "load-fields": ""}
+            "prefetch-rows": "", "load-fields": "", "load-words": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, what is read of memory before it is written is undefined

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
@@ -26,8 +25,7 @@ class Schedule:
     """``order`` are the axes from the outermost loop to the innermost, parallel ones before reduced ones.
 
     ``carried`` are the outputs kept in registers over the reduced loops. ``folds`` is not empty where the vector axis
-    is reduced: each lane then has its own partial results. With ``evens_first`` each 32 lanes are the
-    bfloat16 with even numbers, then those with odd numbers.
+    is reduced: each lane then has its own partial results.
     """
 
     order: tuple[int, ...]
@@ -36,28 +34,9 @@ class Schedule:
     carried: tuple[int, ...] = ()
     folds: tuple[Fold, ...] = ()
     unroll: int = 1
-    evens_first: bool = False
 
 
 def schedule(nest: Nest) -> Schedule:
-    """Choose the order of the loops, the axis in lanes and the order of the lanes."""
-    plan = _loops_of(nest)
-    return replace(plan, evens_first=True) if _takes_evens_first(nest, plan) else plan
-
-
-def _takes_evens_first(nest: Nest, plan: Schedule) -> bool:
-    """Whether code may load pairs of bfloat16 as words, whose halves a shift and a mask widen: the elements of each
-    operand in lanes are bfloat16 side by side, and neither a step nor the order of a sum depends on the number of a
-    lane."""
-    if plan.vector is None or plan.order[-1] != plan.vector or plan.lanes % (2 * WITH_32_REGISTERS) or nest.mask:
-        return False
-    in_lanes = [o for o in nest.operands if o.strides[plan.vector]]
-    return host.lanes() == WITH_32_REGISTERS and any(step.kind == "convert" for step in nest.steps) and all(
-        o.strides[plan.vector] == 1 and o.dtype is BFLOAT16 for o in in_lanes) and not any(
-        step.kind in ("position", "lookup") for step in nest.steps) and all(f.fn in ORDERLESS for f in plan.folds)
-
-
-def _loops_of(nest: Nest) -> Schedule:
     """Choose the cheapest vector axis by the cost of its loads and stores, and the order of the loops."""
     parallel = [a for a in range(len(nest.extents)) if a not in nest.reduced]
     reduced = sorted(nest.reduced)

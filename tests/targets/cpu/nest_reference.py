@@ -11,6 +11,7 @@ from nki_mlir.dialects.access import Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType, convert
+from nki_mlir.targets.cpu.addressed_nest import can_load_words, with_words
 from nki_mlir.targets.cpu.routines import compiled
 from nki_mlir.waist.nest import Nest, Operand, Step
 
@@ -44,12 +45,14 @@ class Memory:
         return np.ndarray(self.extents, array.dtype, array, self.first * self.dtype.itemsize, strides)
 
 
-def run(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (), simplify: bool = True) -> None:
-    """Call the compiled routine on the memories."""
+def run(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (), simplify: bool = True,
+        words: bool = False) -> None:
+    """Call the compiled routine on the memories. With ``words`` it loads pairs of bfloat16 as words if it can."""
     nest = nest.simplified if simplify else nest
+    routine = with_words(nest) if words and can_load_words(nest) else nest
     words = [m.address for m in memories] + list(symbols)
     pack = (ctypes.c_int64 * max(1, len(words)))(*words)
-    batch, number = compiled([nest])[nest]
+    batch, number = compiled([routine])[routine]
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])(ctypes.addressof(pack)) == 0
 
 

@@ -28,7 +28,7 @@ def folded(nest: Nest, values: np.ndarray, start: float) -> np.ndarray:
     source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
     source.array[:] = values.ravel()
     result.array[:] = start
-    run(nest, [source, result])
+    run(nest, [source, result], words=True)
     return result.array
 
 
@@ -97,7 +97,7 @@ def exponentials(dtype: DType, columns: int) -> Nest:
 def exponentiated(nest: Nest, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     source, powers, sums = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
     source.array[:], powers.array[:], sums.array[:] = values.ravel(), 0, 0.5
-    run(nest, [source, powers, sums])
+    run(nest, [source, powers, sums], words=True)
     return powers.array, sums.array
 
 

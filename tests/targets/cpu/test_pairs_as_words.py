@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bodies on bfloat16 whose lanes are elements with even numbers, then those with odd numbers: values and conditions."""
+"""Bodies on bfloat16 whose lanes are elements with even numbers, then those with odd numbers: values and conditions of
+`load-words`."""
 
 import ctypes
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
-from nki_mlir.targets.cpu.addressed_nest import AddressedNest
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_load_words, with_words
 from nki_mlir.targets.cpu.loops import MemoryUse
+from nki_mlir.targets.cpu.pipeline import PIPELINE
 from nki_mlir.targets.cpu.routines import compiled
-from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
+from ...forced_passes import forced
 from .nest_reference import Memory, bits, reference, run
 
 ROWS = 3
@@ -54,7 +59,7 @@ def test_bodies__of_bfloat16_keep_the_order_of_elements(columns: int, any_bits: 
     with np.errstate(all="ignore"):
         wanted, = reference(nest, memories)
     before = memories[-1].raw.copy()
-    run(nest, memories)
+    run(nest, memories, words=True)
     assert np.array_equal(bits(memories[-1].array), bits(wanted))
     guards = len(before) - memories[-1].array.nbytes
     assert np.sum(memories[-1].raw == before) >= guards             # nothing beside the result is written
@@ -65,7 +70,7 @@ def test_functions__of_pairs_have_the_bits_of_lanes_in_memory_order(columns: int
     """Rows of 16 columns have one register, in the order of memory."""
     nest, part = with_gelu(columns), with_gelu(16)
     memories = memories_of(nest, 1, any_bits=False)
-    run(nest, memories)
+    run(nest, memories, words=True)
     rows = memories[-1].array.reshape(ROWS, columns)
     for column in range(0, columns, 16):
         parts = memories_of(part, 1, any_bits=False)
@@ -76,27 +81,62 @@ def test_functions__of_pairs_have_the_bits_of_lanes_in_memory_order(columns: int
         assert np.array_equal(bits(parts[-1].array), bits(rows[:, column:column + 16].ravel()))
 
 
-@pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
-def test_lanes__are_divided_where_all_operands_along_them_are_bfloat16() -> None:
-    assert schedule(scaled(512)).evens_first and schedule(with_gelu(512)).evens_first
-    for nest in (scaled(512, FLOAT16, FLOAT16), scaled(512, output=FLOAT32), scaled(16), scaled(512, FLOAT32, BFLOAT16)):
-        assert not schedule(nest).evens_first
+def folded(fn: str, columns: int, dtype: DType = BFLOAT16) -> Nest:
+    """The fold of rows, each element times itself."""
+    steps = (Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (2, 2), "multiply"), Step("alu", FLOAT32, (1, 3), fn))
+    if dtype is FLOAT32:
+        steps = (Step("alu", FLOAT32, (0, 0), "multiply"), Step("alu", FLOAT32, (1, 2), fn))
+    return Nest((ROWS, columns), frozenset({1}), (Operand(dtype, (columns, 1)),), 0, (Operand(FLOAT32, (1, 0)),), steps,
+                (1 + len(steps),))
+
+
+@pytest.mark.parametrize("fn", ("add", "multiply", "maximum"))
+@pytest.mark.parametrize("columns", (32, 64, 100, 128, 192, 256, 512, 4096))
+def test_folds__of_pairs_have_the_order_of_float32(columns: int, fn: str) -> None:
+    """Each lane has a rounding error of its own, so that another order would give other bits."""
+    values = np.random.default_rng(columns).uniform(0.9, 1.1, (ROWS, columns)).astype(BFLOAT16.numpy)
+    results = []
+    for dtype in (BFLOAT16, FLOAT32):
+        nest = folded(fn, columns, dtype)
+        source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+        source.array[:], result.array[:] = values.astype(dtype.numpy).ravel(), 1.5
+        run(nest, [source, result], words=True)
+        results.append(result.array)
+    assert np.array_equal(bits(results[0]), bits(results[1]))
 
 
 @pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
-def test_lanes__of_sums_stay_in_order_and_those_of_maxima_need_not() -> None:
-    def folded(fn: str) -> Nest:
-        steps = (Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (2, 1), fn))
-        return Nest((ROWS, 512), frozenset({1}), (Operand(BFLOAT16, (512, 1)),), 0, (Operand(FLOAT32, (1, 0)),), steps,
-                    (3,))
-    assert schedule(folded("maximum")).evens_first and not schedule(folded("add")).evens_first
+def test_words__are_loaded_where_all_operands_in_lanes_are_bfloat16() -> None:
+    assert all(map(can_load_words, (scaled(512), with_gelu(512), folded("add", 512), folded("maximum", 512))))
+    assert not any(map(can_load_words, (
+        scaled(512, FLOAT16, FLOAT16), scaled(512, output=FLOAT32), scaled(16), scaled(512, FLOAT32, BFLOAT16),
+        folded("add", 100), folded("add", 512, FLOAT32))))
 
 
+def rounded_product(x, g):
+    """Rows times weights, on parts of large nests that run on the pool."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), nl.load(g)))
+    return out
+
+
+@pytest.mark.parametrize("threads", (1, 2))
+def test_parts__of_a_large_nest_load_words(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "threads", lambda: threads)
+    rng = np.random.default_rng(threads)
+    x, g = (rng.standard_normal((rows, 512)).astype(BFLOAT16.numpy) for rows in (128, 1))
+    with forced("parallelize"), patch.dict(PIPELINE, {"load-words": ""}):
+        result = nki.trace(rounded_product).on("jit")(x, g)
+    wanted = (x.astype(np.float32) * g.astype(np.float32)).astype(BFLOAT16.numpy)
+    assert np.array_equal(bits(result), bits(wanted))
+
+
+@pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
 def test_streaming_stores__of_pairs_write_each_element() -> None:
     nest = scaled(1024)
     memories = memories_of(nest, 5, any_bits=False)
     wanted, = reference(nest, memories)
-    routine = AddressedNest(nest, MemoryUse(streams=(0,)))
+    routine = with_words(AddressedNest(nest, MemoryUse(streams=(0,))))
     batch, number = compiled([routine])[routine]
     raw = np.zeros(ROWS * 1024 + 64, np.uint16)
     shift = -raw.ctypes.data % 128 // 2

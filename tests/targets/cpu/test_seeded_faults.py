@@ -14,8 +14,9 @@ from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import tabulated
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets.cpu import routines, tabulated
+from nki_mlir.targets.cpu.lanes import FunctionEmitter
 from nki_mlir.targets.cpu.passes import (
     form_products,
     load_fields,
@@ -218,6 +219,31 @@ def test_seeded_fault_of_merge_programs__changes_values(monkeypatch: pytest.Monk
     assert not agrees()
 
 
+@nki.jit
+def twice(x):
+    """Rows of bfloat16."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), 2.0))
+    return out
+
+
+@pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
+def test_seeded_fault_of_load_words__changes_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results stay in the order in which words are loaded."""
+    monkeypatch.setenv("NKI_MLIR_CACHE", "off")
+    x = np.random.default_rng(0).random((128, 64), np.float32).astype(BFLOAT16.numpy)
+
+    def agrees() -> bool:
+        routines.forget()                    # the fault is in the code of a routine
+        with forced("load-words"):
+            return np.array_equal(nki.jit(twice.func).on("jit")(x), x + x)
+    assert agrees()
+    monkeypatch.setattr(FunctionEmitter, "put_even_and_odd", lambda code, value, pointer, lanes, streams: (
+        code.put(value, pointer, 1, BFLOAT16, lanes, None)))
+    assert not agrees()
+    routines.forget()
+
+
 UNWRITTEN = """
 func.func @k(%x: memref<64x64xf32, "hbm">, %y: memref<64x64xf32, "hbm">) attributes {nki.kernel, nki.results = [1 : i64],
     arg_attrs = [{nki.name = "x"}, {nki.name = "y", nki.shared = 0 : i64}], nki.target = "trn2"} {
@@ -247,4 +273,4 @@ def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(monkeypatch: p
 
 def test_each_pass_that_can_change_values__has_a_fault() -> None:
     """A prefetch changes no values, so no wrong one shows in them."""
-    assert {*FAULTS, "merge-programs", "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}
+    assert {*FAULTS, "load-words", "merge-programs", "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}
