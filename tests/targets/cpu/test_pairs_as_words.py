@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bodies on bfloat16 whose lanes are elements with even numbers, then those with odd numbers: values and conditions of
-`load-words`."""
+"""Words of two bfloat16: lanes are elements with even numbers, then those with odd numbers."""
 
 import ctypes
 from dataclasses import replace
