@@ -58,7 +58,8 @@ NEARLY = 1.01                   # an order's estimate of its time is off by this
 HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
 FAR = 1.3                       # the same of the first order
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the search ends there, by level
-CLOSE = 1.01                    # the same of short bodies: longer ones are often faster
+CLOSE = 1.01                    # the same of short bodies, since longer ones are often faster, and of ``BRIEF`` code
+BRIEF = 300                     # steps of code whose orders are all timed within a few hundredths of a second
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
                                 # by whether iterations overlap, one
 MISSED = 3                      # times so many are timed if those take ``HOPELESS`` times their estimates
@@ -133,29 +134,35 @@ class Prepared:
     def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
         time of the fastest program so far; orders that cannot be faster are skipped."""
-        bound, written = self.schedules.bound(), self.schedules.as_written()
-        if best_known_ns() <= bound * NEAR[level]:
+        brief = sum(map(len, self.schedules.runs)) <= BRIEF
+        near_bound = min(CLOSE, NEAR[level]) if brief else NEAR[level]
+        enough, written = self.schedules.bound() * near_bound, self.schedules.as_written()
+        if best_known_ns() <= enough:
             return
-        tried, best, count, full = {written[:2]}, 0.0, 0, False
+        tried, best, count, computed, full = {written[:2]}, 0.0, 0, 0, False
         most = 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
-        for arrangement in sorted(self.arrangements(level, bound * NEAR[level], best_known_ns()),
-                                  key=lambda arrangement: arrangement.ns):
-            if count and best_known_ns() <= bound * NEAR[level]:
+        for until in (enough, 0.0):                 # if an order takes longer than its estimate, compute the others
+            arrangements = list(self.arrangements(level, until, best_known_ns(), computed))
+            computed += len(arrangements)
+            for arrangement in sorted(arrangements, key=lambda arrangement: arrangement.ns):
+                if count and best_known_ns() <= enough:
+                    break
+                if count and (arrangement.ns > best * GOOD or count >= most) and (
+                        not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
+                    break                           # else the orders with the best estimates miss full speed
+                if arrangement.ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
+                    break                           # short bodies may be faster where their iterations overlap
+                if arrangement[:2] in tried:
+                    continue
+                tried.add(arrangement[:2])
+                try:
+                    yield arrangement, self.program(arrangement)
+                except MemoryFull:
+                    full = True
+                    continue
+                best, count = best or arrangement.ns, count + 1
+            if best_known_ns() <= enough or not 0.0 < best <= enough:
                 break
-            if count and (arrangement.ns > best * GOOD or count >= most) and (
-                    not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
-                break                               # else the orders with the best estimates miss full speed
-            if arrangement.ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
-                break                               # short bodies may be faster where their iterations overlap
-            if arrangement[:2] in tried:
-                continue
-            tried.add(arrangement[:2])
-            try:
-                yield arrangement, self.program(arrangement)
-            except MemoryFull:
-                full = True
-                continue
-            best, count = best or arrangement.ns, count + 1
         if full and not count:
             self.code.notes.append(FULL)
         if best_known_ns() > max(self.schedules.bound(first_engine=True), self.schedules.in_program_order()):
@@ -165,12 +172,14 @@ class Prepared:
                 if not count:
                     raise
 
-    def arrangements(self, level: int, enough: float, known_ns: float) -> Iterator[Arrangement]:
-        """Yield the arrangements of the orders, until one takes no longer than ``enough`` by its estimate, or the
-        first ones take much longer than the fastest program."""
+    def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
+        """Yield the arrangements of the orders behind the first ``computed``, until one takes no longer than ``enough``
+        by its estimate, or the first ones take much longer than the fastest program."""
         best, room = inf, False
         most, orders = self.orders(level)
-        for count, order in enumerate(orders, 1):
+        if computed >= most:
+            return
+        for count, order in enumerate(orders[computed:], computed + 1):
             arrangement = self.schedules.arrangement(order._replace(memory=self.memory))
             yield arrangement
             best, room = min(best, arrangement.ns), room or arrangement.addresses is not None

@@ -45,7 +45,7 @@ from nki_mlir.targets.neuron.timing.streams import (
 )
 from nki_mlir.targets.neuron.timing.streams import MEETING as MEETING_KIND
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm, TimedTransfer
-from nki_mlir.waist.overlap import boxes_overlap
+from nki_mlir.waist.overlap import Box, boxes_overlap
 
 Change = tuple[float, int, int]                 # time, amount, event
 
@@ -228,7 +228,8 @@ class TimedMachine:
                         agent.at, agent.free = at, free
                         self.sleep(agent, semaphore, wait.value)
                         return
-            if agent.ready >= start and agent.ready > free and (awaited := self.own_result(agent, at, start, free)):
+            if agent.ready >= start and agent.ready > free and reason != OWN_RESULT and (
+                    awaited := self.own_result(agent, at, start, free)):
                 reason, cause = OWN_RESULT, awaited[0]
                 if awaited[1] > start and (waits or port or kind):
                     agent.at, agent.free, agent.due, agent.why, agent.cause = at, free, awaited[1], reason, cause
@@ -282,13 +283,17 @@ class TimedMachine:
         longer, with the time at which it is readable: the nearest earlier event that wrote the operands. Return
         None without such an event."""
         instructions, before = agent.stream.instructions, at
-        read = boxes_of(instructions[at], instructions[at].op.inputs)
+        read: list[Box] | None = None
         for result in reversed(agent.recent):
             before -= 1
             if before < 0:
                 break
+            if not free < result[1] >= start:
+                continue
             earlier = instructions[before]
-            if free < result[1] >= start and boxes_overlap(read, boxes_of(earlier, earlier.op.outputs)):
+            if read is None and not (read := boxes_of(instructions[at], instructions[at].op.inputs)):
+                return None
+            if boxes_overlap(read, boxes_of(earlier, earlier.op.outputs)):
                 nearer = instructions[before + 1:at]
                 return None if any([boxes_overlap(read, boxes_of(i, i.op.outputs)) for i in nearer]) else result
         return None
@@ -326,7 +331,9 @@ class TimedMachine:
         semaphore.change(time, amount, event)
         if semaphore.sleepers:
             for number, value in semaphore.sleepers.items():
-                self.wake(self.agents[number], semaphore, value)
+                agent = self.agents[number]
+                if time < agent.due:                # else the engine looks at the semaphore before this change
+                    self.wake(agent, semaphore, value)
 
     @staticmethod
     def hold(core: CoreState, port: int, until: float, event: int) -> None:
@@ -394,7 +401,7 @@ class TimedMachine:
         update = agent.stream.instructions[position].update
         if update is None:
             signals = []
-        elif update.amount != core.dma.count:       # one signal for all DMA engines, when all are done
+        elif len(finished) == 1 or update.amount != core.dma.count:     # one signal for all DMA engines, when all are done
             signals = [(notified, update.amount)]
         else:
             signals = [(time + self.notify, engines) for time, engines in finished]

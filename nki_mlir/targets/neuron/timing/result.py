@@ -216,14 +216,17 @@ def of_events(run: TimedMachine, by_agent: Sequence[Sequence[int]]) -> np.ndarra
     return values
 
 
-def meets(run: TimedMachine) -> np.ndarray:
-    """Return whether each event counts a semaphore at which engines meet; other semaphores signal an engine's
+def at_barriers(run: TimedMachine, events: Sequence[int]) -> list[bool]:
+    """Return whether each control event counts a semaphore at which engines meet; other semaphores signal an engine's
     progress."""
-    def at_barrier(agent: Agent, instruction: Instruction) -> bool:
-        update = instruction.update
-        return update is None or MEETING_POINT.fullmatch(
-            agent.core.program.semaphores[update.semaphore].name) is not None
-    return of_events(run, [[at_barrier(agent, i) for i in agent.stream.instructions] for agent in run.agents])
+    meet = [[MEETING_POINT.fullmatch(semaphore.name) is not None for semaphore in agent.core.program.semaphores]
+            for agent in run.agents] if events else []
+    counts = []
+    for event in events:
+        number = run.record.agent[event]
+        update = run.agents[number].stream.instructions[run.record.position[event]].update
+        counts.append(update is None or meet[number][update.semaphore])
+    return counts
 
 
 def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -236,7 +239,8 @@ def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tu
     for reason, name in ((OWN_RESULT, OWN), (PORT, PORTS), (MEETING, CORES)):
         by_why[reason] = base + names[base:].index(name)
     reason, cause = np.asarray(run.record.why)[events], np.asarray(run.record.cause)[events]
-    barrier = (kinds[cause] >= KIND) & (meets(run)[cause] > 0)
+    barrier = kinds[cause] >= KIND
+    barrier[barrier] = at_barriers(run, cause[barrier].tolist())
     of_source = np.where(kinds[cause] == TRANSFER, base + 4,
                          np.where(barrier, base + 5, np.asarray(run.record.agent)[cause]))
     return names, np.where(reason == SEMAPHORE, of_source, by_why[reason])
