@@ -5,6 +5,7 @@ An engine may run an instruction for which the kernel chose none if the class na
 instruction there, and the values stay the same. Any engine that can trigger transfers may trigger such a transfer.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -13,6 +14,7 @@ from nki_mlir.dialects.target_findings import findings
 from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
+from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 
 ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
 ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer that any issuer may trigger
@@ -48,6 +50,15 @@ class EngineChoice:
         if key not in self.engines:
             self.engines[key] = chosen, *(e for e in op.shared_engines if e is not chosen and self.may_have(e, op))
         return self.engines[key]
+
+    def different(self, orders: Sequence[Order]) -> tuple[Order, ...]:
+        """Return the orders without those that choose the same engines as an earlier one."""
+        chosen: dict[Order, Order] = {}
+        for order in orders:
+            engines = order._replace(issue=order.issue and self.issued,
+                                     share=2 if order.share == 1 and not self.gpsimd else order.share)
+            chosen.setdefault(engines, order)
+        return tuple(chosen.values())
 
     def may_have(self, engine: Engine, op: Op) -> bool:
         """Return whether the instruction has the same values on an engine. An instruction that only newer documents

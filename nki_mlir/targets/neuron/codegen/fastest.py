@@ -12,10 +12,8 @@ If it is faster after all, it is emitted.
 
 The first candidate of all but short code has short bodies: where these are close to the bound, nothing else is tried,
 and few instructions are compiled. Of each candidate with loops the best order is timed with engines that meet
-behind each iteration, and with iterations that overlap: overlap takes more signals.
-
-Of code that stays a loop, pipelined loops come before longer bodies: where they are near the bound, few instructions
-are compiled. If short bodies load data repeatedly, longer ones come first.
+behind each iteration, and with iterations that overlap: overlap takes more signals. Of code that stays a loop,
+pipelined loops come before longer bodies, unless short bodies load data repeatedly.
 
 A candidate's first order says about how long it takes. If a variant of it may take much less, because it needs less
 memory, the variant is timed first, and the candidate needs no program.
@@ -50,6 +48,7 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loo
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
 LOADS = 85, 60                  # percent of SBUF that loads may fill, tried where tiles do not all fit at once
+BETWEEN = 80                    # the same, tried last
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
 ORDERED = 12_000                # steps that are ordered at level 1, in all orders together; at least TWO orders
 TWO = 2
@@ -112,6 +111,7 @@ class Prepared:
             self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
         self.schedules = Schedules(code, choice, evicts)
         self.knows_ramps = choice.ramps                 # else estimates are those of full speed
+        self.different = choice.different
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
     def bound(self) -> float:
@@ -134,9 +134,8 @@ class Prepared:
     def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
         time of the fastest program so far; orders that cannot be faster are skipped."""
-        brief = sum(map(len, self.schedules.runs)) <= BRIEF
-        near_bound = min(CLOSE, NEAR[level]) if brief else NEAR[level]
-        enough, written = self.schedules.bound() * near_bound, self.schedules.as_written()
+        near = min(CLOSE, NEAR[level]) if sum(map(len, self.schedules.runs)) <= BRIEF else NEAR[level]
+        enough, written = self.schedules.bound() * near, self.schedules.as_written()
         if best_known_ns() <= enough:
             return
         tried, best, count, computed, full = {written[:2]}, 0.0, 0, 0, False
@@ -194,15 +193,16 @@ class Prepared:
         """Return the orders, and how many of them to try: all of them would take long for long code. If these have no
         room for tiles that do not all fit, or take long, the ones behind them leave more room to results."""
         steps = sum(map(len, self.schedules.runs))
-        orders, ordered = MORE_ORDERS if level > 1 else ORDERS, ORDERED
+        orders, ordered = self.different(MORE_ORDERS if level > 1 else ORDERS), ORDERED
         if self.schedules.crowded:
             fewer = [order._replace(loads=loads) for order in orders[:2 * TWO] for loads in LOADS]
-            orders = (*orders[:TWO], *fewer[:2 * TWO], *orders[TWO:], *fewer[2 * TWO:])
+            between = [order._replace(loads=BETWEEN) for order in orders[:2 * TWO]]
+            orders = (*orders[:TWO], *fewer[:2 * TWO], *orders[TWO:], *fewer[2 * TWO:], *between)
             ordered = ordered * 3 // 2
         if level > 1:
             return len(orders), orders
         if steps <= FEW:
-            orders = (*orders, *(order._replace(issue=False) for order in orders if order.issue))
+            orders = self.different((*orders, *(order._replace(issue=False) for order in orders)))
             return len(orders), orders
         most = max(TWO, ordered // steps)
         return most, orders if self.schedules.crowded else orders[:most]

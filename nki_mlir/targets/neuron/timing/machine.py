@@ -401,7 +401,7 @@ class TimedMachine:
         update = agent.stream.instructions[position].update
         if update is None:
             signals = []
-        elif len(finished) == 1 or update.amount != core.dma.count:     # one signal for all DMA engines, when all are done
+        elif len(finished) == 1 or update.amount != core.dma.count:     # one signal when all DMA engines are done
             signals = [(notified, update.amount)]
         else:
             signals = [(time + self.notify, engines) for time, engines in finished]

@@ -12,9 +12,8 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.isa.instruction import Instruction
 from nki_mlir.machine import ENGINES, Engine
-from nki_mlir.targets.neuron.timing.machine import Agent, TimedMachine
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import MEETING, OWN_RESULT, PORT, SEMAPHORE, pieces_of
 from nki_mlir.targets.neuron.timing.streams import CONTROL as KIND
 from nki_mlir.targets.neuron.timing.streams import TABLE_LOAD, TRANSFER
