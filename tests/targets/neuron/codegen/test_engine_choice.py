@@ -18,6 +18,7 @@ from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
+from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.random_code import RandomCode
@@ -110,3 +111,12 @@ def test_kernel__decides_what_it_names():
         on = [engine for engine, stream in streams.items() for i in stream if i.op.mnemonic == "COPY"]
         assert (on == [SCALAR] * 8) == named and len(on) == 8
         np.testing.assert_array_equal(mixed.on("isa")(x, named), x)
+
+
+def test_orders_that_choose_the_same_engines__are_one():
+    """As written, one engine triggers transfers and no instruction goes to the GpSimd engine."""
+    orders = [Order(share=share, issue=issue) for share in (1, 2, 3) for issue in (True, False)]
+    machine = machine_named("trn2")
+    assert EngineChoice(machine).different(orders) == tuple(orders)
+    assert EngineChoice(machine, issued=False).different(orders) == tuple(order for order in orders if order.issue)
+    assert EngineChoice(machine, written=True).different(orders) == (Order(share=1), Order(share=3))
