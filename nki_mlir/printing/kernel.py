@@ -62,11 +62,11 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
                           fix="leave --generation out")
     merged = modules if keep_placement else merged_programs(modules)
     options = _Options(comments, OLDEST if beta else release, keep_placement, beta)
-    loops = len(merged) == 1 and not keep_placement
+    loops, implicit = len(merged) == 1 and not keep_placement, not (keep_placement or beta)
     if loops and reduces_programs(merged[0]):
         with suppress(Unprintable):                 # if loops over programs cannot express it
-            return _text_of([prepared(merged[0])], options, meets=True)
-    copies = [prepared(module, loops and not reduces_programs(module)) for module in merged]
+            return _text_of([prepared(merged[0], implicit=implicit)], options, meets=True)
+    copies = [prepared(module, loops and not reduces_programs(module), implicit) for module in merged]
     return _text_of(copies, options, meets=any(map(reduces_programs, copies)))
 
 

@@ -15,6 +15,7 @@ from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
+from nki_mlir.printing.implicit_sums import imply_sums
 from nki_mlir.printing.masked import can_select
 from nki_mlir.printing.program_loops import add_program_loops
 from nki_mlir.printing.reducing_programs import add_reducing_loops, copy_reductions_of_one, reduces_programs
@@ -22,11 +23,12 @@ from nki_mlir.printing.tile_groups import group_by_result
 from nki_mlir.waist.builder import StructuredBuilder
 
 
-def prepared(module: Module, loops: bool = True) -> Module:
+def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Module:
     """Return a copy of the module in the form that the printer reads.
 
     With ``loops``, loops take the place of the grid's programs. Without them, programs that reduce over each other are
-    printed one by one, with numbers for the program ids in masks.
+    printed one by one, with numbers for the program ids in masks. With ``implicit``, products that print without
+    ``accumulate`` are marked.
     """
     with module.context, ir.Location.unknown():
         copy = cloned(module)
@@ -38,6 +40,8 @@ def prepared(module: Module, loops: bool = True) -> Module:
             erase_dead_code(function)
             if is_by_operation:
                 group_by_result(function)
+        if implicit:
+            imply_sums(copy)
         copy_reductions_of_one(copy)
         if loops and reduces_programs(copy):
             add_reducing_loops(copy)

@@ -10,6 +10,7 @@ from nki_mlir.dialects.op import Elementwise, Op, changed
 from nki_mlir.language.current import language
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.implicit_sums import IMPLICIT
 from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, form_of
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import is_backwards
@@ -159,6 +160,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
         return None
     if isinstance(op, SendrecvOp) and attribute in RANKS:
         return rank_text(op, attribute, text.program_id)
+    if attribute == "accumulate" and IMPLICIT in op.extra:
+        return None
     value = getattr(op, attribute)
     default = form.parameters[parameter].default
     skipped = (attribute == "engine" and value == "unknown") or (isinstance(value, bool) and default is value) or (

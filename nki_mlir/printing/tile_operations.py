@@ -38,6 +38,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.machine.engine import DOCUMENTED
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.implicit_sums import accumulate_text
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import call, is_backwards, placed, repeated_as, without_repeats
 from nki_mlir.printing.statements import column, number_text, operator_text, with_repeats, write_instruction
@@ -281,8 +282,8 @@ def _select(text: KernelText, op: SelectOp) -> None:
 
 def _matmul(text: KernelText, op: MatmulOp) -> None:
     stationary, moving = text.tile(op, op.stationary), text.tile(op, op.moving)
-    text.write(f"nisa.nc_matmul(dst={text.tile(op, op.dst)}, stationary={stationary}, moving={moving}, "
-               f"accumulate={op.accumulate})")
+    text.write(f"nisa.nc_matmul(dst={text.tile(op, op.dst)}, stationary={stationary}, moving={moving}"
+               f"{accumulate_text(op)})")
 
 
 def _reduce(text: KernelText, op: ReduceOp) -> None:
@@ -392,7 +393,7 @@ def _matmul_mx(text: KernelText, op: NcMatmulMxOp) -> None:
     moving = _packed(text, op, op.moving, op.moving_element)
     scales = [text.tile(op, tile, exact=True) for tile in (op.stationary_scale, op.moving_scale)]
     text.write(f"nisa.nc_matmul_mx(dst={text.tile(op, op.dst)}, stationary={stationary}, moving={moving}, "
-               f"stationary_scale={scales[0]}, moving_scale={scales[1]}, accumulate={op.accumulate})")
+               f"stationary_scale={scales[0]}, moving_scale={scales[1]}{accumulate_text(op)})")
 
 
 TILE_OPERATIONS: dict[str, Callable[[KernelText, Any], None]] = {
