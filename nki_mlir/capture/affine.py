@@ -290,3 +290,7 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         return np.broadcast_shapes(a, b)
     except ValueError:
         raise IndexShapes(first=a, second=b) from None
+
+
+def shares_variable(a: Affine, b: Affine) -> bool:
+    return not a.symbols.keys().isdisjoint(b.symbols) or any(x and y for x, y in zip(a.axes[::-1], b.axes[::-1]))

@@ -12,10 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from nki_mlir.capture import strides
-from nki_mlir.capture.affine import A, Affine, IndexChange, hold_nowhere
+from nki_mlir.capture.affine import A, Affine, IndexChange, hold_nowhere, shares_variable
 from nki_mlir.capture.errors import (
     BadBroadcast,
     BadReshape,
@@ -93,10 +93,13 @@ class PartForm(NamedTuple):
 class View:
     """A buffer seen through a strided pattern. Immutable.
 
-    ``mask`` restricts the operations that use the view; it is over the axes of the view.
+    ``mask`` restricts the operations that use the view; it is over the axes of the view. A subclass that refuses
+    assignments to attributes has a subclass ``opened`` that accepts them: a view is of that class until all are set.
     """
 
     __slots__ = ("_tile", "buffer", "dims", "dtype", "free", "limits", "mask", "partition", "shape")
+    opened: ClassVar[Any]
+    closed: ClassVar[Any]
 
     def __init__(self, buffer: Buffer, partition: Index, free: Index, dims: tuple[Dim, ...], dtype: DType,
                  limits: tuple[Limit, ...] = (), mask: Mask | None = None) -> None:
@@ -104,17 +107,19 @@ class View:
         self.limits, self.mask = limits, mask
         self.shape = Shape([d[2] for d in dims])
         self._tile: Tile | None = None          # memoized by ``plain_tile``; if set, the view is an operand
+        self.__class__ = self.closed
 
     @classmethod
     def full(cls, buffer: Buffer) -> "Self":
-        return cls(buffer, ZERO, ZERO, whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None),
-                   buffer.dtype)
+        dims = whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None)
+        view: Self = cls.opened(buffer, ZERO, ZERO, dims, buffer.dtype)
+        return view
 
     @classmethod
     def of_form(cls, buffer: Buffer, partition: Index, free: Index, dtype: DType, form: PartForm, access: Access | None
                 ) -> "Self":
         """Return a view of a form, which is an operand if it has an access."""
-        view = object.__new__(cls)
+        view: Self = object.__new__(cls.opened)
         view.buffer, view.partition, view.free, view.dtype = buffer, partition, free, dtype
         view.dims, view.shape, _, tile_form = form
         view.limits, view.mask, view._tile = (), None, None
@@ -122,6 +127,7 @@ class View:
             view._tile = tile = Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, access,
                                      buffer.name)
             tile._form = tile_form
+        view.__class__ = cls
         return view
 
     @classmethod
@@ -133,10 +139,11 @@ class View:
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
              dtype: DType | None = None, limits: tuple[Limit, ...] | None = None, mask: Mask | None = None) -> "Self":
         """Return the same view with some attributes replaced."""
-        return type(self)(self.buffer, self.partition if partition is None else partition,
-                          self.free if free is None else free, self.dims if dims is None else dims,
-                          self.dtype if dtype is None else dtype, self.limits if limits is None else limits,
-                          self.mask if mask is None else mask)
+        view: Self = self.opened(self.buffer, self.partition if partition is None else partition,
+                                 self.free if free is None else free, self.dims if dims is None else dims,
+                                 self.dtype if dtype is None else dtype, self.limits if limits is None else limits,
+                                 self.mask if mask is None else mask)
+        return view
 
     def remapped(self, dims: Sequence[Dim], change: IndexChange, partition: Index | None = None,
                  free: Index | None = None, limits: Sequence[Limit] = ()) -> "Self":
@@ -469,8 +476,7 @@ def part_form(dims: tuple[Dim, ...], spans: Sequence[int], on_chip: bool, tile: 
     return PartForm(part, Shape([d.count for d in part]), pattern, form)
 
 
-def shares_variable(a: Affine, b: Affine) -> bool:
-    return not a.symbols.keys().isdisjoint(b.symbols) or any(x and y for x, y in zip(a.axes[::-1], b.axes[::-1]))
+View.opened = View.closed = View
 
 
 def check_on_chip_shape(shape: tuple[int, ...], partition_dim: int) -> None:
@@ -488,5 +494,5 @@ def tile_of(view: View, position_of: dict[Symbol, int]) -> Tile:
     buffer = view.buffer
     tile = Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, view.access(position_of), buffer.name)
     if not (view.partition.symbols or view.free.symbols or view.limits or view.mask is not None):
-        view._tile = tile
+        object.__setattr__(view, "_tile", tile)
     return tile

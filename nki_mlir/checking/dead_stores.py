@@ -26,14 +26,19 @@ class DeadStores:
         self.live: set[Statement] = set()                       # statements that a later operation read from
         self.overwritten: dict[Statement, CheckFinding] = {}
         self.last: Statement = (None, "")
+        self.last_read: list[View] = []                         # what the last operation read
 
     def note(self, op: Op, views: Sequence[View], statement: Statement) -> None:
         """Record the reads and writes of an operation that has run."""
-        (at, name), self.last = self.last, statement
-        if at and statement[0] and (at[:2], name) == (statement[0][:2], statement[1]):     # once more, into its target
-            self.live.add((at, name))
-        read = {name for name, _ in op.sources()}
         operands = list(zip(op.operands(), views))
+        read = {name for name, _ in op.sources()}
+        only_read = [view for (field, _), view in operands if field.name in read and not field.writes]
+        (at, name), self.last = self.last, statement
+        last_read, self.last_read = self.last_read, only_read
+        at_once_again = at and statement[0] and at[:2] == statement[0][:2]
+        of_the_same = len(last_read) == len(only_read) and all(map(View.same_elements, last_read, only_read))
+        if name == statement[1] and (at_once_again or (op.mask and of_the_same)):     # once more, into its target
+            self.live.add((at, name))
         for (field, _), view in operands:
             if field.name in read:
                 self.live.update(self.unread.pop(view.buffer, {}).values())

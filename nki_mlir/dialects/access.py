@@ -342,6 +342,11 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple([prod(shape[d + 1:]) for d in range(len(shape))])
 
 
+def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether elements with these strides are contiguous and in row-major order."""
+    return all(n == 1 or stride == step for n, stride, step in zip(shape, strides, dense(shape)))
+
+
 def full_tile(handle: object, shape: Sequence[int], dtype: DType, space: str) -> Tile:
     """Return all of a buffer as a tile."""
     steps, start = dense(shape), None if space == HBM else ZERO

@@ -110,7 +110,9 @@ def accumulate(target: Tensor, value: Any) -> Tensor:
     builder = active()
     producer = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
     if producer is not None and "accumulate" in producer.cls.attributes and not producer.writes_more:
-        if target.shape == value.shape and builder.symbolic and builder.undo(producer.operand):
+        # A product that has run runs again into the target under a mask, since the rest of its result is not written.
+        if target.shape == value.shape and (
+                (builder.symbolic and builder.undo(producer.operand)) or producer.is_masked):
             attributes = producer.attributes | {"accumulate": True}
             emit_with(producer.cls, {**producer.views, "dst": target}, producer.mask, attributes)
             return target

@@ -17,7 +17,7 @@ from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.errors import UnsupportedMask, unknown
 from nki_mlir.capture.index import Mask
 from nki_mlir.capture.tensor import View
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa import movement, random
@@ -160,6 +160,12 @@ def dropout(data: View, prob: object, *, dtype: object = None, mask: object = No
 
 
 # -- limits, and conversions outside of kernels ------------------------------------------------------------------------
+class FixedLimit(NkiMlirError, AttributeError):                                         # type: ignore[misc]
+    code = "NKI-ATTRIBUTE"
+    message = "nl.tile_size.{name} is a limit of the target, and cannot be assigned"
+    fix = "keep the size of your tiles in a variable"
+
+
 class TileSize:
     """The limits of one instruction (``nl.tile_size``)."""
 
@@ -173,6 +179,9 @@ class TileSize:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise unknown("nl.tile_size", name, dir(type(self)), {})
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FixedLimit(name=name).here()
 
     @property
     def total_available_sbuf_size(self) -> int:

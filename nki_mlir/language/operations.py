@@ -44,6 +44,7 @@ from nki_mlir.language.creation import (
     refuse_other_generation,
     result_tensor,
 )
+from nki_mlir.language.product_rules import product_shape
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType, operand_dtype, promote
@@ -430,18 +431,9 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
                              fix="give x as [M, K] and y as [K, N], or x as [K, M] with transpose_x=True").here()
         creation.refuse_hidden(creation.HiddenTranspose, "matmul", stationary)
         stationary = transpose(stationary)
-    shape = product_shape("matmul", stationary, moving)
+    shape = product_shape("matmul", stationary, moving, mask)
     return compute(products.MatmulOp, shape, FLOAT32, {"stationary": to_sbuf(stationary), "moving": to_sbuf(moving)},
                    mask, space=PSUM, accumulate=False)
-
-
-def product_shape(op: str, stationary: View, moving: View) -> tuple[int, ...]:
-    """Return the result's shape; raise the error of an operand that is too large before one of the result's shape."""
-    for label, tile, limit in (("stationary", stationary, Machine.stationary_free_max),
-                               ("moving", moving, Machine.moving_free_max)):
-        if math.prod(tile.shape[1:]) > limit:
-            raise TooLarge(dim=1, tile=f"{label}{list(tile.shape)}", op=op, limit=limit).here()
-    return *stationary.shape[1:], *moving.shape[1:]
 
 
 def to_sbuf(x: View) -> View:

@@ -6,8 +6,11 @@ from math import prod
 from typing import Protocol
 
 from nki_mlir.capture.builder import active
-from nki_mlir.capture.index import Index
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.verifier import TooLarge
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -21,6 +24,28 @@ class BadPerfMode(KernelError):
     code = "NKI-PERF-MODE"
     message = "nc_matmul with perf_mode {mode}: {what}"
     fix = "use perf_mode double_row from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
+
+
+class MaskOfProduct(KernelError):
+    code = "err_unsupported_expression_in_mask"
+    message = "the mask of shape {mask} may select in M or in N of a product of [K, M, N] = {extents}"
+    why = "of a mask with two dimensions, the second is M, or N if its extent is that of N alone"
+    fix = "write its index tensors with 3 dimensions: nl.arange({extent})[None, None, :] selects in N"
+
+
+def product_shape(op: str, stationary: View, moving: View, mask: object) -> tuple[int, ...]:
+    """Return the result's shape. Raise the error of an operand that is too large before one of the result's shape, and
+    that of a mask of two dimensions whose second is M or N, which no operand shows."""
+    for label, tile, limit in (("stationary", stationary, Machine.stationary_free_max),
+                               ("moving", moving, Machine.moving_free_max)):
+        if prod(tile.shape[1:]) > limit:
+            raise TooLarge(dim=1, tile=f"{label}{list(tile.shape)}", op=op, limit=limit).here()
+    extents = [stationary.shape[0], prod(stationary.shape[1:]), prod(moving.shape[1:])]
+    for index, _ in mask.terms if isinstance(mask, Mask) else ():
+        is_row = len(index.shape) == 2 and index.shape[0] == 1 < index.shape[1] and any(index.axes)
+        if is_row and index.shape[1] == extents[1] == extents[2]:
+            raise MaskOfProduct(mask=tuple(index.shape), extents=extents, extent=extents[2]).here()
+    return *stationary.shape[1:], *moving.shape[1:]
 
 
 class ArrayPart:

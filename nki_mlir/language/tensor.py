@@ -268,6 +268,13 @@ class Tensor(TensorObject, View):
         return True if isinstance(other, OF_PYTHON) else _operator("not_equal")(self, other)
 
 
+class _OpenTensor(Tensor):
+    __slots__ = ()
+    __setattr__, __delattr__ = object.__setattr__, object.__delattr__                   # type: ignore[assignment]
+
+
+Tensor.opened, Tensor.closed = _OpenTensor, Tensor
+
 NUMBERS = (Index, int, float, np.number, np.bool_, np.ndarray)      # arrays of no dimensions; others are refused
 OPERANDS = (View, DynamicIndex, *NUMBERS)
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or")

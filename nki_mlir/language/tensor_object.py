@@ -89,6 +89,27 @@ def refuse_math() -> None:
         raise host_function("math", called[1])
 
 
+class FixedAttribute(NkiMlirError, AttributeError):                                     # type: ignore[misc]
+    code = "NKI-ATTRIBUTE"
+    message = "the attribute {name} of a tensor cannot be {verb}"
+    why = "a tensor is a view of memory, and a view does not change"
+    fix = "{instead}"
+
+
+# What to write instead of an assignment to an attribute.
+INSTEAD = {"dtype": "convert the elements with nl.copy(tile, dtype=...), or read their bits as another dtype with "
+                    "tile.view(dtype)",
+           "shape": "use another view, tile.reshape(shape), instead of the tile",
+           "buffer": "allocate a tensor with this buffer, and copy the elements to it",
+           "name": "give the name where the tensor is created, nl.ndarray(..., name=...)",
+           "mask": "give the operation the mask, or subscript the tile with it"}
+
+
+def fixed_attribute(name: str, verb: str) -> NkiMlirError:
+    """Return the error for an attribute that the kernel assigns or deletes."""
+    return FixedAttribute(name=name, verb=verb, instead=INSTEAD.get(name, "keep the value in a variable")).here()
+
+
 T = TypeVar("T", bound="TensorObject")
 
 
@@ -99,6 +120,13 @@ class TensorObject:
     shape: Any
     dtype: Any
     name: Any
+
+    # A class that creates tensors sets their attributes in a subclass without these methods.
+    def __setattr__(self, name: str, value: object) -> None:
+        raise fixed_attribute(name, "assigned")
+
+    def __delattr__(self, name: str) -> None:
+        raise fixed_attribute(name, "deleted")
 
     @property
     def itemsize(self) -> int:

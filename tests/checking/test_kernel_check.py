@@ -18,6 +18,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 install()
 
 import neuronxcc.nki as beta  # noqa: E402
+import neuronxcc.nki.isa as beta_isa  # noqa: E402
 import neuronxcc.nki.language as nl  # noqa: E402
 import nki  # noqa: E402
 import nki.collectives as ncc  # noqa: E402
@@ -335,14 +336,49 @@ def rounded(x):
     return out
 
 
+@beta.jit
+def sum_of_masked_products(x):
+    """Each product adds to the elements that its mask selects, whether the statement that adds it is the next one."""
+    out = nl.ndarray((x.shape[1], 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    t, total = nl.load(x), nl.zeros((x.shape[1], 64), nl.float32, buffer=nl.psum)
+    column = nl.arange(64)[None, None, :]
+    for _ in nl.affine_range(2):
+        total += beta_isa.nc_matmul(t, t, mask=(column < 5))
+        part = beta_isa.nc_matmul(t, t, mask=(column >= 61))
+        total += part
+    nl.store(out, total)
+    return out
+
+
 BOUNDS = np.tile(np.float32([3, 40]), (128, 1))
 
 
 @pytest.mark.parametrize("kernel, arguments", [
-    (sums_of_squares, (x,)), (largest_in_range, (x, BOUNDS)), (comparisons, (x,)), (rounded, (x * 0,))],
+    (sums_of_squares, (x,)), (largest_in_range, (x, BOUNDS)), (comparisons, (x,)), (rounded, (x * 0,)),
+    (sum_of_masked_products, (x,))],
     ids=lambda value: getattr(value, "__name__", ""))
 def test_nothing_is_found__in_sound_kernels(kernel, arguments):
     assert nki_mlir.check(kernel, *arguments).findings == []
+
+
+@pytest.mark.parametrize("on", ["eager", "interpreter", "jit", "isa"])
+def test_products_under_masks__add_to_what_the_masks_select(on):
+    expected = 2 * (x.T.astype(np.float64) @ x)
+    expected[:, 5:61] = 0
+    assert np.abs(sum_of_masked_products.on(on)(x) - expected).max() < 1e-3 * np.abs(expected).max()
+
+
+def test_equal_statements__do_not_hide_that_nothing_reads_the_first():
+    @beta.jit
+    def twice(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        nl.exp(t)
+        again = nl.exp(t)
+        nl.store(out, again)
+        return out
+    finding, = nki_mlir.check(twice, x).findings
+    assert finding.kind == "dead-store" and finding.message == "nothing reads what unary (exp) writes to t2"
 
 
 def test_masks_as_subscripts_of_destinations__are_no_conditions_of_python():

@@ -26,7 +26,7 @@ from nki_mlir.language.beta import enums, language
 from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
 from nki_mlir.language.creation import HiddenTranspose, Tensor, emit, refuse_hidden
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
-from nki_mlir.language.product_rules import ArrayPart, BadPerfMode, check_double_row
+from nki_mlir.language.product_rules import ArrayPart, BadPerfMode, check_double_row, product_shape
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.scalar.tokens import activation_token, alu_token
@@ -176,7 +176,7 @@ def product(stationary: Tensor, moving: Tensor, mask: object, is_transpose: bool
                    for t in (creation.as_operand(stationary), creation.as_operand(moving)))
     for label, tile in (("stationary", left), ("moving", right)):
         ops.require_space("nc_matmul", label, tile, SBUF)
-    shape = ops.product_shape("nc_matmul", left, right)
+    shape = product_shape("nc_matmul", left, right, mask)
     if is_transpose:
         return ops.compute(products.MatmulTransposeOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask,
                            space=PSUM)

@@ -60,7 +60,7 @@ def as_beta(value: object, subject: str, is_written: bool) -> object:
                     f"{subject} of a call in the beta generation's form has no run-time addresses",
                     fix="call it in the form of nki.isa, with dst= and .ap(...)")
             view = low.core_view(low.reading(value))
-            return Tensor(view.buffer, view.partition, view.free, view.dims, view.dtype)
+            return Tensor.opened(view.buffer, view.partition, view.free, view.dims, view.dtype)
         case VirtualRegister():
             return value.state
         case MemoryRegion():

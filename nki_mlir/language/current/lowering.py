@@ -75,10 +75,12 @@ def adopt(view: View, verdict: bool = False) -> NkiTensor:
 # -- views -------------------------------------------------------------------------------------------------------------
 def core_view(tensor: NkiTensor) -> View:
     """Return (and memoize) the core view of a tensor, without its run-time address. Check that it is in its storage."""
-    if tensor.core is None:
+    view = tensor.core
+    if view is None:
         check_reach(tensor)
-        tensor.core = _core_view(tensor)
-    return tensor.core
+        view = _core_view(tensor)
+        object.__setattr__(tensor, "core", view)
+    return view
 
 
 def _core_view(tensor: NkiTensor) -> View:

@@ -10,7 +10,7 @@ import numpy as np
 from nki_mlir.capture.errors import BadBroadcast, BadReshape
 from nki_mlir.capture.strides import Shape, known_extents, reshaped
 from nki_mlir.capture.tensor import Buffer, View
-from nki_mlir.dialects.access import dense
+from nki_mlir.dialects.access import dense, is_row_major
 from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
 from nki_mlir.language.current.errors import (
@@ -46,6 +46,9 @@ class NkiTensor(OlderMethods):
 
     __slots__ = ("__weakref__", "base", "core", "dtype", "indirection", "offset", "shape", "storage", "strides")
 
+    def __new__(cls, *arguments: object, **keywords: object) -> "NkiTensor":
+        return object.__new__(_OpenNkiTensor)
+
     def __init__(self, storage: Storage | None = None, shape: Sequence[int] = (), strides: Sequence[int] | None = None,
                  offset: int = 0, dtype: Any = None, base: Sequence[int] | None = None,
                  indirection: Indirection | None = None, *, name: str = "", buffer: MemoryRegion = shared_hbm) -> None:
@@ -56,6 +59,7 @@ class NkiTensor(OlderMethods):
         self.shape, self.strides = Shape(shape), tuple(dense(shape) if strides is None else strides)
         self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
         self.core: View | None = None                               # cached by ``core_view``
+        self.__class__ = NkiTensor                                  # which refuses assignments
 
     @classmethod
     def full(cls, storage: Storage) -> "NkiTensor":
@@ -111,13 +115,12 @@ class NkiTensor(OlderMethods):
         size = self.itemsize
         view = np.ndarray(tuple(self.shape), self.dtype.numpy, flat, self.offset * size,
                           tuple(s * size for s in self.strides))
-        copied: np.ndarray = view.copy()
-        return copied
+        return np.array(view)
 
     def is_contiguous(self) -> bool:
         """Return whether the elements are dense and row-major; on chip within each partition."""
         first_free = 1 if self.on_chip else 0
-        return is_dense(self.shape[first_free:], self.strides[first_free:])
+        return is_row_major(self.shape[first_free:], self.strides[first_free:])
 
     def is_indirect(self) -> bool:
         return self.indirection is not None
@@ -289,7 +292,7 @@ class NkiTensor(OlderMethods):
             invalid(f"cannot reshape a complex access pattern: {self.get_pattern()} to {list(extents)} needs a copy",
                     fix="copy it to a separate tile first, with nisa.tensor_copy", code="NKI-RESHAPE")
         strides = (*self.strides[:head], *steps)
-        is_complete = self.offset == 0 and self.size == prod(self.base) and is_dense(self.shape, self.strides)
+        is_complete = self.offset == 0 and self.size == prod(self.base) and is_row_major(self.shape, self.strides)
         return self.like(shape=extents, strides=strides, base=extents if is_complete else self.base)
 
     @reported
@@ -430,8 +433,7 @@ class NkiTensor(OlderMethods):
         return isinstance(other, NkiTensor) and other.storage is self.storage
 
     def _addresses(self) -> tuple[tuple[int, int], ...]:
-        address = self.storage.address
-        return (address,) if address else ()
+        return (self.storage.address,) if self.storage.address else ()
 
     def __repr__(self) -> str:
         return self._text(self.buffer.value, self.sim_value)
@@ -443,9 +445,9 @@ class NkiTensor(OlderMethods):
         raise unknown_name("a tensor", name, dir(type(self)), functions_of("nki.language"))
 
 
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether the elements are contiguous and in row-major order."""
-    return all(n == 1 or stride == step for n, stride, step in zip(shape, strides, dense(shape)))
+class _OpenNkiTensor(NkiTensor):
+    __slots__ = ()
+    __setattr__, __delattr__ = object.__setattr__, object.__delattr__                   # type: ignore[assignment]
 
 
 def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirection:
