@@ -15,6 +15,7 @@ from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, f
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import is_backwards
 from nki_mlir.printing.merged_programs import RANKS, rank_text
+from nki_mlir.printing.quotients import without_quotients
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -71,13 +72,13 @@ def value_text(attribute: str, value: object) -> str:
 
 def write_instruction(text: KernelText, op: Op) -> None:
     """Write the call of an instruction."""
+    op = adapted(op)
     form = form_of(type(op))
     if form is None:
         raise Unprintable(what=f"'{op.full_name()}'", fix="write this part of the kernel by hand")
     if isinstance(op, Meeting) and not text.on_core:
         raise Unprintable(what=f"'{op.full_name()}' of programs that are not cores of a launch",
                           fix="launch the kernel on a grid of two programs")
-    op = adapted(op)
     registers = getattr(op, "accumulator", None)
     load = None if registers is None else text.loads.pop(registers.handle, None)
     if load is not None and registers is not None:
@@ -135,7 +136,7 @@ def adapted(op: Op) -> Op:
     if isinstance(op, TensorScalarOp) and op.op0 == "negative":     # which the documents have no operator for
         product = changed(op, lambda tile: tile, op0="multiply", imm0=-1.0)
         return product if product.compute is op.compute else changed(product, lambda tile: tile, engine="vector")
-    return op
+    return without_quotients(op) if isinstance(op, TensorScalarOp) else op
 
 
 def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load: str | None) -> str | None:
