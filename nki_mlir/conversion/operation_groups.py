@@ -10,6 +10,7 @@ meetings of programs are lowered one by one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 from operator import itemgetter
 from typing import NamedTuple
@@ -362,10 +363,26 @@ def movable_patterns(operations: Sequence[TileOperation]
 def clusters_of(slots: Sequence[int], starts: Sequence[tuple[int, int]], reaches: Sequence[tuple[int, int]]
                 ) -> tuple[list[PatternCluster], tuple[tuple[int, int], ...]]:
     """Return the clusters of buffers of which all patterns are movable, and the ``distances`` of a key."""
-    movable = {number for number, _ in starts}
-    fixed = {slot for number, slot in enumerate(slots) if number not in movable}
+    origins: dict[int, int] = {}                # by slot, the start of its first pattern
+    origin_of = [origins.setdefault(slots[number], start) for number, start in starts]
+    from_origin = tuple([start - origin for (_, start), origin in zip(starts, origin_of)])
+    clusters, numbers = clusters_from_origins(tuple(slots), tuple([number for number, _ in starts]), from_origin,
+                                              tuple(reaches))
+    at_starts = [PatternCluster(slot, start + origins[slot], low + origins[slot], high + origins[slot])
+                 for slot, start, low, high in clusters]
+    return at_starts, tuple([(-1, start) if number < 0 else (number, start - at_starts[number].start)
+                             for number, (_, start) in zip(numbers, starts)])
+
+
+@lru_cache(maxsize=4_096)
+def clusters_from_origins(slots: tuple[int, ...], numbers: tuple[int, ...], starts: tuple[int, ...],
+                          reaches: tuple[tuple[int, int], ...]
+                          ) -> tuple[tuple[PatternCluster, ...], tuple[int, ...]]:
+    """Return the clusters of patterns whose starts are counted from that of the first pattern in their buffer, and of
+    each pattern the number of its cluster; -1 if a pattern of its buffer may not move."""
+    fixed = {slot for number, slot in enumerate(slots) if number not in numbers}
     by_slot: dict[int, list[tuple[int, int, int]]] = {}
-    for k, ((number, start), (low, high)) in enumerate(zip(starts, reaches)):
+    for k, (number, start, (low, high)) in enumerate(zip(numbers, starts, reaches)):
         by_slot.setdefault(slots[number], []).append((start + low, start + high, k))
     cluster_of: dict[int, PatternCluster] = {}         # by the number of the pattern
     for slot, patterns in by_slot.items():
@@ -376,18 +393,15 @@ def clusters_of(slots: Sequence[int], starts: Sequence[tuple[int, int]], reaches
         begin, end, _ = patterns[0]
         for low, high, k in (*patterns, (2 * ANYWHERE, 0, -1)):
             if low > end:
-                first = min(members)
-                cluster_of |= dict.fromkeys(members, PatternCluster(slot, starts[first][1], begin, end))
+                cluster_of |= dict.fromkeys(members, PatternCluster(slot, starts[min(members)], begin, end))
                 members, begin, end = [], low, high
             members.append(k)
             end = max(end, high)
     clusters: dict[PatternCluster, int] = {}
-    distances: list[tuple[int, int]] = []
-    for k, (_, start) in enumerate(starts):
-        cluster = cluster_of.get(k)
-        distances.append((-1, start) if cluster is None else (
-            clusters.setdefault(cluster, len(clusters)), start - cluster.start))
-    return list(clusters), tuple(distances)
+    for k in range(len(starts)):
+        if (cluster := cluster_of.get(k)) is not None:
+            clusters.setdefault(cluster, len(clusters))
+    return tuple(clusters), tuple([clusters[cluster_of[k]] if k in cluster_of else -1 for k in range(len(starts))])
 
 
 def without_starts(parts: OperationParts) -> tuple[object, tuple[tuple[int, int], ...]]:

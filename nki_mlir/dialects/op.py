@@ -23,7 +23,7 @@ from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import SHARING, Engine, Work
 from nki_mlir.machine.costs import ISSUE
-from nki_mlir.machine.engine import table_of
+from nki_mlir.machine.engine import ENGINE_NAMED, NAME_OF, table_of
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.entry import evaluate
 from nki_mlir.scalar.alu import ALU
@@ -151,7 +151,6 @@ def with_own_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]
 
 REGISTRY: dict[str, type["Op"]] = {}            # full name, for example "nisa.tensor_tensor"
 
-ENGINE_NAMED = {engine.value: engine for engine in Engine}
 ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)
 
 
@@ -353,14 +352,14 @@ class Op:
 O = TypeVar("O", bound=Op)
 
 
-def changed(op: O, tile: Callable[[Tile], Tile], **fields: object) -> O:
-    """Copy an operation with each tile, and the given fields, replaced."""
+def changed(op: O, tile: Callable[[Tile], Tile] | None, **fields: object) -> O:
+    """Copy an operation with each tile, where ``tile`` is a function, and the given fields replaced."""
     copy = object.__new__(type(op))
     values = copy.__dict__
     values.update(op.__dict__)
-    for f in op.tiles:
+    for f in op.tiles if tile is not None else ():
         if (old := values[f.name]) is not None:
-            values[f.name] = tile(old)
+            values[f.name] = tile(old)              # type: ignore[misc]
     if not op.attributes.keys().isdisjoint(fields):
         values.pop(KIND, None)
     values.update(fields)
@@ -412,7 +411,7 @@ class NisaOp(Op):
 
 def on_engine(op: Op, engine: Engine) -> Op:
     """Return the operation on another engine."""
-    return changed(op, lambda tile: tile, engine=engine.value)
+    return changed(op, None, engine=NAME_OF[engine])
 
 
 @cache

@@ -27,6 +27,8 @@ class Engine(Enum):
         return _ASM[self]
 
 
+NAME_OF = {engine: engine.value for engine in Engine}       # looked up faster than ``value``
+ENGINE_NAMED = {name: engine for engine, name in NAME_OF.items()}
 _ASM = {Engine.TENSOR: "pe", Engine.VECTOR: "dve", Engine.SCALAR: "act", Engine.GPSIMD: "pool", Engine.SYNC: "sp",
         Engine.UNKNOWN: "any"}
 SHARING = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)     # have instructions in common

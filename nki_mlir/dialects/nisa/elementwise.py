@@ -12,7 +12,7 @@ from nki_mlir.dialects.op import Elementwise, In, InOut, NisaOp, Op, Out, Scalar
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
-from nki_mlir.machine.engine import VECTOR_HAS_NOT
+from nki_mlir.machine.engine import ENGINE_NAMED, VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, UINT8, UINT16, UINT32, DType
@@ -66,7 +66,7 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
     @property
     def runs_on(self) -> Engine:
         if self.engine != "unknown":
-            return Engine(self.engine)
+            return ENGINE_NAMED.get(self.engine) or Engine(self.engine)
         if self.op == "power":
             return GPSIMD
         integers = exact_integer(self.op, self.dst.dtype, self.lhs.dtype, self.rhs.dtype)
@@ -144,7 +144,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     @property
     def runs_on(self) -> Engine:
         if self.engine != "unknown":
-            return Engine(self.engine)
+            return ENGINE_NAMED.get(self.engine) or Engine(self.engine)
         in_sbuf = PSUM not in (self.src.space, self.dst.space)
         return GPSIMD if in_sbuf and (self.exact or not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1))) else VECTOR
 

@@ -11,6 +11,7 @@ from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.machine.engine import ENGINE_NAMED
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32, convert
 
 WIDE = (FLOAT32, TFLOAT32)
@@ -72,7 +73,7 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
     @property
     def runs_on(self) -> Engine:
         if self.engine != "unknown":
-            return Engine(self.engine)
+            return ENGINE_NAMED.get(self.engine) or Engine(self.engine)
         return Engine.VECTOR if max(self.src.shape) <= Machine.transpose_vector_max else Engine.TENSOR
 
     def work(self) -> Work:

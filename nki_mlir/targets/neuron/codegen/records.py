@@ -252,7 +252,13 @@ def nodes_in(block: Block) -> Iterator[Any]:
 
 
 def steps_in(block: Block) -> Iterator[InstructionStep]:
-    return (node for node in nodes_in(block) if isinstance(node, InstructionStep))
+    """Yield the instructions of a block and of all blocks inside of it, in order."""
+    for node in block.nodes:
+        if type(node) is InstructionStep:
+            yield node
+        else:
+            for inner in sub_blocks(node):
+                yield from steps_in(inner)
 
 
 def meets(code: Code) -> bool:

@@ -11,13 +11,14 @@ order are dropped.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from math import inf
 from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine
+from nki_mlir.machine.engine import NAME_OF
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.address_map import Predecessors
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
@@ -34,7 +35,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     sub_blocks,
     tiles_of,
 )
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, moving, room
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choices, SchedulingGraph, moving, room
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
@@ -104,6 +105,7 @@ class Schedules:
         self.half_full = any(2 * max(accumulate(graph.changes[SBUF])) > code.machine.sbuf_bytes_per_partition
                              for parts in self.parts for _, _, graph in parts)
         self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by the bytes that loads leave
+        self.moved: dict[tuple[InstructionStep, Engine], Op] = {}       # operations on one of several engines
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
         """Return addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
@@ -192,11 +194,10 @@ class Schedules:
         """Put the code in an order, on engines, and at the addresses of an arrangement. Drop the addresses of another
         order."""
         forget_addresses(self.code)
-        names = {engine: engine.value for engine in Engine}
-        for run, chosen in zip(self.runs, arrangement.engines):
-            for step, engine in zip(run, chosen):
-                if step.op.engine != names[engine]:
-                    step.op, step.work = on_engine(step.op, engine), None
+        for run, parts, chosen in zip(self.runs, self.parts, arrangement.engines):
+            several_choices = chain.from_iterable([graph.choices for _, _, graph in parts])
+            for step, choices, engine in zip(run, several_choices, chosen):
+                self.put_on(step, choices, engine)
         if arrangement.addresses is not None:
             assert self.outside is not None
             for buffer, address in self.outside.items():
@@ -207,12 +208,26 @@ class Schedules:
         number = iter(range(len(self.runs)))
         for block, nodes in self.before:
             block.nodes = []
-            for steps, part in groupby(nodes, is_step):
-                if steps:
+            for kind, part in groupby(nodes, type):
+                if kind is InstructionStep:
                     at = next(number)
                     block.nodes += [self.runs[at][k] for k in arrangement.runs[at]]
                 else:
                     block.nodes += part
+
+    def put_on(self, step: InstructionStep, choices: Choices, engine: Engine) -> None:
+        """Put a step on one of its engines, with its work there."""
+        at = 0
+        if len(choices) > 1:
+            while choices[at].engine is not engine:
+                at += 1
+        step.work = choices[at].work
+        if step.op.engine != NAME_OF[engine]:
+            key = step, engine
+            moved = self.moved.get(key)
+            if moved is None:
+                moved = self.moved[key] = on_engine(step.op, engine)
+            step.op = moved
 
     def dependences(self, arrangement: Arrangement) -> list[OrderedRun]:
         """Return the steps that each step of the arranged code comes after, including earlier users of its memory. All
@@ -272,6 +287,9 @@ def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> Sequence[int]:
 
 def parts_of(run: Sequence[InstructionStep]) -> Iterator[tuple[int, int]]:
     """Yield the begin and the end of each part of a run that is ordered by itself: marked steps stay where they are."""
+    if not any([NO_REORDER in step.op.extra for step in run]):
+        yield 0, len(run)
+        return
     start = 0
     for _, part in groupby(run, lambda step: NO_REORDER in step.op.extra):
         count = sum(1 for _ in part)
@@ -279,14 +297,10 @@ def parts_of(run: Sequence[InstructionStep]) -> Iterator[tuple[int, int]]:
         start += count
 
 
-def is_step(node: object) -> bool:
-    return isinstance(node, InstructionStep)
-
-
 def runs_of(nodes: Sequence[Any]) -> Iterator[list[InstructionStep]]:
     """Return the steps without a loop or branch between them."""
-    for steps, part in groupby(nodes, is_step):
-        if steps:
+    for kind, part in groupby(nodes, type):
+        if kind is InstructionStep:
             yield list(part)
 
 

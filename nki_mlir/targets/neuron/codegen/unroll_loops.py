@@ -14,7 +14,7 @@ these are small.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
 from nki_mlir.diagnostics import KernelError, Unsupported
@@ -131,7 +131,7 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
 
 def _loops(block: Block) -> Iterator[Loop]:
     """Yield the outermost loops of a block that have more than one iteration."""
-    for node in block.nodes:
+    for node in nodes_beside_steps(block):
         if isinstance(node, Loop) and len(node.span) > 1:
             yield node
         else:
@@ -141,16 +141,19 @@ def _loops(block: Block) -> Iterator[Loop]:
 
 def _size(block: Block, sizes: Sizes) -> int:
     """Return instructions of a block when it is unrolled; also noted for each loop and block in it."""
-    total = 0
-    for node in block.nodes:
-        if isinstance(node, InstructionStep):
-            total += 1
-            continue
+    other_nodes = nodes_beside_steps(block)
+    total = len(block.nodes) - len(other_nodes)
+    for node in other_nodes:
         inner = sum(_size(b, sizes) for b in sub_blocks(node))
         sizes[node] = inner * len(node.span) if isinstance(node, Loop) else inner
         total += sizes[node]
     sizes[block] = total
     return total
+
+
+def nodes_beside_steps(block: Block) -> list[Any]:
+    """Return the loops, branches and loads of a block itself."""
+    return [node for node in block.nodes if type(node) is not InstructionStep]
 
 
 def _variables_needed(block: Block) -> Iterator[LoopVariable]:
