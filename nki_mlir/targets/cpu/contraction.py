@@ -97,61 +97,41 @@ def multiplies_in_pairs(nest: Nest) -> bool:
 
 
 @dataclass(frozen=True)
-class PanelProduct:
-    """A product of panels. Sums start from 0; the product stores them, or where it is not ``fresh`` adds them to the
-    result.
+class TileProduct:
+    """A product of register tiles. Where it is ``fresh``, sums start from 0, and are stored without reading the old
+    result. With ``pairs`` a float32 of the factors stands for two bfloat16 of neighbouring positions of the summed
+    axis.
 
-    Tiles of the result lie far apart: code prefetches each while it computes the tile. Arguments are those of the
-    nest.
+    With ``panels``, factors are packed in panels for that register tile, and sums start from 0; they are added to the
+    old result unless the product is fresh. Tiles of such a result lie far apart: code prefetches each while it computes
+    the tile.
     """
 
     nest: Nest
-    fresh: bool
-    pairs: bool             # whether a float32 stands for two bfloat16 of neighbouring positions of the summed axis
-    tile: RegisterTile
-
-    @property
-    def title(self) -> str:
-        return f"{self.nest.title}_panels"
-
-    def emit(self, code: FunctionEmitter, words: Value) -> None:
-        product = contraction_of(self.nest)
-        assert product is not None
-        pointers = [code.word(words, k, code.pointer) for k in range(len(self.nest.operands))]
-        Contraction(code, self.nest, product, self).emit(pointers)
-
-
-@dataclass(frozen=True)
-class TileProduct:
-    """A product of factors that are not packed. Where it is ``fresh``, sums start from 0, and are stored without
-    reading the old result. With ``pairs`` factors have words of two bfloat16, as in a ``PanelProduct``."""
-
-    nest: Nest
-    fresh: bool
+    fresh: bool = False
     pairs: bool = False
+    panels: RegisterTile | None = None
 
     @property
     def title(self) -> str:
-        return f"{self.nest.title}{'_pairs' * self.pairs}{'_fresh' * self.fresh}"
+        return self.nest.title + ("_panels" if self.panels else "_pairs" * self.pairs + "_fresh" * self.fresh)
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
-        product = contraction_of(self.nest)
-        assert product is not None
-        pointers = [code.word(words, k, code.pointer) for k in range(len(self.nest.operands))]
-        Contraction(code, self.nest, product, fresh=self.fresh, pairs=self.pairs).emit(pointers)
+        Contraction(code, self).emit([code.word(words, k, code.pointer) for k in range(len(self.nest.operands))])
 
 
 class Contraction:
     """Emits a matrix product."""
 
-    def __init__(self, code: FunctionEmitter, nest: Nest, product: NestContraction,
-                 panels: PanelProduct | None = None, fresh: bool = False, pairs: bool = False) -> None:
-        self.code, self.nest, self.product, self.panels = code, nest, product, panels
-        self.fresh = fresh or (panels is not None and panels.fresh)
-        self.multiply_add = code.pairs_added if pairs or (panels is not None and panels.pairs) else code.fma
+    def __init__(self, code: FunctionEmitter, routine: TileProduct) -> None:
+        nest, product = routine.nest, contraction_of(routine.nest)
+        assert product is not None
+        self.code, self.nest, self.product = code, nest, product
+        self.fresh, self.panels = routine.fresh, routine.panels
+        self.multiply_add = code.pairs_added if routine.pairs else code.fma
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
-        tile = tile_of(extent) if panels is None else panels.tile
+        tile = routine.panels or tile_of(extent)
         self.rows, self.vectors = tile.rows, tile.vectors
         product_axes = {product.row, product.column}
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in product_axes]

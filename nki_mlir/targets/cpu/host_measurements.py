@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, PanelProduct, RegisterTile, tiles
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile, TileProduct, tiles
 from nki_mlir.targets.cpu.product_blocks import Rates
 from nki_mlir.targets.cpu.routines import Routine, compiled
 from nki_mlir.targets.cpu.tabulated import TabulatedFunction, table_of
@@ -154,7 +154,7 @@ def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
                 (Operand(FLOAT32, (DEPTH * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, DEPTH * width, 0, 1, width))), 0,
                 (Operand(FLOAT32, (rows * line, width, line, 1, 0)),), MULTIPLY_ADD, (4,))
     sizes = down * DEPTH * rows, across * width * DEPTH, down * rows * line
-    seconds = _seconds(PanelProduct(nest, True, pairs, tile), [aligned_zeros(size) for size in sizes])
+    seconds = _seconds(TileProduct(nest, True, pairs, tile), [aligned_zeros(size) for size in sizes])
     return down * rows * across * width * DEPTH / seconds
 
 

@@ -15,14 +15,7 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_load_words, can_stream, with_words
-from nki_mlir.targets.cpu.contraction import (
-    PAIR_LANES,
-    PanelProduct,
-    TileProduct,
-    contraction_of,
-    multiplies_in_pairs,
-    tiles,
-)
+from nki_mlir.targets.cpu.contraction import PAIR_LANES, TileProduct, contraction_of, multiplies_in_pairs, tiles
 from nki_mlir.targets.cpu.function import ByteRegion, Compute, FixedCompute, RoutineCall, Spread
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
@@ -108,7 +101,7 @@ def packed_product(op: Operation) -> tuple[Routine, Nest]:
             unit == "pairs" and not host.multiplies_pairs()):
         raise malformed(op, "this host has no such register tile")
     nest = product_of_panels(panels, sizes, depth, line)
-    return PanelProduct(nest, bool(fresh), unit == "pairs", register_tile), nest
+    return TileProduct(nest, bool(fresh), unit == "pairs", register_tile), nest
 
 
 def function_of_table(op: Operation) -> Nest:

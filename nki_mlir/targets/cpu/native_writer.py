@@ -21,7 +21,7 @@ from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.source_locations import with_origin
 from nki_mlir.scalar.dtypes import BY_MLIR, FLOAT32, UINT8, DType
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
-from nki_mlir.targets.cpu.contraction import PanelProduct, TileProduct
+from nki_mlir.targets.cpu.contraction import RegisterTile, TileProduct
 from nki_mlir.targets.cpu.function import (
     BUFFERS,
     CONSTANTS,
@@ -169,7 +169,7 @@ class FunctionWriter(Writer):
             case str():
                 slot, *operands = addresses(call)
                 self.values[slot.const // 8] = self.scalar(function.removeprefix("nki_"), *operands)
-            case PanelProduct(nest, fresh, pairs, tile):
+            case TileProduct(nest, fresh, pairs, RegisterTile() as tile):
                 rows, columns, *sizes, depth = nest.extents
                 self.packed_product(call, (rows, columns), sizes, depth, nest.outputs[0].strides[2], fresh,
                                     "pairs" if pairs else "float32", (tile.rows, tile.vectors))
@@ -384,7 +384,7 @@ def addresses(call: RoutineCall) -> list[Linear]:
 
 def nest_of(routine: Routine | str) -> Nest:
     """Return the nest that a routine computes."""
-    if isinstance(routine, AddressedNest | TileProduct | PanelProduct):
+    if isinstance(routine, AddressedNest | TileProduct):
         return routine.nest
     assert isinstance(routine, Nest)
     return routine
@@ -424,5 +424,5 @@ def elements_of(call: RoutineCall) -> Iterator[tuple[Argument, DType]]:
             yield call.arguments[1], call.dtype
         case RoutineCall(TileRegisterProduct(), arguments):
             yield from ((address, FLOAT32) for address in arguments)
-        case RoutineCall(Nest() | AddressedNest() | TileProduct() | PanelProduct() as routine, arguments):
+        case RoutineCall(Nest() | AddressedNest() | TileProduct() as routine, arguments):
             yield from zip(arguments, [o.dtype for o in nest_of(routine).operands])

@@ -30,7 +30,7 @@ from nki_mlir.scalar.dtypes import (
 )
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
-from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct, RegisterTile
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, RegisterTile, TileProduct
 from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import LoopNest
 from nki_mlir.targets.cpu.loops import MemoryUse
@@ -261,13 +261,13 @@ class PackedProduct:
         line, step = (stride * self.result.dtype.itemsize for stride in self.result.strides[:2])
         return self.out.plus(row, line).plus(column, step)
 
-    def product(self, rows: int, line: int) -> PanelProduct | TileRegisterProduct:
+    def product(self, rows: int, line: int) -> TileProduct | TileRegisterProduct:
         """Multiply panels of rows by panels of columns; rows of the result, from 0 on, are ``line`` elements apart."""
         width, tile = min(self.a.width, rows), self.b.width
         if self.unit == "amx":
             return TileRegisterProduct(rows // width, self.n // tile, self.k, line, True)
         nest = product_of_panels((rows // width, self.n // tile), (width, tile), self.k, line)
-        return PanelProduct(nest, True, self.unit == "pairs", self.tile)
+        return TileProduct(nest, True, self.unit == "pairs", self.tile)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
     @contextmanager

@@ -18,8 +18,8 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.progress import phase
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
-from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, where_aligned
-from nki_mlir.targets.cpu.contraction import Contraction, PanelProduct, TileProduct, contraction_of
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, where_aligned, with_memory
+from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
 from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import Loops, MemoryUse, stored_bytes
@@ -211,7 +211,7 @@ class Limits:
         return lowest
 
 
-Routine = Nest | AddressedNest | TileProduct | PanelProduct | TileRegisterProduct | Limits | RowCopies
+Routine = Nest | AddressedNest | TileProduct | TileRegisterProduct | Limits | RowCopies
 
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
@@ -285,20 +285,11 @@ def _emit(function: Operation, routine: Routine) -> None:
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
             return
-        if isinstance(routine, AddressedNest | TileProduct | PanelProduct | TileRegisterProduct):
-            if isinstance(routine, TileRegisterProduct):
-                function.attributes["target_features"] = ir.Attribute.parse(FEATURES)
-            routine.emit(code, words)
-            return
         if isinstance(routine, RowCopies):
             leave.operands[0] = routine.emit(code, words)
             return
-        count = len(routine.operands)
-        pointers = [code.word(words, k, code.pointer) for k in range(count)]
-        symbols = [code.word(words, count + k, code.i64_type) for k in range(routine.symbols)]
-        _loops(code, routine, symbols).emit(pointers)
-
-
-def _loops(code: FunctionEmitter, nest: Nest, symbols: list[Value]) -> Contraction | Loops:
-    product = contraction_of(nest)
-    return Loops(code, nest, schedule(nest), symbols) if product is None else Contraction(code, nest, product)
+        if isinstance(routine, TileRegisterProduct):
+            function.attributes["target_features"] = ir.Attribute.parse(FEATURES)
+        if isinstance(routine, Nest):
+            routine = with_memory(routine) if contraction_of(routine) is None else TileProduct(routine)
+        routine.emit(code, words)
