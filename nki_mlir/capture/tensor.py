@@ -27,6 +27,7 @@ from nki_mlir.capture.errors import (
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.capture.iterations import Turn
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, slice_span, substitute
+from nki_mlir.capture.view_rules import check_bits
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Form, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
@@ -321,14 +322,11 @@ class View:
         if old == new:
             return self.like(dtype=dtype)
         *outer, inner = self.dims or (ONE_MORE,)
-        scaled = inner.count * old
-        if (inner.count > 1 and inner.free != 1) or (inner.partition and inner.count > 1) or scaled % new:
-            raise BadReshape(what=f"the last dimension of {self.shape} {self.dtype} cannot be read as {dtype}")
-        steps = [d.free * old for d in outer]
-        if any(s % new for s in steps) or (self.free.const * old) % new or any(
-                c * old % new for c in self.free.symbols.values()):
-            raise BadReshape(what=f"the elements of {self.shape} {self.dtype} are not aligned for {dtype}")
-        dims = (*(Dim(d.partition, s // new, d.count) for d, s in zip(outer, steps)), Dim(0, 1, scaled // new))
+        check_bits((*self.shape[:-1], inner.count), self.dtype, dtype,
+                   inner.count == 1 or (inner.free == 1 and not inner.partition),
+                   [*(d.free for d in outer), self.free.const, *self.free.symbols.values()])
+        dims = (*(Dim(d.partition, d.free * old // new, d.count) for d in outer),
+                Dim(0, 1, inner.count * old // new))
         free = Index(self.free.const * old // new, {s: c * old // new for s, c in self.free.symbols.items()})
         return self.settled("read as another dtype").like(dims=dims, free=free, dtype=dtype)
 

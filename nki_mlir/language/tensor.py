@@ -9,7 +9,6 @@ import numpy as np
 
 from nki_mlir.capture.errors import (
     AnnotationMismatch,
-    BadReshape,
     DeviceValue,
     DynamicControlFlow,
     TensorTruth,
@@ -18,6 +17,7 @@ from nki_mlir.capture.errors import (
 from nki_mlir.capture.index import Index
 from nki_mlir.capture.strides import first_lanes
 from nki_mlir.capture.tensor import View
+from nki_mlir.capture.view_rules import check_order, check_unit
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
@@ -180,12 +180,7 @@ class Tensor(TensorObject, View):
         """Return a view with the dimensions in another order. On chip the partition dimension keeps its position."""
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
         order = [creation.integer(d, "a dimension") % self.ndim for d in order]
-        if sorted(order) != list(range(self.ndim)):
-            raise BadReshape(what=f"{list(order)} is not a permutation of {self.ndim} dimensions",
-                             fix=f"name each of 0 to {self.ndim - 1} once").here()
-        if self.buffer.on_chip and order[first_lanes(self.dims)] != first_lanes(self.dims):
-            raise BadReshape(what=f"the permutation {tuple(order)} moves the partition dimension of {self.shape}",
-                             fix="transpose with nisa.nc_transpose or nisa.dma_transpose").here()
+        check_order(order, self.shape, first_lanes(self.dims) if self.buffer.on_chip else None)
         return self.permuted(order)
 
     def transpose(self, *axes: object) -> "Tensor":
@@ -212,9 +207,7 @@ class Tensor(TensorObject, View):
     def squeeze_dim(self, dim: int) -> "Tensor":
         """Return a view without a dimension of extent 1."""
         position = dim % self.ndim
-        if self.shape[position] != 1:
-            raise BadReshape(what=f"dimension {dim} of {self.shape} has more than one element",
-                             fix="squeeze dimensions of extent 1").here()
+        check_unit(position, self.shape)
         return self.reshape((*self.shape[:position], *self.shape[position + 1:]))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> "Tensor":

@@ -97,7 +97,7 @@ WRONG = {
     "reshape": (lambda t: t((16, 32)).reshape((16, 33)), "cannot reshape"),
     "reshape of the partition": (lambda t: t((16, 32)).reshape((32, 16)), "dimension 0, which is the partition"),
     "reshape needs a copy": (lambda t: t((16, 8, 4)).permute((0, 2, 1)).reshape((16, 32)), "cannot reshape a complex"),
-    "permute": (lambda t: t((16, 32)).permute((1, 0)), "stays first"),
+    "permute": (lambda t: t((16, 32)).permute((1, 0)), "moves the partition dimension"),
     "broadcast": (lambda t: t((16, 32)).broadcast(1, 4), "has size 32, not 1"),
     "flatten": (lambda t: t((16, 8, 4))[:, :, 0:2].flatten_dims(1, 2), "not contiguous"),
     "two offsets": (lambda t: t((16, 32)).ap([[32, 16], [1, 1]], scalar_offset=t((1, 1), nl.int32), indirect_dim=1,

@@ -10,6 +10,7 @@ import numpy as np
 from nki_mlir.capture.errors import BadBroadcast, BadReshape
 from nki_mlir.capture.strides import Shape, known_extents, reshaped
 from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.capture.view_rules import check_bits, check_order, check_unit
 from nki_mlir.dialects.access import dense, is_row_major
 from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
@@ -203,10 +204,7 @@ class NkiTensor(OlderMethods):
     @reported
     def permute(self, dims: Sequence[int]) -> "NkiTensor":
         """Return a view with the dimensions in the order ``dims``. Dimension 0 of an on-chip tensor stays first."""
-        core_rule(sorted(dims) == list(range(self.ndim)), BadReshape, fix=f"name each of 0 to {self.ndim - 1} once",
-                  what=f"{list(dims)} is not a permutation of {self.ndim} dimensions")
-        core_rule(not self._head or dims[0] == 0, BadReshape, what="dimension 0 is the partition and stays first",
-                  fix="transpose with nisa.nc_transpose or nisa.dma_transpose")
+        check_order(dims, self.shape, 0 if self._head else None)
         return self.like(shape=[self.shape[k] for k in dims], strides=[self.strides[k] for k in dims])
 
     @reported
@@ -236,8 +234,7 @@ class NkiTensor(OlderMethods):
     def squeeze_dim(self, dim: int) -> "NkiTensor":
         """Return a view without dimension ``dim``, which has size 1."""
         dim = self._dim(dim)
-        core_rule(self.shape[dim] == 1, BadReshape, what=f"dimension {dim} of {self.shape} has more than one element",
-                  fix="squeeze dimensions of extent 1")
+        check_unit(dim, self.shape)
         self._free_dim(dim)
         return self._dropped(dim)
 
@@ -335,12 +332,9 @@ class NkiTensor(OlderMethods):
         if old == new:
             return self.like(dtype=to)
         self.check_direct("view")
-        core_rule(self.strides[-1] == 1 or self.shape[-1] == 1, BadReshape,
-                  what=f"the last dimension of {self.shape} {self.dtype} cannot be read as {to}")
-        amounts = [*self.strides[:-1], self.offset, self.shape[-1]]
-        core_rule(all(n * old % new == 0 for n in amounts), BadReshape,
-                  what=f"the elements of {self.shape} {self.dtype} are not aligned for {to}")
-        scaled = [n * old // new for n in amounts]
+        check_bits(self.shape, self.dtype, to, self.strides[-1] == 1 or self.shape[-1] == 1,
+                   [*self.strides[:-1], self.offset])
+        scaled = [n * old // new for n in (*self.strides[:-1], self.offset, self.shape[-1])]
         return self.like(shape=(*self.shape[:-1], scaled[-1]), strides=(*scaled[:-2], 1), offset=scaled[-2], dtype=to,
                          base=(*self.base[:-1], self.base[-1] * old // new))
 
