@@ -25,6 +25,7 @@ from nki_mlir.child import module_command
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.language.functions import SIMULATED
 from nki_mlir.machine import machine_named
+from nki_mlir.passes.pipelines import is_graph
 from nki_mlir.printing import beta as beta_generation
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
@@ -48,7 +49,8 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
 
     Arguments:
         modules: the modules of a capture, which passes may have changed: one, or one for each core if their programs
-        differ; or a graph comments: name the line of the source in a comment before the statements that come from it
+            differ; or a graph
+        comments: name the line of the source in a comment before the statements that come from it
         release: the release of the current generation whose names and parameters the text has
         generation: current or beta
         keep_placement: print the emitted instructions: fused, in their order, with engines and addresses
@@ -61,7 +63,8 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
         raise Unprintable(what="generation beta with a placement, or with a release of the current generation,",
                           fix="leave --generation out")
     merged = modules if keep_placement else merged_programs(modules)
-    options = _Options(comments, OLDEST if beta else release, keep_placement, beta)
+    options = _Options(comments, OLDEST if beta else release, keep_placement, beta,
+                       not (keep_placement or beta) and is_graph(merged[0]))
     loops, implicit = len(merged) == 1 and not keep_placement, not (keep_placement or beta)
     if loops and reduces_programs(merged[0]):
         with suppress(Unprintable):                 # if loops over programs cannot express it
@@ -76,6 +79,7 @@ class _Options:
     release: str
     keep_placement: bool
     beta: bool
+    of_graph: bool
 
 
 def _text_of(copies: list[Module], options: _Options, meets: bool) -> str:
@@ -88,7 +92,8 @@ def _text_of(copies: list[Module], options: _Options, meets: bool) -> str:
     if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
             (a.kind, a.shape, a.dtype) for a in first.arguments if a.dtype is not None] for k in kernels):
         raise Unprintable(what="programs with different results", fix="let all programs return the same tensors")
-    out = KernelText(options.comments, machine_named(first.target), options.release, options.beta, placement=placement)
+    out = KernelText(options.comments, machine_named(first.target), options.release, options.beta, options.of_graph,
+                     placement=placement)
     out.names.add(first.name)
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]

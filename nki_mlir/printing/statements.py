@@ -15,7 +15,8 @@ from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, f
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import is_backwards
 from nki_mlir.printing.merged_programs import RANKS, rank_text
-from nki_mlir.printing.quotients import without_quotients
+from nki_mlir.printing.quotients import with_reciprocal, without_quotients
+from nki_mlir.printing.tile_text import column
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -73,6 +74,8 @@ def value_text(attribute: str, value: object) -> str:
 def write_instruction(text: KernelText, op: Op) -> None:
     """Write the call of an instruction."""
     op = adapted(op)
+    if text.of_graph:
+        op = with_reciprocal(text, op)
     form = form_of(type(op))
     if form is None:
         raise Unprintable(what=f"'{op.full_name()}'", fix="write this part of the kernel by hand")
@@ -190,11 +193,3 @@ def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: st
         tile = text.temporary(tile.shape, FLOAT32, SBUF)
         text.write(f"nisa.tensor_copy(dst={text.tile(op, tile)}, src={shown})")
     return text.tile(op, tile)
-
-
-def column(tile: Tile) -> Tile:
-    """Return a tile with one value for each partition as [P, 1]; it may be repeated along the free axes."""
-    rows, *free = tile.access.dims
-    if any(step and n > 1 for step, n in free):
-        raise Unprintable(what=f"a scalar operand of shape {list(tile.shape)}", fix="give it one value a partition")
-    return tile.patterned(dims=(rows, *((step, 1) for step, _ in free)))

@@ -41,8 +41,8 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import accumulate_text
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import call, is_backwards, placed, repeated_as, without_repeats
-from nki_mlir.printing.statements import column, number_text, operator_text, with_repeats, write_instruction
-from nki_mlir.printing.tile_text import dtype_text, shape_text
+from nki_mlir.printing.statements import number_text, operator_text, with_repeats, write_instruction
+from nki_mlir.printing.tile_text import column, dtype_text, shape_text
 from nki_mlir.printing.transfers import (
     in_sbuf,
     write_dma_compute,

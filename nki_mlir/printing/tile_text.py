@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from nki_mlir.dialects.access import Linear, Ranges, Tile, dense
+from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.scalar.dtypes import BOOL, DType
 
@@ -185,3 +186,11 @@ def _origins(start: Linear, strides: Sequence[int]) -> list[Linear]:
             if quotient:
                 terms[k].append((position, quotient if c > 0 else -quotient))
     return [Linear(const, tuple(of)) for const, of in zip(consts, terms)]
+
+
+def column(tile: Tile) -> Tile:
+    """Return a tile with one value for each partition as [P, 1]; it may be repeated along the free axes."""
+    rows, *free = tile.access.dims
+    if any(step and n > 1 for step, n in free):
+        raise Unprintable(what=f"a scalar operand of shape {list(tile.shape)}", fix="give it one value a partition")
+    return tile.patterned(dims=(rows, *((step, 1) for step, _ in free)))

@@ -4,9 +4,11 @@
 import numpy as np
 import pytest
 
+from nki_mlir.cli.source import read_module
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.printing.kernel import kernel_text
 
 from .reading import printed, reread
 
@@ -46,3 +48,22 @@ def test_quotients(operators, shown):
     assert shown in text and ("simulator alone" in text) == ("nl.divide" in text)
     np.testing.assert_array_equal(reread(text)(X).view(np.int32), kernel(X).view(np.int32))
     assert printed(reread(text), [X]) == text
+
+
+GRAPH = """func.func @main(%x: tensor<200x16xf32>, %y: tensor<200x16xf32>) -> (tensor<200x16xf32>, tensor<200x16xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %sums = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<200x16xf32>, tensor<f32>) -> tensor<200xf32>
+  %rows = stablehlo.broadcast_in_dim %sums, dims = [0] : (tensor<200xf32>) -> tensor<200x16xf32>
+  %0 = stablehlo.divide %x, %rows : tensor<200x16xf32>
+  %1 = stablehlo.divide %x, %y : tensor<200x16xf32>
+  return %0, %1 : tensor<200x16xf32>, tensor<200x16xf32>
+}"""
+
+
+def test_quotients_of_a_graph_are_products_with_reciprocals():
+    text = kernel_text([read_module(GRAPH, "graph.mlir")])
+    assert "divide" not in text and "simulator" not in text and text.count("nisa.reciprocal(") == 3
+    x, y = (np.random.default_rng(k).random((200, 16), np.float32) + 0.5 for k in (1, 2))
+    for on in ("eager", "jit", "isa"):
+        for value, wanted in zip(reread(text).run((x, y), {}, on), (x / x.sum(1, keepdims=True), x / y), strict=True):
+            np.testing.assert_allclose(value, wanted, rtol=4e-7)
