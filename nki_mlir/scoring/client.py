@@ -80,11 +80,7 @@ class Scorer:
     def score(self, request: dict[str, Any]) -> CandidateVerdict:
         """Return the verdict on a request. Raise ``ScoringFailed`` if there is none, for example for a bad reference.
         """
-        answer = self.ask(request)
-        if "error" in answer:
-            error = answer["error"]
-            raise ScoringFailed(message=error["message"], found=error["code"], fix=error["fix"])
-        return CandidateVerdict(answer)
+        return verdict_of(self.ask(request))
 
     def close(self) -> None:
         """End the worker. Another request would start a new one."""
@@ -109,6 +105,14 @@ class Scorer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def verdict_of(answer: dict[str, Any]) -> CandidateVerdict:
+    """Return the verdict in a worker's answer. Raise ``ScoringFailed`` if there is none."""
+    if "error" in answer:
+        error = answer["error"]
+        raise ScoringFailed(message=error["message"], found=error["code"], fix=error["fix"])
+    return CandidateVerdict(answer)
 
 
 def current_directory() -> str:

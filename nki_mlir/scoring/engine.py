@@ -15,7 +15,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES
-from nki_mlir.scoring.client import Scorer, ScoringFailed
+from nki_mlir.scoring.client import Scorer, verdict_of
 from nki_mlir.scoring.reports import reason_of
 from nki_mlir.scoring.store import Store, key_of
 from nki_mlir.scoring.verdict import CandidateVerdict
@@ -180,11 +180,7 @@ def score_all(requests: Sequence[Request] | Iterator[Request], workers: "WorkerP
         finished, _ = wait(waiting, return_when=FIRST_COMPLETED) if waiting else (set(), None)
         for future in finished:
             key, request = waiting.pop(future)
-            answer = future.result()
-            if "error" in answer:
-                error = answer["error"]
-                raise ScoringFailed(message=error["message"], found=error["code"], fix=error["fix"])
-            verdict = CandidateVerdict(answer)
+            verdict = verdict_of(future.result())
             if store is not None:
                 store.add(key, request, verdict)
             yield request, verdict

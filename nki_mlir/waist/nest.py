@@ -118,6 +118,10 @@ class Nest(Generic[AnyOperand]):
     def operands(self) -> tuple[AnyOperand, ...]:
         return (*self.inputs, *self.outputs)
 
+    def over_operands(self, change: Callable[[AnyOperand], AnyOperand], **fields: Any) -> "Nest[AnyOperand]":
+        """Return the nest with every operand changed, and other values for some fields."""
+        return replace(self, inputs=tuple(map(change, self.inputs)), outputs=tuple(map(change, self.outputs)), **fields)
+
     @property
     def output(self) -> AnyOperand:
         """Return the first output."""
@@ -245,10 +249,7 @@ class Nest(Generic[AnyOperand]):
 
     def _with_unit_axis(self) -> "Nest[AnyOperand]":
         """Return the nest with one more axis, of one element."""
-        def wider(operand: AnyOperand) -> AnyOperand:
-            return replace(operand, strides=(*operand.strides, 0))
-        return replace(self, extents=(*self.extents, 1), inputs=tuple(map(wider, self.inputs)),
-                       outputs=tuple(map(wider, self.outputs)))
+        return self.over_operands(lambda o: replace(o, strides=(*o.strides, 0)), extents=(*self.extents, 1))
 
     def grouped(self, groups: Sequence[Sequence[int]]) -> "Nest[AnyOperand]":
         """Return the nest with each group of neighbouring axes as one axis. Axes in no group have one element."""
@@ -259,20 +260,17 @@ class Nest(Generic[AnyOperand]):
 
         def renumbered(form: Linear) -> Linear:
             return replace(form, axes=tuple(sorted([(number[a], c) for a, c in form.axes if a in number])))
-        nest = self.with_forms(renumbered)
-        return replace(nest, extents=tuple([prod([self.extents[a] for a in axes]) for axes in groups]),
-                       reduced=frozenset(number[a] for a in self.reduced if a in number),
-                       inputs=tuple([o.along(innermost) for o in self.inputs]),
-                       outputs=tuple([o.along(innermost) for o in self.outputs]))
+        return self.with_forms(renumbered).over_operands(
+            lambda operand: operand.along(innermost), reduced=frozenset(number[a] for a in self.reduced if a in number),
+            extents=tuple([prod([self.extents[a] for a in axes]) for axes in groups]))
 
     # -- other nests ---------------------------------------------------------------------------------------------------
     def window(self, axis: int, start: int, count: int) -> "Nest[AnyOperand]":
         """Return ``count`` positions of the nest along an axis, from ``start`` on."""
         starts = [start if a == axis else 0 for a in range(len(self.extents))]
         extents = tuple([count if a == axis else n for a, n in enumerate(self.extents)])
-        return replace(self.with_forms(lambda form: form.moved(starts)), extents=extents,
-                       inputs=tuple([o.at(starts) for o in self.inputs]),
-                       outputs=tuple([o.at(starts) for o in self.outputs]))
+        return self.with_forms(lambda form: form.moved(starts)).over_operands(lambda operand: operand.at(starts),
+                                                                              extents=extents)
 
     def windows(self, axis: int, size: int) -> list["Nest[AnyOperand]"]:
         """Cut the nest into pieces of at most ``size`` along an axis."""
@@ -314,9 +312,8 @@ class Nest(Generic[AnyOperand]):
             return replace(form, axes=tuple(sorted([*axes, *((a + 1, c) for a, c in form.axes if a == axis)])))
         reduced = {a + (a > axis) for a in self.reduced} | ({axis + 1} if axis in self.reduced else set())
         extents = (*self.extents[:axis], self.extents[axis] // inner, inner, *self.extents[axis + 1:])
-        return replace(self.with_forms(over_both), extents=extents, reduced=frozenset(reduced),
-                       inputs=tuple([o.divided(axis, inner) for o in self.inputs]),
-                       outputs=tuple([o.divided(axis, inner) for o in self.outputs]))
+        return self.with_forms(over_both).over_operands(lambda operand: operand.divided(axis, inner), extents=extents,
+                                                        reduced=frozenset(reduced))
 
 
 AnyNest: TypeAlias = Nest[Any]

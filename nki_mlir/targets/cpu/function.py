@@ -56,6 +56,11 @@ class ScratchBuffer:
     def base(self) -> Linear:
         return slot_value(BUFFERS + self.number)
 
+    @property
+    def region(self) -> "ByteRegion":
+        """Return all of the buffer."""
+        return ByteRegion(self, self.base, self.size, Linear())
+
 
 @dataclass(frozen=True)
 class ByteRegion:
@@ -115,11 +120,16 @@ class RoutineCall:
 
 
 @dataclass(eq=False)
-class Compute(RoutineCall):
-    """A nest on the regions of its operands."""
+class NestCall(RoutineCall):
+    """A nest on the regions of its operands, which no pass changes unless it is a ``Compute``."""
 
     nest: Nest
     regions: Sequence[ByteRegion]
+
+
+@dataclass(eq=False)
+class Compute(NestCall):
+    """A nest that one routine computes."""
 
     @property
     def streams(self) -> bool:
@@ -140,11 +150,8 @@ def compute(nest: Nest, regions: Sequence[ByteRegion], symbols: Sequence[Argumen
 
 
 @dataclass(eq=False)
-class Spread(RoutineCall):
+class Spread(NestCall):
     """Equal parts of a large nest, which run on the pool."""
-
-    nest: Nest
-    regions: Sequence[ByteRegion]
 
     @classmethod
     def over(cls, node: Compute, parts: tuple[Nest, int, int]) -> "Spread":
@@ -167,20 +174,15 @@ class Spread(RoutineCall):
 
 
 @dataclass(eq=False)
-class FixedCompute(RoutineCall):
-    """A nest on the regions of its operands that no pass changes, because passes wrote it to a module."""
-
-    nest: Nest
-    regions: Sequence[ByteRegion]
-
-
-@dataclass(eq=False)
 class NativeLoad(RoutineCall):
     """A load of an integer of a buffer into a slot."""
 
     region: ByteRegion
-    access: ByteInterval
     dtype: DType
+
+    @property
+    def access(self) -> ByteInterval:
+        return ByteInterval(self.region.root, self.region.address, 0, self.dtype.itemsize - 1, False)
 
 
 @dataclass(eq=False)

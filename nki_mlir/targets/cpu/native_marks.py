@@ -16,7 +16,7 @@ from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_load_words, can_stream, with_words
 from nki_mlir.targets.cpu.contraction import PAIR_LANES, TileProduct, contraction_of, multiplies_in_pairs, tiles
-from nki_mlir.targets.cpu.function import ByteRegion, Compute, FixedCompute, RoutineCall, Spread
+from nki_mlir.targets.cpu.function import ByteRegion, Compute, NestCall, RoutineCall, Spread
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
 from nki_mlir.targets.cpu.routines import Limits, Routine
@@ -64,7 +64,7 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     if native.WORDS in marks and native.SPREAD not in marks:
         routine = _loading_words(op, routine)
     if native.FIXED in marks:
-        return FixedCompute(routine, arguments, nest, regions)
+        return NestCall(routine, arguments, nest, regions)
     call = Compute(routine, arguments, nest, regions)
     if native.SPREAD not in marks:
         return call

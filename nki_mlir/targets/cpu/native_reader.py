@@ -27,13 +27,13 @@ from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.function import (
     MEMORY,
     ByteRegion,
-    FixedCompute,
     NativeBlock,
     NativeBranch,
     NativeFunction,
     NativeLoad,
     NativeLoop,
     NativeWhile,
+    NestCall,
     Spread,
     TileCall,
     calls_in,
@@ -211,9 +211,9 @@ class NativeReader:
         for low in (offset, Linear(region.size - dtype.itemsize).plus(offset, -1)):
             if interval_given(low, self.values.facts, self.values.ranges)[0] < 0:             # type: ignore[arg-type]
                 self.function.emit("nki_check", low, self.outside(op, region, 1, False))
-        address, slot = region.base.plus(offset), self.function.slot()
-        self.function.add(NativeLoad(f"nki_load_{dtype.numpy.kind}{dtype.bits}", (slot_address(slot), address), region,
-                               ByteInterval(region.root, address, 0, dtype.itemsize - 1, False), dtype))
+        element, slot = replace(region, offset=offset), self.function.slot()
+        self.function.add(NativeLoad(f"nki_load_{dtype.numpy.kind}{dtype.bits}", (slot_address(slot), element.address),
+                                     element, dtype))
         self.values.forms[node.result] = slot_value(slot)
 
     # -- computations --------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class NativeReader:
             routine, nest = packed_product(op)
             for check in open_checks(self.values, nest, regions, ()):
                 self.check_bounds(op, check)
-            self.function.add(FixedCompute(routine, tuple([region.address for region in regions]), nest, regions))
+            self.function.add(NestCall(routine, tuple([region.address for region in regions]), nest, regions))
             return
         forms = [self.values.form(value) for value in operands]
         site = self.common.site(op, *failure_of(op))

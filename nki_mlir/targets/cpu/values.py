@@ -178,7 +178,7 @@ class Values:
         dtype, shape, *_ = layout_of(value.type)
         buffer = self.function.allocate(prod(shape) * dtype.itemsize, memory)
         buffer.zeroed = zeroed
-        self.views[value] = ByteRegion(buffer, buffer.base, buffer.size, Linear())
+        self.views[value] = buffer.region
 
     def constant(self, node: ConstantBuffer) -> None:
         array = np.ascontiguousarray(global_array(node.op))

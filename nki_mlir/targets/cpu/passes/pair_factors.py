@@ -18,7 +18,7 @@ from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, TileProduct, contract
 from nki_mlir.targets.cpu.function import ByteRegion, Compute, NativeFunction, compute
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.packed_products import JOIN, NARROWED_JOIN, PAIRED
-from nki_mlir.targets.cpu.passes.widen_factors import elements_of
+from nki_mlir.targets.cpu.passes.widen_factors import dense_strides, elements_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 
@@ -76,9 +76,8 @@ class PairFactors(FunctionPass, name="pair-factors"):
         conversion = Nest(tuple([extents[a] for a in axes]), frozenset(), (operand, operand), 0, (target,), join,
                           (2 + len(join),)).simplified
         second = replace(region, offset=region.offset.plus(Linear(source.strides[axis] * source.dtype.itemsize)))
-        to = ByteRegion(buffer, buffer.base, buffer.size, Linear())
-        function.add(compute(conversion, [region, second, to]))
-        return to
+        function.add(compute(conversion, [region, second, buffer.region]))
+        return buffer.region
 
 
 def halved(extents: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -87,10 +86,4 @@ def halved(extents: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 def words_of(nest: Nest, factor: int, axis: int) -> Operand:
     """Return the words of a factor without gaps, in the order in which it lies in memory."""
-    source, extents = nest.inputs[factor], halved(nest.extents, axis)
-    strides, size = [0] * len(extents), 1
-    for a in sorted([a for a, step in enumerate(source.strides) if step],
-                    key=lambda a: (abs(source.strides[a]), -extents[a])):
-        strides[a] = size
-        size *= extents[a]
-    return Operand(FLOAT32, tuple(strides))
+    return Operand(FLOAT32, dense_strides(nest.inputs[factor].strides, halved(nest.extents, axis)))

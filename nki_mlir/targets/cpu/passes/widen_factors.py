@@ -7,10 +7,10 @@ after:   wide = convert(a); other = convert(b); out += wide * other
 All narrower floats are float32 numbers, so products and sums stay the same.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, contraction_of
 from nki_mlir.targets.cpu.function import ByteRegion, Compute, NativeFunction, compute
@@ -50,21 +50,22 @@ class WidenFactors(FunctionPass, name="widen-factors"):
                   ) -> tuple[Operand, ByteRegion]:
         """Emit the conversion of a factor to float32, without gaps, in the order in which it lies in memory."""
         source = nest.inputs[factor]
-        axes = sorted([a for a, step in enumerate(source.strides) if step],
-                      key=lambda a: (-abs(source.strides[a]), nest.extents[a]))
-        strides, size = [0] * len(nest.extents), 1
-        for axis in reversed(axes):
-            strides[axis] = size
-            size *= nest.extents[axis]
-        wide = Operand(FLOAT32, tuple(strides))
-        buffer = function.allocate(FLOAT32.itemsize * size, memory)
-        widened = ByteRegion(buffer, buffer.base, buffer.size, Linear())
-        source_strides, packed_strides = (tuple([steps[a] for a in axes]) for steps in (source.strides, strides))
-        conversion = Nest(tuple([nest.extents[a] for a in axes]), frozenset(),
-                          (Operand(source.dtype, source_strides),), 0,
-                          (Operand(FLOAT32, packed_strides),), (Step("convert", FLOAT32, (0,)),), (2,))
+        wide = Operand(FLOAT32, dense_strides(source.strides, nest.extents))
+        widened = function.allocate(FLOAT32.itemsize * elements_of(nest, factor), memory).region
+        axes = [a for a, step in enumerate(source.strides) if step]
+        conversion = Nest(tuple([nest.extents[a] for a in axes]), frozenset(), (source.along(axes),), 0,
+                          (wide.along(axes),), (Step("convert", FLOAT32, (0,)),), (2,))
         function.add(compute(conversion.simplified, [region, widened]))
         return wide, widened
+
+
+def dense_strides(steps: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of elements without gaps, in the order in which these steps lie in memory."""
+    strides, size = [0] * len(steps), 1
+    for axis in sorted([a for a, step in enumerate(steps) if step], key=lambda a: (abs(steps[a]), -extents[a])):
+        strides[axis] = size
+        size *= extents[axis]
+    return tuple(strides)
 
 
 def elements_of(nest: Nest, factor: int) -> int:

@@ -17,16 +17,14 @@ from nki_mlir.targets.cpu.contraction import TileProduct
 from nki_mlir.targets.cpu.function import (
     Allocate,
     ByteRegion,
-    Compute,
-    FixedCompute,
     NativeBlock,
     NativeFunction,
     NativeLoad,
     NativeLoop,
     NativeWhile,
+    NestCall,
     Node,
     ScratchBuffer,
-    Spread,
     TileCall,
     sub_blocks,
 )
@@ -91,7 +89,7 @@ class FreshBuffers:
         match node:
             case Allocate(buffer):
                 self.buffers[buffer] = Fresh(len(self.blocks))
-            case Compute() | FixedCompute() | Spread():
+            case NestCall():
                 self.computed(node.nest, node.regions, isinstance(node.function, TileProduct) and node.function.fresh)
             case NativeLoad():
                 self.loaded(node.region)
