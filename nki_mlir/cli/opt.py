@@ -104,7 +104,15 @@ def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = 
     p.add_argument("file", metavar="FILE", nargs="?", default="-",
                    help="read this file; - is standard input, the default")
     add_common(p)
-    lowering = p.add_argument_group("lowering")
+    add_lowering(p.add_argument_group("lowering"))
+    add_passes(p.add_argument_group("passes", 'Write the options of a pass as --PASS="name=value other=value".'),
+               passes, upstream_names)
+    add_files(p.add_argument_group("input and output"))
+    return p
+
+
+def add_lowering(lowering: argparse._ArgumentGroup) -> None:
+    """Add the options that lower a module."""
     goals = lowering.add_mutually_exclusive_group()
     for goal, text in GOALS.items():
         goals.add_argument(f"--lower-to-{goal}", dest="goal", action="store_const", const=goal, help=text)
@@ -119,7 +127,10 @@ def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = 
     lowering.add_argument("--cpu-passes", metavar="A,B{x=1}",
                           help="run these passes of the CPU in --lower-to-vector and --lower-to-llvm (default: "
                                f"{', '.join(CPU_PASSES)})")
-    group = p.add_argument_group("passes", 'Write the options of a pass as --PASS="name=value other=value".')
+
+
+def add_passes(group: argparse._ArgumentGroup, passes: Sequence[PassSummary], upstream_names: Sequence[str]) -> None:
+    """Add an option for each pass, those of plugins and of MLIR too, and ``--pass-pipeline``."""
     for summary in passes:
         options = "".join(f" [{name}={default}: {text}]" for name, default, text in summary.options)
         group.add_argument(f"--{summary.name}", dest=summary.name, action=_AddPasses, metavar="",
@@ -134,7 +145,10 @@ def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = 
     group.add_argument("--pass-pipeline", dest="pipeline", action=_AddPasses, metavar="A,B{x=1}",
                        default=argparse.SUPPRESS,
                        help="run passes by name, also any pass of MLIR: canonicalize,func.func(cse)")
-    files = p.add_argument_group("input and output")
+
+
+def add_files(files: argparse._ArgumentGroup) -> None:
+    """Add the options that say what is read, and what is written in which form."""
     files.add_argument("--arg", action="append", default=[], metavar="VALUE",
                        help="pass an argument to the kernel, for example 128x512xf32=random, 2, name=value; may "
                             "be repeated")
@@ -171,7 +185,6 @@ def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = 
     for moment in ("before", "after"):
         files.add_argument(f"--mlir-print-ir-{moment}", action="append", default=[], metavar="PASS,PASS",
                            help=f"print the module {moment} these passes")
-    return p
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
