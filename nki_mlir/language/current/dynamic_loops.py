@@ -22,11 +22,13 @@ from nki_mlir.capture.loop_state import is_bound
 from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.tracing import note_idle
 from nki_mlir.capture.wrapping import exposed_reads, leaves, stored, underlying
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported, shown
 from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, of_core, older, require, warn
 from nki_mlir.language.current.isa_movement import put, register_alloc, register_move
 from nki_mlir.language.current.memory import VirtualRegister, check_register
+from nki_mlir.language.current.older_methods import OlderMethods
 from nki_mlir.language.mutable_state import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -291,3 +293,26 @@ def truth(register: VirtualRegister) -> bool:
 
 
 VirtualRegister.__bool__ = truth
+
+
+class WhileOnTensor(KernelError):
+    code = "NKI-ENDLESS-LOOP"
+    message = "while has a tensor for its condition, which is always true: the loop would not end"
+    why = "a tensor has no value while Python runs; only the device knows its elements"
+    fix = "load the condition into a register with nisa.register_load, and use nl.while_loop"
+
+
+def tensor_truth(tensor: OlderMethods) -> bool:
+    """Return whether all elements of a comparison's result are true, in simulation: for ``assert nl.equal(a, b)``.
+    Any other tensor is true; ``while tensor`` is an error."""
+    if tensor.storage.verdict:
+        values = tensor._values()
+        return values is None or bool(values.all())
+    frame = user_frame()
+    has_source = frame is not None and definition(frame.f_code, frame.f_globals)[0] is not None
+    if has_source and while_statement() is not None:
+        raise WhileOnTensor().here()
+    return True
+
+
+OlderMethods.__bool__ = tensor_truth

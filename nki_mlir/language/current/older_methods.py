@@ -34,11 +34,7 @@ class OlderMethods(TensorObject):
     permute: "Callable[..., Self]"
     expand_dim: "Callable[..., Self]"
 
-    def __bool__(self) -> bool:
-        """Return whether all elements of a comparison's result are true, in simulation: for ``assert nl.equal(a, b)``.
-        Any other tensor is true."""
-        tensor: Any = self
-        return not tensor.storage.verdict or tensor.sim_value is None or bool(tensor.sim_value.all())
+    __bool__: ClassVar[Callable[["OlderMethods"], bool]]            # ``dynamic_loops`` assigns it: it refuses loops
 
     def __eq__(self, other: object) -> bool:
         if self is other:
