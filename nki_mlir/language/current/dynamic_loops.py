@@ -309,7 +309,7 @@ def tensor_truth(tensor: OlderMethods) -> bool:
         values = tensor._values()
         return values is None or bool(values.all())
     frame = user_frame()
-    has_source = frame is not None and definition(frame.f_code, frame.f_globals)[0] is not None
+    has_source = frame is not None and definition(frame.f_code, frame.f_globals) is not None
     if has_source and while_statement() is not None:
         raise WhileOnTensor().here()
     return True
