@@ -112,7 +112,7 @@ def can_load_words(routine: object) -> TypeGuard["Nest | AddressedNest"]:
     in_lanes = [o for o in nest.operands if o.strides[plan.vector]]
     return host.lanes() == WITH_32_REGISTERS and any(step.kind == "convert" for step in nest.steps) and all(
         o.strides[plan.vector] == 1 and o.dtype is BFLOAT16 for o in in_lanes) and not any(
-        step.kind in ("position", "lookup") for step in nest.steps)
+        step.kind == "position" for step in nest.steps)
 
 
 def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:

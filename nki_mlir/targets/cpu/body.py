@@ -14,7 +14,7 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion_expansion import expand_convert, rounded_to
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType, Encoding, storage_type
 from nki_mlir.scalar.mathematics import MATH
-from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
+from nki_mlir.targets.cpu.lanes import FITTED_TO_ZERO, FunctionEmitter, Value
 from nki_mlir.waist.nest import Nest, Step
 
 
@@ -85,6 +85,9 @@ class NestEvaluator:
         values = [known_values[v] for v in self._operands(step)]
         if step.kind == "lookup":
             index, table = values
+            if isinstance(table, tuple):
+                pointer, rows = table
+                return code.fitted(index, pointer, rows, step.name.startswith(FITTED_TO_ZERO))
             return code.looked_up(index, table, step.dtype)
         if any(isinstance(v.type, ir.VectorType) for v in values):
             values = [code.spread(v, point.lanes) for v in values]

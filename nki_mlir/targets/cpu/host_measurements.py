@@ -18,6 +18,8 @@ import numpy as np
 
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile, TileProduct, tiles
+from nki_mlir.targets.cpu.fitted import fit_of, lookups, name_of
+from nki_mlir.targets.cpu.lanes import FITTED
 from nki_mlir.targets.cpu.product_blocks import Rates
 from nki_mlir.targets.cpu.routines import Routine, compiled
 from nki_mlir.targets.cpu.tabulated import TabulatedFunction, table_of
@@ -75,14 +77,24 @@ def gain_of_table(function: TabulatedFunction) -> float:
     return _gain_of_table(function.over(ARGUMENTS), function.lookups(ARGUMENTS), function.alone)
 
 
+def gain_of_fit(function: TabulatedFunction) -> float:
+    """Return the ratio of a function's time to that of its polynomials, which it must have."""
+    fit = fit_of(function.alone)
+    assert fit is not None
+    return _gain_of_table(function.over(ARGUMENTS), lookups(ARGUMENTS, name_of(function, fit)), function.alone)
+
+
 @cache
 def _gain_of_table(function: Nest, lookups: Nest, alone: Nest) -> float:
+    name = lookups.steps[0].name
+    fit = fit_of(alone) if name.startswith(FITTED) else None
+
     def measure() -> list[float]:
         source, target = (operand.dtype.numpy for operand in function.operands)
         arguments = np.random.default_rng(0).standard_normal(ARGUMENTS, np.float32).astype(source)
-        results = np.zeros(ARGUMENTS, target)
-        return [_seconds(function, [arguments, results]) / _seconds(lookups, [arguments, table_of(alone), results])]
-    return measured_once(f"table of {function}", measure)[0]
+        results, table = np.zeros(ARGUMENTS, target), table_of(alone) if fit is None else fit.table
+        return [_seconds(function, [arguments, results]) / _seconds(lookups, [arguments, table, results])]
+    return measured_once(f"{name} for {function}", measure)[0]
 
 
 @cache

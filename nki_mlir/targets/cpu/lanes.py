@@ -8,8 +8,10 @@ when all lanes count; other lanes are neither read nor written.
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from nki_mlir.bindings import Attribute, Type, ir, load
-from nki_mlir.scalar.dtypes import BFLOAT16, DType, storage_type
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType, storage_type
 from nki_mlir.scalar.emit import ScalarEmitter, arith
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Operand
@@ -18,6 +20,10 @@ Value = Any
 NAN_OR_DENORMAL = 0xA1              # the instruction's classes of numbers: quiet and signalling NaN, denormal
 NAN_AS_BEFORE = 0x11                # the instruction that repairs special values returns NaN of its other operand
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
+FITTED, FITTED_TO_ZERO = "fitted_", "fitted_zero_"     # lookups by polynomials; the latter times the argument
+SEGMENTS, TERMS = 32, 4             # polynomials of a function, and their coefficients
+NUMBERED = 12582912.0               # added to a number, it rounds that to an integer, which is in the lowest bits
+COEFFICIENTS = 65568                # the 16-bit element of a table at which coefficients begin, at a line of the cache
 MOST_SHUFFLED = 4                   # steps up to this: whole vectors are loaded and elements selected, else gathered
 
 
@@ -69,22 +75,32 @@ class FunctionEmitter(ScalarEmitter):
         if not host.multiplies_pairs() or lanes % 16:
             return steps(a)
         parts = self.pieces(a, 16)
-        bits, words = (ir.VectorType.get([n], ir.IntegerType.get_signless(w)) for n, w in ((16, 1), (lanes, 16)))
+        words = ir.VectorType.get([lanes], ir.IntegerType.get_signless(16))
         are_special = None
         for part in parts:
-            special = self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
+            special = self._is_special(part)
             are_special = special if are_special is None else self.or_(are_special, special)
         usual = self.cmp("eq", cast(Value, self._llvm("bitcast", [are_special], ir.IntegerType.get_signless(16))), 0)
         branch = self.scf.IfOp(usual, [words], has_else=True)
         with ir.InsertionPoint(branch.else_block):
             self.scf.YieldOp([steps(a)])
         with ir.InsertionPoint(branch.then_block):      # the usual case comes first in the layout of the code
-            half, full = (ir.VectorType.get([n], ir.BF16Type.get()) for n in (16, 32))
-            narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low, result=full)
-                      for low, high in zip(parts[::2], parts[1::2])] if len(parts) > 1 else [
-                self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", a, result=half)]
-            self.scf.YieldOp([self.vector.BitCastOp(words, self.joined(narrow)).result])
+            self.scf.YieldOp([self._narrowed(parts)])
         return branch.results[0]
+
+    def _is_special(self, part: Value) -> Value:
+        """Emit whether the instruction that rounds to bfloat16 does not take each element of a register."""
+        bits = ir.VectorType.get([16], ir.IntegerType.get_signless(1))
+        return self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
+
+    def _narrowed(self, parts: Sequence[Value]) -> Value:
+        """Round registers of float32 by the host's instruction; return the 16-bit elements."""
+        half, full = (ir.VectorType.get([n], ir.BF16Type.get()) for n in (16, 32))
+        narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low, result=full)
+                  for low, high in zip(parts[::2], parts[1::2])] if len(parts) > 1 else [
+            self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", parts[0], result=half)]
+        words = ir.VectorType.get([16 * len(parts)], ir.IntegerType.get_signless(16))
+        return self.vector.BitCastOp(words, self.joined(narrow)).result
 
     def unless_nan(self, a: Value, result: Value) -> Value:
         """Use one instruction where the host has it: a comparison and a selection take longer."""
@@ -121,6 +137,61 @@ class FunctionEmitter(ScalarEmitter):
             self.vector.ShuffleOp(halves[0], halves[0], range(0, lanes, 2)).result]
         elements = self.joined(joined)
         return elements if self.element(dtype) == half else self.bitcast(elements, "f16")
+
+    def polynomials(self, table: Value) -> list[Value]:
+        """Load the coefficients of a table's polynomials, from the constant terms up, then the numbers that divide the
+        arguments into segments."""
+        number, lanes, count = ir.F32Type.get(), host.lanes(), TERMS * SEGMENTS
+        first = self.at(table, COEFFICIENTS, ir.IntegerType.get_signless(16))
+        rows = [self._load(self.at(first, k, number), ir.VectorType.get([lanes], number), FLOAT32)
+                for k in range(0, count, lanes)]
+        return rows + [self.spread(self._load(self.at(first, count + k, number), number, FLOAT32), lanes)
+                       for k in range(2)]
+
+    def fitted(self, index: Value, table: Value, polynomials: Sequence[Value], is_zero: bool) -> Value:
+        """Compute a function of bfloat16 by polynomials. Elements that have none, and those whose results the rounding
+        of ``narrow_to_bfloat16`` does not take, are read from the table, one after the other."""
+        lanes = index.type.shape[0] if isinstance(index.type, ir.VectorType) else 1
+        if not host.multiplies_pairs() or lanes % 32 or host.lanes() != 16:
+            return self.looked_up(index, table, BFLOAT16)
+        *rows, of_1, numbered = polynomials
+        first, results, special = int(np.float32(NUMBERED).view(np.int32)), [], []
+        for part in self.pieces(index, 16):
+            x = self.bitcast(self.shl(self.extui(part, "i32"), 16), "f32")
+            segment = self.bitcast(self.fma(x, of_1, numbered), "i32")
+            segment = self.minsi(self.maxsi(segment, first), first + SEGMENTS - 1)
+            *terms, value = [self._intrinsic("llvm.x86.avx512.vpermi2var.ps.512", low, segment, high)
+                             for low, high in zip(rows[::2], rows[1::2])]
+            for term in reversed(terms):
+                value = self.fma(value, x, term)
+            results.append(self.mul(value, x) if is_zero else value)
+            special.append(self._is_special(results[-1]))
+        narrow = self._narrowed(results)
+        bits = cast(Value, self._llvm("bitcast", [self.joined(special)], ir.IntegerType.get_signless(lanes)))
+        bits = self.extui(bits, "i64") if lanes < 64 else bits
+        branch = self.scf.IfOp(self.cmp("eq", bits, 0), [narrow.type], has_else=True)
+        with ir.InsertionPoint(branch.then_block):
+            self.scf.YieldOp([narrow])
+        with ir.InsertionPoint(branch.else_block):
+            self.scf.YieldOp([self._with_looked_up(narrow, bits, index, table)])
+        return branch.results[0]
+
+    def _with_looked_up(self, elements: Value, bits: Value, index: Value, table: Value) -> Value:
+        """Return 16-bit elements, of which those that have a bit are read from a table."""
+        half = index.type.element_type
+        arguments, results = (self.stack_memory(2 * index.type.shape[0]) for _ in range(2))
+        for value, memory in ((index, arguments), (elements, results)):
+            self._llvm("store", [value, memory], alignment=self._alignment(BFLOAT16, 64))
+        count = self._llvm("intr.ctpop", [bits], self.i64_type)
+        op = self.scf.ForOp(self.i64(0), count, self.i64(1), [bits])
+        with ir.InsertionPoint(op.body):
+            remaining, = op.inner_iter_args
+            lane = self._llvm("intr.cttz", [remaining], self.i64_type, is_zero_poison=ir.BoolAttr.get(True))
+            number = self.extui(self._load(self.at(arguments, lane, half), half, BFLOAT16), "i64")
+            element = self._load(self.at(table, number, half), half, BFLOAT16)
+            self._llvm("store", [element, self.at(results, lane, half)], alignment=self._alignment(BFLOAT16, 64))
+            self.scf.YieldOp([self.and_(remaining, self.sub(remaining, 1))])
+        return self._load(results, elements.type, BFLOAT16)
 
     def pieces(self, a: Value, most: int) -> list[Value]:
         """Split a vector into vectors of at most that many lanes."""

@@ -12,7 +12,7 @@ from functools import partial
 from nki_mlir.bindings import ir
 from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
-from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
+from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
@@ -54,7 +54,7 @@ class Loops:
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan)
-        self.tables = {step.operands[1] for step in nest.steps if step.kind == "lookup"}
+        self.tables = {step.operands[1]: step.name.startswith(FITTED) for step in nest.steps if step.kind == "lookup"}
         # Rounding to bfloat16 branches: values loaded before would be converted behind the branch, from registers.
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         self.slots = [2 if fold.output in self.narrow else 1 for fold in plan.folds]    # vectors of a partial result
@@ -214,7 +214,8 @@ class Loops:
     def load(self, depth: int, point: Point) -> Point:
         """Load the inputs that the remaining loops do not step through, and compute what depends on those alone."""
         inner_axes = self.plan.order[depth:]
-        point = point.with_values({k: point.pointers[k] for k in self.tables})
+        point = point.with_values({k: (point.pointers[k], self.code.polynomials(point.pointers[k])) if is_fitted else
+                                   point.pointers[k] for k, is_fitted in self.tables.items() if k not in point.values})
         missing = [k for k, o in enumerate(self.nest.inputs)
                   if k not in point.values and not any(o.strides[a] for a in inner_axes)]
         together = self.fetched_together(missing, point) if point.lanes > 1 and point.active is None else {}

@@ -16,12 +16,14 @@ from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_load_words, can_stream, with_words
 from nki_mlir.targets.cpu.contraction import PAIR_LANES, TileProduct, contraction_of, multiplies_in_pairs, tiles
-from nki_mlir.targets.cpu.function import ByteRegion, Compute, NestCall, RoutineCall, Spread
+from nki_mlir.targets.cpu.fitted import FITTED_LENGTH, fit_of, fitted_region
+from nki_mlir.targets.cpu.function import CONSTANTS, ByteRegion, Compute, NativeFunction, NestCall, RoutineCall, Spread
+from nki_mlir.targets.cpu.lanes import FITTED, FITTED_TO_ZERO
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
 from nki_mlir.targets.cpu.routines import Limits, Routine
 from nki_mlir.targets.cpu.schedule import fields_beside, parts_of
-from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH
+from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH, table_region
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -104,8 +106,19 @@ def packed_product(op: Operation) -> tuple[Routine, Nest]:
     return TileProduct(nest, bool(fresh), unit == "pairs", register_tile), nest
 
 
-def function_of_table(op: Operation) -> Nest:
-    """Return the function of a table as a nest over all arguments."""
+def table_of_operation(code: NativeFunction, op: Operation) -> ByteRegion:
+    """Compute a table, and its polynomials if it has any, as a constant of a function."""
+    function, is_fitted = function_of_table(op)
+    fit = fit_of(function) if is_fitted else None
+    if fit is not None:
+        return fitted_region(code, function, fit)
+    if is_fitted:
+        raise malformed(op, "no polynomials have the bits of the function")
+    return table_region(code, function)
+
+
+def function_of_table(op: Operation) -> tuple[Nest, bool]:
+    """Return the function of a table as a nest over all arguments, and whether the table has polynomials."""
     arguments, numbers, steps = list(op.regions[0].blocks[0].arguments), dict[Value, int](), list[Step]()
     numbers |= {value: 0 for value in arguments}
 
@@ -118,14 +131,16 @@ def function_of_table(op: Operation) -> Nest:
         numbers[inner.results[0]] = add_steps(inner, [numbers[value] for value in inner.operands], add)
     target, sizes, *_ = layout_of(op.results[0].type)
     source = scalar_dtype(arguments[0].type) if len(arguments) == 1 else None
-    if source is None or not steps or steps[-1].dtype is not target or sizes != (LENGTH,) or not all(
+    has_length = sizes in ((LENGTH,), (FITTED_LENGTH,))
+    if source is None or not steps or steps[-1].dtype is not target or not has_length or not all(
             dtype.is_float and dtype.itemsize == 2 for dtype in (source, target)):
         raise malformed(op, f"a table has {LENGTH} floats of 16 bits, which its region computes from one")
-    return Nest((COUNT,), frozenset(), (Operand(source, (1,)),), 0, (Operand(target, (1,)),), tuple(steps),
-                (1 + len(steps),))
+    function = Nest((COUNT,), frozenset(), (Operand(source, (1,)),), 0, (Operand(target, (1,)),), tuple(steps),
+                    (1 + len(steps),))
+    return function, sizes == (FITTED_LENGTH,)
 
 
-def check_lookups(op: Operation, nest: Nest, regions: Sequence[ByteRegion]) -> None:
+def check_lookups(op: Operation, nest: Nest, regions: Sequence[ByteRegion], code: NativeFunction) -> None:
     """Raise an error where a lookup is not in a table of all arguments."""
     for step in nest.steps:
         if step.kind == "lookup":
@@ -135,6 +150,11 @@ def check_lookups(op: Operation, nest: Nest, regions: Sequence[ByteRegion]) -> N
                     region.size < LENGTH * step.dtype.itemsize or any(nest.inputs[table].strides)
                     or nest.dtype_of(value).itemsize != 2):
                 raise malformed(op, "a lookup is not in a native.table by a float of 16 bits")
+            if step.name.startswith(FITTED):
+                function = code.tables.get(CONSTANTS - region.base.symbols[0][0])
+                fit = fit_of(function) if function is not None and region.size > LENGTH * step.dtype.itemsize else None
+                if fit is None or step.name.startswith(FITTED_TO_ZERO) is not fit.is_zero:
+                    raise malformed(op, f"{step.name} is not in a native.table with such polynomials")
 
 
 def failure_of(op: Operation) -> tuple[Any, ...]:

@@ -46,15 +46,14 @@ from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Site
 from nki_mlir.targets.cpu.native_marks import (
     check_lookups,
     failure_of,
-    function_of_table,
     limits_of,
     malformed,
     marked_call,
     packed_product,
+    table_of_operation,
 )
 from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
 from nki_mlir.targets.cpu.routines import Limits, row_copies_of
-from nki_mlir.targets.cpu.tabulated import table_region
 from nki_mlir.targets.cpu.values import Values
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.function import (
@@ -226,7 +225,7 @@ class NativeReader:
         symbols = [self.values.form(v) for v in read.symbols]
         regions = [self.view(value, start * o.dtype.itemsize)
                    for value, start, o in zip(read.values, read.starts, read.nest.operands)]
-        check_lookups(op, nest, regions)
+        check_lookups(op, nest, regions, self.function)
         if read.nest.limits:
             self.check(op, read, symbols)
         for check in open_checks(self.values, nest, regions, symbols):
@@ -319,7 +318,7 @@ class NativeReader:
     def native_operation(self, op: Operation) -> None:
         operands = list(op.operands)
         if op.name == native.TABLE:
-            self.values.views[op.results[0]] = table_region(self.function, function_of_table(op))
+            self.values.views[op.results[0]] = table_of_operation(self.function, op)
             return
         if op.name == native.PACKED_PRODUCT:
             regions = [self.view(value, 0) for value in operands]

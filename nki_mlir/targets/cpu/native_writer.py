@@ -45,7 +45,6 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.image import SITE_BITS
 from nki_mlir.targets.cpu.routines import Limits, Routine, RowCopies
-from nki_mlir.targets.cpu.tabulated import LENGTH
 from nki_mlir.targets.cpu.tile_registers import PANEL, TileRegisterProduct
 from nki_mlir.targets.cpu.values import FUNCTIONS
 from nki_mlir.waist.nest import Nest
@@ -110,7 +109,7 @@ class FunctionWriter(Writer):
         for number, (name, kind) in function.globals.items():
             self.bases[CONSTANTS - number] = self.constant_buffer(name, kind)
         for number, nest in function.tables.items():
-            self.bases[CONSTANTS - number] = self.table(nest)
+            self.bases[CONSTANTS - number] = self.table(nest, len(function.constants[number]))
         self.nodes(function.body)
         self.create("func.return", [])
 
@@ -248,10 +247,10 @@ class FunctionWriter(Writer):
         kind = self.make.memref(shape, dtype, base.type.memory_space.value)
         return self.once_in_block((root, kind), lambda: self.reinterpreted(base, kind))
 
-    def table(self, function: Nest) -> Value:
+    def table(self, function: Nest, length: int) -> Value:
         """Return the table of a function of one input."""
         source, target = (operand.dtype for operand in function.operands)
-        op = self.create(native.TABLE, [], [self.make.memref((LENGTH,), target, HBM)], {}, 1)
+        op = self.create(native.TABLE, [], [self.make.memref((length,), target, HBM)], {}, 1)
         with self.inside(op.regions[0], self.make.type(source)) as block:
             self.scalars(target).steps(function, [block.arguments[0]] * 2)
         return op.results[0]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The passes on records that a kernel for the CPU goes through, by name and in order, with their options."""
 
-PIPELINE = {"zero-unwritten": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
+PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
             "forward-copies": "", "store-rows": "", "merge-programs": "", "pair-factors": "", "widen-tiles": "",
             "widen-factors": "", "forward-factors": "", "store-products": "", "pad-rows": "", "chunk-rows": "",
             "prefetch-rows": "", "load-fields": "", "load-words": ""}

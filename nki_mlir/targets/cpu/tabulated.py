@@ -13,7 +13,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.cpu.function import ByteRegion, NativeFunction
+from nki_mlir.targets.cpu.function import CONSTANTS, ByteRegion, NativeFunction
 from nki_mlir.targets.cpu.routines import compiled
 from nki_mlir.waist.nest import Nest, Operand, Step
 
@@ -36,8 +36,13 @@ class TabulatedFunction:
 
     @property
     def name(self) -> str:
-        """Return the name of the lookup, after the last function of the steps."""
-        return "tabulated_" + [step.name for step in self._steps() if step.kind in FUNCTIONS][-1]
+        """Return the name of the lookup, after the function."""
+        return "tabulated_" + self.function
+
+    @property
+    def function(self) -> str:
+        """Return the name of the last function of the steps."""
+        return [step.name for step in self._steps() if step.kind in FUNCTIONS][-1]
 
     @property
     def alone(self) -> Nest:
@@ -57,7 +62,7 @@ class TabulatedFunction:
         return Nest((count,), frozenset(), (Operand(source, (1,)), Operand(target, (0,))), 0, (Operand(target, (1,)),),
                     (Step("lookup", target, (0, 1), self.name),), (3,))
 
-    def replaced(self) -> Nest:
+    def replaced(self, name: str = "") -> Nest:
         """Return the nest with a lookup in a table, its last input, in place of the function."""
         nest, table = self.nest, len(self.nest.inputs)
         operand = Operand(nest.dtype_of(self.result), (0,) * len(nest.extents))
@@ -66,7 +71,7 @@ class TabulatedFunction:
         first = nest.first_step + 1
         number = {value: value + (value >= table) for value in range(nest.first_step)}
         number |= {nest.first_step + k: first + position for position, k in enumerate(remaining)}
-        steps = [Step("lookup", operand.dtype, (number[self.argument], table), self.name)
+        steps = [Step("lookup", operand.dtype, (number[self.argument], table), name or self.name)
                  if nest.first_step + k == self.result else
                  replace(nest.steps[k], operands=tuple([number[v] for v in nest.steps[k].operands])) for k in remaining]
         return replace(nest, inputs=(*nest.inputs, operand), steps=tuple(steps),
@@ -146,8 +151,14 @@ def table_of(function: Nest) -> np.ndarray:
 def table_region(code: NativeFunction, function: Nest) -> ByteRegion:
     """Return the table of a function as a constant of a kernel."""
     table = table_of(function)
-    code.tables[len(code.constants)] = function
-    return ByteRegion("constants", code.constant(table), table.nbytes, Linear())
+    return ByteRegion("constants", keep_table(code, function, table), table.nbytes, Linear())
+
+
+def keep_table(code: NativeFunction, function: Nest, table: np.ndarray) -> Linear:
+    """Keep a table as a constant of a kernel, and which function's it is; return its address."""
+    address = code.constant(table)
+    code.tables[CONSTANTS - address.symbols[0][0]] = function
+    return address
 
 
 def call(routine: Nest, arrays: list[np.ndarray]) -> None:

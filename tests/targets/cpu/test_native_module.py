@@ -199,9 +199,17 @@ def test_lookup__is_in_a_table_of_all_arguments() -> None:
     y = np.zeros(64, BFLOAT16.numpy)
     compiled_text(LOOKUP)([x], [y])
     np.testing.assert_array_equal(y.astype(np.float32), 2 * x.astype(np.float32))
+    fitted = LOOKUP.replace("65537xbf16", "65828xbf16")
+    compiled_text(fitted.replace('"twice"', '"fitted_zero_twice"'))([x[::-1].copy()], [y])
+    np.testing.assert_array_equal(y.astype(np.float32), 2 * x[::-1].astype(np.float32))
+    with pytest.raises(MalformedMark, match="fitted_twice is not in a native"):
+        compiled_text(fitted.replace('"twice"', '"fitted_twice"'))
+    with pytest.raises(MalformedMark, match="no polynomials have the bits of the function"):
+        compiled_text(fitted.replace('{fn = "add"', '{fn = "divide"'))
     for old, new, problem in (
             ("%values) {fn", "%in) {fn", "a lookup is not in a native.table"),
             ("%table to offset: [0]", "%table to offset: [4]", "a lookup is not in a native.table"),
+            ('"twice"', '"fitted_zero_twice"', "fitted_zero_twice is not in a native.table with such polynomials"),
             ("65537xbf16", "65536xbf16", "a table has 65537 floats"),
             ("^bb0(%in: bf16):", "^bb0(%in: bf16, %more: bf16):", "which its region computes from one")):
         text = LOOKUP.replace(old, new)

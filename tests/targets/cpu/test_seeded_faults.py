@@ -15,7 +15,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
-from nki_mlir.targets.cpu import routines, tabulated
+from nki_mlir.targets.cpu import fitted, routines, tabulated
 from nki_mlir.targets.cpu.lanes import FunctionEmitter
 from nki_mlir.targets.cpu.passes import (
     form_products,
@@ -29,6 +29,7 @@ from nki_mlir.targets.cpu.passes import (
 from nki_mlir.targets.cpu.pipeline import NAMES
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.fusion import ElementMove
+from nki_mlir.waist.nest import Nest
 
 from ...forced_passes import forced
 from .compiled import compiled
@@ -85,6 +86,11 @@ def narrow_function(x, y):
     nl.store(y, nl.square(nl.copy(nl.load(x), dtype=nl.float16)))
 
 
+def bounded_function(x, y):
+    """A function of numbers in bfloat16."""
+    nl.store(y, nl.tanh(nl.copy(nl.load(x), dtype=nl.bfloat16), dtype=nl.bfloat16))
+
+
 def products_beside(x, y):
     """Two products beside each other in one tile."""
     tile = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
@@ -120,6 +126,16 @@ def without_rows(*arguments: Any) -> Any:
     return replace(operand, strides=tuple(step if step <= 1 else 0 for step in operand.strides)), region
 
 
+def with_other_polynomials(function: Nest) -> fitted.FittedFunction | None:
+    """Polynomials that belong to the segments beside theirs."""
+    fit = FIT_OF(function)
+    if fit is None:
+        return None
+    table = fit.table.copy()
+    table[fitted.COEFFICIENTS:-4] = np.roll(table[fitted.COEFFICIENTS:-4], 2)
+    return replace(fit, table=table)
+
+
 def fewer_parts(nest: Any, least: int, most: int) -> Any:
     """One part less than the rows need."""
     found = PARTS_OF(nest, least, most)
@@ -130,14 +146,15 @@ PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, 
 AT_TARGET = ElementMove.at_target
 MERGED = merge_programs.merged_call
 WIDE_OUTPUT = widen_tiles.with_wide_output
-TABLE_OF = tabulated.table_of
+TABLE_OF, FIT_OF = tabulated.table_of, fitted.fit_of
 CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
     "chunk-rows": ("passes.chunk_rows.Run", "all_apart", lambda *_: True, shifted),
     "parallelize": ("passes.parallelize", "parts_of", fewer_parts, doubled),
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
-        found := PRODUCT(nodes)) and replace(found, offsets=(Linear(),) * 3), products),
+        found := PRODUCT(nodes)) and replace(found, regions=tuple(
+            replace(region, offset=Linear()) for region in found.regions)), products),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
         extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),
@@ -146,12 +163,13 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
             64 * (stride > 1) for stride in nest.outputs[0].strides)),)), narrow_products),
     "load-fields": ("passes.load_fields", "fields_beside", lambda nest, arguments: tuple(
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
+    "fit-functions": ("passes.fit_functions", "fit_of", with_other_polynomials, bounded_function),
     "tabulate-functions": ("tabulated", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),
                            narrow_function),
     "forward-factors": ("passes.forward_factors", "calls_in", lambda *nodes: iter(()), turned_back),
     "pad-rows": ("passes.pad_rows", "in_padded", lambda distance, row: distance + (distance > row) * (
         distance // row * host.LINE), halves),
-    "store-products": ("passes.store_products.ElementMove", "at_target", lambda *arguments: (
+    "store-products": ("forwarding.ElementMove", "at_target", lambda *arguments: (
         found := AT_TARGET(*arguments)) and (replace(found[0], strides=tuple(min(stride, 64) for stride in (
             found[0].strides))), found[1]), products_beside),
 }

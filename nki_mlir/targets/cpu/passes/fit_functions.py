@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""fit-functions: functions of one bfloat16 are computed by polynomials of four terms, where these have their bits.
+
+before:  y = round(gelu(widen(x)))          for x and y in bfloat16
+after:   y = round(p(widen(x)))             p is one of 32 polynomials, chosen by the nearest multiple of a step
+
+The pass compares code of the polynomials with the function for all arguments, so results keep their bits. Arguments far
+from 0, of functions that do not become constant there, are read from a table of the function, as are results that are
+denormal. The host must round to bfloat16 in one instruction.
+"""
+
+from nki_mlir.targets.cpu import host_measurements
+from nki_mlir.targets.cpu.fitted import fit_of, fitted_region, name_of
+from nki_mlir.targets.cpu.function import ByteRegion, NativeFunction
+from nki_mlir.targets.cpu.function_lookups import FunctionLookups
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS
+from nki_mlir.targets.cpu.tabulated import TabulatedFunction
+from nki_mlir.targets.runtime import host
+
+
+class FitFunctions(FunctionLookups, FunctionPass, name="fit-functions"):
+    least: int = 131_072        # elements that a nest must compute: with fewer, polynomials cost more than they save
+    gain: int = 120             # time of the function in percent of that of polynomials on this host; 0: always fit
+
+    def table(self, code: NativeFunction, function: TabulatedFunction) -> tuple[ByteRegion, str]:
+        fit = fit_of(function.alone)
+        assert fit is not None
+        return fitted_region(code, function.alone, fit), name_of(function, fit)
+
+    def is_worth_it(self, function: TabulatedFunction) -> bool:
+        if host.lanes() != WITH_32_REGISTERS or not host.multiplies_pairs() or fit_of(function.alone) is None:
+            return False
+        return not self.gain or 100 * host_measurements.gain_of_fit(function) >= self.gain
