@@ -6,6 +6,9 @@ A kernel with R instructions on N elements takes a(N) + c R + d R N: a constant 
 size, the cost of an instruction, and the cost of an element. Instructions on so few elements that the engine's least
 time limits them take a(N) + s R. There are two kinds of transfers: the issue limits short ones, the bytes limit
 long ones.
+
+One engine triggers all transfers, or three share them. The latter is evident where short transfers take longer while
+the scalar and the GpSimd engine also work: the work and all triggers then take a third of their sum.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +22,8 @@ from nki_mlir.machine import Engine, Machine, Work
 
 CHAINS = 8                      # of the kernels called stream, whose instructions are so many times ``reps``
 BANKS = 4                       # those of tensor_stream
+BESIDE = 64                     # elements of the work of transfers_beside, each other round on both engines
+ISSUERS = 3                     # engines that trigger transfers where several do
 SHORT = 64                      # elements of a partition of short transfers, at most
 LONG = 4096 * 4                 # bytes of a partition of long transfers
 LANE_BYTES = 128 * 4            # of one element of each partition, float32
@@ -57,10 +62,12 @@ class Fitted(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """All fitted numbers, and for each kernel the relative residual of its measurements."""
+    """All fitted numbers, for each kernel the relative residual of its measurements, and how many engines triggered
+    transfers."""
 
     constants: list[FittedNumber]
     residuals: dict[str, float]
+    issuers: int
 
 
 CHAIN = "vector_chain"
@@ -136,15 +143,32 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
     constants.append(FittedNumber("vector own result", "ns", float(machine.costs.engines[Engine.VECTOR].own_result_ns),
                               float(chain.values[0] - stream.values[0]),
                               float(np.hypot(chain.errors[0], stream.errors[0]))))
-    dma, short, long = machine.costs.dma, fits["short transfers"], fits["long transfers"]
-    constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]),
-                              float(short.errors[1])))
+    beside = [row for row in measurements if row.kernel == "transfers_beside"]
+    if beside:                  # a file of an earlier release has no such rows
+        fits["transfers_beside"] = least_squares("transfers_beside", beside, lambda row: (1.0, row.reps), file)
+    dma, long = machine.costs.dma, fits["long transfers"]
+    issuers, issue_ns, error = _issue(fits)
+    constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), issue_ns, error))
     round_trip_ns = dma.descriptor(LONG) + dma.descriptor(LONG, stores=True)         # each round loads and stores
     _check_units(constants, machine, file)
     rate = min(machine.hbm_bytes_per_ns(1), 2 * LONG / round_trip_ns * machine.dma_engines)
     constants.append(FittedNumber("transfer rate of a core", "bytes/ns", rate, float(1 / long.values[1]),
                               float(long.errors[1] / long.values[1] ** 2)))
-    return Fit(constants, {kernel: fitted.residual for kernel, fitted in fits.items()})
+    return Fit(constants, {kernel: fitted.residual for kernel, fitted in fits.items()}, issuers)
+
+
+def _issue(fits: dict[str, Fitted]) -> tuple[int, float, float]:
+    """Return how many engines trigger transfers, the ns of a trigger, and its standard error."""
+    short, beside = fits["short transfers"], fits.get("transfers_beside")
+    ns, error = float(short.values[1]), float(short.errors[1])
+    if beside is None:
+        return 1, ns, error
+    work = [float(fits[kernel].values[0] + fits[kernel].values[1] * BESIDE) / 2
+            for kernel in ("scalar_stream", "gpsimd_stream")]
+    alone, shared = max(2 * ns, *work), max(2 * ns + sum(work) / ISSUERS, *work)    # a round loads and stores
+    if float(beside.values[1]) ** 2 <= alone * shared:
+        return 1, ns, error
+    return ISSUERS, (ISSUERS * float(beside.values[1]) - sum(work)) / 2, ISSUERS * float(beside.errors[1]) / 2
 
 
 def _check_growth(measurements: Sequence[Measurement], file: str) -> None:

@@ -11,7 +11,8 @@ from nki_mlir.diagnostics import NkiMlirError
 
 GENERATIONS = ("beta", "current")
 COLUMNS = ("kernel", "reps", "elements", "ns")
-KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "tensor_stream", "transfers")
+KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "tensor_stream", "transfers",
+           "transfers_beside")
 
 
 class Measurement(NamedTuple):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Predict with the timed machine what a device would measure of the calibration kernels."""
 
+from collections.abc import Sequence
 from types import ModuleType
 
-from nki_mlir.calibration.measurements import Measurement, source_of
+from nki_mlir.calibration.measurements import KERNELS, Measurement, source_of
 from nki_mlir.compat import install
 from nki_mlir.language.kernel import Kernel, describe_array, is_array
 from nki_mlir.targets import neuron
@@ -18,16 +19,19 @@ def kernels_of(generation: str) -> ModuleType:
     return module
 
 
-def predicted(generation: str, target: str) -> list[Measurement]:
-    """Return the predictions of all cases of a generation on a target, for streams as the vendor's compiler orders
-    them."""
+def predicted(generation: str, target: str, as_written: bool = True,
+              kernels: Sequence[str] = KERNELS) -> list[Measurement]:
+    """Return the predictions of all cases of the kernels of a generation on a target, for streams as the vendor's
+    compiler orders them, or in the default mode."""
     module, predictions = kernels_of(generation), []
     for kernel, reps, elements, dtype in module.CASES:
         assert isinstance(kernel, Kernel)
+        if kernel.__name__ not in kernels:
+            continue
         on = kernel.with_changes(target=target)
         array = module.argument(kernel, reps, elements, dtype)
         spec = on.specialize(on.bind((array, reps), {}, is_array, describe_array))
-        programs = neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True))
-        total = neuron.timed(programs, as_written=True).total_ns
+        programs = neuron.streams(spec.captured, spec.grid, neuron.emission(as_written))
+        total = neuron.timed(programs, as_written).total_ns
         predictions.append(Measurement(kernel.__name__, reps, elements, total))
     return predictions

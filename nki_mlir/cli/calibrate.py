@@ -67,7 +67,8 @@ def figures(result: "Fit", target: str) -> dict[str, object]:
     """Return the JSON form of a fit."""
     constants = [constant._asdict() | {"differs": constant.differs, "determined": constant.determined}
                  for constant in result.constants]
-    return {"version": 1, "target": target, "constants": constants, "residuals": result.residuals}
+    return {"version": 1, "target": target, "constants": constants, "residuals": result.residuals,
+            "issuers": result.issuers}
 
 
 def report(result: "Fit", target: str) -> list[str]:
@@ -79,6 +80,9 @@ def report(result: "Fit", target: str) -> list[str]:
             "" if constant.determined else "  not determined: the noise hides it")
         lines.append(f"{constant.name:34} {constant.unit:9} {constant.ours:9.3f} {constant.fitted:10.3f} +- "
                      f"{constant.error:6.3f}  {change}{note}")
+    if result.issuers > 1:
+        lines.append(f"{result.issuers} engines triggered transfers, as transfers_beside shows: a trigger takes "
+                     f"{result.issuers} times what is measured between two")
     lines.append("residuals: " + ", ".join(f"{kernel} {residual:.1%}" for kernel, residual in result.residuals.items()))
     return lines
 

@@ -73,6 +73,27 @@ def test_with_noise_the_numbers_are_back_within_two_percent(measured, target):
     assert len(fits[0]) == 13 and len({one.name for one in fits[0]}) == 13
 
 
+@pytest.mark.parametrize("target, error", [("trn1", 0.1), ("trn2", 0.02)])    # of trn1 the three are not equally busy
+def test_a_file_of_the_default_mode_gives_the_issue_of_a_transfer(target, error, tmp_path, capsys):
+    """Three engines trigger transfers there, so that these follow each other three times as fast."""
+    transfers = "transfers", "transfers_beside"
+    rows = [*predicted("current", target), *predicted("current", target, False, transfers)]
+    shared = [one for k, one in enumerate(rows) if one.kernel not in transfers or k >= len(rows) - 12]  # 8 and 4 cases
+    machine, draw = machine_named(target), np.random.default_rng(11)
+    for _ in range(20):
+        found = fit(noisy(shared, 0.01, TIMES, draw), machine)
+        issue = next(one for one in found.constants if one.name == "transfer issue")
+        assert found.issuers == 3 and issue.fitted == pytest.approx(issue.ours, rel=error)
+    file = tmp_path / "default.csv"
+    file.write_text("\n".join(csv_lines(shared)))
+    assert main([str(file), "--target", target]) == 0
+    assert "\n3 engines triggered transfers, as transfers_beside shows: a trigger takes 3 times" in capsys.readouterr().out
+    old = [one for one in shared if one.kernel != "transfers_beside"]            # of a release without that kernel
+    issue = next(one for one in fit(old, machine).constants if one.name == "transfer issue")
+    # as above, of trn1
+    assert issue.fitted == pytest.approx(issue.ours / 3, rel=0.1)
+
+
 def test_a_number_that_the_noise_hides_is_said_to_be_open(measured, tmp_path, capsys):
     file = tmp_path / "device.csv"
     file.write_text("\n".join(csv_lines(noisy(measured, 0.01, TIMES))) + "\n")
