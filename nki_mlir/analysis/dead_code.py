@@ -13,7 +13,7 @@ from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.op import Op
 
-MEMSET = "nki.memset"
+MEMSETS = ("nki.memset", "nisa.memset")
 
 
 def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Value]) -> None:
@@ -37,7 +37,7 @@ def erase_dead_code(function: Operation) -> None:
 
 def _erase_memsets(function: Operation) -> bool:
     """Erase memsets that nothing reads; return whether there were any."""
-    memsets = operations_of(function, lambda name: name == MEMSET)
+    memsets = operations_of(function, MEMSETS.__contains__)
     overwritten = [op for op in memsets if _overwritten(op) or _only_set(op.operands[0])]
     for op in overwritten:
         op.erase()
@@ -47,7 +47,7 @@ def _erase_memsets(function: Operation) -> bool:
 def _only_set(buffer: Value) -> bool:
     """Return whether the function allocates a buffer and only memsets use it."""
     return not isinstance(buffer.owner, ir.Block) and buffer.owner.name == "memref.alloc" and all(
-        use.owner.name == MEMSET for use in buffer.uses)
+        use.owner.name in MEMSETS for use in buffer.uses)
 
 
 def _overwritten(memset: Operation) -> bool:

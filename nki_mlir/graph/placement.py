@@ -228,6 +228,8 @@ class Placement:
                                             * (1 if merged.output.strides[a] == 1 else 2), -a))
             return [merged.arranged(best)]
         axis, extent = axes[0], merged.extents[axes[0]]
+        if extent > self.machine.partitions and self.is_on_chip(columns_nest := merged.arranged(axis)):
+            return [columns_nest]
         columns = nest.extents[-1]
         if ROW <= columns < extent and extent // columns >= self.machine.partitions and self.stays(nest):
             return [merged.divided(axis, columns).arranged(axis)]
@@ -237,6 +239,13 @@ class Placement:
         main = extent - extent % self.machine.partitions
         return [part for start, count in ((0, main), (main, extent - main)) if count
                 for part in self.arranged(merged.window(axis, start, count))]
+
+    def is_on_chip(self, nest: TileNest) -> bool:
+        """Return whether a tile on chip has an operand of the first box of a nest whose rows have one element, as
+        a fold of rows leaves it. Boxes of another shape would need its elements in another order, by way of HBM."""
+        first = next(iter(nest.boxes([(0, self.machine.partitions)])))
+        moving = [operand for operand in first.inputs if operand.moves(0)]
+        return any(self.tiles.has(operand, first.extents) for operand in moving)
 
     # -- elementwise ---------------------------------------------------------------------------------------------------
     def move(self, nest: TileNest) -> None:

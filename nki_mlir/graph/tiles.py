@@ -218,6 +218,12 @@ class Tiles:
             self.cache.keep(elements, tile)
         return tile
 
+    def has(self, operand: TileOperand, extents: Sequence[int]) -> bool:
+        """Return whether an on-chip tile has the elements that ``load`` would load."""
+        axes = loaded_axes(operand, extents, 0)
+        source = operand.tile([extents[a] for a in axes], axes)
+        return self.cache.find(elements_of(source, self.symbols)) is not None
+
     def load_transposed(self, source: Tile, parts: Sequence[Tile]) -> Tile:
         """Return an on-chip tile with the elements of an HBM tile, loaded in transposed parts and transposed on chip.
         """

@@ -9,7 +9,7 @@ in a graph are products with a reciprocal, whose last bit may differ: the backen
 from math import frexp
 
 from nki_mlir.dialects.access import SBUF, Tile
-from nki_mlir.dialects.nisa.elementwise import ReciprocalOp, TensorScalarOp, TensorTensorOp
+from nki_mlir.dialects.nisa.elementwise import ReciprocalOp, ScalarTensorTensorOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.tile_text import column
@@ -37,7 +37,8 @@ def without_quotients(op: TensorScalarOp) -> Op:
 def with_reciprocal(text: KernelText, op: Op) -> Op:
     """Write the reciprocals of a quotient's divisors, and return the product; the operation itself if it is no quotient
     of tiles."""
-    if isinstance(op, TensorScalarOp) and op.op0 == "divide" and op.operand0 is not None and not op.reverse0:
+    if isinstance(op, (TensorScalarOp, ScalarTensorTensorOp)) and op.op0 == "divide" and (
+            op.operand0 is not None and not op.reverse0):
         return changed(op, lambda tile: tile, op0="multiply",
                        operand0=_reciprocal(text, op, column(op.operand0)))
     if isinstance(op, TensorTensorOp) and op.op == "divide" and op.rhs.dtype.is_float:
