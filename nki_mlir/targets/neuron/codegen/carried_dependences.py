@@ -26,13 +26,13 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
     reads_next, writes_next = ([[distinct + region for region in accesses] for accesses in side]
                                for side in (reads, writes))
     dependences = Dependences(Touched(memories * 2, [*regions, *map(next_iteration, regions)],
-                                      [*reads, *reads_next], [*writes, *writes_next]))
+                                      [*reads, *reads_next], [*writes, *writes_next]), every=True)
     for k, (engine, group) in enumerate(issuers):
         dependences.add(k, engine if group is None else (k,))
-    carried = []
+    carried, advances = [], [advance_of(region, loop.variable) for region in regions]
     for k, (engine, group) in enumerate(issuers):
         earlier = dependences.add(number + k, engine if group is None else (number + k,))
-        carried.append([other for other in earlier if other < number and depends(columns, k, other, loop)])
+        carried.append([other for other in earlier if other < number and depends(columns, advances, k, other, loop)])
     return carried
 
 
@@ -41,14 +41,16 @@ def next_iteration(region: Region) -> Region:
     return region if region.symbolic is None else replace(region, symbolic=("next", region.symbolic))
 
 
-def depends(columns: Touched, later: int, earlier: int, loop: Loop) -> bool:
+def depends(columns: Touched, advances: "Sequence[Advance]", later: int, earlier: int, loop: Loop) -> bool:
     """Return whether a step of a later iteration depends on another one: one of them writes what the other touches."""
     memories, regions, reads, writes = columns
-    return any(memories[earlier_region] == memories[later_region] and meets_later(
-        regions[earlier_region], regions[later_region], loop)
-               for earlier_regions, later_regions in ((writes[earlier], reads[later] + writes[later]),
-                                                      (reads[earlier], writes[later]))
-               for earlier_region in earlier_regions for later_region in later_regions)
+    for earlier_regions, later_regions in ((writes[earlier], reads[later] + writes[later]),
+                                           (reads[earlier], writes[later])):
+        for n in earlier_regions:
+            for m in later_regions:
+                if memories[n] == memories[m] and meets_later(regions[n], regions[m], advances[n], advances[m], loop):
+                    return True
+    return False
 
 
 class Advance(NamedTuple):
@@ -73,12 +75,11 @@ def advance_of(region: Region, variable: LoopVariable) -> Advance:
     return Advance(byte, partition, other_terms, is_known)
 
 
-def meets_later(earlier: Region, later: Region, loop: Loop) -> bool:
+def meets_later(earlier: Region, later: Region, advance: Advance, later_advance: Advance, loop: Loop) -> bool:
     """Return whether a region may share a byte with another one of the same memory in a later iteration."""
     if earlier.symbolic is None and later.symbolic is None:
         return earlier is later or earlier.overlaps(later)        # the same in all iterations
-    advance = advance_of(earlier, loop.variable)
-    if not advance.is_constant or advance != advance_of(later, loop.variable):
+    if not advance.is_constant or advance != later_advance:
         return earlier.low < later.high and later.low < earlier.high
     byte, partition = advance.byte * loop.span.step, advance.partition * loop.span.step
     earlier_nest, later_nest = earlier.nest, later.nest

@@ -7,7 +7,8 @@ it, or an equal access of the same engine or queue, which completes later.
 
 In a memory with many distinct regions only those that lie near are compared. Such a memory is cut into buckets of
 several sizes: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are told apart by
-their columns.
+their columns. There a write through registers, which may touch all bytes of a range, comes after all accesses in it:
+steps behind the write need not come after these, too, unless their address has the same registers.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -54,9 +55,11 @@ class RegionUses:
 
 
 class Dependences:
-    """The dependences of steps whose columns are given. Steps are added in order."""
+    """The dependences of steps whose columns are given. Steps are added in order. ``every``: also those that others
+    imply, through a write whose address is in registers."""
 
-    def __init__(self, steps: Touched) -> None:
+    def __init__(self, steps: Touched, every: bool = False) -> None:
+        self.every = every
         self.memories, self.regions, self.reads, self.writes = steps
         written = {self.memories[number] for number in set(chain.from_iterable(self.writes))}
         unordered = RegionUses(OUTSIDE)                 # what no step writes orders nothing
@@ -85,6 +88,8 @@ class Dependences:
             if uses is None:
                 near, region = self.nearby[self.memories[number]], self.regions[number]
                 near.earlier(region, True, earlier)
+                if region.symbolic is not None and not self.every:
+                    near.put_behind(region)
                 near.note(region, k, True, stream)
                 continue
             for other in uses.touching:
@@ -164,6 +169,7 @@ class TrackedAccess:
     node: int
     seen: int = -1              # the query that looked at it last
     live: bool = True
+    behind: bool = False        # a write through registers comes after it
 
 
 Entries = tuple[list[TrackedAccess], list[TrackedAccess]]     # reads, writes
@@ -189,46 +195,67 @@ class NearbyAccesses:
         self.near: dict[Region, Nearby] = {}
         self.levels: set[int] = set()                   # in use
         self.latest: dict[tuple[object, ...], TrackedAccess] = {}
+        # Accesses that only those through the same registers as a later write have to look at, by these registers.
+        self.behind: dict[Hashable, Entries] = {}
         self.queries = 0
 
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes whose accesses conflict. Forget accesses that a write covers, and parts that it covers."""
         self.queries += 1
         low, high, first, last, one_run = region.low, region.high, region.first, region.last, region.one_run
-        near = self.near_region(region)
-        for bucket in near.buckets:
-            if not bucket:
-                continue
-            for reads, written in bucket.values() if near.strips is None else [
-                    bucket[k] for k in near.strips if k in bucket]:
-                for entries in (reads, written) if writes else (written,):
-                    forgotten = False
-                    for access in entries:
-                        if access.live and access.seen != self.queries:
-                            access.seen = self.queries
-                            other = access.region
-                            if not (other.low < high and low < other.high):
-                                continue
-                            if one_run and other.one_run:
-                                if other.first <= last and first <= other.last:
-                                    conflicting.add(access.node)
-                                    if writes:
-                                        if low <= other.low and other.high <= high and first <= other.first and (
-                                                other.last <= last):
-                                            access.live = False
-                                        else:
-                                            access.region = other.without(region)
-                            elif other.overlaps(region):
+        several = self.entries_near(region)
+        if self.behind and region.symbolic in self.behind:
+            several.append(self.behind[region.symbolic])
+        for reads, written in several:
+            for entries in (reads, written) if writes else (written,):
+                forgotten = False
+                for access in entries:
+                    if access.live and access.seen != self.queries:
+                        access.seen = self.queries
+                        other = access.region
+                        if not (other.low < high and low < other.high):
+                            continue
+                        if one_run and other.one_run:
+                            if other.first <= last and first <= other.last:
                                 conflicting.add(access.node)
-                                access.live = not (writes and region.covers(other))
-                        forgotten |= not access.live
-                    if forgotten:
-                        entries[:] = [a for a in entries if a.live]
+                                if writes:
+                                    if low <= other.low and other.high <= high and first <= other.first and (
+                                            other.last <= last):
+                                        access.live = False
+                                    else:
+                                        access.region = other.without(region)
+                        elif other.overlaps(region):
+                            conflicting.add(access.node)
+                            access.live = not (writes and region.covers(other))
+                    forgotten |= not access.live
+                if forgotten:
+                    entries[:] = [a for a in entries if a.live]
+
+    def entries_near(self, region: Region) -> list[Entries]:
+        """Return the entries of the buckets and strips that a region touches."""
+        near = self.near_region(region)
+        if near.strips is None:
+            return [entries for bucket in near.buckets for entries in bucket.values()]
+        return [bucket[k] for bucket in near.buckets if bucket for k in near.strips if k in bucket]
+
+    def put_behind(self, region: Region) -> None:
+        """Let only accesses through the same registers look at the accesses that a write through registers comes
+        after, all of whose bytes it may touch: others that touch these come after the write."""
+        low, high, symbolic = region.low, region.high, region.symbolic
+        behind = self.behind.setdefault(symbolic, ([], []))
+        for several in self.entries_near(region):
+            for entries, moved in zip(several, behind):
+                for access in entries:
+                    other = access.region
+                    if low <= other.low and other.high <= high and other.symbolic != symbolic and not access.behind:
+                        access.behind = True
+                        moved.append(access)
+                entries[:] = [access for access in entries if not access.behind]
 
     def note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
         key = region, writes, stream
         before = self.latest.get(key)
-        if before is not None and before.live and before.region == region:
+        if before is not None and before.live and not before.behind and before.region == region:
             before.node = node                      # the node completes after the one before
             return
         access = self.latest[key] = TrackedAccess(region, node)

@@ -91,6 +91,34 @@ def test_order_is_that_of_all_conflicts(make, seed, many, monkeypatch):
     assert got_all == exact_all
 
 
+def register_region(rng):
+    """Runs of a row of 1,024 elements, most of which start at a register's value, of a few registers and ranges."""
+    count, at = rng.choice((1, 8, 50)), rng.randrange(900)
+    if rng.random() < 0.4:
+        return region_of(Access(FLOAT32, ZERO, Linear(at), ((1, 128), (1, count))), "t")
+    register, most = rng.choice((("r", 100), ("s", 800), ("t", 800), ("u", 20)))
+    access = Access(FLOAT32, ZERO, Linear(at % 100, ((0, 1),)), ((1, 128), (1, count)))
+    return region_of(access, "t", 0, 0, (register,), ((0, most),))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_accesses_that_a_write_through_registers_comes_after__are_implied(seed, monkeypatch):
+    monkeypatch.setattr("nki_mlir.targets.neuron.codegen.dependences.MANY", 4)
+    rng, count = random.Random(seed), 150
+    regions = [register_region(rng) for _ in range(3 * count)]
+    numbers = iter(range(3 * count))
+    sides = [([next(numbers) for _ in range(rng.randint(0, 2))], [next(numbers) for _ in range(rng.randint(0, 1))])
+             for _ in range(count)]
+    columns = Touched(["t"] * len(regions), regions, [reads for reads, _ in sides], [writes for _, writes in sides])
+    every, reduced = Dependences(columns, every=True), Dependences(columns)
+    streams = [rng.choice((k, "a", "b")) for k in range(count)]
+    all_edges, fewer_edges = ([of.add(k, streams[k]) for k in range(count)] for of in (every, reduced))
+    in_streams = [[j for j in range(k) if streams[j] == streams[k]] for k in range(count)]    # these complete in order
+    assert closed([[*a, *b] for a, b in zip(fewer_edges, in_streams)], count) == closed(
+        [[*a, *b] for a, b in zip(all_edges, in_streams)], count)
+    assert sum(map(len, fewer_edges)) < sum(map(len, all_edges))
+
+
 def test_tiles_side_by_side__are_not_compared():
     """The work grows with the number of tiles, not with its square."""
     count, compared = 400, 0

@@ -13,7 +13,7 @@ from nki_mlir.dialects.isa.instruction import CompareBranch, RangeClear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
-from nki_mlir.targets.neuron.codegen.carried_dependences import meets_later
+from nki_mlir.targets.neuron.codegen.carried_dependences import advance_of, meets_later
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.iteration_waits import shares, straight_loops
 from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, Loop, LoopVariable
@@ -175,6 +175,7 @@ def test_regions_of_later_iterations__meet_where_bytes_are_shared(seed):
         places = [[set(bytes_of(t, i)) for i in span] for t in (one, other)]
         shared = one.handle is other.handle and any(
             places[0][k] & places[1][m] for k in range(len(span)) for m in range(k + 1, len(span)))
-        assert meets_later(*regions, loop) or not shared
+        advances = [advance_of(region, loop.variable) for region in regions]
+        assert meets_later(*regions, *advances, loop) or not shared
         found += shared
     assert found or FUZZ                # one seed in several hundred draws no pair that meets
