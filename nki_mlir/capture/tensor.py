@@ -108,7 +108,8 @@ class View:
         self.limits, self.mask = limits, mask
         self.shape = Shape([d[2] for d in dims])
         self._tile: Tile | None = None          # memoized by ``plain_tile``; if set, the view is an operand
-        self.__class__ = self.closed
+        if type(self) is not self.closed:
+            self.__class__ = self.closed
 
     @classmethod
     def full(cls, buffer: Buffer) -> "Self":
@@ -128,7 +129,8 @@ class View:
             view._tile = tile = Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, access,
                                      buffer.name)
             tile._form = tile_form
-        view.__class__ = cls
+        if cls.opened is not cls:
+            view.__class__ = cls
         return view
 
     @classmethod

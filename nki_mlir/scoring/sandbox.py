@@ -216,7 +216,21 @@ def keep_unchanged(keepers: tuple[str, ...], frame: Callable[[int], Any], refuse
                 continue
             for value in list(namespace_of(module).values()):
                 if isinstance(value, type) and value.__module__.partition(".")[0] in MODULES:
+                    if vars(value).get("opened", value) is not value:
+                        set_attributes_by_caller(value, keepers, frame)
                     make_immutable(value)
+
+
+def set_attributes_by_caller(cls: Any, keepers: tuple[str, ...], frame: Callable[[int], Any]) -> None:
+    """Let our code alone set attributes of a class's instances, which are of another class until all are set:
+    instances of an immutable class cannot change their class."""
+    refuse_assignment = cls.__setattr__
+
+    def set_attribute(instance: object, name: str, value: object) -> None:
+        if not frame(1).f_code.co_filename.startswith(keepers):
+            refuse_assignment(instance, name, value)
+        object.__setattr__(instance, name, value)
+    cls.opened, cls.__setattr__ = cls, set_attribute
 
 
 def make_immutable(cls: type) -> None:

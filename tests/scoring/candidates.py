@@ -239,6 +239,9 @@ CANDIDATES = {
                                         verdict="refused", code=FORBIDDEN),
     "changes a module by another name": Candidate(before("def change(m):\n    m.load = print\nchange(nl)"), verdict="refused",
                                                   code=FORBIDDEN),
+    "changes a tensor": Candidate(
+        BETA + "@nki.jit\ndef kernel(x):\n" + OUT + "    out.dtype = nl.bfloat16\n    return out\n", verdict="refused",
+        code="NKI-ATTRIBUTE"),
     "changes the clock": Candidate(before("import time\ntime.time = lambda: 0.0\ntime.perf_counter = lambda: 0.0"),
                                    verdict="refused", code=FORBIDDEN),
     "changes the language": Candidate(before("nl.load = lambda x, **k: x"), verdict="refused", code=FORBIDDEN),

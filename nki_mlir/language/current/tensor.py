@@ -47,8 +47,10 @@ class NkiTensor(OlderMethods):
 
     __slots__ = ("__weakref__", "base", "core", "dtype", "indirection", "offset", "shape", "storage", "strides")
 
+    opened: ClassVar[type["NkiTensor"]]         # a subclass that accepts assignments to attributes until all are set
+
     def __new__(cls, *arguments: object, **keywords: object) -> "NkiTensor":
-        return object.__new__(_OpenNkiTensor)
+        return object.__new__(cls.opened)
 
     def __init__(self, storage: Storage | None = None, shape: Sequence[int] = (), strides: Sequence[int] | None = None,
                  offset: int = 0, dtype: Any = None, base: Sequence[int] | None = None,
@@ -60,7 +62,8 @@ class NkiTensor(OlderMethods):
         self.shape, self.strides = Shape(shape), tuple(dense(shape) if strides is None else strides)
         self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
         self.core: View | None = None                               # cached by ``core_view``
-        self.__class__ = NkiTensor                                  # which refuses assignments
+        if type(self) is not NkiTensor:                             # which refuses assignments
+            self.__class__ = NkiTensor
 
     @classmethod
     def full(cls, storage: Storage) -> "NkiTensor":
@@ -442,6 +445,9 @@ class NkiTensor(OlderMethods):
 class _OpenNkiTensor(NkiTensor):
     __slots__ = ()
     __setattr__, __delattr__ = object.__setattr__, object.__delattr__                   # type: ignore[assignment]
+
+
+NkiTensor.opened = _OpenNkiTensor
 
 
 def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirection:
