@@ -19,7 +19,7 @@ from nki_mlir.capture.affine import (
 from nki_mlir.capture.errors import IndexShapes, NotAffine
 from nki_mlir.dialects.integer_systems import SearchTooLong
 
-ROUNDS = 60
+ROUNDS = 15
 
 
 class Source:

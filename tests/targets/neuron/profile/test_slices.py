@@ -9,7 +9,7 @@ from nki_mlir.dialects.access import full_tile
 from nki_mlir.dialects.isa.instruction import ActTableLoad, Instruction
 from nki_mlir.dialects.isa.program import SPILLED, Variable
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorCopyPredicatedOp, TensorTensorOp
-from nki_mlir.dialects.nisa.matmul import NcMatmulOp
+from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, TFLOAT32, UINT8, dtype_of
@@ -66,6 +66,18 @@ def test_transfers__name_their_tensor_and_their_partitions():
     (dtype_of("float8_e4m3"), 2, 1.0), (dtype_of("float8_e4m3"), 3, 0.5), (dtype_of("float8_e4m3"), 4, 0.5)], ids=str)
 def test_products__count_as_operations_of_bfloat16(dtype, generation, passes):
     assert passes_of(product(dtype=dtype), generation) == passes
+
+
+def test_operands_of_two_dtypes__count_by_the_moving_one():
+    mixed = NcMatmulOp(dst=on_chip(64, 300, space="psum"), stationary=on_chip(128, 64),
+                       moving=on_chip(128, 300, dtype=BFLOAT16))
+    assert passes_of(mixed, 3) == 1.0
+
+
+def test_transposes_of_the_tensor_engine__are_products_with_the_identity():
+    op = NcTransposeOp(dst=on_chip(100, 64, space="psum"), src=on_chip(64, 100), engine="tensor")
+    assert traffic_of(op) == Traffic(psum_written=4 * 6400, sbuf_read=4 * 6400, transpose=2 * 64 * 64 * 100)
+    assert passes_of(op, 3) == 4.0
 
 
 def test_other_instructions__count_once():
