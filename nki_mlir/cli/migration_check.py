@@ -115,14 +115,13 @@ def check_cases(file: Migrated) -> list[str]:
         new = run_file(path)
         cases = list(zip(cases_of(old, file.path), cases_of(new, path), strict=True))
         return [compared(kernel, migrated, positional, keywords,
-                         {**with_arrays_of(keywords, new_keywords), **grid_argument}, on,
+                         {n: with_arrays_of(keywords.get(n, value), value) for n, value in new_keywords.items()}, on,
                          with_arrays_of(positional, again))
-                for (kernel, positional, keywords, _), (migrated, again, new_keywords, grid_argument) in cases
+                for (kernel, positional, keywords), (migrated, again, new_keywords) in cases
                 for on in EXECUTORS]
 
 
-def cases_of(names: dict[str, object], path: Path
-             ) -> list[tuple[Any, list[object], dict[str, object], dict[str, object]]]:
+def cases_of(names: dict[str, object], path: Path) -> list[tuple[Any, list[object], dict[str, object]]]:
     """Return what ``cases()`` of a file returns, as ``case_of`` has it. Raise MigrationError if that is not a list."""
     function = names.get("cases")
     if not callable(function):
@@ -134,19 +133,20 @@ def cases_of(names: dict[str, object], path: Path
     return [case_of(case, path) for case in cases]
 
 
-def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, object], dict[str, object]]:
-    """Return the kernel of a case, its arguments, those by name, and those that the case's ``functools.partial``
+def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, object]]:
+    """Return the kernel of a case, its arguments, and those by name, with those that the case's ``functools.partial``
     binds, such as the grid of a migrated kernel. Raise MigrationError for what is not a case."""
     from nki_mlir.language.kernel import Kernel  # start-up: needed for a check
     kernel: Any
     kernel, positional, keywords = case if isinstance(case, tuple) and len(case) == 3 else (
         *case, {}) if isinstance(case, tuple) and len(case) == 2 else (None, None, None)
+    first: tuple[object, ...] = ()
     bound: dict[str, object] = {}
     if isinstance(kernel, partial):
-        kernel, bound = kernel.func, kernel.keywords
+        kernel, first, bound = kernel.func, kernel.args, kernel.keywords
     if not isinstance(kernel, Kernel) or not isinstance(positional, (tuple, list)) or not isinstance(keywords, dict):
         raise MigrationError(what=f"cases() of {path} returns {case!r:.80}", how=CASES)
-    return kernel, list(positional), keywords, bound
+    return kernel, [*first, *positional], {**bound, **keywords}
 
 
 def with_arrays_of(old: Any, new: Any) -> Any:

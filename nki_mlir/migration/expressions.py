@@ -51,6 +51,7 @@ BUFFERS = {"nl.sbuf": SBUF, "nl.psum": PSUM, "nl.hbm": HBM, "nl.private_hbm": HB
 OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
              cst.Modulo: "mod", cst.Power: "power", cst.BitAnd: "bitwise_and", cst.BitOr: "bitwise_or",
              cst.BitXor: "bitwise_xor", cst.LeftShift: "left_shift", cst.RightShift: "right_shift"}
+TILE_FUNCTIONS = {*UNARY, "copy"}       # those that are elements of tables, or arguments of functions
 COMPARISONS = {cst.LessThan: "less", cst.LessThanEqual: "less_equal", cst.GreaterThan: "greater",
                cst.GreaterThanEqual: "greater_equal", cst.Equal: "equal", cst.NotEqual: "not_equal"}
 
@@ -311,7 +312,7 @@ class Expressions(cst.CSTTransformer):
             newer = {"tile_size.psum_fmax": "tile_size.psum_bank_fmax",
                      "tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}.get(name, name)
             return self.new(f"{self.nl}.{newer}", NumberFact("int"))
-        return self.note(node.with_changes(), TileFunction() if package == "nl" and name in UNARY else Fact())
+        return self.note(node.with_changes(), TileFunction() if package == "nl" and name in TILE_FUNCTIONS else Fact())
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
         """Note what a lambda returns, as far as that is the same for all arguments."""

@@ -20,6 +20,7 @@ from nki_mlir.migration.facts import (
     Many,
     MaskBound,
     MaskFact,
+    NoneFact,
     NumberFact,
     ShapeOf,
     TensorFact,
@@ -185,8 +186,11 @@ class Indices(Expressions):
 
     def leave_BooleanOperation(self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
                                ) -> cst.BaseExpression:
-        """Leave the operation as it is."""
+        """Leave the operation as it is: ``scale or 1.0`` is a number."""
         self.inline -= 1
+        facts = self.fact(updated_node.left), self.fact(updated_node.right)
+        if all(isinstance(fact, NumberFact | NoneFact) for fact in facts):
+            return self.note(updated_node.with_changes(), join(*facts))
         return updated_node
 
     def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:

@@ -3,6 +3,7 @@
 
 import ast
 from collections import Counter
+from typing import NoReturn
 
 import libcst as cst
 
@@ -35,6 +36,7 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
+from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, with_inlined_calls
 from nki_mlir.migration.lifted_functions import with_lifted_functions
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, unstable
@@ -79,6 +81,8 @@ class Kernels(Statements):
         self.on_grid = False
         self.all_names: set[str] = set()
         self.inner_functions: dict[tuple[str, str], tuple[int, PythonRule]] = {}   # (outer, inner): line
+        self.inlined: set[tuple[str, str]] = set()              # (caller, callee) whose body replaces the calls
+        self.callers: list[str] = []                            # the functions that are being rewritten
         self.on_cores: set[str] = set()         # kernels whose programs are the cores of a launch
 
     # -- launches ------------------------------------------------------------------------------------------------------
@@ -139,7 +143,7 @@ class Kernels(Statements):
             return Span("", "") if name in self.host_functions and _returns_slice(tree_of(self.host_functions[name])
                                                                                    ) else None
         if any(is_index(fact) for fact in (*positional, *keywords.values())):
-            self.left(f"an index vector or a mask of {name}: pass starts and sizes instead")
+            self.inlined_or_left(name, f"an index vector or a mask of {name}: pass starts and sizes instead")
         tree = self.trees[name]
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
         facts = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
@@ -159,8 +163,17 @@ class Kernels(Statements):
             self.rewrite(name, facts, False)
         returned = self.returns.get(name, Fact())
         if is_index(returned):
-            self.left(f"index vectors or masks that {name} returns: let it return starts and sizes instead")
+            self.inlined_or_left(name, f"index vectors or masks that {name} returns: let it return starts and sizes "
+                                       "instead")
         return returned
+
+    def inlined_or_left(self, name: str, why: str) -> NoReturn:
+        """End the rewriting of the function that calls another one, whose body replaces the call, if it can; else leave
+        the statement."""
+        caller = self.callers[-1] if self.callers else ""
+        if name != caller and (caller, name) not in self.inlined and is_inlinable(self.functions[name]):
+            raise NeedsInlining(name)
+        self.left(why)
 
     def elsewhere(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
         """Return what a function of another file returns, and note the facts of its arguments there."""
@@ -170,6 +183,8 @@ class Kernels(Statements):
         on_grid, other.on_grid = other.on_grid, self.on_grid
         try:
             returned = other.helper(function, positional, keywords)
+        except NeedsInlining:
+            self.left(f"index vectors or masks that {name} of another file gets or returns: pass starts and sizes")
         finally:
             other.report.muted -= self.report.muted
             other.on_grid = on_grid
@@ -217,12 +232,25 @@ class Kernels(Statements):
         self.active.add(name)
         before = self.exceeded, self.uncut
         self.exceeded, self.uncut = {}, {}
+        muted = self.report.muted
+        self.callers.append(name)
         while True:
-            self.rewrites[name], self.returns[name] = self.function(self.functions[name], self.trees[name], facts,
-                                                                    is_kernel)
+            try:
+                self.rewrites[name], self.returns[name] = self.function(self.functions[name], self.trees[name], facts,
+                                                                        is_kernel)
+            except NeedsInlining as error:
+                self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
+                self.inlined.add((name, str(error)))
+                self.report.changed(self.line, f"the body of {error} replaces its call, because no value of the new "
+                                               "text is an index vector or a mask")
+                self.functions[name] = with_inlined_calls(self.functions[name], str(error),
+                                                          self.functions[str(error)], self.replaced)
+                self.trees[name] = tree_of(self.functions[name])
+                continue
             if self.exceeded == self.uncut:
                 break
             self.uncut = {tile: set(axes) for tile, axes in self.exceeded.items()}
+        self.callers.pop()
         self.exceeded, self.uncut = before
         self.active.discard(name)
 

@@ -13,7 +13,8 @@ from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernel_aliases import kernel_aliases
-from nki_mlir.migration.kernels import Kernels, tree_of
+from nki_mlir.migration.kernels import Kernels, is_index, tree_of
+from nki_mlir.migration.launch_grids import GridAxes, grid_kind
 from nki_mlir.migration.names import Names, read_without_import
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import without_spare_imports
@@ -41,12 +42,13 @@ class SourceModule:
 
     def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
         text, old_line = without_nki_calls(text, report)
-        self.names, self.report = Names(text), report
+        self.names, self.report, self.host = Names(text), report, ast.parse(text)
         wrapper = MetadataWrapper(cst.parse_module(text))
         self.tree = wrapper.module
         positions = wrapper.resolve(PositionProvider)
         self.line_of = {id(n): old_line(p.start.line) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
+        self.shared: set[str] = set()               # functions that other files import
         self.classes: dict[str, cst.ClassDef] = {}
         self._collect(self.tree)
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
@@ -171,6 +173,14 @@ class SourceModule:
                    and short not in self.names.paths}
         return self.kernels.lifted(without_spare_imports(tree.visit(Aliases(renamed)).code if renamed else tree.code))
 
+    def is_read(self, name: str) -> bool:
+        """Return whether the new text reads a function other than in the function itself."""
+        device = {id(n) for f in self.kernels.functions if f in self.functions for n in _nodes(self.functions[f], cst.Name)}
+        host = {n.value for n in _nodes(self.tree, cst.Name) if id(n) not in device}
+        return name in self.shared or name in host or any(
+            n.value == name for f, function in self.kernels.rewrites.items() if f != name
+            for n in _nodes(function, cst.Name))
+
     def find_grids(self) -> None:
         """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""
         kernels = self.kernels
@@ -215,35 +225,6 @@ class Aliases(cst.CSTTransformer):
         return updated_node
 
 
-class GridAxes(cst.CSTTransformer):
-    """Axes of launch grids as plain numbers: ``nl.nc(2) * 2`` and ``nl.spmd_dim(nl.nc(2), 2)`` are 4."""
-
-    def __init__(self, names: Names) -> None:
-        super().__init__()
-        self.names = names
-
-    def leave_BinaryOperation(self, original_node: cst.BinaryOperation,
-                              updated_node: cst.BinaryOperation) -> cst.BaseExpression:
-        """Rewrite a number of cores times the programs of each core."""
-        if isinstance(updated_node.operator, cst.Multiply) and any(
-                self.names.meaning(side.func) == "nl.nc" for side in (original_node.left, original_node.right)
-                if isinstance(side, cst.Call)):
-            return self._product(updated_node.left, updated_node.right)
-        return updated_node
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Rewrite ``nl.nc`` as its number, ``nl.spmd_dim`` as the product of its numbers."""
-        meaning, arguments = self.names.meaning(original_node.func), [a.value for a in updated_node.args]
-        if meaning == "nl.nc" and len(arguments) == 1:
-            return arguments[0]
-        if meaning == "nl.spmd_dim" and len(arguments) == 2:
-            return self._product(*arguments)
-        return updated_node
-
-    def _product(self, left: cst.BaseExpression, right: cst.BaseExpression) -> cst.BaseExpression:
-        return cst.parse_expression(terms.multiply(*(MODULE.code_for_node(side) for side in (left, right))))
-
-
 class Host(GridAxes):
     """Everything but kernels, which are replaced."""
 
@@ -267,12 +248,20 @@ class Host(GridAxes):
         """Return whether a function is rewritten as part of a kernel."""
         return node.name.value in self.module.kernels.functions
 
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """Rewrite a kernel for the current generation."""
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+                          ) -> "cst.FunctionDef | cst.RemovalSentinel":
+        """Rewrite a kernel for the current generation; remove a function of index vectors that nothing calls."""
         name = original_node.name.value
         if self.module.functions.get(name) is not original_node or not self.is_own(original_node):
             return updated_node
-        function = self.module.kernels.rewrites[name]
+        kernels = self.module.kernels
+        is_of_vectors = is_index(kernels.returns.get(name, Fact()))
+        if (is_of_vectors or any(name == callee for _, callee in kernels.inlined)) and not self.module.is_read(name):
+            return cst.RemoveFromParent()
+        if is_of_vectors:
+            self.report.left(self.line(original_node), f"{name} returns index vectors or masks: let it return starts "
+                                                       "and sizes instead")
+        function = kernels.rewrites[name]
         decorators = [d for d in original_node.decorators if not self.module.wrapper(d)]
         for decorator in original_node.decorators:
             meaning = self.module.wrapper(decorator)
@@ -400,7 +389,14 @@ class Host(GridAxes):
         if len(items) > 1:
             return f"({', '.join(items)})"
         rank = self.module.gridded.get(MODULE.code_for_node(node.value), 1)
-        return items[0] if rank > 1 or items[0].startswith("(") else f"({items[0]},)"
+        if rank > 1 or items[0].startswith("("):
+            return items[0]
+        match grid_kind(ast.parse(items[0], mode="eval").body, self.module.host):
+            case "sizes":
+                return items[0]
+            case "size":
+                return f"({items[0]},)"
+        return f"{items[0]} if isinstance({items[0]}, tuple) else ({items[0]},)"
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Launches, and functions that make kernels."""

@@ -105,18 +105,23 @@ def product(parts: Iterable[str]) -> str:
 
 def smallest(first: str, second: str) -> str:
     """Return min(first, second)."""
-    a, b = number(first), number(second)
-    if a is not None and b is not None:
-        return str(min(a, b))
-    return first if first == second else f"min({first}, {second})"
+    if (distance := _distance(second, first)) is not None:
+        return first if distance >= 0 else second
+    return f"min({first}, {second})"
 
 
 def largest(first: str, second: str) -> str:
     """Return max(first, second)."""
-    a, b = number(first), number(second)
-    if a is not None and b is not None:
-        return str(max(a, b))
-    return first if first == second else f"max({first}, {second})"
+    if (distance := _distance(second, first)) is not None:
+        return second if distance > 0 else first
+    return f"max({first}, {second})"
+
+
+def _distance(upper: str, lower: str) -> int | None:
+    """Return upper - lower if it is a number, else None."""
+    if "?" in (upper, lower):
+        return 0 if upper == lower else None
+    return number(difference(upper, lower) or "")
 
 
 def names(text: str) -> set[str]:

@@ -24,6 +24,8 @@ def calls_language(body: cst.CSTNode, names: Names) -> bool:
             meaning = names.meaning(node.func)
             if meaning.startswith(("nl.", "nisa.")) and meaning not in HOST_FUNCTIONS:
                 return True
+        if isinstance(node, cst.Subscript) and names.meaning(node.value) == "nl.mgrid":
+            return True
         pending += node.children
     return False
 

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls of functions that get or return index vectors, which no value of the new text is: the body replaces the call.
+
+before:  def rows_of(t, n):                             after:  for t in nl.affine_range(8):
+             i_p = nl.arange(128)[:, None]                          i_p = nl.arange(128)[:, None]
+             return t * 128 + i_p, t * 128 + i_p < n                rows, valid = t * 128 + i_p, t * 128 + i_p < n
+
+         for t in nl.affine_range(8):
+             rows, valid = rows_of(t, n)
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nki_mlir.migration.parameters import bound_names
+
+PLAIN = cst.Name | cst.Integer | cst.Float | cst.SimpleString
+LAZY = (cst.Lambda, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
+Note = Callable[[cst.CSTNode, cst.CSTNode], None]
+
+
+class NeedsInlining(Exception):
+    """Ends the rewriting of a function that calls another one with index vectors; its text is the callee's name."""
+
+
+def is_inlinable(function: cst.FunctionDef) -> bool:
+    """Return whether the body of a function can replace a call: it returns at its end alone, or nowhere, and defines
+    nothing."""
+    parameters = function.params
+    if function.asynchronous is not None or not isinstance(function.body, cst.IndentedBlock) or isinstance(
+            parameters.star_arg, cst.Param) or parameters.star_kwarg is not None:
+        return False
+    kinds = [type(n) for n in _nodes(function.body)]
+    last = function.body.body[-1]
+    returns = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
+    return kinds.count(cst.Return) == returns and not {
+        cst.FunctionDef, cst.ClassDef, cst.Yield, cst.Global, cst.Nonlocal, cst.Lambda, cst.Await}.intersection(kinds)
+
+
+def with_inlined_calls(caller: cst.FunctionDef, name: str, callee: cst.FunctionDef, note: Note) -> cst.FunctionDef:
+    """Return a function in which the body of another one replaces its calls; ``note`` gets each old and new node."""
+    function = caller.visit(_Inliner(caller, name, callee, note))
+    assert isinstance(function, cst.FunctionDef)
+    return function
+
+
+@dataclass
+class _Body:
+    """What a call becomes: statements, and the value of the call, if there is one."""
+
+    statements: list[cst.BaseStatement]
+    value: cst.BaseExpression | None
+
+
+class _Inliner(cst.CSTTransformer):
+    def __init__(self, caller: cst.FunctionDef, name: str, callee: cst.FunctionDef, note: Note) -> None:
+        super().__init__()
+        self.name, self.callee, self.note = name, callee, note
+        self.used = {n.value for n in _nodes(caller) if isinstance(n, cst.Name)}
+        self.lazy = 0
+        self.target = ""                # the name that the statement assigns the call to
+        self.pending: list[list[_Body]] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Note the statements and the expressions that may not be evaluated around a call."""
+        self.lazy += isinstance(node, LAZY)
+        if isinstance(node, cst.SimpleStatementLine):
+            self.pending.append([])
+            match node.body:
+                case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))],
+                                 value=cst.Call(func=cst.Name(value=self.name), args=arguments))] if not any(
+                        n.value == target for a in arguments for n in _nodes(a.value) if isinstance(n, cst.Name)):
+                    self.target = target
+                case _:
+                    self.target = ""
+        return super().on_visit(node)
+
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
+                 ) -> "cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]":
+        """Note which new node stands for an old one."""
+        self.lazy -= isinstance(original_node, LAZY)
+        result = super().on_leave(original_node, updated_node)
+        for node in result if isinstance(result, cst.FlattenSentinel) else [result]:
+            if isinstance(node, cst.CSTNode) and node is not original_node:
+                self.note(original_node, node)
+        return result
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Replace a call by the value that the function returns."""
+        if not (isinstance(original_node.func, cst.Name) and original_node.func.value == self.name) or (
+                self.lazy or not self.pending):
+            return updated_node
+        body = self._body(updated_node)
+        if body is None or body.value is None:
+            return updated_node
+        self.pending[-1].append(body)
+        value = body.value
+        return value if value.lpar or isinstance(value, cst.Name | cst.Call | cst.Attribute | cst.Subscript
+                                                 ) else value.with_changes(lpar=[cst.LeftParen()],
+                                                                           rpar=[cst.RightParen()])
+
+    def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+                                  ) -> "cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]":
+        """Put the bodies of the functions that a statement calls in front of it."""
+        bodies = self.pending.pop()
+        match updated_node.body:
+            case [cst.Expr(value=cst.Call(func=cst.Name(value=name)) as call)] if name == self.name and (
+                    body := self._body(call)) is not None and body.value is None:       # a call without a result
+                statements = body.statements
+            case [cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple() | cst.List() as target)],
+                             value=cst.Tuple() as value)] if bodies and len(target.elements) == len(value.elements):
+                plain = value.with_changes(lpar=[], rpar=[])
+                assigned = updated_node.body[0].with_changes(value=plain)
+                statements = [*bodies[-1].statements, updated_node.with_changes(body=[assigned], leading_lines=())]
+                bodies.pop()
+            case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))],
+                             value=cst.Name(value=value))] if bodies and target == value:
+                statements = []
+            case _ if bodies:
+                statements = [updated_node.with_changes(leading_lines=())]
+            case _:
+                return updated_node
+        statements = [*(s for body in bodies for s in body.statements), *statements]
+        first = statements[0]
+        lines = [*original_node.leading_lines, *(x for x in getattr(first, "leading_lines", ()) if x.comment)]
+        return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *statements[1:]])
+
+    def _body(self, call: cst.Call) -> _Body | None:
+        """Return the function's body for the arguments of a call."""
+        values = self._arguments(call)
+        assert isinstance(self.callee.body, cst.IndentedBlock)
+        if values is None:
+            return None
+        tree = ast.parse(cst.Module([]).code_for_node(self.callee.with_changes(leading_lines=(), decorators=()))).body[0]
+        bound = bound_names(tree)
+        names: dict[str, cst.BaseExpression] = {}
+        statements: list[cst.BaseStatement] = []
+        for parameter, value in values.items():
+            if parameter not in bound and (isinstance(value, PLAIN) or (
+                    isinstance(value, cst.Attribute) and isinstance(value.value, cst.Name))):
+                names[parameter] = value
+                continue
+            names[parameter] = name = cst.Name(self._fresh(parameter))
+            statements.append(cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(name)], value)]))
+        match self.callee.body.body[-1]:
+            case cst.SimpleStatementLine(body=[*_, cst.Return(value=cst.Name(value=local))]) if (
+                    self.target and local in bound and local not in names):
+                names[local] = cst.Name(self.target)
+        for local in bound:
+            if local not in names:
+                names[local] = cst.Name(self._fresh(local))
+        result: cst.BaseExpression | None = None
+        for k, statement in enumerate(self.callee.body.body):
+            if k == 0 and _is_docstring(statement):
+                continue
+            changed = statement.visit(_Renamed(names))
+            assert isinstance(changed, cst.BaseStatement)
+            match changed:
+                case cst.SimpleStatementLine(body=[*before, cst.Return(value=result)]):
+                    statements += [changed.with_changes(body=before)] if before else []
+                case _:
+                    statements.append(changed)
+        for statement in statements:
+            self.note(call, statement)
+        return _Body(statements, result)
+
+    def _arguments(self, call: cst.Call) -> Mapping[str, cst.BaseExpression] | None:
+        """Return the value of each parameter, in the order of the call, or None if the call does not show it."""
+        parameters = [*self.callee.params.posonly_params, *self.callee.params.params]
+        names = [p.name.value for p in parameters]
+        values: dict[str, cst.BaseExpression] = {}
+        for k, argument in enumerate(call.args):
+            if argument.star or (argument.keyword is None and k >= len(names)):
+                return None
+            values[argument.keyword.value if argument.keyword is not None else names[k]] = argument.value
+        for parameter in (*parameters, *self.callee.params.kwonly_params):
+            if parameter.name.value not in values:
+                if parameter.default is None:
+                    return None
+                values[parameter.name.value] = parameter.default
+        return values
+
+    def _fresh(self, hint: str) -> str:
+        name, count = hint, 1
+        while name in self.used:
+            count += 1
+            name = f"{hint}_{count}"
+        self.used.add(name)
+        return name
+
+
+class _Renamed(cst.CSTTransformer):
+    """Replaces variables of a function."""
+
+    def __init__(self, names: Mapping[str, cst.BaseExpression]) -> None:
+        super().__init__()
+        self.names = names
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        """Keep the name behind the dot."""
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        """Keep the name of an argument."""
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        """Replace a variable."""
+        value = self.names.get(original_node.value)
+        return updated_node if value is None else value.deep_clone()
+
+
+def _nodes(tree: cst.CSTNode) -> list[cst.CSTNode]:
+    nodes, pending = [], [tree]
+    while pending:
+        nodes.append(node := pending.pop())
+        pending += node.children
+    return nodes
+
+
+def _is_docstring(statement: cst.BaseStatement) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr) and isinstance(
+        statement.body[0].value, cst.SimpleString | cst.ConcatenatedString)
