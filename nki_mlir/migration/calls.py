@@ -16,7 +16,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.diagonals import ELEMENTWISE, is_guard
 from nki_mlir.migration.elementwise import FLOAT32, ElementwiseTexts
 from nki_mlir.migration.engine_rows import TRANSFERS
-from nki_mlir.migration.expressions import COMPARISONS, DTYPES, OPERATORS, LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import COMPARISONS, DTYPES, OPERATORS, LeftForAPerson
 from nki_mlir.migration.facts import (
     SBUF,
     Dtype,
@@ -33,6 +33,7 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.guarded_windows import REDUCTIONS
 from nki_mlir.migration.names import operator
+from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import render
 
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}

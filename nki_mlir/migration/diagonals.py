@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.engine_rows import EngineRows
-from nki_mlir.migration.expressions import LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Comparison, IndexFact, MaskBound, MaskFact, TensorFact
+from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import bound_of, clamped, span
 
 IDENTITIES = {"add": "0.0", "multiply": "1.0", "maximum": "-math.inf", "minimum": "math.inf"}

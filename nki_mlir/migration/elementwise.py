@@ -15,9 +15,10 @@ import libcst as cst
 
 from nki_mlir.language.functions import BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.migration import terms
-from nki_mlir.migration.expressions import EarlierOperation, LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.guarded_windows import GuardedWindows
+from nki_mlir.migration.operation_text import EarlierOperation, OperationText
 from nki_mlir.migration.views import bound_of, masked, part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",

@@ -7,7 +7,6 @@ whether the result is written into its target, or into a new tile in front of th
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -39,6 +38,7 @@ from nki_mlir.migration.facts import (
     Unknown,
 )
 from nki_mlir.migration.names import Names, limit_of
+from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.views import Integer, Item, NotAView, Part, RowNumbers, SubscriptText, masked, render
 
@@ -58,36 +58,6 @@ COMPARISONS = {cst.LessThan: "less", cst.LessThanEqual: "less_equal", cst.Greate
 
 class LeftForAPerson(Exception):
     """The error about code that the rewriter cannot write; its text gives the code and the reason."""
-
-
-@dataclass
-class OperationText:
-    """The text of an operation: an expression, or statements that write its result into a destination, or both."""
-
-    fact: TensorFact
-    expression: str = ""
-    into: Callable[[str, TensorFact], list[str]] | None = None
-    shape: str = ""
-    dtype: str = ""
-    name: str = "tile"
-    product: "Callable[[str], list[str]] | None" = None         # of a matrix product: the statement that accumulates
-    exact: "Callable[[], OperationText] | None" = None          # of a product with a reciprocal: the quotient itself
-    condition: str = ""          # of the host, under which the operation is executed
-    mask: MaskFact | None = None
-    operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
-    part: str = ""               # the subscript of the part of a new tile that a mask selects
-    step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
-
-
-@dataclass(frozen=True)
-class EarlierOperation:
-    """An operation that an instruction computes before another one: ``scalar_tensor_tensor`` does both."""
-
-    name: str
-    data: str
-    operand: str
-    tile: TensorFact            # the data, which have the result's shape
-    is_reversed: bool
 
 
 @dataclass
@@ -257,6 +227,14 @@ class Expressions(cst.CSTTransformer):
             return tensor
         return replace(tensor, shape=tuple(t if self.stable(t) else "?" for t in tensor.shape))
 
+    def received(self, name: str, fact: Fact) -> Fact:
+        """Return the fact of a name to which a result is assigned: sizes that are not numbers become
+        ``name.shape[k]``."""
+        if isinstance(fact, TensorFact) and fact.shape is not None and "?" in fact.shape:
+            shape = tuple(f"{name}.shape[{k}]" if s == "?" else s for k, s in enumerate(fact.shape))
+            return self.lasting(replace(fact, shape=shape, dtype=fact.dtype or f"{name}.dtype"))
+        return self.lasting(fact) if isinstance(fact, TensorFact) else fact
+
     # -- names and attributes ------------------------------------------------------------------------------------------
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """Note what is known about a variable, or rewrite a public name."""
@@ -284,8 +262,6 @@ class Expressions(cst.CSTTransformer):
         fact = self.fact(owner)
         if isinstance(fact, TileObject):
             self.left(f"{self.code(original_node)}: its value depends on the class {fact.name}")
-        if name in ("p", "x", "y", "z", "w") and isinstance(fact, Items):
-            return self.note(original_node, fact.items["pxyzw".index(name)])
         text = f"{self.text(owner)}.{name}" if owner is not original_node.value else ""
         node = self.new(text, Fact()) if text and text != self.code(original_node) else original_node.with_changes()
         self.owners[id(node)] = owner
@@ -298,6 +274,8 @@ class Expressions(cst.CSTTransformer):
                 return self.note(node, Dtype(fact.dtype or self.code(node)))
             if name == "ndim":
                 return self.note(node, NumberFact("int"))
+        if isinstance(fact, Items) and name in fact.fields:
+            return self.note(node, self.received(self.code(node), fact.items[fact.fields.index(name)]))
         return self.note(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
 
     def _public(self, node: cst.Name | cst.Attribute, meaning: str) -> cst.BaseExpression:
@@ -386,9 +364,9 @@ class Expressions(cst.CSTTransformer):
             lower = self.text(self.rewritten(item.lower)) if item.lower is not None else "0"
             upper = self.text(self.rewritten(item.upper))
             axes.append((lower, terms.difference(upper, lower) or terms.subtract(upper, lower)))
-        return Items(tuple(IndexFact(start, tuple(Axis(extent if k == position else "1", "1" if k == position else "0")
-                                              for k in range(len(axes))))
-                                              for position, (start, extent) in enumerate(axes)))
+        indices = (IndexFact(start, tuple(Axis(extent, "1") if k == position else Axis("1", "0")
+                                          for k in range(len(axes)))) for position, (start, extent) in enumerate(axes))
+        return Items(tuple(indices), tuple("pxyzw"[:len(axes)]))
 
     def _spread(self, node: cst.Subscript, index: IndexFact) -> cst.BaseExpression:
         """``nl.arange(n)[:, None]``: axes put in."""

@@ -59,6 +59,14 @@ class TileClass(Fact):
 
 
 @dataclass(frozen=True)
+class RecordClass(Fact):
+    """A named tuple or a class of data; ``defaults`` has what is known about the defaults of its fields."""
+
+    fields: tuple[str, ...]
+    defaults: tuple[tuple[str, Fact], ...] = ()
+
+
+@dataclass(frozen=True)
 class TileObject(Fact):
     """An object of such a class: what its attributes are is not known."""
 
@@ -67,9 +75,10 @@ class TileObject(Fact):
 
 @dataclass(frozen=True)
 class Items(Fact):
-    """A tuple or list of values; ``text`` has what each is where they are written."""
+    """A tuple or list of values; ``fields`` has the names by which attributes read them."""
 
     items: tuple[Fact, ...]
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -219,7 +228,7 @@ def join(left: Fact, right: Fact) -> Fact:
     if isinstance(left, TensorFact) or isinstance(right, TensorFact):
         return Unknown()
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):
-        return Items(tuple(map(join, left.items, right.items)))
+        return Items(tuple(map(join, left.items, right.items)), left.fields if left.fields == right.fields else ())
     if isinstance(left, NumberFact) and isinstance(right, NumberFact):
         return NumberFact()
     return Fact()

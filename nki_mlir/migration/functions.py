@@ -13,6 +13,7 @@ from nki_mlir.migration.facts import (
     LambdaFact,
     Many,
     NumberFact,
+    RecordClass,
     Span,
     TensorFact,
     TileClass,
@@ -24,6 +25,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import broadcast
 from nki_mlir.migration.names import dotted
+from nki_mlir.migration.record_classes import record
 from nki_mlir.migration.transfer_calls import TRANSFERS
 
 
@@ -72,6 +74,8 @@ class FunctionCalls(Calls):
             return fact.result
         if isinstance(fact, TileClass):
             return TileObject(fact.name)
+        if isinstance(fact, RecordClass):
+            return record(fact, positional, keywords) if not any(a.star for a in node.args) else Fact()
         if isinstance(fact, TileFunction) and (computed := self.of_tile(node)) is not None:
             return computed
         match name:

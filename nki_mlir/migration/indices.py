@@ -9,7 +9,7 @@ import libcst as cst
 
 from nki_mlir.language.python_subset import COMPREHENSION, FORMAT, GENERATOR, PARSER
 from nki_mlir.migration import terms
-from nki_mlir.migration.expressions import Expressions, LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import Expressions, LeftForAPerson
 from nki_mlir.migration.facts import (
     Axis,
     Comparison,
@@ -28,6 +28,7 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.names import Names
+from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.views import Integer, Item, Part
 

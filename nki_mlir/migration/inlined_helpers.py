@@ -49,10 +49,11 @@ def with_inlined_calls(caller: cst.FunctionDef, name: str, callee: cst.FunctionD
 
 @dataclass
 class _Body:
-    """What a call becomes: statements, and the value of the call, if there is one."""
+    """What a call becomes: statements, and the value of the call, if there is one, with the comments above it."""
 
     statements: list[cst.BaseStatement]
     value: cst.BaseExpression | None
+    comments: list[cst.EmptyLine]
 
 
 class _Inliner(cst.CSTTransformer):
@@ -106,6 +107,7 @@ class _Inliner(cst.CSTTransformer):
                                   ) -> "cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]":
         """Put the bodies of the functions that a statement calls in front of it."""
         bodies = self.pending.pop()
+        comments = [line for body in bodies for line in body.comments]
         match updated_node.body:
             case [cst.Expr(value=cst.Call(func=cst.Name(value=name)) as call)] if name == self.name and (
                     body := self._body(call)) is not None and body.value is None:       # a call without a result
@@ -114,13 +116,14 @@ class _Inliner(cst.CSTTransformer):
                              value=cst.Tuple() as value)] if bodies and len(target.elements) == len(value.elements):
                 plain = value.with_changes(lpar=[], rpar=[])
                 assigned = updated_node.body[0].with_changes(value=plain)
-                statements = [*bodies[-1].statements, updated_node.with_changes(body=[assigned], leading_lines=())]
+                statements = [*bodies[-1].statements, updated_node.with_changes(
+                    body=[assigned], leading_lines=comments)]
                 bodies.pop()
             case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))],
                              value=cst.Name(value=value))] if bodies and target == value:
                 statements = []
             case _ if bodies:
-                statements = [updated_node.with_changes(leading_lines=())]
+                statements = [updated_node.with_changes(leading_lines=comments)]
             case _:
                 return updated_node
         statements = [*(s for body in bodies for s in body.statements), *statements]
@@ -134,8 +137,8 @@ class _Inliner(cst.CSTTransformer):
         assert isinstance(self.callee.body, cst.IndentedBlock)
         if values is None:
             return None
-        tree = ast.parse(cst.Module([]).code_for_node(self.callee.with_changes(leading_lines=(), decorators=()))).body[0]
-        bound = bound_names(tree)
+        plain = self.callee.with_changes(leading_lines=(), decorators=())
+        bound = bound_names(ast.parse(cst.Module([]).code_for_node(plain)).body[0])
         names: dict[str, cst.BaseExpression] = {}
         statements: list[cst.BaseStatement] = []
         for parameter, value in values.items():
@@ -153,19 +156,21 @@ class _Inliner(cst.CSTTransformer):
             if local not in names:
                 names[local] = cst.Name(self._fresh(local))
         result: cst.BaseExpression | None = None
+        comments: list[cst.EmptyLine] = []
         for k, statement in enumerate(self.callee.body.body):
             if k == 0 and _is_docstring(statement):
                 continue
             changed = statement.visit(_Renamed(names))
             assert isinstance(changed, cst.BaseStatement)
             match changed:
-                case cst.SimpleStatementLine(body=[*before, cst.Return(value=result)]):
+                case cst.SimpleStatementLine(leading_lines=lines, body=[*before, cst.Return(value=result)]):
                     statements += [changed.with_changes(body=before)] if before else []
+                    comments = [] if before else [line for line in lines if line.comment]
                 case _:
                     statements.append(changed)
         for statement in statements:
             self.note(call, statement)
-        return _Body(statements, result)
+        return _Body(statements, result, comments)
 
     def _arguments(self, call: cst.Call) -> Mapping[str, cst.BaseExpression] | None:
         """Return the value of each parameter, in the order of the call, or None if the call does not show it."""

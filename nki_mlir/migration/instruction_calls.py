@@ -18,9 +18,10 @@ from nki_mlir.migration.calls import HAVE_DESTINATION, Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import shape_items
 from nki_mlir.migration.diagonals import pattern
 from nki_mlir.migration.elementwise import FLOATING
-from nki_mlir.migration.expressions import LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
 from nki_mlir.migration.language_calls import axes_of, last_axes, reduced
+from nki_mlir.migration.operation_text import OperationText
 
 INSTRUCTIONS: dict[str, Recipe] = {}
 TOKENS = {"op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1", "cmp_op"}

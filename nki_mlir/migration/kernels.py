@@ -3,6 +3,7 @@
 
 import ast
 from collections import Counter
+from dataclasses import replace
 from typing import NoReturn
 
 import libcst as cst
@@ -217,7 +218,7 @@ class Kernels(Statements):
     def returned_fact(self, fact: Fact) -> Fact:
         """Return the fact of a result without texts that only the called function can read."""
         if isinstance(fact, Items):
-            return Items(tuple(self.returned_fact(item) for item in fact.items))
+            return replace(fact, items=tuple(self.returned_fact(item) for item in fact.items))
         if isinstance(fact, Span):
             return Span("", fact.size if terms.number(fact.size) is not None else "")
         if not isinstance(fact, TensorFact):

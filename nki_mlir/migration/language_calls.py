@@ -9,7 +9,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.calls import Arguments, Calls
 from nki_mlir.migration.creation_calls import dtype_argument, recipe, shape_items
 from nki_mlir.migration.elementwise import inverse
-from nki_mlir.migration.expressions import LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import (
     PSUM,
     SBUF,
@@ -22,6 +22,7 @@ from nki_mlir.migration.facts import (
     Span,
     TensorFact,
 )
+from nki_mlir.migration.operation_text import OperationText
 
 RANGES = ("affine_range", "sequential_range", "static_range")
 PREDICATES = ("nl.bool_", "nl.uint8", "nl.uint16", "nl.uint32")

@@ -16,6 +16,7 @@ from nki_mlir.migration.kernel_aliases import kernel_aliases
 from nki_mlir.migration.kernels import Kernels, is_index, tree_of
 from nki_mlir.migration.launch_grids import GridAxes, grid_kind
 from nki_mlir.migration.names import Names, read_without_import
+from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, why_left
@@ -57,7 +58,8 @@ class SourceModule:
         self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions
                                        and f.asynchronous is None}
         self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
-        self.kernels.globals = {**self._constants(), **{name: TileClass(name) for name in self.classes}}
+        self.kernels.globals = {**self._constants(), **record_classes(self.host), **{
+            name: TileClass(name) for name in self.classes}}
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
         self.aliases = kernel_aliases(text, self.names, device_functions.keys(), set(WRAPPERS))
@@ -175,7 +177,8 @@ class SourceModule:
 
     def is_read(self, name: str) -> bool:
         """Return whether the new text reads a function other than in the function itself."""
-        device = {id(n) for f in self.kernels.functions if f in self.functions for n in _nodes(self.functions[f], cst.Name)}
+        device = {id(n) for f in self.kernels.functions if f in self.functions
+                  for n in _nodes(self.functions[f], cst.Name)}
         host = {n.value for n in _nodes(self.tree, cst.Name) if id(n) not in device}
         return name in self.shared or name in host or any(
             n.value == name for f, function in self.kernels.rewrites.items() if f != name
@@ -255,10 +258,9 @@ class Host(GridAxes):
         if self.module.functions.get(name) is not original_node or not self.is_own(original_node):
             return updated_node
         kernels = self.module.kernels
-        is_of_vectors = is_index(kernels.returns.get(name, Fact()))
-        if (is_of_vectors or any(name == callee for _, callee in kernels.inlined)) and not self.module.is_read(name):
+        if any(name == callee for _, callee in kernels.inlined) and not self.module.is_read(name):
             return cst.RemoveFromParent()
-        if is_of_vectors:
+        if is_index(kernels.returns.get(name, Fact())):
             self.report.left(self.line(original_node), f"{name} returns index vectors or masks: let it return starts "
                                                        "and sizes instead")
         function = kernels.rewrites[name]

@@ -189,7 +189,7 @@ def _positional(parameters: cst.Parameters) -> list[cst.Param]:
             plain = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
             parameter = parameter.with_changes(default=cst.Name("None"), equal=plain)
         positional.append(parameter)
-    return [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in positional]
+    return positional
 
 
 def _returned(node: cst.FunctionDef) -> set[str]:

@@ -13,7 +13,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.assertions import negated, raises_alone, text_of
 from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse
 from nki_mlir.migration.engine_rows import is_between
-from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson
 from nki_mlir.migration.facts import (
     HBM,
     PSUM,
@@ -30,6 +30,8 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.functions import FunctionCalls, shape_names, size_name
+from nki_mlir.migration.inner_comments import inner_comments
+from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
 
@@ -200,7 +202,8 @@ class Statements(FunctionCalls):
             return [node]
         statements = [s for text in texts for s in parsed(text)]
         if statements:
-            statements[0] = statements[0].with_changes(leading_lines=node.leading_lines)
+            comments = [cst.EmptyLine(comment=c) for c in inner_comments(node) if not any(c.value in t for t in texts)]
+            statements[0] = statements[0].with_changes(leading_lines=[*node.leading_lines, *comments])
             last = statements[-1]
             if isinstance(last, cst.SimpleStatementLine):
                 statements[-1] = last.with_changes(trailing_whitespace=node.trailing_whitespace)
@@ -356,7 +359,7 @@ class Statements(FunctionCalls):
             self.uncut_part(name, result)
         if result is None:
             text = f"{name} = {self.text(value)}"
-            self.bind(name, self._received(name, fact))
+            self.bind(name, self.received(name, fact))
             return [text]
         if result.expression and not result.condition and not result.part:
             texts = [f"{name} = {self.settled(result.expression)}"]
@@ -368,7 +371,7 @@ class Statements(FunctionCalls):
             if target != name != "_":
                 texts.append(f"{name} = {target}")
             self.report.changed(self.line, "the tile is allocated first, because an instruction writes a destination")
-        self.bind(name, self._received(name, result.fact))
+        self.bind(name, self.received(name, result.fact))
         return texts
 
     def _texts_of(self, result: OperationText) -> list[str]:
@@ -376,14 +379,6 @@ class Statements(FunctionCalls):
         texts = [*(result.into("_", result.fact) if result.into else [result.expression]), result.shape, result.dtype]
         self.scope.used_names = names_before
         return texts
-
-    def _received(self, name: str, fact: Fact) -> Fact:
-        """Return the fact of a name to which a result is assigned: sizes that are not numbers become
-        ``name.shape[k]``."""
-        if isinstance(fact, TensorFact) and fact.shape is not None and "?" in fact.shape:
-            shape = tuple(f"{name}.shape[{k}]" if s == "?" else s for k, s in enumerate(fact.shape))
-            return self.lasting(replace(fact, shape=shape, dtype=fact.dtype or f"{name}.dtype"))
-        return self.lasting(fact) if isinstance(fact, TensorFact) else fact
 
     def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:
         """Rewrite ``t[...] = value``. The assignment to an item of a list or dictionary stays."""

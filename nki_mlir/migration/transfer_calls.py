@@ -6,9 +6,10 @@ import libcst as cst
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import LANGUAGE, dtype_argument, recipe
-from nki_mlir.migration.expressions import LeftForAPerson, OperationText
+from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.language_calls import copy
+from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import Integer, bound_of, is_backwards, span
 
 

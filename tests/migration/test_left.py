@@ -194,24 +194,40 @@ def test_what_is_computed_under_a_condition_has_a_destination(line, new):
     assert left == [] and new in "\n".join(text)
 
 
-@pytest.mark.parametrize(("line", "why"), [
-    ("tile = load_at(x, p, f)", "an index vector or a mask of load_at: pass starts and sizes instead"),
-    ("tile = load_at(x, 0, f, mask=p < 4)", "an index vector or a mask of load_at: pass starts and sizes instead"),
-    ("p, f = indices(4, 8)\n", "index vectors or masks that indices returns: let it return starts and sizes instead")])
-def test_index_vectors_of_functions_are_left(line, why):
-    """The names of their bounds are those of the function that creates them."""
-    functions = """def load_at(x, i_p, i_f, mask=None):
+HELPERS = {"load_at": """def load_at(x, i_p, i_f, mask=None):
+    # of a grid
     return nl.load(x[i_p, i_f], mask=mask)
-
-
-def indices(rows, columns):
+""", "indices": """def indices(rows, columns):
     return nl.arange(rows)[:, None], nl.arange(columns)[None, :]
+"""}
 
 
-@nki.jit"""
+def with_helpers(line):
+    """The new text of a kernel with a line, behind the functions that the line calls, and what is left."""
     report = MigrationReport("kernel.py")
-    rewritten(f"{HEAD}    {line}\n{TAIL}".replace("@nki.jit", functions), report)
-    assert [e.text for e in report.entries if e.left] == [why]
+    helpers = "".join(f"{text}\n\n" for name, text in HELPERS.items() if name in line)
+    text = rewritten(f"{HEAD}    {line}\n{TAIL}".replace("@nki.jit", f"{helpers}@nki.jit"), report)
+    return text, [e.text for e in report.entries if e.left]
+
+
+@pytest.mark.parametrize(("line", "new"), [
+    ("tile = load_at(x, p, f)", "    # of a grid\n    tile = nl.load(x[0:16, 0:8])\n"),
+    ("tile = load_at(x, 0, f, mask=f < 4)", "    # of a grid\n    tile = nl.load(x[0:1, 0:4])\n"),
+    ("p, f = indices(4, 8)\n    nl.store(out[p, f], load_at(x, p, f))",
+     "    nl.store(out[0:4, :], nl.load(x[0:4, 0:8]))\n")])
+def test_functions_of_index_vectors_replace_their_calls(line, new):
+    text, left = with_helpers(line)
+    assert left == [] and new in text and "def load_at" not in text and "def indices" not in text
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    ("tile = load_at(x, p, f) if compute else tile",
+     "an index vector or a mask of load_at: pass starts and sizes instead"),
+    ("p, f = indices(4, 8) if compute else (p, f)",
+     "index vectors or masks that indices returns: let it return starts and sizes instead")])
+def test_index_vectors_of_functions_are_left_where_a_call_may_not_run(line, why):
+    """The names of their bounds are those of the function that creates them."""
+    assert why in with_helpers(line)[1]
 
 
 def test_tiles_of_a_loop_with_one_more_iteration_are_under_a_condition():

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The text of an operation whose form in the current generation is a statement, until that statement is written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nki_mlir.migration.facts import MaskFact, TensorFact
+
+
+@dataclass
+class OperationText:
+    """The text of an operation: an expression, or statements that write its result into a destination, or both."""
+
+    fact: TensorFact
+    expression: str = ""
+    into: Callable[[str, TensorFact], list[str]] | None = None
+    shape: str = ""
+    dtype: str = ""
+    name: str = "tile"
+    product: "Callable[[str], list[str]] | None" = None         # of a matrix product: the statement that accumulates
+    exact: "Callable[[], OperationText] | None" = None          # of a product with a reciprocal: the quotient itself
+    condition: str = ""          # of the host, under which the operation is executed
+    mask: MaskFact | None = None
+    operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
+    part: str = ""               # the subscript of the part of a new tile that a mask selects
+    step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
+
+
+@dataclass(frozen=True)
+class EarlierOperation:
+    """An operation that an instruction computes before another one: ``scalar_tensor_tensor`` does both."""
+
+    name: str
+    data: str
+    operand: str
+    tile: TensorFact            # the data, which have the result's shape
+    is_reversed: bool
