@@ -14,6 +14,7 @@ import numpy as np
 from nki_mlir.cli.agreement import TOLERANCE, largest_error, orders_explain
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.command import KernelRaised, raised_at
+from nki_mlir.cli.migrated_package import MigratedPackage
 from nki_mlir.cli.packages import package_folders
 from nki_mlir.cli.source import load_kernel, run_file
 from nki_mlir.diagnostics import NkiMlirError
@@ -36,13 +37,13 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
     folder, packages = str(file.path.resolve().parent), package_folders(file.path)
     with tempfile.TemporaryDirectory() as directory:
         new = Path(directory) / f"{file.path.stem}_migrated.py"
-        if packages:
-            outermost = packages[0]
-            migrated_package = Path(directory) / f"{outermost.name}_migrated"
-            _write(migrated(outermost, RELEASES[-1]), outermost, migrated_package)
-            new = migrated_package / file.path.resolve().relative_to(outermost)
+        finder = MigratedPackage(packages[0], Path(directory)) if packages else None
+        if finder is not None:
+            new = finder.migrate(file.path.resolve(), file.new)
+            sys.meta_path.insert(0, finder)
         neighbours = [] if packages else _migrated_neighbours(file, Path(directory))
-        new.write_text(file.new, encoding="utf-8")
+        if not packages:
+            new.write_text(file.new, encoding="utf-8")
         hidden = {name: sys.modules.pop(name) for name in neighbours if name in sys.modules}
         sys.path[:0] = [directory, folder]
         try:
@@ -50,6 +51,10 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
         finally:
             sys.path.remove(folder)
             sys.path.remove(directory)
+            if finder is not None:
+                sys.meta_path.remove(finder)
+                for name in [n for n in sys.modules if n.split(".")[0] == finder.name]:
+                    del sys.modules[name]
             for name in neighbours:
                 sys.modules.pop(name, None)
             sys.modules.update(hidden)

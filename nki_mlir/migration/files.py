@@ -5,7 +5,7 @@ import ast
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +43,9 @@ class Migrated:
         return self.new.replace("\n", "\r\n") if b"\r\n" in self.path.read_bytes() else self.new
 
 
-def migrated(path: Path, release: str) -> list[Migrated]:
+def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> list[Migrated]:
     """Migrate a file, or all Python files of a directory together, so that a call finds the new form of a kernel in
-    another file."""
+    another file. With ``only``, migrate these files of the directory alone."""
     releases = RELEASES[RELEASES.index("2.29"):]
     if release not in releases:
         raise MigrationError(what=f"there is no release {release} to migrate to",
@@ -54,8 +54,8 @@ def migrated(path: Path, release: str) -> list[Migrated]:
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
     if not os.path.isdir(path) and not os.path.isfile(path):        # to read a FIFO would wait for a writer
         raise MigrationError(what=f"cannot read {path}: it is not a regular file", how="give a file or a directory")
-    files = sorted(p for p in path.rglob("*.py") if p.is_file() and not any(part.startswith(".") for part in p.parts)
-                   ) if path.is_dir() else [path]
+    files = sorted(only if only is not None else (p for p in path.rglob("*.py") if p.is_file() and not any(
+        part.startswith(".") for part in p.parts))) if path.is_dir() else [path]
     texts = {file: _read(file) for file in files}
     neighbours = {file: texts[file] for file in files}
     if path.is_file():

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Files that import functions from each other: the arguments of all calls decide how a function is rewritten."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nki_mlir.migration.facts import NumberFact
+from nki_mlir.migration.import_graph import module_of
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names
 
@@ -14,13 +15,22 @@ def stem(path: Path) -> str:
     return path.parent.name if path.stem == "__init__" else path.stem
 
 
+def by_stem(paths: Iterable[Path]) -> dict[str, list[Path]]:
+    """Return the files by the names by which others import them: folders of a package may have files of one name."""
+    files: dict[str, list[Path]] = {}
+    for path in paths:
+        files.setdefault(stem(path), []).append(path)
+    return files
+
+
 def imported_files(files: list[Path], texts: Mapping[Path, str]) -> set[Path]:
     """Return those of the files with texts that some of them import, directly or by way of others."""
-    by_stem = {stem(path): path for path in texts}
+    stems = by_stem(texts)
     imported, pending = set[Path](), list(files)
     while pending:
-        parts = {part for path in Names(texts[pending.pop()]).imports.values() for part in path.split(".")[-2:]}
-        new = {by_stem[part] for part in parts if part in by_stem} - imported
+        importer = pending.pop()
+        owners = {name for path in Names(texts[importer]).imports.values() for name in (path, path.rpartition(".")[0])}
+        new = {file for name in owners if name and (file := module_of(name, importer, stems)) is not None} - imported
         imported |= new
         pending += sorted(new)
     return imported
@@ -28,11 +38,12 @@ def imported_files(files: list[Path], texts: Mapping[Path, str]) -> set[Path]:
 
 def link(modules: Mapping[Path, SourceModule]) -> None:
     """Let the functions of each file know those that it imports from other files."""
-    by_stem = {stem(path): module for path, module in modules.items()}
-    for module in modules.values():
+    stems = by_stem(modules)
+    for importer, module in modules.items():
         for name, path in module.names.imports.items():
             owner, _, imported = path.rpartition(".")
-            source, package = by_stem.get(owner.rpartition(".")[2]), by_stem.get(imported)
+            source, package = (modules.get(file) if (file := module_of(p, importer, stems)) is not None else None
+                               for p in (owner, path))
             if source is not None and source is not module:
                 constant = source.kernels.globals.get(imported)
                 if imported in source.functions and imported not in source.entries:

@@ -194,6 +194,57 @@ def test_check_of_one_file_of_a_package(tmp_path, capsys, with_init):
     assert "neuronxcc" in (ops / "tiles.py").read_text()
 
 
+BESIDES = """import importlib
+
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+IMPORT
+
+SIZE = int((__import__("pathlib").Path(__file__).parent / "size.txt").read_text())
+
+
+@nki.jit
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tiles.scaled(nl.load(x)))
+    return out
+
+
+def cases():
+    return [(double, (np.ones((SIZE, 4), np.float32),))]
+"""
+SAME = [f"double on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("from {name}.ops import tiles", []), ("import {name}.ops.tiles\ntiles = {name}.ops.tiles", []),
+    ("import {name}.ops.tiles as tiles", []), ("from ..ops import *", []),
+    ("tiles = importlib.import_module('..ops.tiles', __package__)", []),
+    ("tiles = importlib.import_module('{name}.ops.tiles')",
+     ["importlib.import_module('{name}.ops.tiles') imports the old form of a module, because it has the name of the "
+      "package"])])
+def test_check_of_one_file_migrates_what_it_imports(tmp_path, capsys, line, said):
+    """Not the other files of its package, of which one does not parse, and one has the name of the imported one."""
+    name = f"package_of_{abs(hash(line))}"
+    line = line.format(name=name)
+    root = tmp_path / name
+    for folder in (root, root / "kernels", root / "ops", root / "other"):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text('__all__ = ["tiles"]\n' if folder.name == "ops" else "")
+    (root / "kernels" / "double.py").write_text(BESIDES.replace("IMPORT", line))
+    (root / "kernels" / "size.txt").write_text("8")
+    (root / "ops" / "tiles.py").write_text(SCALED)
+    (root / "other" / "tiles.py").write_text("def scaled(tile):\n    return None\n")
+    (root / "other" / "broken.py").write_text("def (:")
+    main([str(root / "kernels" / "double.py"), "--quiet", "--check", "cases"])
+    shown = [text for text in capsys.readouterr().err.splitlines() if "left for a person" not in text]
+    if said:
+        assert shown[0].endswith(f"not followed: {said[0].format(name=name)}")
+    else:
+        assert shown == SAME
+
+
 @pytest.mark.parametrize(("returned", "said"), [
     ("[]", "returns no case"), ("None", "returns None"), ("3", "returns 3"), ("{1: 2}", "returns {1: 2}"),
     ("[double]", "returns <"), ("[(double, 3)]", "3)"), ("[(max, ())]", "built-in"),
