@@ -24,21 +24,21 @@ class MigratedPackage(MetaPathFinder):
     def __init__(self, old: Path, directory: Path) -> None:
         self.old, self.name = old, f"{old.name}_migrated"
         self.new = directory / self.name
-        self.done: set[Path] = set()
-        self.said: set[tuple[Path, int]] = set()
+        self.migrated_files: set[Path] = set()
+        self.reported: set[tuple[Path, int]] = set()
 
     def migrate(self, file: Path, text: str | None = None) -> Path:
         """Write the new forms of a file and of what it imports, and return the file's; ``text`` is its new form if that
         exists already."""
         files, calls = reachable_files(file, self.old)
         for call in calls:
-            if f"'{self.old.name}." in call.text and (call.file, call.line) not in self.said:
-                self.said.add((call.file, call.line))
+            if f"'{self.old.name}." in call.text and (call.file, call.line) not in self.reported:
+                self.reported.add((call.file, call.line))
                 print(f"{call.file}:{call.line}: not followed: {call.text} imports the old form of a module, because "
                       "it has the name of the package", file=sys.stderr)
-        for result in migrated(self.old, RELEASES[-1], [f for f in files if f not in self.done]):
+        for result in migrated(self.old, RELEASES[-1], [f for f in files if f not in self.migrated_files]):
             self._write(result.path, text if text is not None and result.path == file else result.new)
-        self.done |= {*files}
+        self.migrated_files |= {*files}
         return self.new / file.relative_to(self.old)
 
     def _write(self, file: Path, text: str) -> None:
@@ -59,7 +59,7 @@ class MigratedPackage(MetaPathFinder):
         if module.is_dir():
             self.new.joinpath(*parts).mkdir(parents=True, exist_ok=True)
         for file in (module.with_suffix(".py"), module / "__init__.py"):
-            if file.is_file() and file not in self.done:
+            if file.is_file() and file not in self.migrated_files:
                 self.migrate(file)
                 importlib.invalidate_caches()
         return None

@@ -19,14 +19,14 @@ class DynamicImport:
 def reachable_files(file: Path, outermost: Path) -> tuple[list[Path], list[DynamicImport]]:
     """Return the files of a package that a file imports, directly or by way of others, itself among them, and the calls
     that import by a name. Files that do not parse import nothing."""
-    found: dict[Path, None] = {}
+    reached: dict[Path, None] = {}
     calls: list[DynamicImport] = []
     pending = [file.resolve()]
     while pending:
         current = pending.pop()
-        if current in found or not current.is_file():
+        if current in reached or not current.is_file():
             continue
-        found[current] = None
+        reached[current] = None
         pending += [folder / "__init__.py" for folder in folders_within(current, outermost)]
         try:
             tree = ast.parse(current.read_bytes())
@@ -46,7 +46,7 @@ def reachable_files(file: Path, outermost: Path) -> tuple[list[Path], list[Dynam
                 case ast.Call(func=function) if ast.unparse(function) in ("importlib.import_module", "import_module",
                                                                            "__import__"):
                     calls.append(DynamicImport(current, node.lineno, ast.unparse(node)))
-    return list(found), calls
+    return list(reached), calls
 
 
 def folders_within(file: Path, outermost: Path) -> list[Path]:

@@ -160,7 +160,7 @@ class _Inliner(cst.CSTTransformer):
         for k, statement in enumerate(self.callee.body.body):
             if k == 0 and _is_docstring(statement):
                 continue
-            changed = statement.visit(_Renamed(names))
+            changed = statement.visit(_Substitution(names))
             assert isinstance(changed, cst.BaseStatement)
             match changed:
                 case cst.SimpleStatementLine(leading_lines=lines, body=[*before, cst.Return(value=result)]):
@@ -197,7 +197,7 @@ class _Inliner(cst.CSTTransformer):
         return name
 
 
-class _Renamed(cst.CSTTransformer):
+class _Substitution(cst.CSTTransformer):
     """Replaces variables of a function."""
 
     def __init__(self, names: Mapping[str, cst.BaseExpression]) -> None:
