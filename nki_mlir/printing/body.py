@@ -8,6 +8,7 @@ only for a number of the loop variable unrolls the loop around it.
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.random import RandOp
@@ -229,6 +231,7 @@ class BodyPrinter:
         shown = bounds[1:2] if span.start == 0 and span.step == 1 else bounds[:2] if span.step == 1 else bounds
         try:
             self.bind(variable, IndexText(0, ((name, 1),)))
+            self.name_waiting()
             with self.out.block(f"for {name} in range({', '.join(map(str, shown))}):"):
                 body()
             self.out.names.discard(name)
@@ -392,7 +395,15 @@ class BodyPrinter:
                 read = getattr(op, "src", None)
                 source = self.out.tensors.get(read.handle) if isinstance(read, Tile) else None
                 is_parameter = source is not None and source.region not in ON_CHIP and source.name != UNNAMED
-                tensor.name = name_of_result(op, source.name if source is not None and is_parameter else "")
+                tensor.name = name_of_result(op, source.name if source is not None and is_parameter else "",
+                                             prod(tile.shape) < prod(tensor.shape))
+
+    def name_waiting(self) -> None:
+        """Name the tiles that are allocated in front of a loop by the operations that write them within it."""
+        for value in list(self.out.waiting):
+            for use in value.uses if isinstance(value, Value) else ():
+                if is_tile_op(use.owner.operation):
+                    self.name_results(read_op(use.owner.operation))
 
     def numbered(self, op: Op) -> Op:
         """Return the operation with numbers for the symbols that have one."""

@@ -95,8 +95,9 @@ def _text_of(copies: list[Module], options: _Options, meets: bool) -> str:
     out = KernelText(options.comments, machine_named(first.target), options.release, options.beta, options.of_graph,
                      placement=placement)
     out.names.add(first.name)
-    tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
-               for a in first.arguments if a.dtype is not None]
+    tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name,
+                           a.shape if a.shape or a.kind == "input" else (1,), a.dtype, "nl.shared_hbm")
+               for a in first.arguments if a.dtype is not None]                 # a scalar result has one element
     out.named.update((t.name, t) for t in tensors)
     printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
     if on_cores:

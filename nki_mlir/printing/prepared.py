@@ -19,6 +19,7 @@ from nki_mlir.printing.implicit_sums import imply_sums
 from nki_mlir.printing.masked import can_select
 from nki_mlir.printing.program_loops import add_program_loops
 from nki_mlir.printing.reducing_programs import add_reducing_loops, copy_reductions_of_one, reduces_programs
+from nki_mlir.printing.tile_arrays import merge_tiles
 from nki_mlir.printing.tile_groups import group_by_result
 from nki_mlir.waist.builder import StructuredBuilder
 
@@ -40,6 +41,7 @@ def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Modu
             erase_dead_code(function)
             if is_by_operation:
                 group_by_result(function)
+                merge_tiles(function)
         if implicit:
             imply_sums(copy)
         copy_reductions_of_one(copy)

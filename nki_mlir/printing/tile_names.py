@@ -16,11 +16,12 @@ INSTRUCTIONS = {"nc_matmul": "product", "nc_transpose": "transposed", "dma_trans
                 "tensor_tensor_scan": "scanned", "dma_gather": "gathered"}
 
 
-def name_of_result(op: Op, source: str) -> str:
-    """Return a name for what an operation writes; ``source`` is the name of the tensor that it copies, or "" ."""
+def name_of_result(op: Op, source: str, is_part: bool = False) -> str:
+    """Return a name for what an operation writes, or for the tensor of which it writes a part; ``source`` is the name
+    of the tensor that it copies, or "" ."""
     instruction = op.full_name().partition(".")[2]
     if instruction in ("dma_copy", "load") and source:
-        return f"{source}_tile"
+        return f"{source}_tiles" if is_part else f"{source}_tile"
     if instruction in INSTRUCTIONS:
         return INSTRUCTIONS[instruction]
     if "select" in instruction:

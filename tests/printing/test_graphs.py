@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Graphs as text: equal tiles are one tensor, and what computes each of them is a loop."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.cli.source import read_module
+from nki_mlir.printing.kernel import kernel_text
+
+from .reading import reread
+
+PRODUCTS = """module {
+  func.func public @main(%x: tensor<256x64xf32>, %up: tensor<64x512xf32>, %down: tensor<512x64xf32>)
+      -> tensor<256x64xf32> {
+    %0 = stablehlo.dot_general %x, %up, contracting_dims = [1] x [0] : (tensor<256x64xf32>, tensor<64x512xf32>)
+        -> tensor<256x512xf32>
+    %1 = stablehlo.dot_general %0, %down, contracting_dims = [1] x [0] : (tensor<256x512xf32>, tensor<512x64xf32>)
+        -> tensor<256x64xf32>
+    %2 = stablehlo.add %x, %1 : tensor<256x64xf32>
+    return %2 : tensor<256x64xf32>
+  }
+}"""
+RESIDUAL = """module {
+  func.func public @main(%x: tensor<512x64xf32>) -> tensor<512x64xf32> {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1]
+        : (tensor<512x64xf32>, tensor<f32>) -> tensor<512xf32>
+    %scale = stablehlo.constant dense<64.0> : tensor<512xf32>
+    %1 = stablehlo.divide %0, %scale : tensor<512xf32>
+    %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<512xf32>) -> tensor<512x64xf32>
+    %3 = stablehlo.subtract %x, %2 : tensor<512x64xf32>
+    return %3 : tensor<512x64xf32>
+  }
+}"""
+MEAN = """module {
+  func.func public @main(%x: tensor<64x32xf32>) -> tensor<f32> {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0, 1]
+        : (tensor<64x32xf32>, tensor<f32>) -> tensor<f32>
+    %1 = stablehlo.negate %0 : tensor<f32>
+    return %1 : tensor<f32>
+  }
+}"""
+
+
+def drawn(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def products(x, up, down):
+    return x + x @ up @ down
+
+
+def less_mean(x):
+    return x - x.sum(1, keepdims=True) / 64
+
+
+def negative_sum(x):
+    return -x.sum().reshape(1)
+
+
+@pytest.mark.parametrize(("graph", "function", "arrays"), [
+    (PRODUCTS, products, (drawn(256, 64), drawn(64, 512), drawn(512, 64))), (RESIDUAL, less_mean, (drawn(512, 64),)),
+    (MEAN, negative_sum, (drawn(64, 32),))], ids=["products", "residual", "mean"])
+def test_values_and_second_round(graph, function, arrays):
+    text = kernel_text([read_module(graph, "graph.mlir")], comments=False)
+    kernel, wanted = reread(text, ()), function(*arrays)
+    for on in ("eager", "jit", "isa"):
+        np.testing.assert_allclose(kernel.run(arrays, {}, on), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    again = kernel_text(kernel.lower(*arrays).specialization.modules, comments=False)
+    assert again == kernel_text(reread(again, ()).lower(*arrays).specialization.modules, comments=False)
+
+
+def test_tiles_that_stay_on_chip_are_one_tensor():
+    text = kernel_text([read_module(PRODUCTS, "graph.mlir")], comments=False)
+    assert """    arg2_tiles = nl.ndarray((128, 4, 64), dtype=nl.float32, buffer=nl.sbuf)
+    for i in range(4):
+        nisa.dma_copy(dst=arg2_tiles[:, i, :], src=arg2[nl.ds(i * 128, 128), :])
+""" in text
+    assert text.count("nisa.nc_matmul(") == 3               # of the first product, and of a first and of later tiles
+
+
+def test_input_of_a_residual_addition_is_loaded_once():
+    text = kernel_text([read_module(RESIDUAL, "graph.mlir")], comments=False)
+    assert text.count("for i in range(4):") >= 1 and text.count("nisa.tensor_reduce(") == 1
+    assert "nl.divide" not in text and "operand0=0.015625" in text          # 1 / 64 is exact
+
+
+def test_result_that_is_a_scalar_has_one_element():
+    text = kernel_text([read_module(MEAN, "graph.mlir")], comments=False)
+    assert "result0 = nl.ndarray((1,), dtype=nl.float32, buffer=nl.shared_hbm)" in text and "nl.negative" not in text
