@@ -86,6 +86,8 @@ class Parameters:
                 facts[name] = NumberFact("float" if isinstance(number, float) else "int")
             elif default is not None and self.meaning(default).removeprefix("nl.") in UNARY:
                 facts[name] = TileFunction()
+            elif isinstance(default, ast.Call):                 # an object of the host, which may have a ``shape``
+                facts[name] = Fact()
             elif annotation in ("int", "float", "bool", "str"):
                 facts[name] = NumberFact(annotation if annotation in ("int", "float") else "")
             else:

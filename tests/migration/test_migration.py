@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name) for name in (
-    "diffusion", "exercises", "flash_attention", "gradients", "memory", "models", "names", "norms", "options", "pools",
-    "programs", "scans", "sequences", "serving", "tiles", "tutorials", "windows", "wrappers")]
+    "diffusion", "exercises", "flash_attention", "gradients", "helpers", "memory", "models", "names", "norms",
+    "options", "pools", "programs", "scans", "sequences", "serving", "tiles", "tutorials", "windows", "wrappers")]
 LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]
