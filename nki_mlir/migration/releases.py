@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calls of older releases of the current generation in the form of a newer one."""
 
+import enum
 from collections.abc import Callable
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+from nki_mlir.language.current import isa
 from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Names
@@ -26,7 +28,12 @@ POSITIONS = {"nisa.affine_select": ("dst", "pattern", "offset", "channel_multipl
              "nisa.dma_transpose": ("dst", "src", "axes", "dge_mode", "oob_mode")}
 RANGES = {"nl.affine_range", "nl.sequential_range", "nl.static_range"}
 BUFFERS = {"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"}
-DTYPE_WORDS = {"float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32"}
+INTEGERS = {"int8", "int16", "int32", "uint8", "uint16", "uint32"}
+DTYPE_WORDS = INTEGERS | {"float32", "float16", "bfloat16"}
+ENUMS: dict[str, type[enum.Enum]] = {"dge_mode": isa.dge_mode, "engine": isa.engine, "oob_mode": isa.oob_mode,
+                                     "reduce_cmd": isa.reduce_cmd}
+CREATION = {"nl.ndarray": ("shape", "dtype", "buffer"), "nl.zeros": ("shape", "dtype", "buffer"),
+            "nl.ones": ("shape", "dtype", "buffer"), "nl.full": ("shape", "fill_value", "dtype", "buffer")}
 NAMES = {"nl.tile_size.psum_fmax": "tile_size.psum_bank_fmax",
          "nl.tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}
 
@@ -67,6 +74,8 @@ class _Newest(cst.CSTTransformer):
         super().__init__()
         self.names, self.report, self.lines, self.release = names, report, lines, release
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
+        self.dtypes: dict[str, str] = {}            # of tensors by name; "" where assignments differ
+        self.kernels = 0                            # how many are around a node
 
     def _changed(self, node: cst.CSTNode, text: str) -> None:
         self.report.changed(self.lines.get(id(node), 0), text)
@@ -88,10 +97,18 @@ class _Newest(cst.CSTTransformer):
         if meaning == "nl.par_dim" and len(updated_node.args) == 1:
             self._changed(original_node, "nl.par_dim is removed: dimension 0 is the partition")
             return updated_node.args[0].value
+        match updated_node:
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value="reshape")), args=[cst.Arg(
+                    keyword=cst.Name(value="new_shape"), value=shape)]) if not meaning:
+                self._changed(original_node, "the parameter new_shape of reshape becomes positional")
+                return updated_node.with_changes(args=[cst.Arg(shape)])
         if not meaning.startswith(("nl.", "nisa.", "nki.")):
             return updated_node
         arguments = self._named(meaning, original_node, list(updated_node.args))
-        arguments = [a for a in map(self._argument(meaning, original_node), arguments) if a is not None]
+        rewrite = self._argument(meaning, original_node)
+        arguments = [a for k, argument in enumerate(arguments) if (a := rewrite(k, argument)) is not None]
+        if meaning == "nisa.memset":
+            arguments = self._integral(original_node, arguments)
         function = updated_node.func
         if meaning in ("nisa.tensor_copy_dynamic_src", "nisa.tensor_copy_dynamic_dst"):
             self._changed(original_node, "a copy of a view with a run-time offset becomes nisa.tensor_copy")
@@ -127,9 +144,55 @@ class _Newest(cst.CSTTransformer):
         return cst.parse_expression(f"{self.nisa}.dma_compute(dst={dst}, srcs=[{src}, {dst}], "
                                     f"reduce_op={operator}{mode})")
 
-    def _argument(self, meaning: str, node: cst.Call) -> Callable[[cst.Arg], "cst.Arg | None"]:
-        def rewrite(argument: cst.Arg) -> cst.Arg | None:
-            name = argument.keyword.value if argument.keyword is not None else ""
+    def _integral(self, node: cst.Call, arguments: list[cst.Arg]) -> list[cst.Arg]:
+        """Write the value of a tile of integers as an integer, which newer releases require."""
+        by_name = {a.keyword.value if a.keyword is not None else ("dst", "value")[min(k, 1)]: a
+                   for k, a in enumerate(arguments)}
+        dst, value = by_name.get("dst"), by_name.get("value")
+        if dst is None or value is None:
+            return arguments
+        name = dst.value.value if isinstance(dst.value, cst.Subscript) else dst.value
+        number = value.value.evaluated_value if isinstance(value.value, cst.Float) else 0.5
+        if not (isinstance(name, cst.Name) and self.dtypes.get(name.value) in INTEGERS and number == int(number)):
+            return arguments
+        self._changed(node, "the value for a tile of integers becomes an integer")
+        return [a.with_changes(value=cst.Integer(str(int(number)))) if a is value else a for a in arguments]
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        """Note the dtypes of tensors, by the names to which they are assigned."""
+        target, value = node.targets[0].target, node.value
+        if isinstance(target, cst.Name):
+            dtype = ""
+            if isinstance(value, cst.Call) and (places := CREATION.get(self.names.meaning(value.func))):
+                dtype = next((MODULE.code_for_node(a.value).strip("'\"").rpartition(".")[2] for k, a in enumerate(
+                    value.args) if (a.keyword.value if a.keyword is not None else places[min(k, len(places) - 1)])
+                    == "dtype"), "")
+            self.dtypes[target.value] = dtype if self.dtypes.get(target.value, dtype) == dtype else ""
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        """Count the kernels around a node."""
+        self.kernels += self._is_kernel(node)
+
+    def _is_kernel(self, node: cst.FunctionDef) -> bool:
+        return any("jit" in self.names.meaning(d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator)
+                   for d in node.decorators)
+
+    def leave_ComparisonTarget(self, original_node: cst.ComparisonTarget, updated_node: cst.ComparisonTarget
+                               ) -> cst.ComparisonTarget:
+        """Kernels have ``is`` for None alone."""
+        operator, with_none = updated_node.operator, MODULE.code_for_node(updated_node.comparator) == "None"
+        if not self.kernels or with_none or not isinstance(operator, cst.Is | cst.IsNot):
+            return updated_node
+        new = cst.Equal() if isinstance(operator, cst.Is) else cst.NotEqual()
+        self._changed(original_node.comparator, f"'is' becomes {MODULE.code_for_node(new).strip()}, because kernels "
+                                                "have it for None alone")
+        return updated_node.with_changes(operator=new)
+
+    def _argument(self, meaning: str, node: cst.Call) -> Callable[[int, cst.Arg], "cst.Arg | None"]:
+        def rewrite(position: int, argument: cst.Arg) -> cst.Arg | None:
+            places = CREATION.get(meaning, ())
+            name = argument.keyword.value if argument.keyword is not None else places[position] if position < len(
+                places) else ""
             text = MODULE.code_for_node(argument.value)
             word = text.strip("'\"") if text[:1] in "'\"" else ""
             new = KEYWORDS.get(meaning, {}).get(name)
@@ -153,18 +216,20 @@ class _Newest(cst.CSTTransformer):
                 replaced = f"{self.nl}.{word}"
             elif name == "perf_mode" and word:
                 replaced = f"{self.nisa}.matmul_perf_mode.{word}"
+            elif name in ENUMS and isinstance(argument.value, cst.Integer):
+                replaced = next((f"{self.nisa}.{name}.{member.name}" for member in ENUMS[name]
+                                 if member.value == argument.value.evaluated_value), "")
             if replaced:
-                self._changed(node, f"the string for {name} becomes {replaced}")
+                self._changed(node, f"the {'string' if word else 'number'} for {name} becomes {replaced}")
                 return argument.with_changes(value=cst.parse_expression(replaced))
             return argument
         return rewrite
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         """Decorators without arguments, signatures without a separator, results that all cores see."""
-        kernel = any("jit" in self.names.meaning(d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator)
-                     for d in original_node.decorators)
-        if not kernel:
+        if not self._is_kernel(original_node):
             return updated_node
+        self.kernels -= 1
         decorators = [d.with_changes(decorator=d.decorator.func) if isinstance(d.decorator, cst.Call)
                       and not d.decorator.args else d for d in updated_node.decorators]
         parameters = updated_node.params

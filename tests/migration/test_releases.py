@@ -30,6 +30,12 @@ HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
     ("nl.affine_range(4)", "range(4)"), ("nl.par_dim(128)", "128"),
     ("nl.tile_size.total_available_sbuf_size", "nl.tile_size.sbuf_fmax_bytes"),
     ("nisa.nc_matmul(d, s, m, perf_mode='double_row')", "nisa.nc_matmul(d, s, m, perf_mode=nisa.matmul_perf_mode.double_row)"),
+    ("nl.ndarray((4, 4), 'bfloat16', 'sbuf')", "nl.ndarray((4, 4), nl.bfloat16, nl.sbuf)"),
+    ("nl.full((4, 4), 2.0, 'float32', buffer='psum')", "nl.full((4, 4), 2.0, nl.float32, buffer=nl.psum)"),
+    ("nisa.dma_copy(dst=a, src=b, dge_mode=3)", "nisa.dma_copy(dst=a, src=b, dge_mode=nisa.dge_mode.none)"),
+    ("nisa.activation(d, nl.exp, t, reduce_cmd=3)",
+     "nisa.activation(d, nl.exp, t, reduce_cmd=nisa.reduce_cmd.reset_reduce)"),
+    ("t.reshape(new_shape=(4, 4))", "t.reshape((4, 4))"),
     ("nisa.dma_copy(dst=a, src=b)", "nisa.dma_copy(dst=a, src=b)")])
 def test_call(old, new):
     report = MigrationReport("file.py")
@@ -48,6 +54,23 @@ def kernel(x, scale=2):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     return out
 """
+
+
+@pytest.mark.parametrize(("dtype", "value", "new"), [
+    ("nl.int32", "2.0", "2"), ("'uint8'", "0.", "0"), ("nl.float32", "2.0", "2.0"), ("nl.int32", "0.5", "0.5"),
+    ("x.dtype", "2.0", "2.0")])
+def test_values_of_integers(dtype, value, new):
+    text = f"{HEAD}t = nl.ndarray((4, 4), dtype={dtype})\nnisa.memset(t[0:2], value={value})\n"
+    report = MigrationReport("file.py")
+    assert f"nisa.memset(t[0:2], value={new})\n" in newest(text, report)
+
+
+def test_kernels_compare_with_none_alone_by_identity():
+    body = "    if kind is 'a' and x is not None and kind is not x:\n        return x\n"
+    text = newest(f"{HEAD}@nki.jit\ndef kernel(x, kind):\n{body}\n\ndef host(x, kind):\n{body}",
+                  MigrationReport("file.py"))
+    assert "def host(x, kind):\n" + body in text
+    assert "    if kind == 'a' and x is not None and kind != x:\n" in text
 
 
 @pytest.mark.parametrize(("old", "new"), [
