@@ -254,6 +254,9 @@ def _positional(parameters: cst.Parameters) -> list[cst.Param]:
             plain = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
             parameter = parameter.with_changes(default=cst.Name("None"), equal=plain)
         positional.append(parameter)
+    last = positional[-1]
+    if not (isinstance(last.comma, cst.Comma) and isinstance(last.comma.whitespace_after, cst.ParenthesizedWhitespace)):
+        positional[-1] = last.with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return positional
 
 
