@@ -41,6 +41,14 @@ def with_reciprocal(text: KernelText, op: Op) -> Op:
             op.operand0 is not None and not op.reverse0):
         return changed(op, lambda tile: tile, op0="multiply",
                        operand0=_reciprocal(text, op, column(op.operand0)))
+    if isinstance(op, TensorScalarOp) and op.op0 == "divide" and not op.reverse0 and op.imm0:
+        return changed(op, lambda tile: tile, op0="multiply", imm0=1.0 / op.imm0)
+    if isinstance(op, ScalarTensorTensorOp) and op.op0 == "divide" and op.operand0 is None and op.reverse0 and (
+            op.imm0 == 1.0):                                        # whose values stay the same
+        inverse = _reciprocal(text, op, op.src)
+        return TensorTensorOp(dst=op.dst, lhs=op.rhs if op.reverse1 else inverse,
+                              rhs=inverse if op.reverse1 else op.rhs, op=op.op1, engine="vector", mask=op.mask,
+                              limits=op.limits, symbols=op.symbols, ranges=op.ranges)
     if isinstance(op, TensorTensorOp) and op.op == "divide" and op.rhs.dtype.is_float:
         return TensorTensorOp(dst=op.dst, lhs=op.lhs, rhs=_reciprocal(text, op, op.rhs), op="multiply",
                               engine=op.engine, mask=op.mask, limits=op.limits, symbols=op.symbols, ranges=op.ranges)

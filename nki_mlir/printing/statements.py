@@ -4,7 +4,7 @@
 import math
 
 from nki_mlir.dialects.access import SBUF, Tile
-from nki_mlir.dialects.nisa.elementwise import ScalarTensorTensorOp, TensorCopyPredicatedOp, TensorScalarOp
+from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Elementwise, Op, changed
 from nki_mlir.language.current import language
@@ -136,26 +136,14 @@ def adapted(op: Op) -> Op:
         return changed(op, lambda tile: tile, axes=(of_one[-1],))
     if type(op).name == "memset" and op.dst.dtype.is_integer and math.isfinite(op.value):    # type: ignore[attr-defined]
         return changed(op, lambda tile: tile, value=round(op.value))                         # type: ignore[attr-defined]
-    factors = {slot: factor for slot in ("0", "1") if (factor := _factor(op, slot)) is not None}
-    if factors:
-        product = changed(op, lambda tile: tile, **{f"op{slot}": "multiply" for slot in factors},
-                          **{f"imm{slot}": factor for slot, factor in factors.items()})
-        return product if product.compute is op.compute else changed(product, lambda tile: tile, engine="vector")
-    return without_quotients(op) if isinstance(op, TensorScalarOp) else op
-
-
-def _factor(op: Op, slot: str) -> float | None:
-    """Return the number by which an operation multiplies instead, with the same result: the documents have no operator
-    for a sign change, and none for a quotient, which is exact for powers of two."""
-    if not isinstance(op, TensorScalarOp | ScalarTensorTensorOp):
-        return None
-    name, number = getattr(op, f"op{slot}"), getattr(op, f"imm{slot}", None)
-    if name == "negative" and number is not None:
-        return -1.0
-    if name != "divide" or number is None or getattr(op, f"reverse{slot}") or getattr(op, f"operand{slot}") is not None:
-        return None
-    is_power = math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5 and 2.0**-100 <= abs(number) <= 2.0**100
-    return 1 / number if is_power and op.src.dtype.is_float else None
+    if isinstance(op, TensorScalarOp):
+        op = without_quotients(op)
+    slots = [slot for slot in "01" if isinstance(op, TensorScalarOp) and getattr(op, f"op{slot}") == "negative"]
+    if not slots:
+        return op
+    product = changed(op, lambda tile: tile, **{f"op{slot}": "multiply" for slot in slots},      # no document has an
+                      **{f"imm{slot}": -1.0 for slot in slots})                                  # operator negative
+    return product if product.compute is op.compute else changed(product, lambda tile: tile, engine="vector")
 
 
 def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load: str | None) -> str | None:

@@ -12,7 +12,7 @@ Instructions that repeat for each tile then differ in starts alone, so that ``ro
 Tiles are only merged if each is written before the last use of all others: merged or not, they need the same memory.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
@@ -54,14 +54,16 @@ def merge_tiles(function: Operation) -> None:
 
 
 def _move_allocations(block: Block) -> None:
-    """Allocate each tile in front of the first instruction that uses it, so that an iteration of a loop allocates what
-    it alone uses, and tensors in HBM first."""
+    """Allocate each tile in front of the instruction that writes it, so that an iteration of a loop allocates what it
+    alone uses, and tensors in HBM first. Tiles that several instructions write stay in front of all of them."""
     operations, used = [op.operation for op in block.operations], set[Value]()
+    writers = Counter(buffer for op in operations for buffer in own_effects(op).writes)
     for op in operations:
         for value in op.operands:
             if value not in used and not isinstance(value.owner, ir.Block) and value.owner.name == "memref.alloc":
                 is_in_hbm = memref_parts(value.type)[2] == HBM
-                value.owner.operation.move_before(operations[0] if is_in_hbm else op)
+                if is_in_hbm or writers[value] == 1:
+                    value.owner.operation.move_before(operations[0] if is_in_hbm else op)
             used.add(value)
 
 

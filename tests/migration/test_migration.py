@@ -63,6 +63,15 @@ def copied(values):
     return tuple(v.copy() if isinstance(v, np.ndarray) else v for v in values)
 
 
+def as_kernel(kernel):
+    return kernel.func if isinstance(kernel, functools.partial) else kernel
+
+
+def bound_keywords(kernel):
+    """What a ``functools.partial`` binds, such as the grid of a migrated kernel."""
+    return kernel.keywords if isinstance(kernel, functools.partial) else {}
+
+
 def bound(name, on, wanted):
     """The largest difference of a kernel's results."""
     if name in QUOTIENTS:
@@ -90,9 +99,8 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
     before, after = loaded(file, f"{file.stem}_before"), loaded(new, new.stem)
     for on in ("eager", "jit") if file in (IDIOMS, UNITS) else ("eager",):
         for (old, arguments, *_), (kernel, again, *_) in zip(before.cases(), after.cases(), strict=True):
-            keywords = kernel.keywords if isinstance(kernel, functools.partial) else {}
-            kernel = kernel.func if isinstance(kernel, functools.partial) else kernel
-            expected = flat(old.run(copied(arguments), {}, on))
+            keywords, kernel = bound_keywords(kernel), as_kernel(kernel)
+            expected = flat(as_kernel(old).run(copied(arguments), bound_keywords(old), on))
             with monkeypatch.context() as strict, warnings.catch_warnings():
                 strict.setenv("NKI_MLIR_STRICT", "1")           # forms that the newest release does not have
                 warnings.simplefilter("error")
@@ -125,10 +133,9 @@ def test_further_kernels_on_other_executors(file, on, tmp_path):
     new.write_text(of(file).new)
     for (old, arguments, *_), (kernel, again, *_) in zip(loaded(file, f"{file.stem}_old").cases(),
                                                          loaded(new, new.stem).cases(), strict=True):
-        keywords = kernel.keywords if isinstance(kernel, functools.partial) else {}
-        kernel = kernel.func if isinstance(kernel, functools.partial) else kernel
-        for one, wanted in zip(flat(kernel.run(copied(again), keywords, on)), flat(old.run(copied(arguments), {}, on)),
-                               strict=True):
+        expected = flat(as_kernel(old).run(copied(arguments), bound_keywords(old), on))
+        results = flat(as_kernel(kernel).run(copied(again), bound_keywords(kernel), on))
+        for one, wanted in zip(results, expected, strict=True):
             np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6)
 
 
@@ -139,8 +146,7 @@ def test_values_are_what_numpy_computes(file, on, tmp_path):
     new.write_text(of(file).new)
     module = loaded(new, new.stem)
     for (kernel, arguments), expected in zip(module.cases(), module.expected(), strict=True):
-        keywords = kernel.keywords if isinstance(kernel, functools.partial) else {}
-        kernel = kernel.func if isinstance(kernel, functools.partial) else kernel
+        keywords, kernel = bound_keywords(kernel), as_kernel(kernel)
         for one, wanted in zip(flat(kernel.run(copied(arguments), keywords, on)), flat(expected), strict=True):
             assert one.shape == wanted.shape, kernel.__name__
             np.testing.assert_allclose(np.float32(one), np.float32(wanted), rtol=1e-5, atol=1e-5,
