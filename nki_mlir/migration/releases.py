@@ -163,10 +163,11 @@ class _Newest(cst.CSTTransformer):
         target, value = node.targets[0].target, node.value
         if isinstance(target, cst.Name):
             dtype = ""
-            if isinstance(value, cst.Call) and (places := CREATION.get(self.names.meaning(value.func))):
-                dtype = next((MODULE.code_for_node(a.value).strip("'\"").rpartition(".")[2] for k, a in enumerate(
-                    value.args) if (a.keyword.value if a.keyword is not None else places[min(k, len(places) - 1)])
-                    == "dtype"), "")
+            if isinstance(value, cst.Call) and (names := CREATION.get(self.names.meaning(value.func))):
+                arguments = {a.keyword.value if a.keyword is not None else names[min(k, len(names) - 1)]: a.value
+                             for k, a in enumerate(value.args)}
+                if "dtype" in arguments:
+                    dtype = MODULE.code_for_node(arguments["dtype"]).strip("'\"").rpartition(".")[2]
             self.dtypes[target.value] = dtype if self.dtypes.get(target.value, dtype) == dtype else ""
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
@@ -190,9 +191,9 @@ class _Newest(cst.CSTTransformer):
 
     def _argument(self, meaning: str, node: cst.Call) -> Callable[[int, cst.Arg], "cst.Arg | None"]:
         def rewrite(position: int, argument: cst.Arg) -> cst.Arg | None:
-            places = CREATION.get(meaning, ())
-            name = argument.keyword.value if argument.keyword is not None else places[position] if position < len(
-                places) else ""
+            parameters = CREATION.get(meaning, ())
+            name = argument.keyword.value if argument.keyword is not None else parameters[position] if position < len(
+                parameters) else ""
             text = MODULE.code_for_node(argument.value)
             word = text.strip("'\"") if text[:1] in "'\"" else ""
             new = KEYWORDS.get(meaning, {}).get(name)

@@ -41,9 +41,9 @@ def merge_tiles(function: Operation) -> None:
                 user in position and is_tile_op(user) and not _is_register(user, buffer) for user in users):
             continue
         form, _, operands = items.described(users[0])
-        others = tuple(value for value in operands if value != buffer)
-        if any(tile.handle == buffer for _, tile in read_op(users[0]).targets()) and len(others) < len(operands):
-            families[form, buffer.type, others].append((alloc, position[users[0]], position[users[-1]]))
+        sources = tuple(value for value in operands if value != buffer)
+        if any(tile.handle == buffer for _, tile in read_op(users[0]).targets()) and len(sources) < len(operands):
+            families[form, buffer.type, sources].append((alloc, position[users[0]], position[users[-1]]))
     arrays = [family for family in families.values() if len(family) > 1 and max(k for _, k, _ in family) < min(
         k for _, _, k in family)]
     for family in arrays:
