@@ -4,6 +4,9 @@
 An address that grows with the loop's variable is compared for each distance between iterations; one that depends on it
 in another way counts as any. A step that touches the same bytes in each iteration comes after itself, so that of all
 distances the shortest, one, says enough.
+
+In a body of thousands of steps at addresses that registers compute nearly every pair of steps may share bytes. Above a
+number of pairs there is no result, and the engines meet behind each iteration: such steps overlap little anyway.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,24 +18,29 @@ from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop, LoopV
 from nki_mlir.waist.overlap import Region, meet
 
 DISTANCES = 64                  # between iterations, that are compared; more may overlap
+PAIRS = 250_000                 # of steps of two iterations, one after the other, in bodies whose iterations overlap
 
 
 def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], loop: Loop
-                        ) -> list[list[int]]:
-    """For each step those of the iteration before that it comes after. ``issuers``: the engine of each, and its group
-    of queues (None: it is not a transfer, and completes before the engine's next one starts)."""
+                        ) -> list[list[int]] | None:
+    """For each step those of the iteration before that it comes after; None where that may be over ``PAIRS`` pairs.
+    ``issuers``: the engine of each, and its group of queues (None: it is not a transfer, and completes before the
+    engine's next one starts)."""
     memories, regions, reads, writes = columns = touched(steps, physical)
-    number, distinct = len(steps), len(regions)
+    number, distinct, pairs = len(steps), len(regions), 0
     reads_next, writes_next = ([[distinct + region for region in accesses] for accesses in side]
                                for side in (reads, writes))
     dependences = Dependences(Touched(memories * 2, [*regions, *map(next_iteration, regions)],
                                       [*reads, *reads_next], [*writes, *writes_next]), every=True)
-    for k, (engine, group) in enumerate(issuers):
-        dependences.add(k, engine if group is None else (k,))
     carried, advances = [], [advance_of(region, loop.variable) for region in regions]
-    for k, (engine, group) in enumerate(issuers):
-        earlier = dependences.add(number + k, engine if group is None else (number + k,))
-        carried.append([other for other in earlier if other < number and depends(columns, advances, k, other, loop)])
+    for k, (engine, group) in enumerate([*issuers, *issuers]):
+        earlier = dependences.add(k, engine if group is None else (k,))
+        pairs += len(earlier)
+        if pairs > PAIRS:
+            return None
+        if k >= number:
+            carried.append([other for other in earlier
+                            if other < number and depends(columns, advances, k - number, other, loop)])
     return carried
 
 

@@ -211,13 +211,16 @@ class _Emitter:
         return [self.issued[step] for step in steps]
 
     def overlapping(self, loop: Loop) -> IterationWaits | None:
-        """Return the waits of a straight loop; None if a semaphore may overflow with an engine two iterations ahead."""
+        """Return the waits of a straight loop; None if a semaphore may overflow with an engine two iterations ahead, or
+        if nearly every step may share bytes with every other one."""
         steps, issuers = loop.body.nodes, self.issuers(loop.body.nodes)
         most = max(len(steps), isa.COMPLETIONS * sum(group is not None for _, group in issuers))
         if len(self.engines) < 2 or most * 4 > isa.SEMAPHORE_MAX:
             return None
-        before = self.ordered.get(steps[0]) or list(dependences_of(steps, issuers))
         carried, stores = carried_dependences(steps, issuers, loop), [bool(out) for _, out in self.groups]
+        if carried is None:
+            return None
+        before = self.ordered.get(steps[0]) or list(dependences_of(steps, issuers))
         waits = IterationWaits(steps, issuers, len(self.engines), stores, before, carried)
         return waits if waits.plan is not None else None
 

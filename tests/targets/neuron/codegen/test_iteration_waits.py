@@ -12,15 +12,16 @@ from nki_mlir.dialects.access import SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import CompareBranch, RangeClear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.neuron.checker import check_streams
+from nki_mlir.targets.neuron.codegen import carried_dependences as carried
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.carried_dependences import advance_of, meets_later
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.iteration_waits import shares, straight_loops
-from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, Loop, LoopVariable
+from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, Loop, LoopVariable, compute
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.waist.overlap import region_of
-from tests.targets.neuron.code_builder import Builder
+from tests.targets.neuron.code_builder import Builder, run_in_order
 from tests.targets.neuron.random_code import COLUMNS, ROWS, RandomCode
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
@@ -112,6 +113,48 @@ def test_long_bodies__overlap_where_no_semaphore_can_overflow(adds, copies, over
     code = one_loop(adds, copies)
     allocate(code)
     assert clears_in_loops(synchronized(code, overlap=True)) == (not overlaps)
+
+
+def scattered(steps):
+    """A loop of so many steps, each at addresses that registers compute."""
+    b = Builder()
+    x, y = (b.hbm(name, (ROWS, COLUMNS), kind) for name, kind in (("x", "input"), ("y", "output")))
+    tile = b.on_chip("t", (ROWS, COLUMNS))
+    b.copy((tile, 0, ROWS, 0, COLUMNS), (x, 0, ROWS, 0, COLUMNS))
+    with b.loop(3) as i:
+        for k in range(steps):
+            at = [(0, {compute("mod", compute("add", compute("mult", i, m), k), COLUMNS - 8): 1}) for m in (7, 13, 29)]
+            b.add(*((tile, 0, ROWS, start, 8) for start in at), "maximum", ("vector", "gpsimd")[k % 2])
+    b.copy((y, 0, ROWS, 0, COLUMNS), (tile, 0, ROWS, 0, COLUMNS))
+    return b.code, x, y
+
+
+@pytest.mark.parametrize(("steps", "overlaps"), [(200, True), (700, False)])
+def test_bodies_at_computed_addresses__overlap_where_few_pairs_of_steps_depend(steps, overlaps, monkeypatch):
+    """Of 700 steps half a million pairs would be compared."""
+    compared, depends = [], carried.depends
+    monkeypatch.setattr(carried, "depends", lambda *args: compared.append(args) or depends(*args))
+    code, _, _ = scattered(steps)
+    allocate(code)
+    assert clears_in_loops(synchronized(code, overlap=True)) == (not overlaps)
+    assert bool(compared) == overlaps
+
+
+@pytest.mark.parametrize("pairs", [0, 4_000])
+def test_loops_of_too_many_pairs__give_the_values_of_program_order(pairs, monkeypatch):
+    monkeypatch.setattr(carried, "PAIRS", pairs)
+    code, x, y = scattered(80)
+    values = np.random.default_rng(1).integers(-9, 10, (ROWS, COLUMNS)).astype(np.float32)
+    expected = np.zeros_like(values)
+    run_in_order(code, {x: values.copy(), y: expected})
+    allocate(code)
+    program = synchronized(code, overlap=True)
+    assert clears_in_loops(program) == 1
+    assert check_streams([program]).violations == []
+    for scheduler in (None, *range(3)):
+        output = np.zeros_like(expected)
+        simulate(program, [values.copy()], [output], scheduler)
+        np.testing.assert_array_equal(output, expected)
 
 
 @pytest.mark.parametrize("seed", range(6))
