@@ -133,11 +133,11 @@ def scattered(steps):
 def test_bodies_at_computed_addresses__overlap_where_few_pairs_of_steps_depend(steps, overlaps, monkeypatch):
     """Of 700 steps half a million pairs would be compared."""
     compared, depends = [], carried.depends
-    monkeypatch.setattr(carried, "depends", lambda *args: compared.append(args) or depends(*args))
+    monkeypatch.setattr(carried, "depends", lambda *args: compared.append(0) or depends(*args))
     code, _, _ = scattered(steps)
     allocate(code)
     assert clears_in_loops(synchronized(code, overlap=True)) == (not overlaps)
-    assert bool(compared) == overlaps
+    assert 0 < len(compared) <= carried.PAIRS
 
 
 @pytest.mark.parametrize("pairs", [0, 4_000])
