@@ -8,6 +8,7 @@ UTF-16 units, as editors expect.
 """
 
 import json
+import os
 import re
 import sys
 import traceback
@@ -38,8 +39,14 @@ def main(arguments: list[str] | None = None) -> int:
     add_common(p)
     add_plugins(p)
     p.parse_args(arguments)
+    if sys.stdin is None:                                    # the editor has closed it
+        return 1
     output, sys.stdout = sys.stdout.buffer, sys.stderr       # only messages may go to the output
-    return Server(sys.stdin.buffer, output).serve()
+    try:
+        return Server(sys.stdin.buffer, output).serve()
+    except BrokenPipeError:                                  # the editor has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())      # Python flushes the rest at the end
+        return 1
 
 
 class Unreadable(Exception):

@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -185,6 +186,20 @@ def test_the_command__speaks_on_its_streams():
                                        {"id": 2, "method": "shutdown"}, {"method": "exit"}))
     assert done.returncode == 0 and done.stderr == b""
     assert done.stdout.count(b"Content-Length: ") == 3 and b'"diagnostics": []' in done.stdout
+
+
+def test_the_command__ends_with_an_editor_that_has_closed_its_streams():
+    start = [sys.executable, "-m", "nki_mlir.cli.language_server"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(start, stdout=writer, stderr=subprocess.PIPE,
+                              input=framed({"id": 1, "method": "initialize", "params": {}}))
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+    done = subprocess.run(["sh", "-c", '"$0" "$@" <&-', *start], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
 
 
 @pytest.mark.parametrize("text", ["", "// nothing\n", "// -----\n"])
