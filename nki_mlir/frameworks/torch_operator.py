@@ -47,6 +47,13 @@ class UnknownCallee(NkiMlirError, LookupError):
     fix = "trace the program again in this process, or export it with torch.export, which puts the kernel into it"
 
 
+class UnseenDerivative(NoDerivative):
+    message = ("torch.func differentiates kernel {name} in a program of torch.compile, which does not call the "
+               "backward of a torch.autograd.Function")
+    why = "PyTorch differentiates what the forward computes there, and a kernel has no derivative"
+    fix = "differentiate with backward() or torch.autograd.grad there, or call torch.func.grad without torch.compile"
+
+
 class OverlappingInGraph(NkiMlirError, RuntimeError):
     code = "NKI-TORCH-OVERLAP"
     message = "kernel {kernel} updates its parameter {name}, whose memory overlaps that of {other}"
@@ -224,8 +231,9 @@ def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
 def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> object:
-    """Run an operator on tensors that record history or have tangents; raise ``NoDerivative`` where tangents would
-    need a derivative.
+    """Run an operator on tensors that record history or have tangents. Raise ``NoDerivative`` where tangents would
+    need a derivative, and so would a program of ``torch.compile`` that differentiates with ``torch.func.grad``: Dynamo
+    traces the ``forward`` of a ``torch.autograd.Function`` into it, without the ``backward``.
 
     The last argument is the kernel, the others are lists of tensors. A call on plain tensors goes straight to its
     implementation ``run``.
@@ -233,12 +241,20 @@ def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> 
     tensors = [t for part in arguments if isinstance(part, list) for t in part if isinstance(t, torch.Tensor)]
     if not watched() and all([type(t) in TENSORS and torch._C._dispatch_keys(t).raw_repr() == PLAIN for t in tensors]):
         return run(*arguments)
-    if has_tangent(tensors):
+    forward = has_tangent(tensors)
+    if forward or differentiated_by_function(tensors):
         record = callee_named(arguments[-1]).record
         if any([has_derivatives(r.dtype) for r in record.results]):
-            raise NoDerivative(name=record.name, **FORWARD)
+            raise NoDerivative(name=record.name, **FORWARD) if forward else UnseenDerivative(name=record.name)
     with torch._C._AutoDispatchBelowAutograd():
         return getattr(torch.ops.nki, name).default(*arguments)
+
+
+def differentiated_by_function(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether ``torch.func.grad`` and its like record what is computed from some of the tensors."""
+    interpreter = torch._C._functorch.peek_interpreter_stack()
+    return (interpreter is not None and interpreter.key() == torch._C._functorch.TransformType.Grad
+            and torch.is_grad_enabled() and any([t.requires_grad for t in tensors]))
 
 
 def watched() -> bool:

@@ -46,6 +46,14 @@ def test_compile__whole_graph(backend, executor):
     torch.testing.assert_close(program(A, B), expected(A, B))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile__launches_of_the_current_generation(dynamic):
+    f = torch.compile(lambda x, cores: kernels.doubled_by_cores[cores](x), backend="eager", fullgraph=True,
+                      dynamic=dynamic)
+    for cores in (2, 1, 2):
+        equal(f(A, cores), A * 2)
+
+
 def test_compile__nested_arguments_and_results():
     equal(compiled(lambda pair: kernels.named_results(pair)["product"], "aot_eager")((A, B)), A * B)
 

@@ -155,6 +155,25 @@ def test_recorded_backward__of_functional_transformations():
             torch.func.grad(lambda a: torch.func.grad(loss)(a).sum())(A)
 
 
+@pytest.mark.parametrize("differentiate", [
+    torch.func.grad,
+    lambda loss: lambda a: torch.func.vmap(torch.func.grad(loss))(a[None])[0],
+    lambda loss: lambda a: torch.func.vjp(loss, a)[1](torch.tensor(1.0))[0]], ids=["grad", "vmap", "vjp"])
+def test_functional_gradients_in_a_program__are_an_error_and_not_zero(differentiate):
+    def loss(a):
+        return Product.apply(a, B).sum()
+    torch._dynamo.reset()
+    close(differentiate(loss)(A), B)
+    with pytest.raises(Exception, match="differentiates kernel named_results in a program of"):
+        torch.compile(differentiate(loss), backend="eager", fullgraph=True)(A)
+
+
+def test_functional_gradients_in_a_program__of_other_tensors():
+    torch._dynamo.reset()
+    gradient = torch.func.grad(lambda a: (a * kernels.scaled(B, 2.0)).sum())
+    close(torch.compile(gradient, backend="eager", fullgraph=True)(A), 2 * B)
+
+
 # -- torch.compile -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("function, arguments", [
     (lambda x, n: kernels.scaled(x, n), [(A, 2.0), (A, 3.0), (A, 4.5)]),

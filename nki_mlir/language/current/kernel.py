@@ -58,6 +58,14 @@ ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # the folder to w
 C = TypeVar("C", bound="Kernel")
 
 
+def launch_cores(platform: str) -> int:
+    """Return the most cores on which a machine launches a kernel."""
+    return machine_named(platform).launch_cores
+
+
+launch_cores._dynamo_marked_constant = True     # type: ignore[attr-defined] # torch.compile traces kernel[cores]
+
+
 @takes_attributes
 @dataclass(eq=False, frozen=True, repr=False)
 class Kernel(CoreKernel):
@@ -90,7 +98,7 @@ class Kernel(CoreKernel):
     def __getitem__(self: K, cores: object) -> K:
         """Return the kernel with a launch grid: a number of cores, or several axes as in the beta generation."""
         grid = extents_of(cores)
-        limit = machine_named(self.platform).launch_cores
+        limit = launch_cores(self.platform)
         if len(grid) == 1:
             require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}",
                     fix=f"launch it as kernel[1] to kernel[{limit}], and loop over more blocks inside",
