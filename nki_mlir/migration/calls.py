@@ -36,6 +36,7 @@ from nki_mlir.migration.names import operator
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import render
 
+ENUMERATIONS = {name: getattr(beta_isa, name) for name in ("dge_mode", "engine", "oob_mode", "reduce_cmd")}
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
 HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", *(
     f"nisa.{name}" for name in INSTRUCTIONS for forms in [signatures(f"nki.isa.{name}", BETA)]
@@ -355,7 +356,7 @@ class Calls(ElementwiseTexts):
                 nodes[names[position]] = argument.value
             else:
                 nodes[f"argument {position}"] = argument.value
-        nodes = {n: nodes[n] for n in (*names, *nodes) if n in nodes}
+        nodes = {n: self.member(n, nodes[n]) for n in (*names, *nodes) if n in nodes}
         mask, condition = None, ""
         if "mask" in nodes:
             mask_node = nodes.pop("mask")
@@ -370,3 +371,18 @@ class Calls(ElementwiseTexts):
                 condition = text if is_bool else f"{text} is None or {text}"
             self.report.changed(self.line, f"{meaning} has no mask: its operands become slices")
         return Arguments(self, meaning, nodes, mask, condition)
+
+    def member(self, parameter: str, node: cst.BaseExpression) -> cst.BaseExpression:
+        """Return the member of an enumeration for its number in the beta generation: 0 and 3 of ``dge_mode`` have
+        other meanings in the current one."""
+        if parameter not in ENUMERATIONS:
+            return node
+        if isinstance(node, cst.Integer):
+            name = next((m.name for m in ENUMERATIONS[parameter] if m.value == node.evaluated_value), "")
+            if name:
+                self.report.changed(self.line, f"the number for {parameter} becomes {self.nisa}.{parameter}.{name}")
+                return self.new(f"{self.nisa}.{parameter}.{name}", Fact())
+        elif parameter == "dge_mode" and isinstance(self.fact(node), NumberFact):
+            self.report.left(self.line, f"{self.code(node)} for {parameter}: 0 and 3 have other meanings in the current "
+                                        f"generation; write a member of {self.nisa}.{parameter}")
+        return node

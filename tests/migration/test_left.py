@@ -28,6 +28,8 @@ def migrated(line):
 
 
 @pytest.mark.parametrize(("line", "why"), [
+    ("nisa.dma_copy(dst=out, src=x, dge_mode=2 + 1)",
+     "2 + 1 for dge_mode: 0 and 3 have other meanings in the current generation; write a member of nisa.dge_mode"),
     ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that is not a conjunction of comparisons"),
     ("tile[p, f] = nl.load(x[p, f + p], mask=p + f < 8)",
      "a mask on an index of several axes, which may be out of bounds without the mask"),

@@ -527,3 +527,15 @@ def test_broadcast_of_a_tile_of_unknown_width_stays(tmp_path):
     assert "nl.broadcast_to(label, (16, size))" in migrated(COLUMN_OF_UNKNOWN_WIDTH)
     x = np.round(floats(16, 8))
     assert_same_values(COLUMN_OF_UNKNOWN_WIDTH, tmp_path, x, x[:, 2:3].copy())
+
+
+@pytest.mark.parametrize(("number", "member"), [
+    ("dge_mode=0", "none"), ("dge_mode=1", "swdge"), ("dge_mode=3", "unknown"), ("oob_mode=1", "skip")])
+def test_numbers_of_enumerations_are_those_of_beta(number, member):
+    parameter = number.partition("=")[0]
+    text = migrated(f"""def kernel(x):
+    out = nl.ndarray((16, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=x, {number})
+    return out
+""")
+    assert f"nisa.dma_copy(dst=out, src=x, {parameter}=nisa.{parameter}.{member})" in text
