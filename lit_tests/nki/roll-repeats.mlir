@@ -2,6 +2,7 @@
 // RUN: nki-opt --roll-repeats=least=2 %s | FileCheck %s
 // RUN: nki-opt --roll-repeats=least=8 %s | FileCheck %s --check-prefix=FEW
 // RUN: nki-opt --roll-repeats="least=1 pairs=true" %s | FileCheck %s --check-prefix=NEST
+// RUN: nki-opt --roll-repeats="least=1 lines=true" %s | FileCheck %s --check-prefix=LINES
 
 !x = memref<128x192xf32, "hbm">
 !tile = memref<128x64xf32, "sbuf">
@@ -88,6 +89,7 @@ func.func @in_turn(%t: !tile) {
 // NEST-NEXT:    return
 #at0 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 8]]>
 #at8 = #nki.access<f32, affine_map<() -> (0, 8)>, [[1, 128], [1, 8]]>
+#at16 = #nki.access<f32, affine_map<() -> (0, 16)>, [[1, 128], [1, 8]]>
 #at32 = #nki.access<f32, affine_map<() -> (0, 32)>, [[1, 128], [1, 8]]>
 #at40 = #nki.access<f32, affine_map<() -> (0, 40)>, [[1, 128], [1, 8]]>
 func.func @nested(%t: !tile) {
@@ -112,5 +114,22 @@ func.func @counted(%t: !tile) {
   "nki.iota"(%t) {access = [#tile], expression = affine_map<(d0, d1) -> (d1 + 5)>, mask = #all} : (!tile) -> () loc(#load)
   "nki.iota"(%t) {access = [#tile], expression = affine_map<(d0, d1) -> (d1 + 69)>, mask = #all} : (!tile) -> () loc(#load)
   "nki.iota"(%t) {access = [#tile], expression = affine_map<(d0, d1) -> (d1 + 133)>, mask = #all} : (!tile) -> () loc(#load)
+  return
+}
+
+// Operations of different lines, as in MLIR text, form a loop only with `lines`.
+// CHECK-LABEL: func.func @lines(
+// CHECK-NOT:     scf.for
+
+// LINES-LABEL: func.func @lines(
+// LINES:         %[[C3:.*]] = arith.constant 3 : index
+// LINES:         scf.for %[[I:[a-z0-9]+]] = %{{.*}} to %[[C3]] step
+// LINES-NEXT:      "nki.copy"(%{{.*}}, %{{.*}}, %[[I]])
+// LINES-NEXT:    } {nki.loop = "sequential"}
+// LINES-NEXT:    return
+func.func @lines(%t: !tile) {
+  "nki.copy"(%t, %t) {access = [#at0, #at32], mask = #all} : (!tile, !tile) -> ()
+  "nki.copy"(%t, %t) {access = [#at8, #at32], mask = #all} : (!tile, !tile) -> ()
+  "nki.copy"(%t, %t) {access = [#at16, #at32], mask = #all} : (!tile, !tile) -> ()
   return
 }

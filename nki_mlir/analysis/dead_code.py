@@ -9,10 +9,11 @@ import numpy as np
 
 from nki_mlir.analysis.index_values import constant_of
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, load, operations_of
-from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
+from nki_mlir.dialects.op import Op, with_forms
 
+MOST_ITERATIONS = 256       # of nested loops that are followed
 MEMSETS = ("nki.memset", "nisa.memset")
 
 
@@ -26,19 +27,22 @@ def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Va
                 op.results[0].replace_all_uses_with(constant(value))
 
 
-def erase_dead_code(function: Operation) -> None:
-    """Erase dead code of a function: what upstream's dead-code elimination finds, and memsets that nothing reads."""
+def erase_dead_code(function: Operation, in_loops: bool = False) -> None:
+    """Erase dead code of a function: what upstream's dead-code elimination finds, and memsets that nothing reads.
+
+    With ``in_loops``, loops of few iterations are followed, too, so that a memset is dead if they overwrite it.
+    """
     manager = load("passmanager").PassManager.parse("func.func(trivial-dce)")
     manager.enable_verifier(False)
     manager.run(function)
-    if _erase_memsets(function):
-        erase_dead_code(function)
+    if _erase_memsets(function, MOST_ITERATIONS if in_loops else 0):
+        erase_dead_code(function, in_loops)
 
 
-def _erase_memsets(function: Operation) -> bool:
-    """Erase memsets that nothing reads; return whether there were any."""
+def _erase_memsets(function: Operation, most: int) -> bool:
+    """Erase memsets that nothing reads; return whether there were any. Loops of ``most`` iterations are followed."""
     memsets = operations_of(function, MEMSETS.__contains__)
-    overwritten = [op for op in memsets if _overwritten(op) or _only_set(op.operands[0])]
+    overwritten = [op for op in memsets if _overwritten(op, most) or _only_set(op.operands[0])]
     for op in overwritten:
         op.erase()
     return bool(overwritten)
@@ -50,7 +54,7 @@ def _only_set(buffer: Value) -> bool:
         use.owner.name in MEMSETS for use in buffer.uses)
 
 
-def _overwritten(memset: Operation) -> bool:
+def _overwritten(memset: Operation, most: int) -> bool:
     """Return whether other operations write each element of a buffer before any of them reads it."""
     buffer, block = memset.operands[0], memset.block
     if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.block != block:
@@ -62,12 +66,14 @@ def _overwritten(memset: Operation) -> bool:
         return False
     tile = read_op(memset).targets()[0][1]
     unwritten = np.ones((tile.base_shape[0], prod(tile.base_shape[1:])), bool)
-    return _reads_what_is_written(block, users, tile, unwritten) is not None
+    return _reads_what_is_written(block, users, tile, unwritten, {}, most) is not None
 
 
-def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwritten: np.ndarray) -> np.ndarray | None:
+def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwritten: np.ndarray,
+                           numbers: dict[Value, int], most: int) -> np.ndarray | None:
     """Return the elements that are unwritten after the operations of a block. ``users`` are the operations on the
-    buffer of which the tile is all. Return None if one of them reads, or may read, an unwritten element."""
+    buffer of which the tile is all. Return None if one of them reads, or may read, an unwritten element. ``numbers``
+    are those of the loop variables around the block, whose loops have ``most`` iterations together."""
     def order(operation: Operation, other: Operation) -> int:
         return -1 if operation.is_before_in_block(other) else 1
     inside = dict.fromkeys(op for user in users if (op := ancestor_in(block, user)) is not None)
@@ -75,19 +81,38 @@ def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwr
         if not unwritten.any():
             return unwritten
         if op.name == "scf.if":
-            sides = [_reads_what_is_written(side, users, tile, unwritten.copy())
+            sides = [_reads_what_is_written(side, users, tile, unwritten.copy(), numbers, most)
                      for region in op.regions for side in region.blocks]
             masks = [side for side in sides if side is not None]
             if len(masks) < len(sides):
                 return None
             unwritten = np.logical_or.reduce([*masks, *([unwritten] if len(sides) == 1 else [])])
         elif is_tile_op(op):
-            if not _use(read_op(op), tile, unwritten):
+            if not _use(_numbered(read_op(op), numbers), tile, unwritten):
                 return None
+        elif op.name == "scf.for" and (span := loop_span(op)) is not None and 0 < len(span) <= most:
+            body = op.regions[0].blocks[0]
+            for number in span:
+                after = _reads_what_is_written(body, users, tile, unwritten, numbers | {body.arguments[0]: number},
+                                               most // len(span))
+                if after is None:
+                    return None
+                unwritten = after
         elif not all(_use(read_op(user), tile, unwritten.copy()) for user in users
                      if (around := ancestor_in(block, user)) is not None and around == op):
             return None                             # the loop may run no iteration
     return unwritten
+
+
+def _numbered(op: Op, numbers: dict[Value, int]) -> Op:
+    """Return the operation with numbers for the symbols that have one."""
+    known = {position: numbers[value] for position, value in enumerate(op.symbols) if value in numbers}
+
+    def numbered(form: Linear) -> Linear:
+        for position, number in known.items():
+            form = form.substitute(position, number)
+        return form
+    return with_forms(op, numbered) if known else op
 
 
 def _use(op: Op, tile: Tile, unwritten: np.ndarray) -> bool:

@@ -109,7 +109,9 @@ def decoded(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         before = data[:error.start]
         line = before.rpartition(b"\n")[2].decode()
-        raise SourceError(f"cannot read {display_name(name)}: byte {data[error.start]:#04x} is not UTF-8").located(
+        why = "it is MLIR bytecode, and the commands read text" if data.startswith(b"ML\xefR") else (
+            f"byte {data[error.start]:#04x} is not UTF-8")
+        raise SourceError(f"cannot read {display_name(name)}: {why}").located(
             Location(display_name(name), before.count(b"\n") + 1, len(line))) from None
 
 
@@ -123,8 +125,10 @@ def is_graph_text(text: str) -> bool:
     return "stablehlo." in text or "vhlo." in text
 
 
-def read_module(text: str, name: str, report: Callable[[str, int, str], None] | None = None) -> "Module":
-    """Parse a module in a new context and check that it is safe. Errors name the file.
+def read_module(text: str, name: str, report: Callable[[str, int, str], None] | None = None,
+                beside: "Module | None" = None) -> "Module":
+    """Parse a module in a new context, or in that of the module ``beside``, and check that it is safe. Errors name the
+    file.
 
     ``report`` is called with the kind, line and text of each warning and remark. Without it MLIR prints them.
     """
@@ -136,6 +140,8 @@ def read_module(text: str, name: str, report: Callable[[str, int, str], None] | 
     if is_graph_text(text):
         from nki_mlir.graph.upstream import graph_context  # start-up: loads MLIR
         context = graph_context()
+    elif beside is not None:
+        context = beside.context
     else:
         context = new_context()
     if "isa." in text:
@@ -181,7 +187,7 @@ def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
 def parse_module(text: str, context: "Context", name: str) -> "Module":
     """Parse and verify a module whose operations are in their custom or in the generic form. Raise ``MalformedInput``.
 
-    Its locations name the file if the text is the complete file.
+    Its locations name the file if the text is the complete file or, in the custom form, a part of it.
     """
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     check_text(text, name)
@@ -189,7 +195,8 @@ def parse_module(text: str, context: "Context", name: str) -> "Module":
     with context:
         try:
             # Only parsing a file gives locations its name.
-            is_complete_file = name.isprintable() and os.path.isfile(name) and Path(name).read_bytes() == text.encode()
+            data = Path(name).read_bytes() if name.isprintable() and os.path.isfile(name) else b""
+            is_complete_file = data == text.encode() != b""
             if source_map is not None:
                 module = ir.Module.parse(source_map.text)
             else:
@@ -199,8 +206,21 @@ def parse_module(text: str, context: "Context", name: str) -> "Module":
         except ValueError as error:
             raise MalformedInput([Diagnostic(name, 1, 1, str(error))]) from None
         if source_map is not None:
-            source_map.relocate(module, name if is_complete_file else "-")
+            source_map.relocate(module, name if text.strip("\n").encode() in data else "-")
     return module
+
+
+def read_modules(parts: list[str], name: str) -> list["Module"]:
+    """Parse the modules of a launch's cores in one context, so that passes can compare their operations."""
+    from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
+    modules: list[Module] = []
+    for part in parts:
+        modules.append(read_module(part, name, beside=modules[0] if modules else None))
+    kernels = {(kernel.name, kernel.grid) for kernel in map(the_kernel, modules[1:] and modules)}
+    if len(kernels) > 1 or any(not grid for _, grid in kernels):
+        raise SourceError("the text has several kernels, not the modules of one kernel's cores").located(
+            Location(name, 1, 0))
+    return modules
 
 
 def custom_text(text: str, name: str) -> "SourceMap | None":

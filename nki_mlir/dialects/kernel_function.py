@@ -77,8 +77,10 @@ def the_kernel(module: Module, name: str | None = None) -> KernelFunction:
     chosen = [f for f in functions if name in (None, f.name)]
     if len(chosen) != 1:
         names = ", ".join(f.name for f in functions)
+        inner = " but modules: nki-opt reads several with --split-input-file" if any(
+            op.operation.name == "builtin.module" for op in module.body.operations) else ""
         error = BadSignature(what=f"the module has {len(functions)} functions ({names}); say which one to use"
-                             if functions else "the module has no function")
+                             if functions else f"the module has no function{inner}")
         raise error.located(location_of(functions[1].op if len(chosen) > 1 else module.operation))
     return chosen[0]
 

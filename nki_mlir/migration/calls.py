@@ -383,6 +383,6 @@ class Calls(ElementwiseTexts):
                 self.report.changed(self.line, f"the number for {parameter} becomes {self.nisa}.{parameter}.{name}")
                 return self.new(f"{self.nisa}.{parameter}.{name}", Fact())
         elif parameter == "dge_mode" and isinstance(self.fact(node), NumberFact):
-            self.report.left(self.line, f"{self.code(node)} for {parameter}: 0 and 3 have other meanings in the current "
-                                        f"generation; write a member of {self.nisa}.{parameter}")
+            self.report.left(self.line, f"{self.code(node)} for {parameter}: 0 and 3 have other meanings in the "
+                                        f"current generation; write a member of {self.nisa}.{parameter}")
         return node

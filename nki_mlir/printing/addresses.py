@@ -130,7 +130,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
         raise Unprintable(what="a transfer that skips some elements of a row", fix="give each row its own index")
     if low:                                     # the least index is that of the first element
         moved = f"nl.add({text.tile(op, index)}, {low}, dtype={dtype_text(index.dtype)})"
-        index = text.temporary(index.shape, index.dtype, SBUF, moved)
+        index = text.temporary(index.shape, index.dtype, SBUF, moved, name="moved")
     position = op.position
     steps = [dict(position.axes).get(axis, 0) for axis in range(len(counts))]
     start = replace(position, axes=()).plus(Linear(-scale * low))
@@ -147,7 +147,7 @@ def _element_index(text: KernelText, op: Op, index: Tile, scale: int, position: 
     if greatest >= FLOAT_INTEGERS:
         raise Unprintable(what="row indices in addition to a start that differs from row to row, in a large tensor",
                           fix="add both in the tile of indices")
-    added, element = (text.temporary(index.shape, INT32, SBUF) for _ in range(2))
+    added, element = (text.temporary(index.shape, INT32, SBUF, name=name) for name in ("rows", "elements"))
     step = dict(position.axes)[0]
     text.write(f"nisa.iota(dst={text.tile(op, added)}, pattern=[[0, 1]], offset={position.const}, "
                f"channel_multiplier={step})")

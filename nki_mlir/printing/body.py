@@ -28,7 +28,7 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
-from nki_mlir.printing.kernel_text import REGIONS, KernelText, NamedTensor
+from nki_mlir.printing.kernel_text import AUTOMATIC, REGIONS, KernelText, NamedTensor
 from nki_mlir.printing.loop_names import loop_names
 from nki_mlir.printing.masked import can_select, write_selected
 from nki_mlir.printing.placement import can_be_named
@@ -38,7 +38,7 @@ from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.run_time_loops import allocate_register, beta_condition, write_register, write_while
 from nki_mlir.printing.statements import REGISTERS
 from nki_mlir.printing.tile_names import name_of_result
-from nki_mlir.printing.tile_operations import write_statement
+from nki_mlir.printing.tile_operations import is_row, write_statement
 from nki_mlir.printing.tile_text import shape_text
 from nki_mlir.scalar.dtypes import UINT32
 from nki_mlir.targets.neuron.codegen.code_writer import ADDRESS
@@ -316,7 +316,8 @@ class BodyPrinter:
                 span = node.span
                 if span is None:
                     raise Unprintable(what="a loop with bounds of the run time", fix="give the bounds as numbers")
-                self.loop(node.variable, self.loop_names.get(node, "i"), span, lambda: self.block(node.body))
+                free = next((letter for letter in "ijkm" if letter not in out.names), "i")
+                self.loop(node.variable, self.loop_names.get(node, free), span, lambda: self.block(node.body))
             case IfBranch():
                 condition = out.indices.of(node.condition)
                 if condition.number is not None:
@@ -391,10 +392,13 @@ class BodyPrinter:
         """Name the tiles that an operation writes first, if the source does not."""
         for _, tile in op.targets():
             tensor = self.out.waiting.get(tile.handle)
-            if tensor is not None and tensor.name == UNNAMED and tensor.region in ON_CHIP:
+            if tensor is not None and not _is_named(tensor) and tensor.region in ON_CHIP:
                 read = getattr(op, "src", None)
                 source = self.out.tensors.get(read.handle) if isinstance(read, Tile) else None
-                is_parameter = source is not None and source.region not in ON_CHIP and source.name != UNNAMED
+                if isinstance(read, Tile) and source is not None and _is_named(source) and is_row(read):
+                    tensor.name = f"{source.name}_rows"
+                    continue
+                is_parameter = source is not None and source.region not in ON_CHIP and _is_named(source)
                 tensor.name = name_of_result(op, source.name if source is not None and is_parameter else "",
                                              prod(tile.shape) < prod(tensor.shape))
 
@@ -415,6 +419,11 @@ class BodyPrinter:
                 form = form.substitute(position, number)
             return form
         return with_forms(op, change) if numbers else op
+
+
+def _is_named(tensor: NamedTensor) -> bool:
+    """Whether the source has a name for a tensor."""
+    return tensor.name != UNNAMED and AUTOMATIC.fullmatch(tensor.name) is None
 
 
 def write_programs(printers: Sequence[BodyPrinter], out: KernelText) -> None:

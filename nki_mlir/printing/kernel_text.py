@@ -226,7 +226,7 @@ class KernelText:
         self.use(*list(self.waiting))
 
     def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "",
-                  before: Value | NamedTensor | None = None) -> Tile:
+                  before: Value | NamedTensor | None = None, name: str = "staged") -> Tile:
         """Return a tile of all elements of a new tensor. The first use writes its allocation; an ``expression`` defines
         the tensor at once.
 
@@ -236,7 +236,7 @@ class KernelText:
         if before in self.waiting:
             self.zeroed.add(before)
             self.use(before)
-        tensor = NamedTensor("t0", tuple(shape), dtype, REGIONS[space], expression)
+        tensor = NamedTensor(name, tuple(shape), dtype, REGIONS[space], expression)
         self.allocate(tensor, tensor)
         if expression:
             self.use(tensor)
@@ -247,7 +247,7 @@ class KernelText:
         in front of the loops around."""
         settled = self.settled.get(tile.handle)
         if settled is None or tile.access.symbols_used():
-            return self.temporary(tile.shape, tile.dtype, "sbuf", expression)
+            return self.temporary(tile.shape, tile.dtype, "sbuf", expression, name="rows")
         key = (self.tensors[tile.handle], tile.access, tile.shape)
         if key not in self.spread:
             inner = [k for k, line in enumerate(self.heads) if line >= settled]
@@ -257,7 +257,9 @@ class KernelText:
                 at, self.depth = self.heads[inner[0]], depth - len(inner)
                 self.opened = opened[:len(opened) - len(inner)]
                 self.lines, below = lines[:at], lines[at:]
-            self.spread[key] = self.temporary(tile.shape, tile.dtype, "sbuf", expression)
+            source = self.tensors[tile.handle].name
+            self.spread[key] = self.temporary(tile.shape, tile.dtype, "sbuf", expression,
+                                              name="rows" if AUTOMATIC.fullmatch(source) else f"{source}_rows")
             if inner:
                 added = len(self.lines) - at
                 self.heads[inner[0]:] = [line + added for line in self.heads[inner[0]:]]

@@ -171,7 +171,7 @@ def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
     if _is_selected(op, text):
         computed = op.src
     else:
-        computed = text.temporary(target.shape, target.dtype, SBUF)
+        computed = text.temporary(target.shape, target.dtype, SBUF, name="computed")
         write(text, changed(op, lambda tile: tile, dst=computed, mask=(), limits=()))
     chosen = _mask_tile(text, op, write)
     onto = target
@@ -198,7 +198,7 @@ def _is_selected(op: Elementwise, text: KernelText) -> TypeGuard[Copying]:
 
 def _mask_tile(text: KernelText, op: Elementwise, write: Write) -> Tile:
     """Return a tile that is 1 where all constraints of the mask hold, else 0."""
-    flags = text.temporary(op.dst.shape, UINT8, SBUF)
+    flags = text.temporary(op.dst.shape, UINT8, SBUF, name="flags")
     write(text, MemsetOp(dst=flags, value=1.0))
     for constraint in op.mask:
         write(text, AffineSelectOp(dst=flags, src=flags, predicate=constraint.form, equal=constraint.equal, value=0.0,

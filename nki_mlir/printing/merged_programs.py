@@ -15,6 +15,7 @@ from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.nisa.meeting import SendrecvOp
+from nki_mlir.dialects.source_locations import is_mlir_text
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.transforms.roll_repeats import OperationItems, move_starts
 
@@ -32,7 +33,8 @@ def merged_programs(modules: Sequence[Module]) -> list[Module]:
     merged = copies[0]
     with merged.context, ir.Location.unknown():
         _move_ranks(copies)
-        programs = [OperationItems().of_block(the_kernel(m).op.regions[0].blocks[0]) for m in copies]
+        lines = all(map(is_mlir_text, copies))
+        programs = [OperationItems(lines).of_block(the_kernel(m).op.regions[0].blocks[0]) for m in copies]
         steps = _steps(programs)
         if steps is None:
             return list(modules)

@@ -12,6 +12,7 @@ from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import LinalgToNisa
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
+from nki_mlir.dialects.source_locations import is_mlir_text
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
@@ -38,7 +39,7 @@ def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Modu
             run_passes(copy, passes_to("nisa", copy))
         _erase_checks(copy)
         for function in operations_of(copy, lambda name: name == "func.func"):
-            erase_dead_code(function)
+            erase_dead_code(function, in_loops=True)
             if is_by_operation:
                 group_by_result(function)
                 merge_tiles(function)
@@ -50,7 +51,9 @@ def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Modu
         elif loops:
             add_program_loops(copy)
         if not reduces_programs(copy):
-            run_passes(copy, [pass_named("roll-repeats", "least=1 pairs=true"), pass_named("split-masked-loops", "")])
+            lines = str(not is_by_operation and is_mlir_text(copy)).lower()
+            run_passes(copy, [pass_named("roll-repeats", f"least=1 pairs=true lines={lines}"),
+                              pass_named("split-masked-loops", "")])
         _lower_masked(copy)
         return copy
 

@@ -57,8 +57,7 @@ def with_reciprocal(text: KernelText, op: Op) -> Op:
 
 def _reciprocal(text: KernelText, op: Op, divisor: Tile) -> Tile:
     shown = text.tile(op, divisor)
-    inverse = text.temporary(divisor.shape, FLOAT32, SBUF)
-    text.tensors[inverse.handle].name = "inverse"
+    inverse = text.temporary(divisor.shape, FLOAT32, SBUF, name="inverse")
     text.write(f"nisa.reciprocal(dst={text.tile(op, inverse)}, data={shown})")
     return inverse
 

@@ -188,7 +188,7 @@ def _condition(text: KernelText, test: LoopTest) -> str:
     if (test.comparison, test.limit) == ("ne", 0):
         text.use(test.register)
         return text.tensors[test.register].name
-    flag, left = text.temporary((1, 1), INT32, SBUF), full_tile(test.register, (1, 1), INT32, SBUF)
+    flag, left = text.temporary((1, 1), INT32, SBUF, name="going"), full_tile(test.register, (1, 1), INT32, SBUF)
     operator = COMPARISONS[test.comparison]
     if isinstance(test.limit, int):
         write_statement(text, BinaryScalarOp(dst=flag, src=left, op=operator, scalar=float(test.limit)))

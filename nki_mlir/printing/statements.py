@@ -3,6 +3,8 @@
 
 import math
 
+import numpy as np
+
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
@@ -51,6 +53,14 @@ def number_text(value: float) -> str:
     return repr(value)
 
 
+def immediate_text(value: float) -> str:
+    """Return the shortest text of a number that engines read as a float32: 1e-05, not 9.999999747378752e-06."""
+    limits = np.finfo(np.float32)
+    if float(limits.tiny) < abs(value) < float(limits.max) and float(np.float32(value)) == value:
+        return repr(float(str(np.float32(value))))
+    return number_text(value)
+
+
 def value_text(attribute: str, value: object) -> str:
     """Return the text of an attribute's value."""
     match value:
@@ -61,7 +71,7 @@ def value_text(attribute: str, value: object) -> str:
         case float() if attribute == "base":            # of what is counted
             return str(round(value))
         case float():
-            return number_text(value)
+            return number_text(value) if attribute == "value" else immediate_text(value)
         case bool() | int():
             return str(value)
         case (axis,) if attribute == "axes":
@@ -190,7 +200,7 @@ def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: st
     tile = getattr(op, tile_name)
     if tile is None:
         value = getattr(op, number)
-        return str(int(value)) if operator in ALU and ALU[operator].on_bits else number_text(value)
+        return str(int(value)) if operator in ALU and ALU[operator].on_bits else immediate_text(value)
     tile = column(tile)
     if tile.dtype.is_float and tile.dtype is not FLOAT32:       # instructions take such operands of float32 alone
         shown = text.tile(op, tile)

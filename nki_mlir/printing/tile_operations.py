@@ -167,7 +167,7 @@ def _transpose(text: KernelText, op: TransposeOp) -> None:
     source = op.src if small and not is_backwards(op.src) else in_sbuf(text, op, op.src)
     target = op.dst
     if op.dst.dtype is not op.src.dtype or not (small or op.dst.space == PSUM) or is_backwards(op.dst):
-        target = text.temporary(op.src.shape[::-1], op.src.dtype, space)
+        target = text.temporary(op.src.shape[::-1], op.src.dtype, space, name="transposed")
     text.write(f"nisa.nc_transpose(dst={text.tile(op, target)}, data={text.tile(op, source)}, "
                f"engine=nisa.engine.{engine})")
     if target is not op.dst:

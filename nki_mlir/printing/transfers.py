@@ -75,7 +75,7 @@ def _move_rows_backwards(text: KernelText, op: Copying) -> None:
     """Write a transfer whose rows in HBM are those of a table, counted from the last."""
     outside = op.dst if op.dst.space == HBM else op.src
     rows = outside.shape[0]
-    index = text.temporary((rows, 1), INT32, SBUF)
+    index = text.temporary((rows, 1), INT32, SBUF, name="index")
     text.write(f"nisa.iota(dst={text.tile(op, index)}, pattern=[[0, 1]], offset={rows - 1}, channel_multiplier=-1)")
     (step, count), *inner = outside.access.dims
     table = outside.patterned(free=outside.access.free.plus(Linear(step * (count - 1))), dims=((-step, count), *inner))
@@ -142,6 +142,6 @@ def write_dma_transpose(text: KernelText, op: DmaTransposeOp) -> None:
     if op.dst.dtype is op.src.dtype:
         write_instruction(text, op)
         return
-    transposed = text.temporary(op.dst.shape, op.src.dtype, SBUF)
+    transposed = text.temporary(op.dst.shape, op.src.dtype, SBUF, name="transposed")
     write_instruction(text, changed(op, lambda tile: tile, dst=transposed))
     call(text, op, "tensor_copy" if op.dst.on_chip else "dma_copy", op.dst, transposed)

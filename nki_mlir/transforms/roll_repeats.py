@@ -9,8 +9,8 @@ before:  %t0 = memref.alloc()                after:  scf.for %i = 0 to 1000 {
          ...
 
 A kernel whose Python runs its loops has the same few operations thousands of times. Loops are formed of those of one
-source location, inner ones first, as ``analysis.repeats`` finds them. They are marked as sequential, since only the
-order of their iterations is known.
+source location, inner ones first, as ``analysis.repeats`` finds them; with ``lines``, locations may differ. They are
+marked as sequential, since only the order of their iterations is known.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,14 @@ Moves = Sequence[tuple[Value, Steps]]       # for each loop around an item, oute
 class RollRepeats(Pass, name="roll-repeats", reads=Level.NKI):
     least: int = 512            # least operations that a loop must save
     pairs: bool = False         # accept two repetitions; else, require a third one
+    lines: bool = False         # let operations repeat whose source locations differ, as in MLIR text
 
     def run(self, module: Module) -> None:
         holders = operations_of(module, lambda name: name == "func.func" or name.startswith("scf."))
         with module.context, ir.Location.unknown():
             for block in (block for op in holders for region in op.regions for block in region.blocks):
                 if len(block.operations) > self.least:
-                    for item in with_loops(OperationItems().of_block(block), self.least, self.pairs):
+                    for item in with_loops(OperationItems(self.lines).of_block(block), self.least, self.pairs):
                         if item.loop is not None:
                             LoopWriter(item.loop).write()
 
@@ -46,8 +47,8 @@ class RollRepeats(Pass, name="roll-repeats", reads=Level.NKI):
 class OperationItems:
     """The operations of a block as items. Equal kinds of operations are described once."""
 
-    def __init__(self) -> None:
-        self.kinds: dict[object, tuple[object, Steps]] = {}
+    def __init__(self, lines: bool = False) -> None:
+        self.lines, self.kinds = lines, dict[object, tuple[object, Steps]]()
 
     def of_block(self, block: Block) -> list[Item[Operation]]:
         items: list[Item[Operation]] = []
@@ -70,7 +71,7 @@ class OperationItems:
             else:
                 named = [item for item in op.attributes.items() if item[0] != "nki.name"]     # of one buffer only
                 form, starts, operands = (op.name, *[r.type for r in op.results], *named), (), list(op.operands)
-            return (form, op.location.attr), starts, operands
+            return (form, None if self.lines else op.location.attr), starts, operands
         except (MalformedAttribute, TypeError):         # the bindings do not give locations: it equals no other
             return object(), (), list(op.operands)
 

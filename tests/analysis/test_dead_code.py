@@ -79,3 +79,13 @@ def test_zeros(body, end, goes):
         erase_dead_code(the_kernel(module).op)
     assert module.operation.verify()
     assert len(operations_of(module, lambda name: name == "nki.memset")) == (not goes)
+
+
+@pytest.mark.parametrize(("body", "goes"), [
+    (loop(load("moving", symbols=", %i")), True), (loop(load("moving", symbols=", %i") + ADD), True),
+    (loop(ADD + load("moving", symbols=", %i")), False), (loop(load("left")), False)])
+def test_zeros_that_loops_overwrite(body, goes):
+    with shared_context():
+        module = ir.Module.parse(HEAD + body + STORE)
+        erase_dead_code(the_kernel(module).op, in_loops=True)
+    assert len(operations_of(module, lambda name: name == "nki.memset")) == (not goes)

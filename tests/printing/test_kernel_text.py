@@ -77,12 +77,12 @@ def looped(x):
     for i in range(4):
         rows = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=rows, src=x[nl.ds(i * 128, 128), 32:96])
-        t0 = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation(dst=t0, op=nl.exp, data=rows)
+        exp = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=exp, op=nl.exp, data=rows)
         root = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.activation(dst=root, op=nl.sqrt, data=t0)
-        t1 = nl.floor(root, dtype=nl.bfloat16)
-        nisa.dma_copy(dst=out[nl.ds(i * 128, 128), :], src=t1)
+        nisa.activation(dst=root, op=nl.sqrt, data=exp)
+        floor = nl.floor(root, dtype=nl.bfloat16)
+        nisa.dma_copy(dst=out[nl.ds(i * 128, 128), :], src=floor)
     return out
 '''
 
@@ -120,7 +120,7 @@ def test_a_masked_sum_selects_what_is_summed(executor):
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     x[0, 1] = np.nan
     text = printed(reduced_triangle, [x])
-    assert "on_false_value=0.0, cmp_op=nl.greater_equal)" in text and "nisa.tensor_reduce(dst=t1, op=nl.add, data=copied" in text
+    assert "on_false_value=0.0, cmp_op=nl.greater_equal)" in text and "nisa.tensor_reduce(dst=total, op=nl.add, data=copied" in text
     got = reread(text).on(executor)(x)
     np.testing.assert_array_equal(got[:, 0], [x[p, :p + 1].sum() for p in range(8)])
 

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops and programs that a kernel's Python has run one by one, as loops and one program in the text."""
 
-import numpy as np
+from unittest.mock import patch
 
+import numpy as np
+import pytest
+
+from nki_mlir.cli.lowering import split_input
+from nki_mlir.cli.source import read_modules
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.printing import kernel
 
 from .reading import printed, reread
 
@@ -166,3 +173,28 @@ def test_an_exchange_of_cores_is_one_text():
     for executor in ("eager", "interpreter", "jit", "isa"):
         assert np.array_equal(again.on(executor)(X), np.concatenate([X[32:], X[:32]])), executor
     assert printed(again, [X]) == text
+
+
+def module_text(captured, arrays):
+    """The modules of a kernel as ``nki-opt`` prints them: locations are lines of this text."""
+    return "// -----\n".join(str(module) for module in captured.lower(*arrays).specialization.modules)
+
+
+def from_text(text):
+    with patch.object(kernel, "formatted", lambda text: text):
+        return kernel.kernel_text(read_modules(split_input(text), "-"), comments=False)
+
+
+def test_lines_of_mlir_are_loops_and_programs_as_well():
+    text = from_text(module_text(doubled, [X]))
+    assert body(text)[1:3] == ["for i in range(4):", "for j in range(2):"]
+    assert np.array_equal(reread(text)(X), 2 * X)
+    text = from_text(module_text(half_of_a_core[2], [X]))
+    assert "x[nl.ds(program_id * 32, 32), :]" in text and "if program_id" not in text
+    assert np.array_equal(reread(text)(X), np.concatenate([X[32:] + 1, X[:32] + 1]))
+
+
+def test_a_text_of_several_kernels_is_refused():
+    text = module_text(doubled, [X])
+    with pytest.raises(NkiMlirError, match="the text has several kernels, not the modules of one kernel's cores"):
+        from_text(f"{text}// -----\n{text}")

@@ -313,7 +313,7 @@ def test_extremes_of_32_bit_integers_are_exact(op, dtype):
 
 def test_programs_share_a_result_that_only_the_reduction_writes():
     text = printed(over_programs(np.add), [LARGE.astype(np.float32)])
-    assert text_has(text, "part = nl.ndarray((64, 3, 8)", "t0 = nl.ndarray((64, 8)", "dst=t0, src=part[:, 0, :])")
+    assert text_has(text, "part = nl.ndarray((64, 3, 8)", "added = nl.ndarray((64, 8)", "dst=added, src=part[:, 0, :])")
     assert text.count("op=nl.add") == 1             # in a loop over the other programs
 
 
