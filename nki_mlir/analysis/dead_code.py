@@ -106,13 +106,13 @@ def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwr
 
 def _numbered(op: Op, numbers: dict[Value, int]) -> Op:
     """Return the operation with numbers for the symbols that have one."""
-    known = {position: numbers[value] for position, value in enumerate(op.symbols) if value in numbers}
+    by_position = {position: numbers[value] for position, value in enumerate(op.symbols) if value in numbers}
 
     def numbered(form: Linear) -> Linear:
-        for position, number in known.items():
+        for position, number in by_position.items():
             form = form.substitute(position, number)
         return form
-    return with_forms(op, numbered) if known else op
+    return with_forms(op, numbered) if by_position else op
 
 
 def _use(op: Op, tile: Tile, unwritten: np.ndarray) -> bool:
