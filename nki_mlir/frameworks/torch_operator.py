@@ -28,7 +28,7 @@ from nki_mlir.frameworks.registry import Callee, callee_from, callees
 from nki_mlir.frameworks.torch_values import TORCH_DTYPE
 from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.language.argument_memory import ArgumentMemory, StridedMemory
-from nki_mlir.language.framework_tensors import FORWARD, NoDerivative, has_tangent
+from nki_mlir.language.framework_tensors import FORWARD, REVERSE, NoDerivative, has_tangent, records
 from nki_mlir.language.kernel import default_executor
 
 TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclasses: they may override operations
@@ -61,6 +61,7 @@ class OverlappingInGraph(NkiMlirError, RuntimeError):
     fix = "pass a copy of one of them, or call the kernel outside of the program"
 
 
+KEY = 64                        # characters of a callee's key; configs are longer
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}        # by bytes of an element
 STORAGE = 1 << 32               # a nonzero stand-in for the address of a storage without values
 
@@ -115,7 +116,7 @@ def callee_named(kernel: str) -> Callee:
     callee = callees().get(kernel)
     if callee is not None:
         return callee
-    if len(kernel) == 64:           # a key; configs are longer
+    if len(kernel) == KEY:
         raise UnknownCallee()
     return _callee_in(kernel)
 
@@ -231,9 +232,9 @@ def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
 def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> object:
-    """Run an operator on tensors that record history or have tangents. Raise ``NoDerivative`` where tangents would
-    need a derivative, and so would a program of ``torch.compile`` that differentiates with ``torch.func.grad``: Dynamo
-    traces the ``forward`` of a ``torch.autograd.Function`` into it, without the ``backward``.
+    """Run an operator on tensors that record history or have tangents. Raise ``NoDerivative`` where derivatives would
+    lack the kernel's term: a program of ``torch.compile`` may hide from ``frameworks.torch`` which tensors require
+    grad. Exported programs, whose kernel is a config, run without a history.
 
     The last argument is the kernel, the others are lists of tensors. A call on plain tensors goes straight to its
     implementation ``run``.
@@ -241,11 +242,14 @@ def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> 
     tensors = [t for part in arguments if isinstance(part, list) for t in part if isinstance(t, torch.Tensor)]
     if not watched() and all([type(t) in TENSORS and torch._C._dispatch_keys(t).raw_repr() == PLAIN for t in tensors]):
         return run(*arguments)
-    forward = has_tangent(tensors)
-    if forward or differentiated_by_function(tensors):
-        record = callee_named(arguments[-1]).record
+    kernel = arguments[-1]
+    forward, by_function = has_tangent(tensors), differentiated_by_function(tensors)
+    if forward or by_function or (len(kernel) == KEY and records(tensors)):
+        record = callee_named(kernel).record
         if any([has_derivatives(r.dtype) for r in record.results]):
-            raise NoDerivative(name=record.name, **FORWARD) if forward else UnseenDerivative(name=record.name)
+            if by_function and not forward and torch._guards.TracingContext.try_get() is not None:
+                raise UnseenDerivative(name=record.name)
+            raise NoDerivative(name=record.name, **(FORWARD if forward else REVERSE))
     with torch._C._AutoDispatchBelowAutograd():
         return getattr(torch.ops.nki, name).default(*arguments)
 

@@ -125,6 +125,24 @@ def test_vmap__of_gradients_for_each_sample():
         close(one, net.layer.weight.grad, rtol=1e-4, atol=1e-4)
 
 
+def test_compiled_vmap__of_a_tensor_that_requires_grad():
+    torch._dynamo.reset()
+    run = torch.compile(torch.vmap(lambda part: kernels.named_results((part, B))["product"]), backend="aot_eager",
+                        fullgraph=True)
+    a = torch.stack([A, B]).requires_grad_()
+    with pytest.raises(Exception, match="kernel named_results is called with a tensor that requires grad"):
+        run(a)
+    with torch.no_grad():
+        equal(run(a), a * B)
+
+
+def test_compiled_update__from_a_tensor_that_requires_grad():
+    torch._dynamo.reset()
+    update = torch.compile(lambda rows: kernels.add_rows(A.clone(), rows), backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match="kernel add_rows is called with a tensor that requires grad"):
+        update(B[:8].clone().requires_grad_())
+
+
 def test_vmap__as_stablehlo():
     class Model(torch.nn.Module):
         def forward(self, x):
