@@ -33,7 +33,7 @@ from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
 from nki_mlir.frameworks.torch_backward import differentiated_once
-from nki_mlir.frameworks.torch_operator import TENSORS, allocate_results, callee_named, layout_of, watched
+from nki_mlir.frameworks.torch_operator import TENSORS, allocate_results, callee_named, innermost, layout_of, watched
 from nki_mlir.frameworks.torch_values import NKI_DTYPE
 from nki_mlir.language.arguments import (
     BadArgument,
@@ -126,7 +126,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         plan, before = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, before, tensors)
         refuse_update([tensors[n] for n in plan[1]], kernel)        # the more specific error comes first
-        if differentiable(plan) and records(tensors) and not torch.compiler.is_exporting():
+        if differentiable(plan) and records(map(innermost, tensors)) and not torch.compiler.is_exporting():
             refuse_gradient(kernel.__name__)
     name, updated, read_only, outputs, returned, structure = plan
     if updated:

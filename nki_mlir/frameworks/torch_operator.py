@@ -261,6 +261,13 @@ def differentiated_by_function(tensors: Sequence[torch.Tensor]) -> bool:
             and torch.is_grad_enabled() and any([t.requires_grad for t in tensors]))
 
 
+def innermost(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor in which ``torch.vmap`` has stacked the parts: it requires grad, and the parts do not."""
+    while torch._C._functorch.is_batchedtensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def watched() -> bool:
     """Return whether a mode, a transformation, tracing or a profiler observes the operators that run."""
     return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()

@@ -125,15 +125,19 @@ def test_vmap__of_gradients_for_each_sample():
         close(one, net.layer.weight.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_compiled_vmap__of_a_tensor_that_requires_grad():
+@pytest.mark.parametrize("compiles", [False, True])
+def test_vmap__of_a_tensor_that_requires_grad(compiles):
+    def product(a):
+        return torch.vmap(lambda part: kernels.named_results((part, B))["product"])(a)
     torch._dynamo.reset()
-    run = torch.compile(torch.vmap(lambda part: kernels.named_results((part, B))["product"]), backend="aot_eager",
-                        fullgraph=True)
+    run = torch.compile(product, backend="aot_eager", fullgraph=True) if compiles else product
     a = torch.stack([A, B]).requires_grad_()
     with pytest.raises(Exception, match="kernel named_results is called with a tensor that requires grad"):
         run(a)
     with torch.no_grad():
         equal(run(a), a * B)
+    with pytest.raises(NoDerivative, match="kernel named_results is called with a tensor that requires grad"):
+        torch.func.grad(lambda a: product(a).sum())(a.detach())
 
 
 def test_compiled_update__from_a_tensor_that_requires_grad():
