@@ -106,10 +106,10 @@ def named(share: "Share") -> str:
 def comparison(first: "Timing", second: "Timing") -> list[str]:
     """Return the lines that compare two times: the ratio, and the kinds of work on the critical paths that differ."""
     change = second.total_ns - first.total_ns
+    work = differences(first, second)
     lines = [order(first, second),
              f"{second.kernel} takes {second.total_ns / first.total_ns:.3f} times as long as {first.kernel} "
-             f"({'+' if change >= 0 else '-'}{duration(abs(change))}), on the critical path:"]
-    work = differences(first, second)
+             f"({'+' if change >= 0 else '-'}{duration(abs(change))})" + ", on the critical path:" * bool(work)]
     lines += [f"  {'+' if d['ns'] >= 0 else '-'}{duration(abs(d['ns'])):>10}  "
               f"{' '.join(filter(None, (d['engine'], d['instruction'], d['what'])))}" for d in work[:LINES]]
     rest_ns = sum(d["ns"] for d in work[LINES:])
