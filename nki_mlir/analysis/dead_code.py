@@ -27,21 +27,24 @@ def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Va
                 op.results[0].replace_all_uses_with(constant(value))
 
 
-def erase_dead_code(function: Operation, in_loops: bool = False) -> None:
-    """Erase dead code of a function: what upstream's dead-code elimination finds, and memsets that nothing reads.
+def erase_dead_code(function: Operation, printed: bool = False) -> None:
+    """Erase dead code of a function: what upstream's dead-code elimination finds, and memsets of the language that
+    nothing reads.
 
-    With ``in_loops``, loops of few iterations are followed, too, so that a memset is dead if they overwrite it.
+    For a function that is ``printed``, memsets of instructions as well, and loops of few iterations are followed, so
+    that a memset is dead if they overwrite it.
     """
     manager = load("passmanager").PassManager.parse("func.func(trivial-dce)")
     manager.enable_verifier(False)
     manager.run(function)
-    if _erase_memsets(function, MOST_ITERATIONS if in_loops else 0):
-        erase_dead_code(function, in_loops)
+    if _erase_memsets(function, MEMSETS if printed else MEMSETS[:1], MOST_ITERATIONS if printed else 0):
+        erase_dead_code(function, printed)
 
 
-def _erase_memsets(function: Operation, most: int) -> bool:
-    """Erase memsets that nothing reads; return whether there were any. Loops of ``most`` iterations are followed."""
-    memsets = operations_of(function, MEMSETS.__contains__)
+def _erase_memsets(function: Operation, names: tuple[str, ...], most: int) -> bool:
+    """Erase memsets of these names that nothing reads; return whether there were any. Loops of ``most`` iterations are
+    followed."""
+    memsets = operations_of(function, names.__contains__)
     overwritten = [op for op in memsets if _overwritten(op, most) or _only_set(op.operands[0])]
     for op in overwritten:
         op.erase()

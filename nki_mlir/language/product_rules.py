@@ -27,7 +27,7 @@ class BadPerfMode(KernelError):
 
 
 class MaskOfProduct(KernelError):
-    code = "err_unsupported_expression_in_mask"
+    code = "NKI-PRODUCT-MASK"
     message = "the mask of shape {mask} may select in M or in N of a product of [K, M, N] = {extents}"
     why = "of a mask with two dimensions, the second is M, or N if its extent is that of N alone"
     fix = "write its index tensors with 3 dimensions: nl.arange({extent})[None, None, :] selects in N"

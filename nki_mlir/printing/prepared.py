@@ -39,7 +39,7 @@ def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Modu
             run_passes(copy, passes_to("nisa", copy))
         _erase_checks(copy)
         for function in operations_of(copy, lambda name: name == "func.func"):
-            erase_dead_code(function, in_loops=True)
+            erase_dead_code(function, printed=True)
             if is_by_operation:
                 group_by_result(function)
                 merge_tiles(function)

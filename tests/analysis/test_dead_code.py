@@ -87,5 +87,5 @@ def test_zeros(body, end, goes):
 def test_zeros_that_loops_overwrite(body, goes):
     with shared_context():
         module = ir.Module.parse(HEAD + body + STORE)
-        erase_dead_code(the_kernel(module).op, in_loops=True)
+        erase_dead_code(the_kernel(module).op, printed=True)
     assert len(operations_of(module, lambda name: name == "nki.memset")) == (not goes)
