@@ -30,26 +30,20 @@ def stored(out, total):
     nisa.dma_copy(dst=out, src=tile)
 
 
-@nki.jit
-def product(x, w):
-    out = nl.ndarray((64, 256), x.dtype, buffer=nl.shared_hbm)
-    total = nl.ndarray((64, 256), nl.float32, buffer=nl.psum)
-    for k in range(4):
-        rows, columns = factors(x, w, k)
-        nisa.nc_matmul(dst=total, stationary=rows, moving=columns)
-    stored(out, total)
-    return out
+def product_into(allocate):
+    @nki.jit
+    def product(x, w):
+        out = nl.ndarray((64, 256), x.dtype, buffer=nl.shared_hbm)
+        total = allocate((64, 256), nl.float32, buffer=nl.psum)
+        for k in range(4):
+            rows, columns = factors(x, w, k)
+            nisa.nc_matmul(dst=total, stationary=rows, moving=columns)
+        stored(out, total)
+        return out
+    return product
 
 
-@nki.jit
-def product_of_zeros_first(x, w):
-    out = nl.ndarray((64, 256), x.dtype, buffer=nl.shared_hbm)
-    total = nl.zeros((64, 256), nl.float32, buffer=nl.psum)
-    for k in range(4):
-        rows, columns = factors(x, w, k)
-        nisa.nc_matmul(dst=total, stationary=rows, moving=columns)
-    stored(out, total)
-    return out
+product, product_of_zeros_first = product_into(nl.ndarray), product_into(nl.zeros)
 
 
 @nki.jit

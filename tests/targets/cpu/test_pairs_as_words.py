@@ -92,7 +92,7 @@ def folded(fn: str, columns: int, dtype: DType = BFLOAT16) -> Nest:
 @pytest.mark.parametrize("fn", ("add", "multiply", "maximum"))
 @pytest.mark.parametrize("columns", (32, 64, 100, 128, 192, 256, 512, 4096))
 def test_folds__of_pairs_have_the_order_of_float32(columns: int, fn: str) -> None:
-    """Each lane has a rounding error of its own, so that another order would give other bits."""
+    """Rounding errors differ from lane to lane, so that another order would give other bits."""
     values = np.random.default_rng(columns).uniform(0.9, 1.1, (ROWS, columns)).astype(BFLOAT16.numpy)
     results = []
     for dtype in (BFLOAT16, FLOAT32):
