@@ -33,10 +33,10 @@
 // PAIRS:           %[[SLOPE:[0-9]+]] = math.fma %{{[0-9]+}}, %[[ARGUMENT]], %[[CONSTANT]] : vector<16xf32>
 // PAIRS-NEXT:      %[[VALUE:[0-9]+]] = arith.mulf %[[SLOPE]], %[[ARGUMENT]] : vector<16xf32>
 // PAIRS:           llvm.call_intrinsic "llvm.x86.avx512.fpclass.ps.512"(%[[VALUE]], %{{[a-z_0-9]+}})
-// PAIRS:           scf.if
+// PAIRS:           scf.if %{{[0-9]+}} -> (vector<32xi16>) {
 // PAIRS-NEXT:        scf.yield
 // Elements without a polynomial are read from the table.
-// PAIRS:             llvm.intr.ctpop
+// PAIRS:             llvm.intr.ctpop(%{{[0-9]+}}) : (i64) -> i64
 // PAIRS:             llvm.getelementptr [[TABLE]][%{{[0-9]+}}] : (!llvm.ptr, i64) -> !llvm.ptr, i16
 
 // The function of fewer elements than ``least`` is computed.
