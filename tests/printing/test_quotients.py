@@ -8,6 +8,7 @@ from nki_mlir.cli.source import read_module
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel import kernel_text
 
 from .reading import printed, reread
@@ -67,3 +68,14 @@ def test_quotients_of_a_graph_are_products_with_reciprocals():
     for on in ("eager", "jit", "isa"):
         for value, wanted in zip(reread(text).run((x, y), {}, on), (x / x.sum(1, keepdims=True), x / y), strict=True):
             np.testing.assert_allclose(value, wanted, rtol=4e-7)
+
+
+@pytest.mark.parametrize("divisor", ["dense<3>", "dense<8>"])
+def test_quotients_of_integers_of_a_graph_are_refused(divisor):
+    graph = f"""func.func @main(%x: tensor<8x4xi32>) -> tensor<8x4xi32> {{
+  %c = stablehlo.constant {divisor} : tensor<8x4xi32>
+  %0 = stablehlo.divide %x, %c : tensor<8x4xi32>
+  return %0 : tensor<8x4xi32>
+}}"""
+    with pytest.raises(Unprintable, match="the activation 'trunc' in one instruction cannot be printed"):
+        kernel_text([read_module(graph, "graph.mlir")])

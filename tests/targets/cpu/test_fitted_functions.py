@@ -11,13 +11,13 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16
 from nki_mlir.targets.cpu import fitted, host_measurements
 from nki_mlir.targets.cpu.addressed_nest import with_words
 from nki_mlir.targets.cpu.fitted import FittedFunction, fit_of, lookups, name_of
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, calls_in
 from nki_mlir.targets.cpu.passes.fit_functions import FitFunctions
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 from nki_mlir.targets.cpu.tabulated import COUNT, TabulatedFunction, call, tabulated_functions
 from nki_mlir.targets.runtime import host
 
 from ...forced_passes import forced
+from .called_functions import called_after
 from .test_tabulated_functions import EDGES, function, halved, masked, normalized, summed
 
 has_unit = pytest.mark.skipif(host.lanes() != 16 or not host.multiplies_pairs(), reason="rounds in one instruction")
@@ -96,15 +96,7 @@ def test_kernels__keep_their_bits(kernel, columns: int) -> None:
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The functions that kernels call after the pass."""
-    called: list[str] = []
-    rewrite = FitFunctions.rewrite
-
-    def watched(self: FitFunctions, code: NativeFunction) -> None:
-        rewrite(self, code)
-        called.extend(step.name for one in calls_in(*code.body.nodes) if isinstance(one, Compute)
-                      for step in one.nest.steps if step.name)
-    monkeypatch.setattr(FitFunctions, "rewrite", watched)
-    return called
+    return called_after(FitFunctions, monkeypatch)
 
 
 @nki.jit

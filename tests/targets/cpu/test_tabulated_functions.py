@@ -9,13 +9,13 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from nki_mlir.targets.cpu import host_measurements
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, calls_in
 from nki_mlir.targets.cpu.passes.tabulate_functions import TabulateFunctions
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 from nki_mlir.targets.cpu.tabulated import COUNT, table_of, tabulated_functions
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 from ...forced_passes import forced
+from .called_functions import called_after
 from .nest_reference import Memory, run
 
 NARROW = (BFLOAT16, FLOAT16)
@@ -160,15 +160,7 @@ def test_kernels__keep_their_bits(kernel, columns: int, dtype) -> None:
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The functions that kernels call after the pass."""
-    called: list[str] = []
-    rewrite = TabulateFunctions.rewrite
-
-    def watched(self: TabulateFunctions, function: NativeFunction) -> None:
-        rewrite(self, function)
-        called.extend(step.name for call in calls_in(*function.body.nodes) if isinstance(call, Compute)
-                      for step in call.nest.steps if step.name)
-    monkeypatch.setattr(TabulateFunctions, "rewrite", watched)
-    return called
+    return called_after(TabulateFunctions, monkeypatch)
 
 
 def gelu_of_rows(x):
