@@ -20,7 +20,7 @@ os.environ.setdefault("NKI_MLIR_CACHE", "off")
 os.environ.setdefault("NKI_MLIR_TRACEBACK", "full")
 
 import pytest  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
+from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
 from nki_mlir.compat import install  # noqa: E402
 from nki_mlir.dialects.isa.program import Program  # noqa: E402
@@ -38,6 +38,7 @@ settings.register_profile("test", max_examples=60, derandomize=True, deadline=No
                           suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fuzz", max_examples=4_000, deadline=None, print_blob=True,
                           suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("mutants", settings.get_profile("test"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 

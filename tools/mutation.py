@@ -6,6 +6,10 @@ module in turn. The first run, and ``--record``, runs all tests once, which take
 which lines each of them runs. With a change, the tests that run its line run until one fails, short ones first. If all
 pass, the mutant survives, and its line and change are printed. ``tools/mutation_survivors.txt`` gives the reason of
 each survivor that needs no test: the program is equal, or the difference is not an error.
+
+``--direct TESTFILE...`` runs these files alone with all mutants of the modules that ``--only`` names, or with
+``--count`` of them, and needs no record. A mutant takes the seconds of the tests, or two more if it changes what runs
+at the import.
 """
 
 import argparse
@@ -35,6 +39,7 @@ from coverage import CoverageData
 from rich.console import Console
 from rich.table import Table
 
+from .direct_mutants import outcomes
 from .seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
 
 AREAS = {
@@ -282,16 +287,38 @@ def table_of(verdicts: list[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def direct(changes: list[Change], files: list[str], jobs: int) -> int:
+    """Run test files with each change, print the survivors, and return 1 if one has no reason."""
+    verdicts: list[Verdict] = []
+    for change, found in outcomes(sorted(changes, key=lambda change: change.start), files, jobs):
+        verdicts.append(Verdict(change, found, 0, reasons().get(key(change), "")))
+        if not found:
+            reason = verdicts[-1].reason
+            print(f"{change.file}:{change.line}: {change.kind}: {reason or 'SURVIVES'}\n    {key(change)}", flush=True)
+    for file in sorted({change.file for change in changes}):
+        of_file = [v for v in verdicts if v.change.file == file]
+        found, explained = (sum(map(bool, part)) for part in
+                            ([v.found for v in of_file], [v.reason for v in of_file if not v.found]))
+        print(f"{file}: {found} of {len(of_file)} are found, {explained} survive for a reason")
+    return int(any(not (v.found or v.reason) for v in verdicts))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000, help="the number of mutants (1000)")
+    parser.add_argument("--count", type=int, help="the number of mutants (1000, with --direct all)")
     parser.add_argument("--seed", type=int, default=0, help="of the random choice of mutants (0)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT",
                         help="modules whose path has one of these texts")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tested at a time (2)")
     parser.add_argument("--table", type=Path, help="the file to write the table to")
     parser.add_argument("--record", action="store_true", help="record anew which lines each test runs")
+    parser.add_argument("--direct", nargs="+", metavar="TESTFILE",
+                        help="run these test files alone with all mutants of the modules")
     options = parser.parse_args(arguments)
+    if options.direct:
+        changes = sample(options.count or sys.maxsize, random.Random(options.seed), options.only)
+        return direct([*changes], options.direct, options.jobs)
+    options.count = options.count or 1000
     if options.record or not (RECORDING / "modules.json").exists():
         record(options.jobs)
     verdicts: list[Verdict] = []

@@ -56,10 +56,15 @@ def copy_project(directory: Path, beside: tuple[str, ...] = BESIDE) -> None:
             shutil.copy(source, directory / name)
 
 
+def edited(text: str, change: Change) -> str:
+    """Return the text of a file with the change."""
+    return text[:change.start] + change.new + text[change.end:]
+
+
 def seed(change: Change, directory: Path) -> None:
     """Write the change to the copy."""
     text = (ROOT / PACKAGE / change.file).read_text()
-    (directory / PACKAGE / change.file).write_text(text[:change.start] + change.new + text[change.end:])
+    (directory / PACKAGE / change.file).write_text(edited(text, change))
 
 
 def restore(change: Change, directory: Path) -> None:

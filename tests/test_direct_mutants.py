@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``tools/direct_mutants.py`` names for each mutant the test that fails with it, whatever code the mutant changes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.seeding import ROOT
+
+TESTS = """
+import numpy as np
+
+from nki_mlir.scalar.sums import ORDERED, ordered, product, reduced_in_order
+
+BEFORE = ordered("max")                     # runs at the import
+
+
+def test_product__has_all_rows(monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_SUMS", "device")
+    assert product(np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]])) == 11
+
+
+def test_sums__are_ordered_for_known_operators():
+    assert not BEFORE
+    assert ORDERED["multiply"] is np.multiply
+    assert reduced_in_order("add", np.arange(4)) == 6
+
+
+def test_aliases__are_imported_by_a_test():
+    from nki_mlir.scalar.tokens import ALIASES
+    assert ALIASES["sum"] == "add"
+
+"""
+CHANGES = [
+    ("scalar/sums.py", "total += np", "total -= np"),                                         # a function
+    ("scalar/sums.py", "if not in_device_order()", "if in_device_order()"),                   # no test sees it
+    ("scalar/sums.py", '"multiply": np.multiply', '"multiply": np.add'),                      # code of the module
+    ("scalar/sums.py", "name in ORDERED and in_device_order()", "True"),                      # it ran before the tests
+    ("scalar/sums.py", "total += np.multiply.outer(left_row, right_row)", "while True: pass"),
+    ("scalar/tokens.py", '"sum": "add"', '"sum": "subtract"'),
+    ("scalar/sums.py", "from nki_mlir.environment import EnvironmentVariable", "import nothing_of_this_name"),
+]
+PROGRAM = """
+import json, sys
+from tools import direct_mutants
+from tools.seeding import replacing
+
+direct_mutants.LEAST = 0
+changes = [replacing(*change) for change in json.loads(sys.argv[2])]
+print(json.dumps({change.new: found for change, found in direct_mutants.outcomes(changes, sys.argv[1:2], 2)}))
+"""
+
+
+def run(file: Path, changes: list[tuple[str, str, str]]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", PROGRAM, str(file), json.dumps(changes)], cwd=ROOT, text=True,
+                          capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+
+
+def test_outcomes__name_the_test_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "test_sums.py").write_text(TESTS)
+    found = json.loads(run(tmp_path / "test_sums.py", CHANGES).stdout)
+    assert {new: test.rpartition("::")[2] for new, test in found.items()} == {
+        "total -= np": "test_product__has_all_rows",
+        "if in_device_order()": "",
+        '"multiply": np.add': "test_sums__are_ordered_for_known_operators",
+        "True": "test_sums__are_ordered_for_known_operators",
+        "while True: pass": "does not end",
+        '"sum": "subtract"': "test_aliases__are_imported_by_a_test",
+        "import nothing_of_this_name": "the import"}
+
+
+def test_outcomes__are_refused_if_a_test_fails_without_a_change(tmp_path: Path) -> None:
+    (tmp_path / "test_wrong.py").write_text("def test_wrong():\n    assert 1 == 2\n")
+    process = run(tmp_path / "test_wrong.py", CHANGES[:1])
+    assert process.returncode == 1
+    assert "assert 1 == 2" in process.stderr
+    assert "the tests fail without a change" in process.stderr
