@@ -92,7 +92,13 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
         calls.report.changed(calls.line, f"the tile gets the dtype of {root}, because a transpose does not convert")
     fact = TensorFact(memory_name, shape, meaning, blocks, True, fresh=name == "zeros")
     value = f", {a.text('fill_value')}" if name == "full" else ""
-    return calls.new(f"{nl}.{name}({shown}{value}, dtype={dtype}, buffer={where}{a.passed('name')})", fact)
+    tensor_name = a.passed("name")
+    if tensor_name and (tensor_name in calls.scope.tensor_names or (calls.scope.repeats and memory_name != HBM)):
+        calls.report.changed(calls.line, "the name is left out: several tensors would have it, which the current "
+                                         "generation refuses")
+        tensor_name = ""
+    calls.scope.tensor_names.add(tensor_name)
+    return calls.new(f"{nl}.{name}({shown}{value}, dtype={dtype}, buffer={where}{tensor_name})", fact)
 
 
 @recipe("shared_constant")

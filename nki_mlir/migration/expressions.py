@@ -72,6 +72,8 @@ class FunctionScope:
     used_names: set[str] = field(default_factory=set)
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
     sizes: dict[str, str] = field(default_factory=dict)         # `x.shape[1]` where a statement has named it
+    tensor_names: set[str] = field(default_factory=set)         # arguments `name=` of tensors
+    repeats: int = 0                # how many loops are around, with those of programs and one for a helper's calls
 
 
 class Expressions(cst.CSTTransformer):

@@ -8,6 +8,7 @@ from nki_mlir.migration.calls import Calls
 from nki_mlir.migration.creation_calls import LANGUAGE, shape_items
 from nki_mlir.migration.facts import (
     HBM,
+    Dtype,
     Fact,
     Items,
     LambdaFact,
@@ -43,6 +44,8 @@ class FunctionCalls(Calls):
         """Rewrite a call of a function that is not public."""
         if meaning == "ncc.no_reorder":
             return self.new(f"{self.nl}.no_reorder()", Fact())
+        if meaning == "np.dtype" and len(updated.args) == 1 and isinstance(self.fact(updated.args[0].value), Dtype):
+            return updated.args[0].value
         owner = self.owners.get(id(updated.func))
         if owner is not None and isinstance(updated.func, cst.Attribute):
             fact = self.fact(owner)

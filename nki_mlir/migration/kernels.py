@@ -22,10 +22,12 @@ from nki_mlir.language.python_subset import (
     refused,
 )
 from nki_mlir.migration import terms
+from nki_mlir.migration.argument_facts import joined, passed, without_local_texts
 from nki_mlir.migration.expressions import MODULE, FunctionScope
 from nki_mlir.migration.facts import (
     PSUM,
     SBUF,
+    Dtype,
     Fact,
     IndexFact,
     Items,
@@ -148,11 +150,11 @@ class Kernels(Statements):
         tree = self.trees[name]
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
         facts = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
-        facts = {n: self.passed(n, f) for n, f in facts.items()}
+        facts = passed(facts, tree)
         inferred_before = self.signatures.get(name)
         inferred = self.parameters.facts(tree, False)
         if inferred_before is not None:
-            facts = {n: join(inferred_before.get(n, facts.get(n, f)), facts.get(n, inferred_before.get(n, f)))
+            facts = {n: joined(n, inferred_before.get(n, facts.get(n, f)), facts.get(n, inferred_before.get(n, f)))
                      for n, f in inferred.items()}
         else:
             facts = {n: facts[n] if n in facts and type(facts[n]) not in (Fact, NoneFact) else f
@@ -202,27 +204,14 @@ class Kernels(Statements):
         self.functions[name], self.trees[name] = function, tree_of(function)
         return True
 
-    def passed(self, name: str, fact: Fact) -> Fact:
-        """Return the fact of a parameter by the fact of its argument: sizes that are not numbers become
-        ``name.shape[k]``."""
-        if isinstance(fact, Span):
-            return self.returned_fact(fact)
-        if not isinstance(fact, TensorFact):
-            return fact
-        shape = fact.shape
-        if shape is not None:
-            shape = tuple(s if terms.number(s) is not None else f"{name}.shape[{k}]" for k, s in enumerate(shape))
-        dtype = fact.dtype if fact.dtype.startswith("nl.") else f"{name}.dtype"
-        return TensorFact(fact.memory, shape, dtype, fact.blocks, fact.base and shape is not None)
-
     def returned_fact(self, fact: Fact) -> Fact:
         """Return the fact of a result without texts that only the called function can read."""
         if isinstance(fact, Items):
             return replace(fact, items=tuple(self.returned_fact(item) for item in fact.items))
-        if isinstance(fact, Span):
-            return Span("", fact.size if terms.number(fact.size) is not None else "")
+        if isinstance(fact, Dtype) and not fact.text.startswith("nl."):
+            return Fact()
         if not isinstance(fact, TensorFact):
-            return fact
+            return without_local_texts(fact)
         shape = fact.shape
         if shape is not None:
             shape = tuple(s if terms.number(s) is not None else "?" for s in shape)
@@ -277,6 +266,7 @@ class Kernels(Statements):
             self.report.left(self.line_of.get(id(node), 0), f"{node.name.value} calls nl.program_id, but is not a "
                              "kernel: pass the number of the program as an argument")
         self.partition_names = frozenset()
+        self.scope.repeats = int(not is_kernel or self.on_grid)
         if closure is None:
             self.report_refused(node, tree, is_kernel)
         try:

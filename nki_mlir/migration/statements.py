@@ -155,6 +155,7 @@ class Statements(FunctionCalls):
 
     def _twice(self, body: cst.BaseSuite) -> cst.BaseSuite:
         """Rewrite a loop's body with the facts that hold in the first and in later iterations."""
+        self.scope.repeats += 1
         before = dict(self.scope.facts)
         names = bound_names(ast.parse(self._source(body)))
         lasting = {text: name for text, name in self.scope.counts.items()
@@ -168,6 +169,7 @@ class Statements(FunctionCalls):
             self.scope.facts = {**before, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
         self.scope.counts = {**lasting}
         suite = self.suite(body)
+        self.scope.repeats -= 1
         self.scope.counts = lasting
         self.scope.facts = {**self.scope.facts, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
         return suite

@@ -136,9 +136,17 @@ def clamped(index: IndexFact, mask: MaskFact | None) -> IndexFact:
     return replace(index, base=base, axes=tuple(axes))
 
 
+def _selected(item: Item, mask: MaskFact | None) -> Item:
+    """Return the row numbers that a mask leaves; slices and integers stay."""
+    if not isinstance(item, RowNumbers):
+        return item
+    text, fact = masked(item.text, TensorFact(SBUF, item.shape), mask)
+    return RowNumbers(text, fact.shape)
+
+
 def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
     """Return the view's text in the current generation, and its fact."""
-    items = [clamped(i, mask) if isinstance(i, IndexFact) else i for i in view.items]
+    items = [clamped(i, mask) if isinstance(i, IndexFact) else _selected(i, mask) for i in view.items]
     items = [Integer(i.base) if isinstance(i, IndexFact) and not i.axes and not i.moved else i for i in items]
     tensor = view.tensor
     if tensor.blocks:
@@ -315,6 +323,8 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
     dimension, = rows
     item = items[dimension]
     assert isinstance(item, RowNumbers)
+    if dimension and not any(0 in axes for axes in along):
+        return _selected_rows(text, tensor, items, dimension, extents, steps, along)
     lengths = strides(text, tensor) if tensor.shape is not None else [
         f"{text}.strides[{k}]" for k in range(len(items))]
     offset = "0"
@@ -339,6 +349,27 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
     rows_argument = f"vector_offset={item.text}, indirect_dim={dimension}"
     view_text = f"{text}.ap([{', '.join(pattern)}]{offset_argument}, {rows_argument})"
     return view_text, tensor.like(tuple(shape))
+
+
+def _selected_rows(text: str, tensor: TensorFact, items: Sequence[Item], dimension: int, extents: list[str],
+                   steps: list[list[str]], along: list[list[int]]) -> tuple[str, TensorFact]:
+    """Return rows by the numbers in a tile of one element of the dimensions before it: patterns with a vector offset
+    count rows from the first of the tensor."""
+    item = items[dimension]
+    assert isinstance(item, RowNumbers)
+    if tensor.shape is None or any(along[:dimension]):
+        raise NotAView("a tile of row numbers behind an index that moves")
+    first = ", ".join(_base(i) for i in items[:dimension])
+    count = item.shape[0] if item.shape is not None and item.shape[0] != "?" else f"{item.text}.shape[0]"
+    text = f"{text}[{first}].vector_select(0, {item.text})"
+    columns = list(zip(items, steps, along))[dimension + 1:]
+    if any(len(axes) != 1 or axis_steps[axes[0]] != "1" for _, axis_steps, axes in columns):
+        raise NotAView("a tile of row numbers beside an index that takes steps")
+    spans = [span(_base(i), extents[axes[0]], "1", tensor.shape[k])
+             for k, (i, _, axes) in enumerate(columns, dimension + 1)]
+    rest = tensor.shape[dimension + 1 + len(columns):]
+    shape = (count, *(extents[axes[0]] for _, _, axes in columns), *rest)
+    return part_of(text, [":", *spans]), tensor.like(shape)
 
 
 def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:

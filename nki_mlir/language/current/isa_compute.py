@@ -397,9 +397,9 @@ def check_tensor_scalar_reduce(arguments: dict[str, object], attributes: dict[st
 
 
 def check_range_select(arguments: dict[str, Any], attributes: dict[str, object]) -> None:
-    op, tile = "range_select", arguments["on_true_tile"]
-    if arguments["on_false_value"] != FP32_MIN:
-        warn(f"range_select on_false_value is always {FP32_MIN}; {arguments['on_false_value']} has no effect")
+    op, tile, value = "range_select", arguments["on_true_tile"], arguments["on_false_value"]
+    if not isinstance(value, int | float | np.number) or np.float32(value) != np.float32(FP32_MIN):
+        warn(f"range_select on_false_value is always {FP32_MIN}; {value} has no effect")
     attributes["fill"] = FP32_MIN
     low.is_tensor(tile, op, "on_true_tile")
     if attributes["reduce_cmd"] == "idle" and arguments["reduce_res"] is not None:  # the default of the first release

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the text of a call says about the parameters of the function."""
+
+from pathlib import Path
+
+import pytest
+
+from nki_mlir.migration.files import migrated
+
+ROWS = Path(__file__).parent / "kernels" / "rows.py"
+HEAD = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\nimport numpy as np\n\n\n"
+HELPER = """def scale(total, column, keep):
+    scaled = nl.multiply(total, column, mask=keep)
+    total[...] = nl.add(scaled, 1.0, mask=keep)
+
+
+"""
+
+
+def text_of(folder, source):
+    file = folder / "kernel.py"
+    file.write_text(HEAD + source)
+    made, = migrated(file, "2.32")
+    return made.new, [entry.text for entry in made.report.entries if entry.left]
+
+
+def kernel(*lines):
+    body = ["rows, cols = x.shape", "out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)", *lines, "return out"]
+    return "@nki.jit\ndef run(x):\n" + "".join(f"    {line}\n" for line in body)
+
+
+CALL = ("for i in nl.affine_range(2):", "    scale(total, column, i < 1)", "nl.store(out, total)")
+
+
+@pytest.mark.parametrize("dtype", ["np.dtype(np.float32)", "x.dtype", "np.float32 if rows > 1 else nl.bfloat16"])
+def test_parameters_of_one_dtype_have_a_tile_of_it(dtype, tmp_path):
+    text, left = text_of(tmp_path, HELPER + kernel(
+        f"kind = {dtype}", "total = nl.zeros((rows, cols), dtype=kind)", "column = nl.ones((rows, 1), dtype=kind)", *CALL))
+    assert left == []
+    assert "scaled = nl.multiply(total, column.broadcast(1, total.shape[1]))\n" in text
+
+
+def test_parameters_of_several_calls_keep_what_all_have(tmp_path):
+    text, left = text_of(tmp_path, HELPER + kernel(
+        "total = nl.zeros((rows, cols), dtype=x.dtype)", "column = nl.ones((rows, 1), dtype=x.dtype)",
+        "wide = nl.ones((rows, cols), dtype=nl.bfloat16)", "for i in nl.affine_range(2):",
+        "    scale(total, column, i < 1)", "    scale(total, wide, i < 1)", "nl.store(out, total)"))
+    assert left == ["a tile that is computed under a condition",
+                    "nl.add under a mask, of operands that the text does not show to be tiles"]
+    assert "scaled = nl.multiply(total, column, mask=keep)" in text     # no text says which dtype the product has
+
+
+def test_rows_by_number_behind_an_integer_are_selected():
+    made, = migrated(ROWS, "2.32")
+    assert "src=cache[head].vector_select(0, numbers[0:num_rows]))\n" in made.new
+
+
+def test_names_of_tensors_are_unique(tmp_path):
+    text, left = text_of(tmp_path, kernel(
+        'a = nl.ndarray((rows, cols), dtype=x.dtype, name="a")', 'b = nl.ndarray((rows, cols), dtype=x.dtype, name="a")',
+        "a[...] = nl.load(x)", "for i in nl.affine_range(2):",
+        '    c = nl.ndarray((rows, cols), dtype=x.dtype, name="c")', "    c[...] = nl.add(a, a)",
+        "    b[...] = nl.copy(c)", "nl.store(out, b)"))
+    assert left == []
+    assert text.count('name="a"') == 1 and 'name="c"' not in text
