@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.files import is_known_source
@@ -104,10 +104,18 @@ class NkiMlirError(Exception):
         lines += [f"  {label}: {shortened(text)}" for label, text in zip(("why", "fix"), self.advice) if text]
         return "\n".join(lines)
 
-
     def __repr__(self) -> str:
         """Return the text that frameworks show of an error that they wrap in another one."""
         return f"{type(self).__name__}({self.headline!r}, {self.code!r})"
+
+
+def refuse(kind: type[NkiMlirError], **values: object) -> NoReturn:
+    """Raise an error at the kernel's line. Use it in functions that torch.compile traces: Dynamo cannot create our
+    errors, so it calls this function while it traces."""
+    raise kind(**values).here()
+
+
+refuse._dynamo_marked_constant = True           # type: ignore[attr-defined]
 
 
 class KernelError(NkiMlirError, SyntaxError):

@@ -92,15 +92,33 @@ def _transpose(*arguments: object, callee: Callee, **shown: object) -> object:
 
 
 def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: object) -> object:
-    """Call the kernel once for each part of the batch, since a kernel is compiled for its shapes."""
-    mapped = [k for k, axis in enumerate(axes) if axis is not None]
-    stacked = [jax.numpy.moveaxis(operands[k], axes[k], 0) for k in mapped]
+    """Call the kernel once for each part of the batch, since a kernel is compiled for its shapes.
 
-    def one(slices: list[object]) -> list[jax.Array]:
-        mapped_slices = dict(zip(mapped, slices))
-        return bind(callee, [mapped_slices.get(k, operand) for k, operand in enumerate(operands)])
-    results = jax.lax.map(one, stacked)
+    If the type of a batch says that devices have parts of it (explicit sharding), each device maps its part.
+    """
+    mapped = [axis is not None for axis in axes]
+    stacked = [o if axis is None else jax.numpy.moveaxis(o, axis, 0) for o, axis in zip(operands, axes)]
+
+    def one_after_the_other(*stacked: Any) -> list[jax.Array]:
+        def one(slices: list[object]) -> list[jax.Array]:
+            parts = iter(slices)
+            return bind(callee, [next(parts) if is_mapped else o for o, is_mapped in zip(stacked, mapped)])
+        return jax.lax.map(one, [o for o, is_mapped in zip(stacked, mapped) if is_mapped])
+    divided = next((d for o, is_mapped in zip(stacked, mapped) if is_mapped and (d := explicit_division(o))), None)
+    if divided is None:
+        results = one_after_the_other(*stacked)
+    else:
+        specs = tuple(jax.sharding.PartitionSpec(*[divided] * is_mapped) for is_mapped in mapped)
+        on_each_device = jax.shard_map(one_after_the_other, in_specs=specs,
+                                       out_specs=jax.sharding.PartitionSpec(divided))
+        results = on_each_device(*map(jax.sharding.reshard, stacked, specs))
     return results, [0] * len(results)
+
+
+def explicit_division(batch: object) -> object:
+    """Return the axes of the mesh that divide the first dimension, as the array's type says; None if none do."""
+    sharding = getattr(jax.typeof(batch), "sharding", None)
+    return sharding.spec[0] if sharding is not None and len(sharding.spec) else None
 
 
 ad.primitive_jvps[nki_call] = _differentiate

@@ -11,7 +11,6 @@ shapes, dtypes and constants alone, so a compiled graph has one operator for eac
 shapes.
 """
 
-import ast
 import ctypes
 import sys
 from collections.abc import Callable
@@ -27,14 +26,14 @@ from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext, guar
 
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.wrapping import name_of
-from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, warn_once
+from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, refuse, warn_once
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
 from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
 from nki_mlir.frameworks.torch_backward import differentiated_once
 from nki_mlir.frameworks.torch_operator import TENSORS, allocate_results, callee_named, innermost, layout_of, watched
-from nki_mlir.frameworks.torch_values import NKI_DTYPE
+from nki_mlir.frameworks.torch_values import NKI_DTYPE, in_structure, structure_of
 from nki_mlir.language.arguments import (
     BadArgument,
     ElementType,
@@ -49,7 +48,7 @@ from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_in_cache
 from nki_mlir.language.framework_tensors import NoDerivative, records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.scalar.dtypes import DType, dtype_of
+from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 
 TensorKind = tuple[tuple[int, ...], torch.dtype, str]           # shape, dtype, type of its device
 DEVICES = {"cpu", "meta", "neuron", "xla"}        # "neuron" tensors wrap CPU tensors, those of ``torch_xla`` are lazy
@@ -77,6 +76,12 @@ class UpdatesWithGradient(NkiMlirError, RuntimeError):
     code = "NKI-TORCH-UPDATE"
     message = "kernel {name} updates a tensor that requires grad, and autograd would not see the update"
     fix = "update it under torch.no_grad(), or in a torch.autograd.Function with ctx.mark_dirty and a backward"
+
+
+class NoTorchTensor(NkiMlirError, TypeError):
+    code = "NKI-TORCH-ARGUMENTS"
+    message = "kernel {name} is called without a PyTorch tensor in a function that torch.compile traces"
+    fix = "pass tensors, or call the kernel outside of that function"
 
 
 class SymbolicShapeWarning(UserWarning):
@@ -107,13 +112,15 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         return (_TensorMark, len(tensors) - 1)
     grid = kernel.grid
     if torch.compiler.is_dynamo_compiling():        # Dynamo has symbols for sizes and numbers
-        arguments, keywords = (map_leaves(values, is_number, guard_scalar) for values in (arguments, keywords))
+        arguments, keywords = (map_leaves(values, is_number_or_tensor, guarded) for values in (arguments, keywords))
         grid = tuple([guard_scalar(n) for n in grid])                          # type: ignore[misc]
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
     if not torch.compiler.is_dynamo_compiling():    # Dynamo cannot read layouts in a backward
         if any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
             raise MaskedArgument().here()
         refuse_form([t for t in tensors if isinstance(t, torch.Tensor)], kernel)
+    if not any([isinstance(t, torch.Tensor) for t in tensors]):
+        refuse(NoTorchTensor, name=kernel.__name__)
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
     kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
@@ -137,7 +144,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
                [tensors[n] for n in read_only], name)
     else:
         new_tensors = launch(kernel, torch.ops.nki.call, [tensors[n] for n in read_only], name)
-    return put(structure, [tensors[n] if kind == "tensor" else new_tensors[n] for kind, n in returned])
+    return in_structure(structure, [tensors[n] if kind == "tensor" else new_tensors[n] for kind, n in returned])
 
 
 def launch(kernel: Kernel, operator: Callable[..., Any], *arguments: object) -> Any:
@@ -203,12 +210,17 @@ def origin_of(source: Any) -> str:
     return str(source.name() if callable(source.name) else source.name)
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float))
+def is_number_or_tensor(value: object) -> bool:
+    return isinstance(value, (int, float)) or is_tensor(value)
 
 
 def is_tensor(value: object) -> bool:
     return isinstance(value, (torch.Tensor, np.ndarray))
+
+
+def guarded(value: Any) -> object:
+    """Return a tensor unchanged, and a number for one that Dynamo guards on."""
+    return value if is_tensor(value) else guard_scalar(value)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -322,6 +334,8 @@ def _is_slot(value: object) -> bool:
 
 def _describe(kind: TensorKind) -> tuple[tuple[int, ...], DType]:
     shape, dtype, _ = kind
+    if not shape:                       # refused by its parameter's name, whatever its dtype
+        return shape, NKI_DTYPE.get(dtype, FLOAT32)
     if dtype in NKI_DTYPE:
         return shape, NKI_DTYPE[dtype]
     try:
@@ -333,7 +347,7 @@ def _describe(kind: TensorKind) -> tuple[tuple[int, ...], DType]:
 
 def refuse_update(tensors: list[torch.Tensor], kernel: Kernel) -> None:
     if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
-        raise UpdatesWithGradient(name=kernel.__name__).here()
+        refuse(UpdatesWithGradient, name=kernel.__name__)
 
 
 def differentiable(plan: Plan) -> bool:
@@ -386,7 +400,8 @@ class PlannedCall:
         if self.updated:
             torch.autograd.graph.increment_version([t for t in (tensors[n] for n in self.updated)
                                                     if not t.is_inference()])
-        return put(self.structure, [tensors[n] if kind == "tensor" else new_tensors[n] for kind, n in self.returned])
+        values = [tensors[n] if kind == "tensor" else new_tensors[n] for kind, n in self.returned]
+        return in_structure(self.structure, values)
 
 
 def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[object] | None:
@@ -440,36 +455,6 @@ def key_of(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, ob
         else:
             return None, None
     return tuple(key), ("torch", kernel.executor or executor or "_XLAC" in sys.modules, *keywords)
-
-
-# -- the structure of results ------------------------------------------------------------------------------------------
-def structure_of(text: str, count: int) -> object:
-    """Parse the text in which ``language.results`` describes the structure of results. Return a number, None, or
-    (kind, contents, names) in nested tuples."""
-    def tree(node: Any) -> object:
-        match node:
-            case int() | None:
-                return node
-            case str():
-                index, shape = node.split(":")
-                return "view", (int(index),), tuple(int(n) for n in shape.split("x"))
-            case dict():
-                return "dict", tuple(map(tree, node.values())), tuple(node)
-        return type(node).__name__, tuple(map(tree, node)), ()
-    return 0 if text == "one" else tree(tuple(range(count)) if text == "tuple" else ast.literal_eval(text))
-
-
-def put(structure: Any, values: list[torch.Tensor]) -> Any:
-    """Return the results in their structure. Dynamo traces this function."""
-    if structure is None or isinstance(structure, int):
-        return None if structure is None else values[structure]
-    kind, contents, names = structure
-    parts = [put(part, values) for part in contents]
-    if kind == "view":
-        return parts[0].reshape(names)
-    if kind == "dict":
-        return dict(zip(names, parts))
-    return parts if kind == "list" else tuple(parts)
 
 
 class TorchKernel(FrameworkKernel):

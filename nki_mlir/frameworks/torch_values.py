@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How PyTorch's element types and the values of its operators correspond to those of a kernel's custom call."""
+"""How PyTorch's element types, and operands and results of its operators, correspond to those of a kernel's call."""
 
+import ast
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,3 +29,33 @@ def results_of(record: KernelRecord, results: Sequence[object]) -> list[Any]:
     """Return the custom call's results in the order of the operator's results: updated tensors, then new ones."""
     updated = list(record.form.aliases.values())
     return [results[n] for n in (*updated, *(n for n in range(len(results)) if n not in updated))]
+
+
+# -- the structure of results ------------------------------------------------------------------------------------------
+def structure_of(text: str, count: int) -> object:
+    """Parse the text in which ``language.results`` describes the structure of results. Return a number, None, or
+    (kind, contents, names) in nested tuples."""
+    def tree(node: Any) -> object:
+        match node:
+            case int() | None:
+                return node
+            case str():
+                index, shape = node.split(":")
+                return "view", (int(index),), tuple(int(n) for n in shape.split("x"))
+            case dict():
+                return "dict", tuple(map(tree, node.values())), tuple(node)
+        return type(node).__name__, tuple(map(tree, node)), ()
+    return 0 if text == "one" else tree(tuple(range(count)) if text == "tuple" else ast.literal_eval(text))
+
+
+def in_structure(structure: Any, values: list[torch.Tensor]) -> Any:
+    """Return the results in their structure. Dynamo traces this function."""
+    if structure is None or isinstance(structure, int):
+        return None if structure is None else values[structure]
+    kind, contents, names = structure
+    parts = [in_structure(part, values) for part in contents]
+    if kind == "view":
+        return parts[0].reshape(names)
+    if kind == "dict":
+        return dict(zip(names, parts))
+    return parts if kind == "list" else tuple(parts)

@@ -8,10 +8,13 @@ is a compile-time constant.
 import copy
 import dataclasses
 import inspect
+import linecache
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
+from types import TracebackType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -68,6 +71,7 @@ class NoTensor(BadArgument):
     fix = "pass {instead}"
 
 
+NOTHING = object()                  # no argument is this object
 TENSOR_ATTRIBUTES = ("shape", "dtype", "ndim", "size", "reshape", "ap")
 
 
@@ -78,21 +82,26 @@ class EndlessRecursion(KernelError, RecursionError):
     fix = "end it with a condition on a constant, or write it as a loop"
 
 
-def explained(error: AttributeError | RecursionError, values: Mapping[str, object]) -> Exception:
+def explained(error: AttributeError | TypeError | RecursionError, values: Mapping[str, object]) -> Exception:
     """Return the error that explains a Python error in a kernel.
 
-    It is ``NoTensor`` if the kernel reads the shape or dtype of an argument that is not a tensor, ``EndlessRecursion``
-    for Python's ``RecursionError``, else ``error`` itself.
+    It is ``NoTensor`` if the kernel reads the shape, dtype or elements of an argument that is not a tensor,
+    ``EndlessRecursion`` for Python's ``RecursionError``, else ``error`` itself.
     """
     if isinstance(error, NkiMlirError):
         return error
     if isinstance(error, RecursionError):
         return EndlessRecursion(limit=sys.getrecursionlimit()).located(raised_at(error.__traceback__))
-    read: Any = error.obj
+    if isinstance(error, TypeError):
+        read, attribute = subscripted(error.__traceback__, values), "elements"
+    else:
+        read, attribute = error.obj, error.name if error.name in TENSOR_ATTRIBUTES else ""
+    if not attribute or hasattr(read, "shape"):
+        return error
     sequence = isinstance(read, tuple | list)                   # a capture has copies of these
     name = next((name for name, value in values.items() if value is read or (
         sequence and isinstance(value, tuple | list) and same_items(value, read))), None)
-    if name is None or error.name not in TENSOR_ATTRIBUTES:
+    if name is None:
         return error
     value, instead = read, "an array, for example np.zeros((128, 512), np.float32)"
     shape, dtype = value, "float32"
@@ -103,9 +112,26 @@ def explained(error: AttributeError | RecursionError, values: Mapping[str, objec
     elif isinstance(value, list):
         instead = "np.array(the list, np.float32)"
     text = repr(value)
-    wrong = NoTensor(name=name, attribute=error.name, instead=instead,
+    wrong = NoTensor(name=name, attribute=attribute, instead=instead,
                      value=text if len(text) <= 40 else f"of type {type(value).__name__}")
     return wrong.located(raised_at(error.__traceback__))
+
+
+def subscripted(traceback: TracebackType | None, values: Mapping[str, object]) -> Any:
+    """Return the variable whose element the user's code reads or writes where an exception was raised.
+
+    Return ``NOTHING`` if the code does neither, or if the variable is None and no argument of its name is.
+    """
+    at, raising = raised_at(traceback), None
+    while traceback is not None:
+        raising, traceback = traceback.tb_frame, traceback.tb_next
+    if at is None or raising is None or raising.f_code.co_filename != at.file:
+        return NOTHING
+    line = linecache.getline(at.file, at.line).encode()         # columns count bytes
+    match = re.match(rb"(\w+)\[(?!['\"])", line[at.column:at.end_column])        # no tensor has strings as indices
+    name = match[1].decode() if match else ""
+    read = raising.f_locals.get(name, NOTHING)
+    return NOTHING if read is None and values.get(name, NOTHING) is not None else read
 
 
 def same_items(first: Sequence[object], second: Sequence[object]) -> bool:

@@ -25,7 +25,10 @@ def tensor_classes() -> list[tuple[str, Any]]:
 
 
 def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
-    """Return the adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
+    """Return the adapter of the first framework tensor found in the arguments; None for NumPy and constants.
+
+    While torch.compile traces, it is PyTorch's for any arguments, since Dynamo cannot trace the kernel itself.
+    """
     kinds = tensor_classes()
     for name, kind in kinds:
         for value in arguments:                                     # the usual case needs no walk
@@ -34,7 +37,8 @@ def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> 
     for name, kind in kinds:
         if leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):  # type: ignore[misc]
             return adapter(name)
-    return None
+    torch: Any = sys.modules.get("torch")
+    return adapter("torch") if hasattr(torch, "compiler") and torch.compiler.is_dynamo_compiling() else None
 
 
 def adapter(name: str) -> object:

@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from nki_mlir.diagnostics import refuse
 from nki_mlir.input_limits import PROGRAMS
 from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.functions import nc, spmd_dim
@@ -48,11 +49,11 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
         return extents
     refuse_function(grid)
     try:
-        extent = int(grid)
+        extent = 0 if isinstance(grid, (str, float, np.floating)) else int(grid)
     except (OverflowError, TypeError, ValueError):
-        raise BadExtent(extent=repr(grid)).here() from None
-    if extent < 1 or isinstance(grid, (str, float, np.floating)):
-        raise BadExtent(extent=repr(grid)).here()
+        extent = 0
+    if extent < 1:
+        refuse(BadExtent, extent=repr(grid))
     check_programs(extent)
     return (extent,)
 
@@ -60,14 +61,14 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
 def refuse_function(grid: object) -> None:
     """Raise ``GridFunction`` for a function of the arguments, which is a grid in Triton."""
     if callable(grid):
-        raise GridFunction(name=getattr(grid, "__name__", type(grid).__name__)).here()
+        refuse(GridFunction, name=getattr(grid, "__name__", type(grid).__name__))
 
 
 def check_programs(count: int) -> None:
     """Raise ``TooManyPrograms`` if a grid has too many programs."""
     if count > PROGRAMS:
         text = f"{count:,}" if count < 1 << 64 else "more than 2**64"
-        raise TooManyPrograms(count=text, limit=PROGRAMS).here()
+        refuse(TooManyPrograms, count=text, limit=PROGRAMS)
 
 
 def cores_of(grid: object) -> tuple[int, ...]:

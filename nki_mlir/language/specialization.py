@@ -204,6 +204,8 @@ def check_executor(on: str) -> None:
         raise UnknownExecutor(name=on, more="".join(f", {name}" for name in plugin_executors)).here()
 
 
+check_executor._dynamo_marked_constant = True   # type: ignore[attr-defined] # torch.compile traces kernel.on(executor)
+
 class UnknownExecutor(NkiMlirError, ValueError):
     code = "NKI-EXECUTOR"
     message = "there is no executor named '{name}'"

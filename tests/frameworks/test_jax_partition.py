@@ -97,6 +97,36 @@ def test_transformations__have_rules():
     assert np.array_equal(jax.jit(jax.grad(lambda a: h(a).sum()))(a[0]), np.full((4, 16), 2.0))
 
 
+@pytest.mark.skipif(not hasattr(jax.sharding, "reshard"), reason="this JAX has no explicit sharding")
+def test_vmap__of_batches_whose_types_are_divided(child):
+    """Each device maps its part; what no device may have a part of is gathered."""
+    assert child(HEAD + """
+mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+a, b = np.arange(4096, dtype=np.float32).reshape(8, 32, 16), np.arange(512, dtype=np.float32).reshape(32, 16)
+def spec(array): return tuple(jax.typeof(array).sharding.spec)
+with jax.set_mesh(mesh):
+    for divided in (P("x"), P(("x", "y")), P("x", "y"), P(None, "x")):
+        e = on(divided, a)
+        one, both = jax.jit(jax.vmap(lambda v: kernels.add[2](v, b))), jax.vmap(kernels.sum_and_difference)
+        total, difference = both(e, e)
+        print(np.array_equal(one(e), a + b), spec(one(e)), np.array_equal(total, 2 * a), not np.any(difference))
+    e = on(P("x"), a)
+    nested = jax.vmap(jax.vmap(kernels.add[2], in_axes=(0, None)), in_axes=(None, 0))
+    print(np.array_equal(nested(e, jnp.asarray(a[:3])), a + a[:3, None]))
+    last = jax.vmap(lambda v: kernels.add[2](v, b), in_axes=2, out_axes=1)(jnp.moveaxis(e, 0, 2))
+    print(np.array_equal(last, np.moveaxis(a + b, 0, 1)))
+    text = one.lower(e).compile().as_text()
+    print("f32[4,32,16]" in text, "all-gather" in text)
+""", **FOUR) == """True ('x', None, None) True True
+True (('x', 'y'), None, None) True True
+True ('x', None, None) True True
+True (None, None, None) True True
+True
+True
+True False
+"""
+
+
 @pytest.mark.parametrize("rule, split, what", [
     ("n d", "n", "it has no '->', or several"),
     ("n d -> n d -> n", "n", "it has no '->', or several"),

@@ -3,6 +3,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -218,3 +219,42 @@ import nki_mlir.frameworks.torch
 a, b, expected = torch.load("data.pt")
 print(torch.equal(torch.export.load("model.pt2").module()(a, b), expected))
 """) == "True\n"
+
+
+# -- mistakes: the error is ours, though Dynamo traces the call --------------------------------------------------------
+MISTAKES = {
+    "extent of 0": (lambda a: kernels.add[0](a, a), "a launch grid has an extent of 0 "),
+    "extent of text": (lambda a: kernels.add["a", 2](a, a), "a launch grid has an extent of 'a' "),
+    "extent of a float": (lambda a: kernels.add[2.0](a, a), "a launch grid has an extent of 2.0 "),
+    "function as grid": (lambda a: kernels.add[lambda m: 2](a, a), "a launch grid is the function <lambda> "),
+    "too many programs": (lambda a: kernels.add[1 << 40](a, a), "has 1,099,511,627,776 programs, at most 16,777,216 run"),
+    "executor": (lambda a: kernels.scaled.on("gpu")(a, 2.0), "there is no executor named 'gpu' "),
+    "argument": (lambda a: kernels.scaled(a, factr=2.0), "got an unexpected keyword argument 'factr'"),
+    "None": (lambda a: kernels.add[2](a, None), "parameter b is None, and the kernel reads its elements"),
+    "update": (lambda a: kernels.add_rows(a.detach().requires_grad_(), B[:8]), "updates a tensor that requires grad"),
+    "no tensor": (lambda a: a + kernels.scaled(1.0, 2.0),
+                  "kernel scaled is called without a PyTorch tensor in a function that torch.compile traces"),
+    "in the kernel": (lambda a: kernels.add[2](a, a[:5]), "exceed dimension size of 5"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_compile__errors_of_a_call_have_their_text(mistake):
+    function, text = MISTAKES[mistake]
+    for _ in range(2):
+        with pytest.raises(Exception, match="error: ") as error:
+            compiled(function, "eager")(A)
+        assert text in str(error.value) and "\n  fix: " in str(error.value)
+
+
+@pytest.mark.parametrize("value", [np.float32(2), np.float64(2), np.int64(2), np.bool_(True), np.array(2.0, np.float16)])
+def test_compile__numpy_scalars_are_arrays(value):
+    for function in (lambda a: kernels.scaled(a, value), lambda a: kernels.scaled(a, 1.0, offset=value)):
+        with pytest.raises(Exception, match="of kernel scaled is an array without dimensions") as error:
+            compiled(function, "eager")(A)
+        assert "with torch.compile convert it, NumPy's scalars too, before the compiled function" in str(error.value)
+    equal(compiled(kernels.scaled, "eager")(A, value.item()), A * value.item())
+
+
+def test_compile__numpy_arrays_beside_tensors():
+    equal(compiled(lambda a, b: kernels.add[2](a, b) * 1.0, "aot_eager")(A, B.numpy()), A + B)

@@ -33,6 +33,47 @@ def test_a_constant_where_the_kernel_reads_a_tensor(on, value, shown, instead):
     assert "x.shape" in lines[1] and lines[-1] == f"  fix: pass {instead}"
 
 
+@nki.jit
+def first_rows(x, other):
+    out = nl.ndarray((4, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(
+        other[0:4, :]))
+    return out
+
+
+@nki.jit
+def writes_rows(x, other):
+    other[0:4, :] = nl.load(x)
+
+
+@pytest.mark.parametrize("on", ["eager", "jit", "interpreter", "isa"])
+@pytest.mark.parametrize("kernel", [first_rows, writes_rows])
+@pytest.mark.parametrize("value", [None, 3, (1, 2), [1.5]])
+def test_a_constant_of_which_the_kernel_takes_elements(on, kernel, value):
+    with pytest.raises(NoTensor) as error:
+        kernel.on(on)(np.zeros((4, 4), np.float32), value)
+    lines = str(error.value).splitlines()
+    assert lines[0].endswith(f"error: parameter other is {value}, and the kernel reads its elements [NKI-ARGUMENT]")
+    assert "other[0:4, :]" in lines[1] and lines[-1].startswith("  fix: pass ")
+
+
+def test_other_errors_of_elements_stay_pythons():
+    @nki.jit
+    def of_a_variable(x, other):
+        rows = None
+        nl.load(rows[0:4])
+
+    @nki.jit
+    def by_name(x, other):
+        return other["scale"]
+    x = np.zeros((4, 4), np.float32)
+    for kernel, value, text in [(of_a_variable, None, "'NoneType' object is not subscriptable"),
+                                (by_name, [1.5], "list indices must be integers or slices, not str")]:
+        with pytest.raises(TypeError, match=text) as error:
+            kernel(x, value)
+        assert type(error.value) is TypeError
+
+
 def test_lowering_for_a_shape_says_spec():
     with pytest.raises(NoTensor, match=r"parameter x is \(4, 4\), and the kernel reads its shape"):
         exponential.lower((4, 4))

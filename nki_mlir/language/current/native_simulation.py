@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.alone import free_in_child
 from nki_mlir.bindings import Module, operations_of
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
@@ -65,7 +66,7 @@ class KnownCall:
 
 
 _known: "weakref.WeakKeyDictionary[FunctionType, dict[tuple[object, ...], KnownCall]]" = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 
 
 def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: Callable[[Kernel, bool], object]
