@@ -229,8 +229,8 @@ class Affine:
     def interval_given(self, facts: Iterable["Affine"]) -> tuple[int, int]:
         """Return the interval where every fact is ``>= 0``. It is safe, but not always the tightest.
 
-        Adding such a fact m times can only raise a value, so ``self <= self + m * fact``; m is chosen so that a
-        shared variable cancels.
+        Adding a fact m times can only raise a value, so ``self <= self + m * fact``; m is chosen so that a shared
+        variable cancels.
         """
         low, high = self.interval()
         for fact in facts:

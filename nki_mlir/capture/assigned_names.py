@@ -29,7 +29,7 @@ _known: dict[int, tuple[CodeType, dict[int, str]]] = {}
 
 
 def assigned_name() -> str:
-    """Return the variable that user code assigns the value of the current call to, or "" if it assigns the value to
+    """Return the variable to which user code assigns the value of the current call; "" if it assigns the value to
     none."""
     frame: FrameType | None = user_frame(2)
     while frame is not None and not is_passed[frame.f_code.co_filename]:
@@ -41,8 +41,8 @@ def assigned_name() -> str:
 
 
 def destinations(code: CodeType) -> dict[int, str]:
-    """Return the variable (or ``RETURNED``) that the value of each instruction goes to, by the offsets of the
-    instruction and of its caches."""
+    """Map each instruction whose value is assigned or returned to its variable (or ``RETURNED``). The keys are the
+    offsets of the instruction and of its caches."""
     if id(code) not in _known:
         names: dict[int, str] = {}
         earlier = before = 0
@@ -65,8 +65,8 @@ def destinations(code: CodeType) -> dict[int, str]:
 
 
 def _of_tuples(code: CodeType) -> dict[int, str]:
-    """Return the variables of ``a, b = f(), g()``, by the offsets of the calls and of their caches. Bytecode stores
-    them in an order that differs from that of the values, so that the source says which value goes where."""
+    """Map the offsets of the calls in ``a, b = f(), g()``, and of their caches, to the variables. Bytecode stores the
+    values in another order, so the source decides which variable gets which value."""
     if sys.version_info < (3, 11) or not any(i.opname.startswith("STORE_") for i in dis.get_instructions(code)):
         return {}                                   # their instructions have no columns
     targets = dict(_tuple_targets(code))
@@ -80,7 +80,8 @@ def _of_tuples(code: CodeType) -> dict[int, str]:
 
 
 def _tuple_targets(code: CodeType) -> Iterator[tuple[tuple[int | None, ...], str]]:
-    """Yield the position and the variable of each call in a tuple that is assigned to a tuple of as many names."""
+    """Yield the position and the variable of each call in ``a, b = f(), g()``: a tuple assigned to a tuple of equal
+    length."""
     parsed = definition(code, {})
     for node in ast.walk(parsed.function) if parsed is not None else ():
         match node:

@@ -77,10 +77,10 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
             unroll_limit: int = 50_000, replay: bool = True, rolls: bool = True) -> Captured:
     """Capture a kernel, and repeat the attempt until no loop or grid axis needs numbers any more.
 
-    ``body(builder, wrapped)`` creates the parameters, calls the wrapped function and returns the output buffers and
-    the structure in which the kernel returned them; the language layer provides it, which knows argument
-    conventions. Without ``rolls`` the function's Python runs unchanged, once for each program: its loops unroll and
-    program ids are numbers.
+    ``body(builder, wrapped)`` creates the parameters, calls the wrapped function and returns the output buffers and the
+    structure in which the kernel returned them; the language layer, which knows the argument conventions, provides it.
+    Without ``rolls`` the function's Python runs unchanged, once for each program: its loops unroll and program ids are
+    numbers.
     """
     plan, attempts = UnrollPlan(limit=unroll_limit, replay=replay), 0
     if not rolls:

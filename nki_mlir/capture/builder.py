@@ -73,7 +73,7 @@ class Builder:
     """The base of the builders. ``symbolic`` says whether loops may yield symbols in place of numbers."""
 
     symbolic = False
-    considering = False             # an emitted operation is checked only
+    considering = False             # an emitted operation is only checked
     settles = False                 # rules that only older documents contest count as certain
     names_by_assignment = False     # tensors without a name are named after their variable
 
@@ -100,8 +100,8 @@ class Builder:
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
                  at: Location | None = None) -> Buffer:
-        """Allocate a buffer. ``at`` is the current location, if the only operation that writes the buffer follows
-        there."""
+        """Allocate a buffer. Pass ``at``, the current location, if the only operation that writes the buffer follows at
+        once."""
         raise InternalError("a builder must allocate")
 
     def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
@@ -127,10 +127,10 @@ class Builder:
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 memo: Memo) -> None:
-        """Perform an operation. ``views`` are its operands, ``symbols`` those that the operands' patterns are over.
+        """Perform an operation. ``views`` are its operands, ``symbols`` the symbols in their access patterns.
 
-        ``memo`` is a memo for the builder, common to operations that differ only in their buffers and in where their
-        tiles start; empty where the operation has a mask, limits or marks.
+        ``memo`` is a memo for the builder, which operations share that differ only in their buffers and in the starts
+        of their tiles. It is empty if the operation has a mask, limits or marks.
         """
         raise InternalError("a builder must perform operations")
 
@@ -140,7 +140,7 @@ class Builder:
         return False
 
     def promote(self, buffer: Buffer) -> None:
-        """Make a private HBM tensor, which the kernel returns, an output, which all programs share."""
+        """Turn a private HBM tensor that the kernel returns into an output, which all programs share."""
 
     def new_private(self) -> tuple[object, ...]:
         """Return the key of a tensor in private HBM, equal when the kernel runs again: its location, and its number
@@ -179,13 +179,13 @@ class Builder:
 
     # -- common --------------------------------------------------------------------------------------------------------
     def new_name(self, name: str = "") -> str:
-        """Return the name of a new tensor: the one in the call, that of the variable, or a new one."""
+        """Return the name of a new tensor: the name in the call, else the variable's, else a generated one."""
         if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
             raise TensorName(name=ascii(name)).here()
         return name or (assigned_name() if self.names_by_assignment else "") or f"t{next(self.names)}"
 
     def rename(self, buffer: Buffer, name: str) -> None:
-        """Name a buffer after the variable it is assigned to: in messages and, where it is output, in the IR."""
+        """Name a buffer after the variable it is assigned to, in messages and in the IR."""
         buffer.name = name
         if buffer.live_range is not None:
             buffer.live_range.name = name
@@ -355,7 +355,7 @@ class Builder:
         report(error, self.rules, user_location(), contested)
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
-        """Note a DMA between tensors of as many elements and of different shapes."""
+        """Note a DMA between tensors with different shapes but the same number of elements."""
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         """Record that the operation, which was performed last, writes a tensor in HBM."""
@@ -440,7 +440,7 @@ def from_fresh(op: Op, operands: Operands, operand_views: Sequence[View]) -> boo
 
 
 def fills(op: Op, operands: Operands) -> bool:
-    """Return whether an operation writes all of its first operand's buffer, and does not read there."""
+    """Return whether an operation overwrites the complete buffer of its first operand, without reading it."""
     if not operands or op.mask:
         return False
     field, tile = operands[0]
@@ -455,7 +455,7 @@ def form_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) ->
 
 
 def check_empty(fields: Sequence[TileField], views: dict[str, View]) -> None:
-    """Refuse an operation of which some operand is empty, unless all its destinations are: it then does nothing."""
+    """Refuse an operation with an empty operand, unless all its destinations are empty, too: it then does nothing."""
     if not all(0 in views[f.name].shape for f in fields if f.writes):
         view = next(v for v in views.values() if 0 in v.shape)
         raise EmptySubscript(name=view.buffer.name, shape=view.shape)

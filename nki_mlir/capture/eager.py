@@ -62,7 +62,7 @@ class Observer(Protocol):
         """Receive a rule of the device that the kernel breaks; ``contested``: documents differ on it."""
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
-        """Receive a DMA between tensors of as many elements and of different shapes."""
+        """Receive a DMA between tensors with different shapes but the same number of elements."""
 
 
 class EagerBuilder(Builder):
@@ -134,7 +134,8 @@ class EagerBuilder(Builder):
         return buffer
 
     def shared_key(self, name: str) -> Hashable:
-        """Return the key of the next shared tensor, equal in all programs: the n-th one of each is the same memory."""
+        """Return the key of the next shared tensor. The n-th shared tensor of every program is the same memory, so the
+        keys are equal in all programs."""
         return self.shared_count
 
     def rename(self, buffer: Buffer, name: str) -> None:
@@ -248,8 +249,8 @@ class EagerBuilder(Builder):
                 self.note_for_capture(view.buffer)
 
     def follow_unwritten(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
-        """Record which elements of fresh tiles an operation, which has run, writes; report unwritten ones that it
-        stores."""
+        """Record which elements of fresh tiles an operation has written; report unwritten elements that it has
+        stored."""
         if fills(op, operands) and all([view.buffer.unwritten is None for view in views[1:]]):
             views[0].buffer.unwritten = None
         elif not CHECKING.get():
@@ -258,8 +259,8 @@ class EagerBuilder(Builder):
                 view.buffer.unwritten = shadow
 
     def note_for_capture(self, buffer: Buffer) -> None:
-        """Mark the run doubtful if the iteration that allocated the buffer has ended: capture, if the loop stays
-        rolled, refuses to use it."""
+        """Mark the run doubtful if the iteration that allocated the buffer has ended: if the loop stays rolled, capture
+        refuses to use the buffer."""
         if buffer.turn is not None and buffer.turn.has_ended:
             self.launch.doubtful = True
 

@@ -289,8 +289,8 @@ class UnknownName(NkiMlirError, AttributeError):
 
 def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, str], functions: Iterable[str] = ()
             ) -> AttributeError:
-    """Return the error for an attribute that ``owner`` lacks, with what to write: ``instead`` maps some names to it,
-    ``functions`` are those of nl that compute on ``owner``; otherwise the closest of ``names``.
+    """Return the error for an attribute that ``owner`` lacks. Its fix is the entry of ``instead``, a function of nl
+    that computes on ``owner`` (``functions`` lists them), or the closest of ``names``.
 
     Names with a leading underscore, which Python itself looks up, get a plain ``AttributeError``.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Records which iterations of which loops a kernel is in."""
+"""Records the loops that a kernel is inside of, and the iteration of each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Turn:
     """One iteration of a loop, by its number, or all iterations of a rolled loop (None). ``parallels`` counts the
     parallel loops around it.
 
-    A branch inside a loop that runs eagerly is a turn, too, of a loop that is not parallel.
+    In an eager run a branch inside a loop is a turn, too: of a loop that is not parallel.
     """
 
     loop: LoopRun
@@ -36,7 +36,7 @@ class Turn:
 
 
 def outward(turn: Turn | None) -> Iterator[Turn]:
-    """Yield the iteration and those around it, the innermost first."""
+    """Yield the iteration and the iterations around it, innermost first."""
     while turn is not None:
         yield turn
         turn = turn.outside

@@ -197,8 +197,8 @@ class Positions:
         self.locations: dict[int, Location] = {}
 
     def at(self, instruction: int) -> Location:
-        """Return the location of the instruction at an offset in the bytecode; that of its statement if columns are
-        not kept."""
+        """Return the location of the instruction at an offset in the bytecode, or of its statement if Python keeps no
+        columns."""
         if instruction not in self.locations:
             line, _, column, end = self.all[instruction // 2]
             line, file = line or self.code.co_firstlineno, self.code.co_filename

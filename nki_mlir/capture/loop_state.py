@@ -48,7 +48,7 @@ def snapshot(values: dict[str, object]) -> dict[str, object]:
 
 
 def changes(before: dict[str, object], after: dict[str, object], new_counts: bool = False) -> set[str]:
-    """Return the names whose content differs; names that were unbound before only if ``new_counts``."""
+    """Return the names whose content differs; include names that were unbound before only if ``new_counts``."""
     names = before.keys() | after.keys() if new_counts else before.keys()
     missing = object()
     return {n for n in names if before.get(n, missing) != after.get(n, missing)}

@@ -73,7 +73,7 @@ class Mask:
         raise AssignToIndex
 
     def pieces(self) -> list["Mask"]:
-        """Return conjunctions of which exactly one holds where the mask, a negation, does."""
+        """Split the mask, a negation, into conjunctions: where the mask holds, exactly one of them holds."""
         parts: list[Mask] = []
         holding: tuple[tuple[Affine, bool], ...] = ()
         for expression, equal in self.terms:
@@ -173,8 +173,7 @@ def _reduced(index: Affine, equal: bool, axis: int) -> tuple[int, Affine, bool]:
 
 
 def placed(index: Affine, shape: Sequence[int]) -> Affine:
-    """Broadcast an index tensor to tiles of ``shape``: its first axis is the tile's first or, as in NumPy, its last
-    the last."""
+    """Broadcast an index tensor to tiles of ``shape``: align their first axes or, as in NumPy, their last axes."""
     mask_shape, shape = index.shape, tuple(shape)
     for offset in (0, len(shape) - len(mask_shape)):
         if len(mask_shape) <= len(shape) and all(n in (1, shape[k + offset]) for k, n in enumerate(mask_shape)):

@@ -321,7 +321,8 @@ class MlirBuilder(Builder):
     def undo(self, result: View) -> bool:
         """Remove the operation that computed ``result`` if it was the last one, so that it can write elsewhere.
 
-        The result's buffer is removed, too; should the kernel read it later, the capture is repeated without this.
+        The result's buffer is removed, too; if the kernel reads it later, capture runs again and does not undo the
+        operation.
         """
         waiting, key = self.waiting, ("result", *user_location(2)[:3])
         if waiting is None or waiting.writer is None or waiting.buffer is not result.buffer or key in self.plan.reasons:

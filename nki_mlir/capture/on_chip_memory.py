@@ -49,7 +49,7 @@ class OutsideMemory(TargetRule):
 
 
 class TileFootprint(NamedTuple):
-    """The sizes that tiles of one shape, dtype and memory share, and the rule that such a tile breaks."""
+    """The size that tiles of one shape, dtype and memory have, and the rule that each of them breaks, if any."""
 
     space: str
     partitions: int

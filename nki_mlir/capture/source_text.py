@@ -74,8 +74,8 @@ def _parsed(text: str) -> dict[tuple[int, str], Definition]:
 
 
 def statement_at(file: str, line: int) -> tuple[int, int | None]:
-    """Return the columns of the innermost statement on a line: its first, and the one after its last (None
-    if unknown)."""
+    """Return the columns of the innermost statement on a line: where it starts, and the column behind its end (None if
+    unknown)."""
     source = source_of(file)
     around = [n for n in ast.walk(source.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
     if not around:
@@ -147,8 +147,8 @@ _earlier: dict[str, list[str]] = {}     # contents of files when their kernels w
 
 
 def remember(function: FunctionType | None) -> None:
-    """Keep the text of a function: that of its file, which may change before it is read, else one that is
-    searched for."""
+    """Keep the text of a function. The text is that of its file, which may change later; without a file, a text in the
+    callers' variables."""
     if function is None:
         return
     code = function.__code__

@@ -86,8 +86,8 @@ def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
 
 def numbered_spans(items: tuple[object, ...], dims: Sequence[Dim]) -> tuple[list[int], int, int] | None:
     """Return the step and the count of each dimension's subscript, one after the other (step 0: an integer, without an
-    axis), and how many partitions and elements further on the part starts. None if a subscript is not a number or a
-    slice of numbers, or if it leaves its dimension, selects nothing, or is a mistake.
+    axis), and the number of partitions and of elements before the part. Return None if a subscript is neither a number
+    nor a slice of numbers, leaves its dimension, selects nothing, or is a mistake.
 
     ``True`` is not a number: it is a condition.
     """

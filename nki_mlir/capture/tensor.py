@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = Machine.partitions
 MOST_PARTS = 1 << 16
-# The forms of parts. The key is a view's form as an operand, if it is one, its memory and dims, and the subscripts
-# without where they start.
+# The forms of parts. The key has the view's form as an operand (if it is one), its memory and dims, and the subscripts
+# without their starts.
 _parts: dict[tuple[object, ...], "PartForm"] = {}
 
 
@@ -82,8 +82,8 @@ class Buffer:
 
 
 class PartForm(NamedTuple):
-    """What parts have in common that differ in their buffers and in where they start. ``pattern``: the steps and counts
-    of an operand; None if a part is none as it is. ``form``: that of its tile, if it is known."""
+    """The form of parts that differ only in their buffers and starts. ``pattern``: the steps and counts of the part as
+    an operand; None if the part is no operand as it is. ``form``: the form of its tile, if it is known."""
 
     dims: tuple[Dim, ...]
     shape: Shape
@@ -167,7 +167,8 @@ class View:
         return part if part is not None else self.unnumbered(items)
 
     def unnumbered(self, items: object) -> "Self":
-        """Return the part that subscripts select of which some are not numbers: conditions, index tensors, symbols."""
+        """Return the part that subscripts select, if some of them are not numbers but conditions, index tensors or
+        symbols."""
         items = items if isinstance(items, tuple) else (items,)
         if len(items) == 1 and (mask := strides.condition_of(items[0])) is not None:
             mask = mask.spread(self.shape)
@@ -178,8 +179,8 @@ class View:
         return self._basic(items)
 
     def numbered(self, items: object) -> "Self | None":
-        """Return the part that numbers select of a view whose elements all exist, if it is inside of the view and not
-        empty; None for other subscripts and views. The forms of parts are memoized."""
+        """Return the part of the view that subscripts of numbers select, if all elements of the view exist and the part
+        is inside of it and not empty; else None. The forms of parts are memoized."""
         if self.limits or self.mask is not None:
             return None
         spans = strides.numbered_spans(items if isinstance(items, tuple) else (items,), self.dims)
@@ -388,8 +389,8 @@ class View:
                 and self.partition.key == other.partition.key and self.free.key == other.free.key)
 
     def unproved(self, facts: Sequence[Affine], lift: IndexChange) -> list[Index]:
-        """Return what must still be checked to be ``>= 0`` at run time, given that ``facts`` (mask, enclosing ``if``)
-        are.
+        """Return the indices that must be checked to be ``>= 0`` at run time. ``facts`` (the mask, enclosing ``if``s)
+        are known to be.
 
         ``lift`` maps indices over the view's axes to those of the operation, which the facts are over. Without a
         related fact the interval is exact, so failing it is an error here and now; with one it is an upper

@@ -25,8 +25,8 @@ def check_unit(dim: int, shape: Sequence[int]) -> None:
 
 
 def check_bits(shape: Sequence[int], dtype: DType, new: DType, is_dense: bool, distances: Iterable[int]) -> None:
-    """Check that the elements of another dtype fill the last dimension, which must be dense, and that they begin where
-    elements do that are so many elements apart."""
+    """Check that a view can be read as another dtype: its last dimension is dense, and the bytes of that dimension and
+    of all ``distances`` between elements are multiples of the new element's size."""
     if not is_dense or shape[-1] * dtype.itemsize % new.itemsize:
         raise BadReshape(what=f"the last dimension of {tuple(shape)} {dtype} cannot be read as {new}").here()
     if any(n * dtype.itemsize % new.itemsize for n in distances):

@@ -348,7 +348,8 @@ def _nested(code: CodeType, name: str) -> CodeType:
 
 
 def wrap(function: Callable[..., object], is_kernel: bool, runtime: ModuleType) -> Callable[..., object]:
-    """Return the callable with its function's code wrapped: methods and partial applications stay such."""
+    """Return the callable with its function's code wrapped. A method stays a method, a partial application a partial
+    application."""
     match function:
         case FunctionType():
             return _wrap_function(function, is_kernel, runtime)

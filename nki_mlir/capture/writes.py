@@ -45,7 +45,7 @@ class Covering(NamedTuple):
 
 class FirstPart(NamedTuple):
     """The first write to a buffer, of a part that no loop moves. Operations on that part alone read nothing that is
-    unwritten; ``rows`` are the partitions of which it writes every element."""
+    unwritten. The write covers every element of the partitions ``rows``."""
 
     access: Access
     rows: range
@@ -146,7 +146,8 @@ def outline(access: Access) -> tuple[object, ...]:
 
 
 def runs_with(buffer: Buffer, scopes: list[Scope]) -> bool:
-    """Return whether nothing but loops that have an iteration stand between a buffer's allocation and an operation."""
+    """Return whether an operation runs whenever its buffer is allocated: only loops that have an iteration are in
+    between."""
     return buffer.scope in scopes and all(
         scope.symbol is not None for scope in scopes[scopes.index(buffer.scope) + 1:])
 

@@ -123,7 +123,7 @@ class ArgumentMemory:
                 and not np.may_share_memory(array, used) and not np.array_equal(bits_of(array), bits_of(used))]
 
     def write_back(self, updated: Collection[int] = ()) -> None:
-        """Copy to the caller's arrays the values of the copies with these numbers, and of others that the kernel
+        """Copy values back to the caller's arrays: from the copies with these numbers, and from others that the kernel
         changed."""
         if self.copied:
             updated = {*updated, *self.changed()}

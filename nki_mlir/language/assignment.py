@@ -62,7 +62,7 @@ def last_result(value: object) -> LastResult | None:
 
 
 def beside(producer: LastResult, target: View) -> View:
-    """Return the target with the axes that the operation's operand has and the result dropped."""
+    """Return the target with the axes that the result dropped from the operation's operand."""
     return target.with_unit_dims(producer.dropped, producer.operand.ndim) if producer.dropped else target
 
 
@@ -110,7 +110,7 @@ def accumulate(target: Tensor, value: Any) -> Tensor:
     builder = active()
     producer = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
     if producer is not None and "accumulate" in producer.cls.attributes and not producer.writes_more:
-        # A product that has run runs again into the target under a mask, since the rest of its result is not written.
+        # Under a mask a product runs again, into the target: its first result has elements that it did not write.
         if target.shape == value.shape and (
                 (builder.symbolic and builder.undo(producer.operand)) or producer.is_masked):
             attributes = producer.attributes | {"accumulate": True}

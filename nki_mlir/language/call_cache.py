@@ -71,8 +71,8 @@ class CallCache:
         return None
 
     def find_equal(self, key: Key, closure: ClosureState) -> CachedCall | None:
-        """Return the call under this key whose state equals ``closure``, which then replaces it; None if there is
-        none."""
+        """Return the call whose state equals ``closure``, which replaces the state; None if no call under this key has
+        it."""
         for call in self._calls.get(key, ()):
             if call.seen.key == closure.key:
                 call.seen = closure
@@ -120,7 +120,7 @@ def constant(value: object) -> tuple[type, object] | None:
 def key_of_arrays(key: list[object], function: FunctionType, arguments: tuple[object, ...]) -> Key | None:
     """Return the key of a call with positional arrays in C order and simple constants; ``key`` has its settings.
 
-    Return None for any other call, whose key is that of its bound arguments.
+    Return None for any other call: ``key_of_bound`` returns its key.
     """
     code = function.__code__
     missing, values = code.co_argcount - len(arguments), arguments

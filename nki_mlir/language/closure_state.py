@@ -2,8 +2,8 @@
 """Collects what a kernel's Python sees besides its tensors as a key: a capture is valid while all of it stays the
 same.
 
-That is compile-time arguments, globals and closure cells, those of the helpers and methods that it sees too, with the
-contents of lists, dicts, arrays, objects and classes at the time of the call.
+The key has the compile-time arguments, and the globals and closure cells of the kernel and of the helpers and methods
+that it sees. It has the contents of lists, dicts, arrays, objects and classes at the time of the call.
 """
 
 import io
@@ -261,7 +261,7 @@ class ClosureState:
                                                bool(attributes_of(function))))
 
     def _seen_by(self, function: FunctionType) -> list[object]:
-        """Return the values that a function's code finds under its names, and its defaults."""
+        """Return the values that a function's code sees under its names, and the function's defaults."""
         code, objects = function.__code__, list[object]()
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
             value = cell.cell_contents if is_bound(cell) else ABSENT
@@ -293,8 +293,8 @@ class ClosureState:
         return is_users_module(module) or self._is_near(module.__name__)
 
     def _seen_in_modules(self) -> list[object]:
-        """Return the values of all names in the modules that were seen; in modules that are not the user's, of those
-        that exist."""
+        """Return the values of all names in the modules that were seen. In modules that are not the user's, leave out
+        missing names."""
         values: list[object] = []
         for module, visited_names in self._modules.values():
             names = self._names - visited_names

@@ -39,7 +39,7 @@ REFUSALS = (OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRul
 
 
 class EagerKernel(Protocol):
-    """What a run reads of a kernel."""
+    """The attributes and methods of a kernel that an eager run uses."""
 
     must_write: ClassVar[bool]
 

@@ -34,7 +34,7 @@ from nki_mlir.scalar.tokens import alu_token
 
 F = TypeVar("F", bound=Callable[..., object])
 
-# Functions that are also operators: elementwise ones, and reductions by the operator with which they fold.
+# Functions that are also operators: elementwise ones, and reductions, by the operator that combines their elements.
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 MODULI = ("mod", "fmod")
@@ -63,7 +63,7 @@ token("copy")(ops.copy)
 
 # -- composed of several operations ------------------------------------------------------------------------------------
 def _float(x: Any) -> DType:
-    """Return the result's dtype if the kernel names none: that of the operand, float32 for integers."""
+    """Return the result's dtype if the kernel names none: the operand's if it is a float, else float32."""
     return x.dtype if x.dtype.is_float else FLOAT32
 
 

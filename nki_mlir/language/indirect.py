@@ -80,8 +80,8 @@ PLAIN = {int, slice, Index, type(None), type(...)}      # subscripts without run
 
 @dataclass
 class RunTime:
-    """A run-time subscript: the tile with its start, the index added to it, and the extent if it keeps
-    the dimension."""
+    """A run-time subscript: the tile with its start, the index added to the start, and the extent if the subscript
+    keeps the dimension."""
 
     offset: View
     index: Index
@@ -122,8 +122,8 @@ class DynamicView:
         raise PlainDynamicCopy().here()
 
     def __getitem__(self, items: object) -> "DynamicView":
-        """Return a part of a view in HBM, selected by slices and integers, or by index tensors. On chip only all
-        of it."""
+        """Return a part of a view in HBM, selected by slices and integers, or by index tensors. On chip only the
+        complete view can be selected."""
         items = expand_ellipsis(items if isinstance(items, tuple) else (items,), self.ndim)
         if all(isinstance(i, slice) and i == slice(None) for i in items):
             return self
@@ -204,7 +204,8 @@ def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
 
 def fixed(items: Sequence[object], extents: Sequence[int],
           run_time: Container[int] = ()) -> dict[int, slice | Index | DynamicSlice]:
-    """Return the subscripts that are not run-time indices: slices as they are, others as indices from the front."""
+    """Return the subscripts that are not run-time indices: slices unchanged, others as indices that count from the
+    front."""
     return {k: i if isinstance(i, SLICES) else from_front(i, n)
             for k, (i, n) in enumerate(zip(items, extents)) if k not in run_time}
 
@@ -215,7 +216,7 @@ def is_vector(item: object) -> TypeGuard[Index]:
 
 
 def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[Index]:
-    """Return the index tensors of a subscript, beside which slices are an error."""
+    """Return the index tensors of a subscript. A slice beside an index tensor is an error."""
     vectors = [i for i in indices if is_vector(i)]
     for index in vectors:
         check_placed(index)
@@ -250,7 +251,8 @@ def advanced(static: dict[int, Any], run_time: dict[int, RunTime]) -> tuple[tupl
 
 def basic(view: View, static: dict[int, Any], run_time: dict[int, RunTime], partition_axis: int | None
           ) -> tuple[tuple[int, ...], dict[int, Index]]:
-    """Return what ``advanced`` does for slices and integers: an axis for each dimension that stays, at least two."""
+    """Return the same as ``advanced``, for slices and integers: an axis for each dimension that stays, at least two
+    axes."""
     axes: list[tuple[int, int, bool]] = []          # dimension, extent, whether the index counts along the axis
     for k in range(view.ndim):
         if k in run_time:
@@ -386,12 +388,12 @@ def subscript(view: View, items: object) -> "IndirectView | DynamicView":
 
 
 def rank_of(items: Iterable[object]) -> int:
-    """Return the rank of a subscript's index tensors, of which a tile of rows [N, 1] is one."""
+    """Return the rank of a subscript's index tensors. A tile of rows [N, 1] counts as an index tensor of rank 2."""
     return max([2, *(len(i.shape) for i in items if is_vector(i))])
 
 
 def rows_view(view: View, items: tuple[Tensor, ...], at: int) -> IndirectView:
-    """Return rows along dimension ``at``: all rows replace the index tile, and become axis 0."""
+    """Return rows along dimension ``at``: the table has all rows, as axis 0, and the index tile selects among them."""
     extent = view.shape[at]
     rows = items[at].as_tile()
     if any(is_vector(i) for i in items):
@@ -406,7 +408,7 @@ def rows_view(view: View, items: tuple[Tensor, ...], at: int) -> IndirectView:
 
 
 def of_each_row(item: object, rows: View, rank: int) -> object:
-    """Return an index that is the same for each row of the tile without the axis of the rows."""
+    """Return an index with extent 1 along the axis of the rows, which is the same for each row of the tile."""
     if not is_vector(item) or len(item.shape) < rank or item.shape[0] == 1:
         return item
     ops.broadcast_shape(item.shape, (rows.shape[0], *(1,) * (rank - 1)), subject="a subscript")

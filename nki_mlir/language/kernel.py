@@ -134,11 +134,12 @@ class Kernel(Derived):
         return copy
 
     def uncached(self: K, **changes: object) -> K:
-        """Return a copy with an empty call cache, since captures depend on what changes."""
+        """Return a copy with changed fields and an empty call cache, since captures depend on these fields."""
         return self.with_changes(**changes, specializations=CallCache())
 
     def __get__(self, instance: object, owner: type) -> "Kernel":
-        """Return a method if the first parameter is ``self`` or ``cls``; any other kernel of a class stays as it is."""
+        """Return a bound method if the first parameter is ``self`` or ``cls``; a class does not bind any other
+        kernel."""
         first_parameter = next(iter(signature_of(self.func).parameters), None)
         if instance is None or first_parameter not in ("self", "cls"):
             return self
@@ -214,7 +215,7 @@ class Kernel(Derived):
         return display.table([repr(self), ""], [[name, value] for name, value in rows if value])
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the kernel by its function's name, as Python pickles functions; a process that loads it captures."""
+        """Pickle the kernel as Python pickles functions, by name; a process that loads it captures it again."""
         module, name = self.func.__module__, getattr(self.func, "__qualname__", self.__name__)
         changed = {f: getattr(self, f) for f in
                    ("grid", "has_grid", "cores", "mode", "target", "executor", "by_reference", "options")}
@@ -390,7 +391,7 @@ class Kernel(Derived):
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
-        """Run the kernel as part of the calling kernel, on that one's builder and in its grid."""
+        """Run the kernel as part of the calling kernel, on the caller's builder and in its grid."""
         builder = current.get()
         assert builder is not None
         if self.has_grid and prod(self.grid) != 1:
@@ -403,8 +404,8 @@ class Kernel(Derived):
 
 
 def identity_of(function: Callable[..., object]) -> str:
-    """Return a text that no other function has while this one lives, for frameworks that compare strings instead of
-    functions."""
+    """Return a text that no other function has while this function lives, for frameworks that compare strings instead
+    of functions."""
     if isinstance(function, MethodType):
         return f"{id(function.__func__)} of {id(function.__self__)}"
     return str(id(function))
@@ -430,8 +431,8 @@ def is_array(value: object) -> bool:
 
 
 def default_executor() -> str:
-    """Return ``NKI_MLIR_EXECUTOR``, or the JIT; the interpreter if ``torch_xla`` is loaded, whose LLVM breaks the
-    JIT's."""
+    """Return ``NKI_MLIR_EXECUTOR``, by default the JIT; the interpreter if ``torch_xla`` is loaded, since its LLVM
+    breaks the JIT's."""
     chosen = EXECUTOR.text() or ("interpreter" if "_XLAC" in sys.modules else "jit")
     check_executor(chosen)
     return chosen

@@ -90,7 +90,7 @@ def _leaves(grid: object) -> list[SupportsIndex]:
 
 
 def _core_of_each(extent: object) -> list[int] | None:
-    """Return the cores of an axis, by the index on it; None if the extent names none."""
+    """Return the cores of an axis, by index; None if the extent of the axis names no core."""
     if isinstance(extent, nc):
         return list(range(int(extent)))
     return [extent.core_of(k) for k in range(int(extent))] if isinstance(extent, spmd_dim) else None

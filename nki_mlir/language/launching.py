@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decorators and launchers of kernels for both packages: ``jit``, ``benchmark`` and their kin.
 
-Options that public code passes and that concern the vendor's compiler alone (``debug_kernel``, ``show_compiler_tb``,
+Options that public code passes, but that only the vendor's compiler reads (``debug_kernel``, ``show_compiler_tb``,
 ``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are stored on the kernel; profiles
-read ``--disable-dge`` in ``additional_compile_opt``, by which the compiler writes descriptors.
+read ``--disable-dge`` in ``additional_compile_opt``, which makes the compiler write descriptors.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class ArgumentsOfKernel(KernelError, TypeError):
 
 
 def takes_kernel(decorator: F) -> F:
-    """Have a decorator of kernels refuse the arrays for which users want to call the kernel."""
+    """Make a decorator of kernels refuse arrays: users pass them when they mean to call the kernel."""
     position = decorator.__code__.co_varnames[0] == "self"      # of the kernel among the arguments
 
     @wraps(decorator)
@@ -66,7 +66,7 @@ def takes_kernel(decorator: F) -> F:
 
 
 MODES = ("auto", "jax", "torchxla", "torch", "baremetal", "benchmark", "simulation", "trace")
-# Any other option is one of the vendor's compiler, unless its name is nearly one of these.
+# Every other option is the vendor compiler's, unless its name resembles one of these.
 OPTIONS = ("mode", "platform_target", "kernel_return", "unroll_limit", "debug_kernel", "show_compiler_tb",
            "experimental_flags", "additional_compile_opt", "enable_out_of_bound_check", "schedule")
 ALIKE = 0.8
@@ -227,7 +227,7 @@ class Decorators:
             func: the function or kernel; without it the result is a decorator
             working_directory: an absolute path; ``profile`` creates the directory if it is missing
             save_neff_name: the program's file
-            save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
+            save_trace_name: the summary's file; for execution n its name is ``<name>_exec_<n>``
             additional_compile_opt: --disable-dge makes the compiler write the descriptors of transfers
             overwrite: no effect: existing files are overwritten
             profile_nth: every execution whose number is a multiple of it writes a summary

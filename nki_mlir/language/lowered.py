@@ -147,7 +147,7 @@ class Profile:
             none
 
         Result:
-            A list of dicts, those that save most first.
+            A list of dicts, the largest saving first.
 
         Errors:
             None.

@@ -49,7 +49,7 @@ class BenchmarkResult:
     """The result of ``benchmark``, as an attribute of the kernel."""
 
     nc_latency: Latency
-    interval: tuple[float, float]           # microseconds, in which 80 % of devices' latencies are expected
+    interval: tuple[float, float]           # microseconds: contains a device's latency with 80 % probability
     source: str = SOURCE
     cores: int = 1                          # that are timed together
 
@@ -110,7 +110,7 @@ class MeasuredKernel(Kernel):
             origin.note(compiled)
 
     def execute_neff(self, *arguments: object, **keywords: object) -> Any:
-        """Call the kernel. Nothing is compiled for shapes of an earlier call."""
+        """Call the kernel. Shapes of an earlier call are not compiled again."""
         return self(*arguments, **keywords)
 
     @property
@@ -130,7 +130,7 @@ class MeasuredKernel(Kernel):
 
     @alone
     def leave_kernel(self, compiled: Specialization) -> None:
-        """Write the files of one call that exist before the kernel runs, also if it fails."""
+        """Write the files of one call that exist before the kernel runs, even if the run fails."""
         if self.artifacts_dir is not None:
             write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
         if self.save_neff_name:
@@ -138,7 +138,7 @@ class MeasuredKernel(Kernel):
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
-        """Write the files of one call that tell how long it took."""
+        """Write the files of one call that contain its time."""
         if self.save_trace_name:
             write_file(Path(self.save_trace_name), trace_of(compiled))
         if self.profile is not None:
@@ -146,7 +146,8 @@ class MeasuredKernel(Kernel):
 
 
 def report_of(compiled: Specialization) -> str:
-    """Return a report as JSON: the figures by the profiler's names, then those of ``nki-run --time --json``."""
+    """Return a report as JSON: the figures under the profiler's names, then the figures of ``nki-run --time
+    --json``."""
     figures = vendor_summary(compiled.optimized.profile) | compiled.optimized.timing.figures()
     return json.dumps({**figures, "source": SOURCE}, indent=1)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads the state of a value that may change in place: items, attributes, bytes, targets of references.
 
-The result is a dict: attributes by name, everything else in the slot None. Two reads of an unchanged value give the
-same names with the same or equal values, so that a later read tells whether the value changed.
+The result is a dict: attributes by name, everything else under the key None. Two reads of an unchanged value return the
+same names with identical or equal values, so that a later read tells whether the value changed.
 """
 
 import ctypes

@@ -96,7 +96,7 @@ class DestinationTooSmall(OverlappingWrite):
 
 
 def match_destination(value: View, shape: Sequence[int], op: str) -> View:
-    """Return the value, which may repeat into a larger target, but is never cut."""
+    """Return the value if it fits the target. It may repeat into a larger target, but it is never cut."""
     if not same_extents(value.shape, shape) and math.prod(value.shape) > math.prod(shape):
         raise DestinationTooSmall(op=op, target=list(shape), value=list(value.shape))
     return value
@@ -112,7 +112,7 @@ def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, 
             space: str = SBUF, explicit_dtype: object = None, destination: Any = None,
             **attributes: object) -> Tensor:
     """Emit an operation that writes a new tile ``dst``, or ``destination``, and return it; ``explicit_dtype`` is the
-    kernel's explicit dtype."""
+    dtype that the kernel names."""
     dtype = dtype if explicit_dtype is None else explicit_dtype
     if destination is not None:
         emit_with(cls, {"dst": destination, **views}, mask, attributes)
@@ -208,7 +208,8 @@ def dtype_of_number(value: object) -> DType:
 
 
 def broadcast_shape(*shapes: tuple[int, ...], subject: str) -> tuple[int, ...]:
-    """Return the shape by NumPy's rules, except that one value per partition also repeats over several free axes."""
+    """Return the shape by NumPy's rules. Unlike in NumPy, one value per partition also repeats over several free
+    axes."""
     first_shape = shapes[0]
     if all([same_extents(shape, first_shape) for shape in shapes]):
         return first_shape
@@ -240,8 +241,8 @@ def result_dtype(op: str, left: object, right: object, dtype: object, boolean: b
 
 
 def of_one_kind(op: str, left: View, right: View) -> dict[str, View]:
-    """Return the two operands, as unsigned ones if bits of a signed one meet 32 unsigned bits, which a conversion
-    would change."""
+    """Return the two operands, as unsigned ones if one is signed and the other has 32 unsigned bits: a conversion of
+    these would change bits."""
     is_word = left.dtype is UINT32 or right.dtype is UINT32
     if is_word and ALU[op].on_bits and promote(left.dtype, right.dtype) is FLOAT32:
         left, right = (t if t.dtype is UINT32 else without_sign(t) for t in (left, right))
@@ -294,7 +295,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
 
 
 def one_element() -> Tensor:
-    """Allocate the tile that numbers broadcast against if no operand is a tile."""
+    """Allocate a tile of one element, for an operation whose operands are all numbers."""
     return new_tensor((1, 1), FLOAT32)
 
 

@@ -32,13 +32,13 @@ class NotRegular(NkiMlirError):
 def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., object]:
     """Generate the function of an op class, like those of ``nisa``.
 
-    In the beta generation it takes the tiles that are read, the attributes, ``mask`` and ``dtype``, and returns a
-    tile; in the current one it writes ``dst``, its first argument. Parameters have the fields' names.
+    In the beta generation it takes the tiles that are read, the attributes, ``mask`` and ``dtype``, and returns a tile;
+    in the current one it writes ``dst``, its first argument. Parameters have the names of the class's fields.
 
     Arguments:
         cls: a subclass of NisaOp
         does: a sentence for ``help()``
-        parameters: names of parameters that are not the fields': parameter="field"
+        parameters: parameters whose name differs from their field's: parameter="field"
     """
     check_class(cls)
     names = {field: parameter for parameter, field in parameters.items()}
@@ -68,7 +68,8 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., ob
 
 
 def ordered(cls: type[Op]) -> list[str]:
-    """Return the attributes as parameters: those without a default first, the engine last, where there is a choice."""
+    """Return the attributes as parameters: first the ones without a default, last the engine, if the class has
+    several."""
     fields = sorted((f for f in cls.attributes if f != "engine"), key=lambda field: field in cls.defaults)
     return [*fields, "engine"] if len(cls.engines) > 1 else fields
 

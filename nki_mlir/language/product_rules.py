@@ -34,8 +34,8 @@ class MaskOfProduct(KernelError):
 
 
 def product_shape(op: str, stationary: View, moving: View, mask: object) -> tuple[int, ...]:
-    """Return the result's shape. Raise the error of an operand that is too large before one of the result's shape, and
-    that of a mask of two dimensions whose second is M or N, which no operand shows."""
+    """Return the result's shape. Raise an error for an operand that is too large, before the result's shape is checked,
+    and for a mask of two dimensions whose second may be M or N, since the operands do not decide which."""
     for label, tile, limit in (("stationary", stationary, Machine.stationary_free_max),
                                ("moving", moving, Machine.moving_free_max)):
         if prod(tile.shape[1:]) > limit:

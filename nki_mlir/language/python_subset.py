@@ -112,8 +112,8 @@ RULES: dict[PythonRule, Callable[[ast.AST], bool]] = {
 
 
 def refused(function: ast.FunctionDef, is_kernel: bool) -> Iterator[tuple[PythonRule, ast.expr | ast.stmt]]:
-    """Yield the rules that a kernel, or a function that kernels call, breaks, each with the node that breaks it, in
-    the order of lines."""
+    """Yield the rules that a kernel, or a function that kernels call, breaks, and the node that breaks each, in the
+    order of lines."""
     bodies = {id(value) for call in ast.walk(function) if isinstance(call, ast.Call) and _last_name(call) in LOOPS
               for value in (*call.args, *(k.value for k in call.keywords))}
     names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and id(n) in bodies}

@@ -32,7 +32,8 @@ def state_of_file(path: str) -> object:
 
 
 def is_read_by_kernel(frame: FrameType | None) -> bool:
-    """Return whether code of a kernel reads, itself or by a library, and neither the toolchain nor an import does."""
+    """Return whether the code that reads a file is a kernel's, or a library's that the kernel calls; not the
+    toolchain's or an import's."""
     while frame is not None:
         file = frame.f_code.co_filename
         if is_own(file) or file.startswith("<frozen importlib"):
@@ -44,7 +45,8 @@ def is_read_by_kernel(frame: FrameType | None) -> bool:
 
 
 class FilesRead:
-    """A context that records the files that a kernel reads: ``states`` has the contents' state by path."""
+    """A context that records the files that a kernel reads: ``states`` maps their paths to the state of their
+    contents."""
 
     def __init__(self) -> None:
         self.states: dict[str, object] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The results of a kernel: returned tensors in the structure they were returned in, or the parameters it wrote.
 
-The structure is text: ``one``, ``tuple``, or a Python literal whose integers number the results, for example
-``[0, (1, 2)]``. ``'0:4x128'`` is result 0 in shape 4x128, None an output that the caller does not take.
+The structure is text: ``one``, ``tuple``, or a Python literal whose integers number the results, for example ``[0, (1,
+2)]``. ``'0:4x128'`` is result 0 in shape 4x128; None is an output that the caller does not take.
 """
 
 import ast
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.unwritten_hbm import Tracked
 
 
-DETACHED = "baremetal", "benchmark"      # modes whose results share no memory with arguments, as those of a device
+DETACHED = "baremetal", "benchmark"      # modes whose results share no memory with arguments, as on a device
 
 
 class BadResult(KernelError, TypeError):
@@ -180,7 +180,7 @@ def structure_of_updates(count: int) -> str:
 
 
 def assemble(structure: str | None, values: Sequence[object]) -> object:
-    """Return the results in the structure in which the kernel returned them; None: they are the parameters that it
+    """Return the results in the structure in which the kernel returned them; if that is None, the parameters that it
     wrote."""
     if structure is None:
         structure = structure_of_updates(len(values))

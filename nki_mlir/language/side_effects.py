@@ -2,8 +2,8 @@
 """Finds what Python code may change besides its local variables, from its bytecode.
 
 A capture that finds state changed checks whether the kernel's code could have changed it. Names are exact: a global, a
-closure cell or an attribute changes by an instruction that has its name. Items of containers have none, so any
-subscript store, in-place operator or call of a method that mutates counts for all of them.
+closure cell or an attribute changes by an instruction that has its name. Items of containers have no name, so any
+subscript store, in-place operator or call of a mutating method counts as a change of all of them.
 """
 
 import dis

@@ -129,7 +129,7 @@ class Tensor(TensorObject, View):
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def __getitem__(self, items: object) -> Any:
-        """Return a view; a tile in the subscript makes it an indirect one, for the operations that accept such."""
+        """Return a view. With a tile in the subscript it is an indirect view, for operations that accept these."""
         try:
             if (part := self.numbered(items)) is not None:
                 return part
@@ -216,7 +216,7 @@ class Tensor(TensorObject, View):
         return self.reshape((*self.shape[:start], prod(self.shape[start:end + 1]), *self.shape[end + 1:]))
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> "Tensor":
-        """Return a view with one dimension split into several, of which one may be -1."""
+        """Return a view with one dimension split into several; one of them may be -1."""
         position = dim % self.ndim
         return self.reshape((*self.shape[:position], *shape, *self.shape[position + 1:]))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Judges accesses to the same memory by iterations of parallel loops, and by programs of a grid.
 
-Each pair of touches of which one writes is proved disjoint, or is a race (with an element that both touch), or is
+A pair of touches, one of which writes, is proved disjoint, or is a race (with an element that both touch), or is
 undecided, because data select the elements or the proof takes too long. Undecided pairs are checked when the kernel
 runs.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 MOST_PAIRS = 1 << 17                    # the most pairs of touches of one tensor that are compared
-FEW_PAIRS = 1 << 16                     # so many pairs are compared faster than all elements are marked
+FEW_PAIRS = 1 << 16                     # up to here comparing the pairs is faster than marking all elements
 
 
 class Clash(NamedTuple):
@@ -130,7 +130,7 @@ def program_of(builder: GridCapture) -> ProgramTouches:
 
 
 def point_text(point: dict[int, int], dimensions: int) -> str:
-    """Return the name of a program in messages, from those of its ids that are fixed."""
+    """Return the text that names a program in messages by its fixed ids."""
     if dimensions == 1 and point:
         return f"program {point[0]}"
     return "the program with " + " and ".join(f"program_id({axis}) {number}" for axis, number in point.items())
@@ -163,7 +163,7 @@ def judge_programs(programs: Sequence[ProgramTouches], dimensions: int, verdict:
 
 def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol | None, dimensions: int, verdict: Verdict
                ) -> None:
-    """Judge programs that differ only in their id on ``axis``, all of which the capture stands for."""
+    """Judge programs that differ only in their id on ``axis``; the capture stands for all of them."""
     along = f" along axis {axis}" if dimensions > 1 else ""
     if symbol is None:
         names = [f"program {n}{along}" for n in range(2)]

@@ -242,8 +242,8 @@ class System:
         return values
 
     def side(self, side: int, touch: Touch, units: int) -> tuple[Form, Form]:
-        """Return the forms (partition, free offset) of an element of the touch, in units of which an element has
-        ``units``."""
+        """Return the forms (partition, free offset) of an element of the touch. Offsets count units, ``units`` to an
+        element."""
         view, restriction = touch.view, touch.restriction
         axes = [self.variable(0, d.count - 1) for d in view.dims]
         steps = [d.partition for d in view.dims], [d.free for d in view.dims]

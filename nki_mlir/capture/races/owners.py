@@ -25,8 +25,8 @@ AGAINST = {"wrote": ("wrote", "added", "read"), "added": ("wrote", "read"), "rea
 
 
 class Owners:
-    """The touches of each element of one tensor. An element here is a unit of bytes of which every touch has a
-    multiple.
+    """The touches of each element of one tensor. An element here is a unit of bytes: the starts, steps and sizes of all
+    touches are multiples of it.
 
     ``listed`` are the touches to mark, each with the number of its iteration or program.
     """
@@ -43,16 +43,16 @@ class Owners:
         self.row = row // self.unit
         self.size = self.row * (shape[0] if buffer.on_chip else 1)
         self.by = np.array([-1, *(number for _, number in listed)])
-        # By kind of access: the first touch of each element, and the first of another owner than that touch's. Touches
-        # are positions in the list, counted from 1; 0 stands for none.
+        # By kind of access: the first touch of each element, and the first touch by another owner. Touches are
+        # positions in the list, counted from 1; 0 stands for none.
         self.first: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(self.size, np.int32))
         self.second: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(self.size, np.int32))
 
     def touch(self, index: int) -> tuple[int, int] | None:
         """Mark the elements of the touch at an index of the list.
 
-        Return None, or an element that another iteration or program has touched before, where one of both writes
-        and they do not both accumulate, with the index of the earlier touch.
+        Return an element on which it races with an earlier touch, and that touch's index; None if there is none.
+        Touches of two iterations or programs race if one of them writes, unless both accumulate.
         """
         (touch, by), mark = self.listed[index], index + 1
         kind = "added" if touch.accumulates else "wrote" if touch.writes else "read"
@@ -152,7 +152,7 @@ def is_pattern(touch: Touch) -> bool:
 
 
 def in_bytes(touch: Touch, row: int) -> tuple[int, list[tuple[int, int]]]:
-    """Return the start of a pattern in bytes and its (step, count) pairs, the last of which is a run of bytes."""
+    """Return a pattern in bytes: its start and its (step, count) pairs. The last pair is a contiguous run of bytes."""
     view, size = touch.view, touch.view.dtype.itemsize
     start = view.partition.const * row + view.free.const * size
     dims = [(d.partition * row + d.free * size, d.count) for d in view.dims]

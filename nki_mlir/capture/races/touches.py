@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Restriction:
-    """The mask of an operation over the operation's axes; ``axes`` are those of the operand's dimensions."""
+    """The mask of an operation over the operation's axes. ``axes`` maps each dimension of the operand to one of these
+    axes."""
 
     mask: Constraints
     axes: tuple[int, ...]
@@ -127,7 +128,7 @@ class Touches:
 
     def performed(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol], accumulating: bool,
                   scopes: "Sequence[Scope]") -> None:
-        """Record the operands of an operation. ``scopes`` are the blocks around it; those of branches have a
+        """Record the operands of an operation. ``scopes`` are the blocks around it; the blocks of branches have a
         condition."""
         if op.acts_outside and self.met(op) and isinstance(op, CoreBarrierOp):
             return                      # the operation moves nothing
@@ -227,7 +228,7 @@ class ValueNumbers:
         """Return the number of an operation's result. An operation in a device loop (not ``once``) gets a unique
         number.
 
-        The contents of shared memory that it reads are those after ``epoch`` meetings of the programs.
+        It reads shared memory as it is after ``epoch`` meetings of the programs.
         """
         operands = [(kind, view, written_at(view)) for (kind, _), view in zip(op.operands(), views)]
         if not once or isinstance(op, Meeting):

@@ -63,7 +63,8 @@ class Beta(Generation):
         return BadCall(what=text, form=call_of(function.title, function.__signature__)).here()
 
     def cross(self, function: Function, arguments: dict[str, Any]) -> object:
-        """Emit ``dst`` = the result of the function of the same name for the other arguments."""
+        """Emit ``dst = function(...)``, or return the result if the call has no ``dst``. The function has the same name
+        in this generation."""
         remaining, dst = dict(arguments), arguments.get("dst")
         remaining.pop("name", None)
         if dst is not None and "dst" not in function.parameters:

@@ -179,7 +179,7 @@ class CompileKernel(Kernel):
 
 
 def as_class_of(inputs: dict[str, Any]) -> Callable[[Any], Any]:
-    """Return a function that views an array as the one subclass of ``np.ndarray`` that the inputs have, if any."""
+    """Return a function that views an array as the inputs' subclass of ``np.ndarray``, if they have exactly one."""
     classes = {type(value) for value in inputs.values() if isinstance(value, np.ndarray)} - {np.ndarray, np.memmap}
     array_class = classes.pop() if len(classes) == 1 else np.ndarray
     return lambda array: (

@@ -77,7 +77,7 @@ class Frontend:
 
 
 def resolve_frontend_cls(*choice: object, **options: object) -> type[Frontend]:
-    """Return the class of frontends, of which there is one.
+    """Return the class of frontends: ``Frontend``, the only one.
 
     Arguments:
         choice: no effect

@@ -62,7 +62,7 @@ def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts
         inputs: its arguments by name; arrays, NkiTensors or ``nki_mlir.spec`` objects that describe them, and constants
         compile_opts: the target and the cores
         frontend: no effect
-        output_names: names of the outputs, in order; by default those of the kernel
+        output_names: names of the outputs, in order; by default the kernel's
         enable_cache: no effect: equal captures are reused
 
     Result:
@@ -90,11 +90,11 @@ def compile_bir_to_neff(compile_opts: CompileOptions, bir: NirResult, input_arra
     """Compile a captured kernel to a file.
 
     Arguments:
-        compile_opts: where the file is written; the target and the cores are those of the capture
+        compile_opts: where the file is written; the target and the cores come from the capture
         bir: the captured kernel
         input_arrays: arrays; with the option ``enable_simulation`` the kernel runs on them once
-        argument_names: names of the arrays, in order; by default those of the capture
-        output_arg_names: names of the outputs, in order; by default those of the capture
+        argument_names: names of the arrays, in order; by default the capture's
+        output_arg_names: names of the outputs, in order; by default the capture's
 
     Result:
         A CompiledKernel, whose neff_path names the file.
@@ -174,7 +174,7 @@ def run_from_bir(nir: NirResult, compile_opts: CompileOptions, inputs: Mapping[s
     Arguments:
         nir: the captured kernel
         compile_opts: where the file is written
-        inputs: the arguments by name; constants are those of the capture
+        inputs: the arguments by name; constants come from the capture
         executor: a function of the CompiledKernel, the inputs and the outputs (arrays by name), which fills the
             outputs; None runs the kernel on the CPU
 

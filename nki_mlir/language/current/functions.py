@@ -264,8 +264,8 @@ def dropout(x: NkiTensor, rate: float, dtype: object) -> NkiTensor:
 
 @reported
 def where(condition: NkiTensor, x: NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
-    """Select x where ``condition`` is nonzero, else y; each is a tile or a number. The result has the dtype of x, that
-    of y if x is a number, and float32 if both are numbers."""
+    """Select x where ``condition`` is nonzero, else y; each is a tile or a number. The result has the dtype of x, or of
+    y if x is a number; if both are numbers, it is float32."""
     chosen = low.core_view(on_chip("where", "condition", condition))
     parts = [low.core_view(on_chip("where", label, v)) if isinstance(v, NkiTensor) else v
              for label, v in (("x", x), ("y", y))]

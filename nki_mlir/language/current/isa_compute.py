@@ -191,7 +191,7 @@ FREE_AXES = range(1, 5)         # the axes that release 2.28 has names for
 
 
 def counted_axes(dst: NkiTensor, source: NkiTensor, axis: object) -> tuple[int, ...]:
-    """Return the axes by the rule of release 2.28, which reduces as many last axes as ``axis`` names, or () if it does
+    """Return the axes by the rule of release 2.28: if ``axis`` names n axes, they are the last n. Return () if it does
     not apply.
 
     The rule applies to axes that later releases refuse, if the size of the destination matches.
@@ -252,8 +252,8 @@ def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine
 
 
 def command_of(op: str, command: e.reduce_cmd) -> str:
-    """Return the name of a ``reduce_cmd`` argument, checked against those of the instruction's entry. Without any the
-    operation checks it."""
+    """Return the name of a ``reduce_cmd`` argument. Check that the instruction's entry lists it; if the entry lists no
+    commands, the operation checks it."""
     name, commands = str(command.name), INSTRUCTIONS[op].commands if op in INSTRUCTIONS else ()
     core_rule(not commands or name in commands, WrongAttribute, attribute="reduce_cmd", op=op, found=repr(name),
               expected=f"one of {', '.join(commands)}")

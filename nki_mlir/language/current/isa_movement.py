@@ -308,8 +308,8 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
 
 # -- between the cores of a launch -------------------------------------------------------------------------------------
 def other_cores(instruction: str, numbers: Sequence[int]) -> bool:
-    """Return whether an instruction involves several cores, all of which the launch must have. On one core it is a
-    no-op."""
+    """Return whether an instruction involves several cores; raise an error if the launch lacks one of them. On one core
+    the instruction is a no-op."""
     if len(numbers) < 2:
         return False
     cores = prod(active(instruction).grid)

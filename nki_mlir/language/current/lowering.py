@@ -248,8 +248,8 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
     """Yield the tensor that an instruction writes. With ``flat`` the tensor is one that ``flat_view`` accepts.
 
     A tensor with a run-time address, or that is not flat, is replaced by a temporary, which is copied to the tensor
-    when the block ends. So is, with ``scratch`` (the instruction has another result), a tensor that repeats elements:
-    each keeps the last value. With ``reads`` the temporary first gets the elements of the tensor.
+    when the block ends. With ``scratch`` (the instruction has another result) a tensor that repeats elements is
+    replaced, too: each element gets its last value. With ``reads`` the temporary first gets the elements of the tensor.
     """
     tensor = is_tensor(dst, op, operand)
     if tensor.indirection is None:
@@ -317,7 +317,7 @@ def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
 
 
 def move_tensor(dst: NkiTensor, src: NkiTensor, engine: str = "unknown") -> None:
-    """Emit a DMA from ``src`` to ``dst``, neither of which has a run-time address."""
+    """Emit a DMA from ``src`` to ``dst``, which have no run-time addresses."""
     move(core_view(dst), core_view(src), engine)
     write_history.mark(dst.storage, core_view(dst))
 

@@ -95,7 +95,8 @@ def target() -> str:
 
 
 def machine() -> Machine:
-    """Return the machine that the running kernel targets, or outside of kernels the one that the environment names."""
+    """Return the machine that the running kernel targets; outside of kernels, the machine that the environment
+    names."""
     return machine_named(target())
 
 
@@ -187,7 +188,8 @@ class Indirection:
         return self.kind == "vector" or (self.kind == "scalar" and self.dim == 0)
 
     def warn_of_steps(self, name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
-        """Warn if the stride that scales the index is not the one of the view ``name`` that ``ap`` was called on."""
+        """Warn if the stride that scales the index differs from the stride of the view ``name``, on which ``ap`` was
+        called."""
         dim, step = self.dim, self.scale
         if dim < len(shape) and (shape[dim] == 1 or strides[dim] == step):
             return

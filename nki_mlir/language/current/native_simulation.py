@@ -41,7 +41,7 @@ from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import has_domain
 
 MOST = 256                              # remembered calls of a function, by shapes and constants
-WORTH = 8                               # after so many calls compiling pays off
+WORTH = 8                               # compiling pays off after this number of calls
 CLOSE = 1e-5                            # relative L2 distance allowed between the float32 results of both ways
 # Operations whose effects or findings are known at run time only.
 BY_RUN = ("memref.load", "scf.while", "scf.if", "nki.device_print", "nki.require_written", "nisa.require_written",
@@ -58,7 +58,7 @@ class Progress(Enum):
 
 @dataclass
 class KnownCall:
-    """The calls of a function with one key: their progress, the kernel with their capture, and how many there were."""
+    """The calls of a function with one key: their progress, their number, and the kernel with their capture."""
 
     progress: Progress
     kernel: Kernel
@@ -209,7 +209,7 @@ def cell_is_full(cell: CellType) -> bool:
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object and those of the functions and comprehensions inside it."""
+    """Yield a code object, and the code of the functions and comprehensions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -76,7 +76,7 @@ class NirResult:
         kernel: the kernel
         specialization: its capture
         options: the options of its compilation
-        output_names: names of the outputs, in order; by default those of the kernel
+        output_names: names of the outputs, in order; by default the kernel's
         frontend_time: seconds that the capture took
 
     Errors:
@@ -169,7 +169,7 @@ class NirResult:
 
     @property
     def interval_ns(self) -> tuple[float, float] | None:
-        """The interval (ns) that contains a device's time with 80 % probability; None where ``total_time_ns`` is."""
+        """The interval (ns) that contains a device's time with 80 % probability; None if ``total_time_ns`` is None."""
         return self.specialization.optimized.timing.interval_ns if self.options.emit_predicted_latency else None
 
     @property

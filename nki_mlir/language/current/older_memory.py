@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """On-chip memory in the forms of release 0.2: ``nl.sbuf[partitions, bytes].view(dtype, shape)``, ``sbuf.ptr``.
 
-A region that ``ptr`` allocates is one memory: all its views, and those of regions inside it, share its bytes. Kernels
-may use the names ``sbuf``, ``psum`` and ``hbm`` without an import: while a kernel's Python runs, they are added to the
-globals of modules whose functions use but do not define them.
+A region that ``ptr`` allocates is one memory: all its views, and the views of regions inside it, share its bytes.
+Kernels may use the names ``sbuf``, ``psum`` and ``hbm`` without an import: while a kernel's Python runs, they are added
+to the globals of modules that use but do not define them.
 """
 
 import builtins

@@ -50,7 +50,7 @@ def refused_python(function: Callable[..., object]) -> tuple[tuple[PythonRule, L
 
 
 def _named_functions(function: FunctionType, tree: ast.FunctionDef) -> Iterator[FunctionType]:
-    """Yield the functions, and the methods of the classes, that the names and attributes of a function are."""
+    """Yield the functions, and the methods of the classes, to which names and attributes in a function refer."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Name | ast.Attribute):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki.runtime``: loads compiled kernels from files and runs them on tensors of the simulated device.
 
-The simulator of instruction streams computes the values. Times are those of the timing model, equal for each execution.
-``nrtpy`` and ``spike`` are other names of this module.
+The simulator of instruction streams computes the values. The timing model predicts the times, so they are equal for
+each execution. ``nrtpy`` and ``spike`` are other names of this module.
 """
 
 import os

@@ -243,7 +243,7 @@ class NkiTensor(OlderMethods):
 
     @reported
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> "NkiTensor":
-        """Return a view with dimension ``dim`` split into the extents ``shape``, of which one may be -1."""
+        """Return a view with dimension ``dim`` split into the extents ``shape``; one of them may be -1."""
         dim = self._dim(dim)
         extents = known_extents(shape, self.shape[dim])
         if extents is None:
@@ -268,7 +268,7 @@ class NkiTensor(OlderMethods):
     def reshape(self, shape: "Sequence[int] | int | None" = None, *more: int, new_shape: Any = None,
                 dtype: object = None, name: str = "") -> "NkiTensor":
         """Return a view with another shape, after reinterpreting the bits as ``dtype`` if given. On chip the shape may
-        have fewer elements: the view is of the first in each partition."""
+        have fewer elements: the view then has the first elements of each partition."""
         if dtype is not None:
             return self.view(dtype, shape if new_shape is None else new_shape)
         wanted = new_shape if shape is None else shape

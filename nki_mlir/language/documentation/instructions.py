@@ -2,7 +2,8 @@
 """Parameters that instructions share, and the pages of ``nki.collectives``: arguments, results and rules.
 
 P are partitions, F and N elements of a partition, over all free axes; ``n`` ranks are in a group, in the order of its
-list. ``COMMON`` describes parameters that mean the same in all instructions, an instruction's entry its others.
+list. ``COMMON`` describes parameters that mean the same in all instructions; an instruction's entry describes the
+others.
 """
 
 from nki_mlir.language.entries.entry import Page

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Pages of ``nl`` and of the methods of ``NkiTensor``: arguments, results and rules.
 
-P are partitions, F elements of a partition, over all free axes. Where the generations differ a text is ``beta |
-current``. Functions of one form share a page: ``{formula}`` is the one of the function, in NumPy and
+P are partitions, F elements of a partition, over all free axes. Where the generations differ, a text is ``beta |
+current``. Functions of one form share a page: ``{formula}`` stands for the function's formula, in NumPy and
 ``scipy.special``. Methods return views, which copy nothing.
 """
 

@@ -106,8 +106,8 @@ def cost(cls: type[Op]) -> str:
 
 
 def names_of_laws(cls: type[Op]) -> list[str]:
-    """Return the names that a class's own ``work`` builds its law from, without their variants, which follow a dot: the
-    first is ``law`` if ``work`` reads that. Other strings in ``work`` do not name laws."""
+    """Return the names of the laws that a class's own ``work`` uses, up to the dot that precedes a variant. The first
+    is ``law`` if ``work`` reads it. Other strings in ``work`` do not name laws."""
     body = ast.parse(textwrap.dedent(inspect.getsource(cls.work))).body[0]
     assert isinstance(body, ast.FunctionDef)
     nodes = [node for statement in body.body[1:] for node in ast.walk(statement)]
@@ -134,10 +134,8 @@ def laws(cls: type[Op], has_roots: bool) -> list[str]:
 
 
 def performance(page: Page, parameters: Collection[str], has_roots: bool) -> list[Paragraph]:
-    """Return the engines and work of the operations that the instruction becomes.
-
-    Sentences name the operations' operands, which are called as in ``OPERANDS`` where the function has no parameter of
-    the name.
+    """Return the engines and work of the operations that the instruction becomes. Sentences use the parameters' names,
+    or the phrases of ``OPERANDS`` for operands that are no parameters.
     """
     catalogue.load()
     engines, work = [], []
@@ -153,7 +151,8 @@ def performance(page: Page, parameters: Collection[str], has_roots: bool) -> lis
 
 
 def domain(name: str) -> str:
-    """Return a sentence that tells where the hardware's table of a function ends; "" for one without such a table."""
+    """Return a sentence that tells where the hardware's table of a function ends; "" for a function without such a
+    table."""
     function = ACTIVATIONS.get(name)
     if function is None or not function.is_bounded:
         return ""

@@ -30,8 +30,8 @@ class Page(NamedTuple):
 class Regular:
     """How the parameters of an instruction that consists only of its operation map to the operation's class.
 
-    A parameter that is in no list is the attribute of its name. The instruction's tiles have the result's shape, unless
-    there is a ``shape``: then they are rows of any lengths, as those in ``rows`` always are.
+    A parameter that is in no list is the attribute of its name. The instruction's tiles have the result's shape. With a
+    ``shape`` they are rows of any lengths instead; the tiles in ``rows`` always are.
     """
 
     does: str
@@ -39,8 +39,8 @@ class Regular:
     scalars: dict[str, tuple[str, str]] = field(default_factory=dict)   # parameter -> tile, attribute of a number
     named: dict[str, str] = field(default_factory=dict)                 # parameter -> attribute of another name
     rows: dict[str, str] = field(default_factory=dict)                  # parameter -> tile
-    shape: Shape | None = None                                          # of a result that differs from its tiles
-    dtype: DType | None = None                                          # of a result that differs from its tiles
+    shape: Shape | None = None                                          # of the result, if it differs from the tiles'
+    dtype: DType | None = None                                          # of the result, if it differs from the tiles'
     op: str = ""                                                        # the operation, if its name differs
     positions: str = ""                 # a result that has, or is selected by, positions from the first element on
     initial: str = "reduce_init"        # the parameter that ``load_reduce`` writes to the accumulation registers
@@ -56,10 +56,10 @@ class InstructionEntry:
     """The table's entry of a function of ``nki.isa``.
 
     ``releases`` are its signatures in the form of ``signatures/table.py``; without ``regular`` both generations write
-    the function by hand. ``commands`` are the values of ``reduce_cmd`` that the current generation takes; the
-    operation's class checks those of an entry without any. ``example`` has the form that ``documentation/examples.txt``
-    describes; ``beta_example`` replaces it in the beta generation, and ``beta_page`` has the fields in which its page
-    differs.
+    the function by hand. ``commands`` are the values of ``reduce_cmd`` that the current generation takes; if an entry
+    lists none, the operation's class checks the value. ``example`` has the form that ``documentation/examples.txt``
+    describes; ``beta_example`` replaces it in the beta generation, and ``beta_page`` has the fields in which beta's
+    page differs.
     """
 
     releases: str
@@ -71,7 +71,7 @@ class InstructionEntry:
     commands: tuple[str, ...] = ()
 
     def page_of(self, is_beta: bool) -> Page:
-        """Return the page of a generation; ``takes`` of ``beta_page`` add to those of the page."""
+        """Return the page of a generation; the entries ``takes`` of ``beta_page`` are added to the page's."""
         if not is_beta:
             return self.page
         differing = dict(self.beta_page)
