@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Run = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]       # on inputs and shared buffers
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
-WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed faster than the proof takes
+WORTH_A_PROOF = 1 << 18         # elements: below this, zeroing a result takes less time than the proof
 
 
 class Compiled:
@@ -73,7 +73,7 @@ class Specialization:
     """A kernel captured for given shapes, constants, grid and target.
 
     ``inputs`` are the tensor arguments in signature order, ``shared`` the buffers all programs write, ``results`` what
-    the kernel returns (several: ``structure`` is tuple). ``key`` is a hash of the contents.
+    the kernel returns, in the form ``structure``. ``key`` is a hash of the contents.
     """
 
     name: str
@@ -132,8 +132,8 @@ class Specialization:
 
     @exclusive_property
     def makers(self) -> list[Callable[[], np.ndarray]]:
-        """Return the allocator of each shared buffer: zeros, unless the kernel surely writes every element of a large
-        buffer."""
+        """Return the allocator of each shared buffer. It fills the buffer with zeros, unless the buffer is large and
+        the kernel surely writes all of it."""
         covered = [e.covered and not e.reads for e in self.effects] or [False] * len(self.shared)
         return [result_memory.allocator(s.shape, s.dtype.numpy) if all_written else
                 partial(np.zeros, s.shape, s.dtype.numpy) for s, all_written in zip(self.shared, covered)]

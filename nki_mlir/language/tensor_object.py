@@ -22,7 +22,7 @@ UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
 
 
 DEVICE_VALUE = "NKI-DEVICE-VALUE"          # the code of the errors that say that only the device knows the elements
-OF_PYTHON = (NoneType, complex, str, bytes, list, tuple, dict, set, range)       # with these a tile computes nothing
+OF_PYTHON = (NoneType, complex, str, bytes, list, tuple, dict, set, range)   # operands that a tile refuses
 
 
 class NotAnOperand(KernelError, TypeError):
@@ -58,7 +58,7 @@ class HostFunction(KernelError, TypeError):
     fix = "{instead}"
 
 
-class JaxFunction(KernelError):             # no TypeError, which JAX would catch and replace
+class JaxFunction(KernelError):             # not a TypeError: JAX would catch and replace it
     code = "NKI-HOST-FUNCTION"
     message = "JAX's {name} is called on a tile, whose values only the device knows"
     fix = "{instead}"
@@ -70,7 +70,7 @@ def host_function(library: str, name: str) -> NkiMlirError:
 
 
 def computes_same(name: str) -> str:
-    """Return what to call for a function of another library."""
+    """Return the function of the language to call instead of another library's function."""
     function = same_name(name, functions_of("nki.language"))
     return f"call nl.{function}" if function else COMPOSED.get(name, "call functions of nki.language")
 
@@ -83,7 +83,8 @@ def called_name() -> str:
 
 
 def refuse_math() -> None:
-    """Raise the error of a call of Python's ``math`` if the kernel makes one now, to which a tile gives its value."""
+    """If the kernel is calling a function of Python's ``math``, to which a tile cannot give its value, raise that
+    error."""
     at = user_location()
     if called := re.match(r"math\.(\w+)\(", linecache.getline(at.file, at.line)[at.column:at.end_column]):
         raise host_function("math", called[1])
@@ -135,7 +136,7 @@ class TensorObject:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    # Python takes these from the value: the conversion says that it is known on the device only.
+    # Python reads the value in these methods: the conversion raises the error that only the device knows it.
     def __format__(self, form: str) -> str:
         return format(float(self), form) if form else str(self)                        # type: ignore[arg-type]
 
@@ -193,7 +194,7 @@ class TensorObject:
         return getattr(function, method)(*values, **keywords)
 
     def __array_function__(self, function: Any, types: object, args: Any, keywords: Any) -> Any:
-        """Call a function of NumPy, which may be a method of the tensor; refuse it if it needs the elements."""
+        """Call a function of NumPy, if the tensor has a method for it; refuse it if it needs the elements."""
         try:
             return function._implementation(*args, **keywords)
         except NkiMlirError as error:
@@ -232,7 +233,7 @@ class TensorObject:
         return ()
 
     def _table(self, memory: str, value: Any) -> str:
-        """Return the same as HTML for a notebook: a row for each partition."""
+        """Return ``_text`` as HTML for a notebook: a table with a row for each partition."""
         rows = None if value is None or not value.size else value.reshape(value.shape[0] if value.ndim else 1, -1)
         header = self._text(memory, None)
         from nki_mlir import display  # start-up: imported on first use

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Converts calls in any release's form to calls of the function in its newest form.
 
-A call is tried against the signatures of its generation, newest first, then against those of the other generation.
-It follows the first signature that its arguments bind to and whose parameters take their values, so that an
-ambiguous call follows the newest. How a number of positional arguments and a set of keywords bind is memoized.
+A call is tried against the signatures of its generation, newest first, then against those of the other generation. It
+follows the first signature that its arguments bind to and whose parameters take their values, so that an ambiguous call
+follows the newest. The way in which a number of positional arguments and a set of keywords bind is memoized.
 """
 
 import ast
@@ -43,8 +43,8 @@ class BindingForm(NamedTuple):
 
     signature: Signature
     arguments: tuple[BoundArgument, ...]
-    placed: bool                        # positions are those of the function's own parameters
-    direct: bool                        # keywords are, too, and all are the newest signature's
+    placed: bool                        # each positional argument has its position in the function, too
+    direct: bool                        # each keyword has its name there, too, and in the newest signature
     crosses: bool                       # the signature is the other generation's
 
     def by_name(self, positional: tuple[object, ...], keywords: dict[str, object]) -> dict[str, object]:
@@ -112,7 +112,7 @@ class Generation(ABC):
     """
 
     def __init__(self, name: str, names: dict[str, object]) -> None:
-        """Set the values of ``names`` that defaults of the table use; a string is a module's name."""
+        """Set the values of ``names``, which defaults in the table use; a string is a module's name."""
         self.name, self.names, self.values = name, names, GenerationValues()
         self.defaults: dict[str, object] = {}
 
@@ -137,8 +137,8 @@ class Generation(ABC):
             for p in newest.parameters if p.name != without])
 
     def with_defaults(self, function: Callable[..., object], name: str) -> None:
-        """Give a function the defaults of its newest signature. Where that has none, the function may have
-        one itself."""
+        """Give a function the defaults of its newest signature. A parameter without a default there may have one in the
+        function."""
         newest = signatures(name, self.name)[:1]
         defaults = {p.name: p.default for s in newest for p in s.parameters if p.default is not None}
         table = {n: self.default(text) for n, text in (LEFT_OUT.get(name, {}) | defaults).items()}
@@ -260,8 +260,8 @@ class Function:
 
     # -- binding -------------------------------------------------------------------------------------------------------
     def kind(self, parameter: str) -> ParameterKind | None:
-        """Return what a parameter takes: as the function's entry says, else by its name. Names of methods' parameters
-        differ."""
+        """Return the kind of a parameter: the function's entry decides, else the parameter's name. Parameters of
+        methods have other names."""
         if parameter in self.own_kinds:
             kind: ParameterKind = getattr(kinds, self.own_kinds[parameter])
             return kind
@@ -282,8 +282,8 @@ class Function:
         return BoundArgument(at, target, take, kind)
 
     def target(self, parameter: str) -> str | None:
-        """Return the function's parameter that one of a signature maps to; "" for one without effect, None if there is
-        none."""
+        """Return the parameter of the function to which a signature's parameter maps; "" if it has no effect, None if
+        it maps to none."""
         for name in (parameter, *table.same(self.name, parameter)):
             if name in self.parameters:
                 return name
@@ -351,8 +351,8 @@ class Function:
 
     @staticmethod
     def distinguishing(newest: BindingForm, other: BindingForm) -> list[int | str]:
-        """Return the arguments that distinguish the newest form from another: one that is a tile only there, else all
-        that differ."""
+        """Return the arguments that distinguish the newest form from another: the first that is a tile only in the
+        newest form, else all whose kinds differ."""
         kinds = {g.at: g.kind for g in other.arguments}
         differ = [g for g in newest.arguments if g.kind is not kinds[g.at]]
         tiles = [g for g in differ if g.kind is TILE and (kind := kinds[g.at]) is not None and not kind.is_tile]
@@ -427,7 +427,7 @@ class Function:
 
 
 def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the values of a form's arguments as the function takes them, positional and by keyword."""
+    """Return the values of a form's arguments as the function takes them: positional ones, and keywords."""
     if not form.placed:
         return (), {g.parameter: v for g, v in zip(form.arguments, values) if g.parameter}
     return (tuple(v for g, v in zip(form.arguments, values) if isinstance(g.at, int)),
@@ -435,7 +435,8 @@ def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...],
 
 
 def bound(function: Callable[..., R], table_name: str, generation: Generation) -> Callable[..., R]:
-    """Return the function, callable in the forms of all releases; a method's arguments are counted behind ``self``."""
+    """Return the function in a form that calls of all releases can use. A method's arguments are counted behind
+    ``self``."""
     if not hasattr(function, "__signature__"):
         generation.with_defaults(function, table_name)
     record = Function(function, table_name, generation, bound_first=is_method(function))

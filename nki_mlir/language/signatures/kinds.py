@@ -2,7 +2,8 @@
 """The values that parameters take: one test and normal form for each kind of parameter.
 
 Parameters of one name take the same kind of value in all functions; entries of the table list the few exceptions. A
-kind converts the value as functions take it, or returns ``REFUSED``: then the call may be one of another release.
+kind converts the value to the form that functions take, or returns ``REFUSED``: then the call may be in the form of
+another release.
 """
 
 import enum
@@ -42,22 +43,23 @@ class GenerationValues:
     region: Take = lambda value: value
 
     def is_tile(self, value: object) -> bool:
-        """Return whether a value is a tile, also one that is addressed by another or plus an index."""
+        """Return whether a value is a tile, including one that another tile addresses or that is a tile plus an
+        index."""
         return isinstance(value, self.tiles) or hasattr(value, "as_sum")
 
 
 @dataclass(frozen=True)
 class ParameterKind:
-    """The values that a parameter takes. Messages of the beta generation name them by ``description``, those of the
-    current one by ``label``; without it the function itself reports wrong values."""
+    """The values that a parameter takes. Messages of the beta generation use ``description``, messages of the current
+    one ``label``; without a label the function itself reports wrong values."""
 
     description: str
     make: Callable[[GenerationValues], Take]
     label: str = ""
-    holds_none: bool = False            # None stands for the default, even if that is another value
+    holds_none: bool = False            # None stands for the default, even if the default is another value
     is_tile: bool = False
     only_tests: bool = False            # values are tested, but not converted
-    enumeration: str = ""               # of ``nisa``, whose members they are
+    enumeration: str = ""               # an enumeration of ``nisa``: the values are its members
 
 
 def where(test: Callable[[Any], bool]) -> Callable[[GenerationValues], Take]:
@@ -104,7 +106,7 @@ def is_flag(value: object) -> bool:
 
 def are_numbers(value: object) -> bool:
     """Return whether NumPy can convert a value to an array of numbers."""
-    if isinstance(value, TensorObject):             # the device has its numbers
+    if isinstance(value, TensorObject):             # its numbers are on the device
         return False
     try:
         kind = np.asarray(value).dtype
@@ -174,7 +176,7 @@ def name_value(value: object) -> object:
 
 
 def shape_value(value: object) -> object:
-    """Convert extents to a tuple; those that are marked as the partition stay so."""
+    """Convert extents to a tuple. An extent that is marked as the partition keeps its mark."""
     if type(value) is tuple and all([isinstance(n, int) for n in value]):
         return value
     items = value if isinstance(value, (tuple, list, range)) else (value,)
@@ -192,7 +194,7 @@ def member_of(enumeration: str, names: str) -> ParameterKind:
     call."""
     def make(values: GenerationValues) -> Take:
         members = values.enumerations.get(enumeration)
-        if members is None:                                 # a generation that has no such names
+        if members is None:                                 # the generation lacks this enumeration
             return lambda value: value
         by_number = {m.value: m for m in members} | {
             n: members[name] for (kind, n), name in values.numbers.items() if kind == enumeration}

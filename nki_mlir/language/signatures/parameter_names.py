@@ -16,8 +16,8 @@ from nki_mlir.capture.tensor import Buffer
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.verifier import UNNAMED, HostOperand
 
-NOT_ENGLISH = {"src", "lhs", "rhs"}             # fields of op classes that sentences can only mean as names
-CALLS = str(Path(__file__).with_name("binding.py"))     # whose function ``call`` calls the functions of the language
+NOT_ENGLISH = {"src", "lhs", "rhs"}             # fields that are no English words: in sentences they are names
+CALLS = str(Path(__file__).with_name("binding.py"))     # its function ``call`` calls the functions of the language
 
 
 def buffer_of(value: Any) -> object:
@@ -52,7 +52,8 @@ def form_of(function: str, signature: inspect.Signature) -> str:
 
 
 def call_of(function: str, signature: inspect.Signature) -> str:
-    """Return the same for an error of a call that does not fit, which may give the extents of a shape one by one."""
+    """Return the call as ``form_of`` does, for the error of a call that does not fit. That call may list the extents of
+    a shape one by one."""
     text = form_of(function, signature)
     return f"{text}, where shape is one tuple" if "shape" in signature.parameters else text
 
@@ -66,7 +67,8 @@ def parameter_text(parameter: inspect.Parameter) -> str:
 
 def name_operand(error: HostOperand, function: str, signature: inspect.Signature, arguments: Mapping[str, object]
                  ) -> None:
-    """Replace the operand in the error of a value that is no tensor by the parameter for which the user passed it."""
+    """In the error for a value that is no tensor, replace the operand by the parameter for which the user passed the
+    value."""
     parameter = next((name for name, value in arguments.items() if value is error.operand), None)
     if parameter is not None and error.values["op"] == UNNAMED:
         error.values.update(operand=parameter, op=function, form=form_of(function, signature))

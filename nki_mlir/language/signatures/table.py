@@ -10,16 +10,16 @@ A text has modules in brackets, lines of names that share a history, and an entr
         2.27   -                        gone
         2.29   (x, y) + name            back; the description has a keyword that the signature does not have
 
-``{}`` is the name itself; ``token``: a value for ``op=`` in that release, not said to be callable. Names are those of
-the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta generation. Before them are the kinds
-(``kinds.py``) of parameters that do not take what their names say, in both generations or in one (``beta``,
-``current``)::
+``{}`` is the name itself. ``token`` is a value for ``op=`` in that release, which the release does not document as
+callable. Names are those of the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta generation.
+Before them are the kinds (``kinds.py``) of parameters whose names would suggest another kind, in both generations or in
+one (``beta``, ``current``)::
 
     rms_norm
         kinds  DIVISOR n
 
-and the calls that need a generation of the core: those with a value of a parameter, with any value, or all; with the
-feature's name in messages, and what to do on older cores::
+and the calls that need a generation of the core: calls with one value of a parameter, calls with any value of it, or
+all calls. The feature's name in messages follows, then the fix on older cores::
 
     dma_copy
         needs  3 dge_mode=hwdge: {} with dge_mode hwdge: leave dge_mode to the compiler
@@ -55,7 +55,7 @@ class Parameter(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """The signature of a function that one release, and those after it up to the next signature, document."""
+    """The signature of a function that one release documents, and all later releases until the next signature."""
 
     release: str
     text: str
@@ -73,8 +73,8 @@ class Signature(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A generation of the core that a call needs: for a value of a parameter, without ``value`` for any, without
-    ``parameter`` for every call."""
+    """A generation of the core that a call needs if it passes ``value`` for ``parameter``. Without ``value`` any value
+    needs it; without ``parameter`` every call does."""
 
     generation: int
     parameter: str
@@ -189,7 +189,7 @@ def releases_with(name: str) -> tuple[str, ...]:
 
 @cache
 def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
-    """Return the names that a public module has: those of the newest release, or of any of the beta generation."""
+    """Return the names that a public module has in the newest release, or for beta in any of its releases."""
     newest, beta = {RELEASES[-1]}, set(RELEASES[:FIRST_OF_CURRENT])
     return tuple(n for full_name in histories() for home, _, n in [full_name.rpartition(".")] if home == module
                  and set(releases_with(full_name)) & (beta if generation == BETA else newest))
@@ -208,7 +208,7 @@ def published(module: str, generation: str, *sources: ModuleType) -> dict[str, o
 
 
 def listing(home: Mapping[str, object], module: str, generation: str, *extra: str) -> Callable[[], list[str]]:
-    """Return the ``__dir__`` of a public module: the names of any of its releases, and ``extra`` that public
+    """Return the ``__dir__`` of a public module: the names of all its releases, and the names ``extra``, which public
     code uses."""
     public = sorted({*names_of(module, generation), *extra} & home.keys())
     return lambda: public
@@ -235,7 +235,8 @@ def releases_of_keyword(name: str, keyword: str) -> tuple[str, ...]:
 # Arguments that kernels in use pass beyond any release's signature, collected from public code of every release. Any
 # other argument that no signature has is an error.
 
-# Function -> groups of names for one parameter. Releases renamed them, or a release took one that it did not list.
+# Function -> groups of names for one parameter. A release renamed the parameter, or accepted a name that it did not
+# list.
 SAME: dict[str, tuple[tuple[str, ...], ...]] = {
     "nki.isa.nc_matmul": (("is_moving_onezero", "is_moving_zero"),),
     "nki.isa.sendrecv": (("dma_engine", "use_gpsimd_dma"),),
@@ -263,7 +264,7 @@ FOLLOWED: dict[str, tuple[tuple[str, str], ...]] = {
 LEFT_OUT: dict[str, dict[str, str]] = {f"nki.language.{name}": {"dtype": "float32"}
                                        for name in ("ndarray", "zeros", "ones", "full", "rand")}
 
-# Labels and hints for a scheduler, which change no value: everywhere, and of single functions.
+# Labels and hints for a scheduler, which change no value: first for all functions, then for single ones.
 HINTS = ("name", "lazy_initialization", "max_free_vec_size", "directives", "precise_schedule")
 IGNORED: dict[str, tuple[str, ...]] = {
     "nki.isa.nc_matmul": ("psumAccumulateFlag", "psum_accumulate_flag", "psum_accumulate_flags"),
