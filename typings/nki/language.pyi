@@ -137,7 +137,7 @@ class NkiTensor:
         """
 
     def reshape_dim(self, dim, shape) -> Any:
-        """Return a view with dimension ``dim`` split into the extents ``shape``, of which one may be -1.
+        """Return a view with dimension ``dim`` split into the extents ``shape``; one of them may be -1.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -168,7 +168,7 @@ class NkiTensor:
 
     def reshape(self, shape) -> Any:
         """Return a view with another shape, after reinterpreting the bits as ``dtype`` if given. On chip the shape may
-        have fewer elements: the view is of the first in each partition.
+        have fewer elements: the view then has the first elements of each partition.
 
         Arguments:
             shape: extents; one may be -1
@@ -2030,7 +2030,7 @@ class tensor:
         """
 
     def reshape_dim(self, dim, shape) -> Any:
-        """Return a view with dimension ``dim`` split into the extents ``shape``, of which one may be -1.
+        """Return a view with dimension ``dim`` split into the extents ``shape``; one of them may be -1.
 
         Arguments:
             dim: an integer; the dimension, counted from 0
@@ -2061,7 +2061,7 @@ class tensor:
 
     def reshape(self, shape) -> Any:
         """Return a view with another shape, after reinterpreting the bits as ``dtype`` if given. On chip the shape may
-        have fewer elements: the view is of the first in each partition.
+        have fewer elements: the view then has the first elements of each partition.
 
         Arguments:
             shape: extents; one may be -1
@@ -2221,8 +2221,8 @@ def var(x, axis, dtype=None, keepdims=False) -> Any:
 
 
 def where(condition, x, y, dtype=None) -> Any:
-    """Select x where ``condition`` is nonzero, else y; each is a tile or a number. The result has the dtype of x, that
-    of y if x is a number, and float32 if both are numbers.
+    """Select x where ``condition`` is nonzero, else y; each is a tile or a number. The result has the dtype of x, or of
+    y if x is a number; if both are numbers, it is float32.
 
     Arguments:
         condition: a number or a tile; a tile is [P, F...] of any dtype; any value but 0 is true

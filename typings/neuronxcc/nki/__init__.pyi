@@ -66,7 +66,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
         func: the function or kernel; without it the result is a decorator
         working_directory: an absolute path; ``profile`` creates the directory if it is missing
         save_neff_name: the program's file
-        save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
+        save_trace_name: the summary's file; for execution n its name is ``<name>_exec_<n>``
         additional_compile_opt: --disable-dge makes the compiler write the descriptors of transfers
         overwrite: no effect: existing files are overwritten
         profile_nth: every execution whose number is a multiple of it writes a summary
