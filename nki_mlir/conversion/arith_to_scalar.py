@@ -80,7 +80,7 @@ def is_of_elements(op: Operation) -> bool:
 
 
 def unsigned(dtype: DType) -> DType:
-    """Return the integer type of as many bits without a sign."""
+    """Return the integer type without a sign that has the same number of bits."""
     return BY_NAME[f"u{dtype}"] if dtype.kind is Encoding.SIGNED else dtype
 
 

@@ -36,7 +36,7 @@ def convert(op: Operation) -> None:
                 condition = extract(op.operands[0], ir.IntegerType.get_signless(1))
                 new = ir.Operation.create("scf.if", results=types, operands=[condition], regions=2)
                 regions = [(0, 0), (1, 1)]
-            case _:             # the last branch runs for every number that names no other
+            case _:             # the last branch runs for every number without a branch
                 number = extract(op.operands[0], ir.IntegerType.get_signless(32))
                 index = value_of("arith.index_cast", ir.IndexType.get(), number)
                 last_case = len(op.regions) - 1

@@ -5,10 +5,10 @@ before:  linalg.fill ins(%zero) outs(%sum)                    after:  "nisa.tens
          linalg.generic ins(%x) outs(%sum) { out + in }               "nisa.tensor_scalar"(%y, %r) {op0 = "multiply",
          linalg.generic ins(%sum) outs(%y) { in * 0.25 }                                            imm0 = 2.5e-01, ...}
 
-``nisa`` operations stay as they are, unless they have a mask, or an operand in PSUM the GpSimd engine does not see.
-Every operand is a buffer with an access pattern again. The pass selects instructions that the target's engines can run.
-It copies operands that an engine cannot access: by an engine between SBUF and PSUM, by a DMA between partitions.
-``pieces`` is the most transfers for a mask that does not select a box of elements.
+``nisa`` operations stay as they are, unless they have a mask, or have an operand in PSUM but run on the GpSimd engine,
+which cannot read PSUM. Every operand is a buffer with an access pattern again. The pass selects instructions that the
+target's engines can run. It copies operands that an engine cannot access: by an engine between SBUF and PSUM, by a DMA
+between partitions. ``pieces`` is the largest number of transfers for a mask that does not select a box of elements.
 
 Engines: functions of the activation table run on the Scalar engine, arithmetic on the Vector engine, powers, exact
 32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. If other
@@ -186,10 +186,10 @@ class _Block:
 
     def finish(self, reader: TileReader, nest: TileNest, op: Operation, following: int | None, start: Operation
                ) -> tuple[TileNest, TileReader] | None:
-        """Return the fold so that it writes the result of the next operation, if that converts all of the fold's
-        result.
+        """If the next operation converts all of the fold's result, return the fold so that it writes the next
+        operation's result.
 
-        The fold's result must have a buffer that nothing else reads.
+        Nothing else may read the buffer of the fold's result.
         """
         if following is None or nest.mask or nest.output.base_dtype is not nest.output.dtype:
             return None

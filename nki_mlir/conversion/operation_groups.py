@@ -2,10 +2,10 @@
 """Groups of straight-line operations that are lowered together, and the keys by which equal groups are found.
 
 The instructions of an operation in the function's top block depend only on the parts of ``GroupKey`` and on the starts
-of its patterns in HBM, and in SBUF of those that are parts of buffers: if these differ, the starts of the instructions'
-patterns differ by the same distance. Two operations in a row may become one instruction where the first may be a fold
-and nothing else uses its result: these are one group. Operations in loops and branches, operations on views, and
-meetings of programs are lowered one by one.
+of its patterns (all in HBM; in SBUF the patterns of parts of buffers). If these starts differ, the starts of the
+instructions' patterns differ by the same distance. Two operations in a row may become one instruction if the first may
+be a fold and nothing else uses its result: they are one group. Operations in loops and branches, operations on views,
+and meetings of programs are lowered one by one.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ class GroupKey(NamedTuple):
 
     ``operations`` have the outline of each operation: its name, its attributes (access patterns, masks, limits,
     functions, engines, marks) and the types of its operands, without the starts that may differ (``is_movable``).
-    ``slots`` says which operands are one buffer. ``origins`` has the origin of each buffer, and for a local one of
-    several operations whether only they use it. ``symbols`` are the index values that operands are, by identity: their
-    ranges count. ``allocated`` has the buffers that are allocated inside of the group, with the number of the next
-    operation. ``distances`` has for each start that may differ the number of its cluster and the distance from the
-    first start in it, or the start itself if another pattern of the buffer may not move; nothing if each of these
-    patterns is alone in its buffer.
+    ``slots`` says which operands are one buffer. ``origins`` has the origin of each buffer; in a group of several
+    operations also whether only they use a local buffer. ``symbols`` are the operands that are index values, by
+    identity: their ranges count. ``allocated`` has the buffers that are allocated inside of the group, with the number
+    of the next operation. ``distances`` has an entry for each start that may differ: the number of its cluster and the
+    distance from the first start in it, or the start itself if another pattern of the buffer may not move. It is empty
+    if each of these patterns is alone in its buffer.
     """
 
     operations: tuple[object, ...]
@@ -54,9 +54,9 @@ class GroupKey(NamedTuple):
 
 
 class PatternCluster(NamedTuple):
-    """Movable patterns of one buffer that overlap or adjoin, or that overlap what lies between. Clusters do not
-    touch, so how far they are apart does not matter. ``start``: of its first pattern; ``low``, ``high``: its elements
-    in each partition."""
+    """Movable patterns of one buffer that overlap or adjoin, or that overlap the space between. Clusters do not touch,
+    so the distance between them does not matter. ``start`` is the start of its first pattern; ``low`` and ``high`` are
+    its elements in each partition."""
 
     slot: int
     start: int
@@ -67,8 +67,7 @@ class PatternCluster(NamedTuple):
 @dataclass(eq=False, slots=True)
 class SourceBuffer:
     """A buffer of a function, by ``number``: an argument, or what ``allocation`` allocates at a position. ``origin`` is
-    None for other values, and for buffers of which there are views. ``users``: the positions of operations that use
-    it."""
+    None for other values, and for buffers that have views. ``users``: the positions of operations that use it."""
 
     number: int
     origin: int | None = None
@@ -88,8 +87,9 @@ class Outline:
 
 @dataclass(eq=False, slots=True)
 class OperationForm:
-    """The common part of equal tile operations. ``outline`` does not depend on movable starts; ``starts`` has these, by
-    the number of the operand, and ``reaches`` how far each of these patterns reaches from its start."""
+    """The common part of equal tile operations. ``outline`` does not depend on movable starts. ``starts`` has the
+    movable starts by the number of the operand, ``reaches`` the distance that each of these patterns reaches from its
+    start."""
 
     tiles: int
     outline: Outline
@@ -112,7 +112,7 @@ class TileOperation(NamedTuple):
 @dataclass(eq=False, slots=True)
 class OperationGroup:
     """Operations that are lowered together. ``buffers`` has the distinct buffers of their operands, ``slots`` the
-    number of each operand's among these, ``starts`` the start of each cluster of movable patterns."""
+    number of each operand's buffer, ``starts`` the start of each cluster of movable patterns."""
 
     operations: Sequence[TileOperation]
     buffers: list[SourceBuffer]
@@ -130,11 +130,11 @@ class OperationGroup:
 class Repeats:
     """The groups of a kernel that repeat others.
 
-    ``firsts`` has the groups that were lowered for others, by number, ``members`` the number of the group of each of
-    their operations, by position. ``omitted`` are the groups and the buffers that the lowered copy lacks, with their
-    positions, in order; ``before`` has the operations of the copy that follow some, with the position up to which these
-    are in front of it. ``arguments`` and ``allocations`` are the buffers of the function, in order and by position;
-    ``buffers`` counts them all. ``source`` is the module of their operations, which keeps these alive.
+    ``firsts`` has the groups that stand for others, by number; ``members`` maps the position of each of their
+    operations to the number of its group. ``omitted`` are the groups and the buffers that the lowered copy lacks, with
+    their positions, in order; ``before`` has the operations of the copy that follow omitted ones, with the position up
+    to which those precede it. ``arguments`` and ``allocations`` are the buffers of the function, in order and by
+    position; ``buffers`` counts them all. ``source`` is the module of the operations, which keeps them alive.
     """
 
     source: Module
@@ -154,14 +154,14 @@ class Repeats:
 class Groups:
     """Finds the groups of a function's block that become equal instructions.
 
-    ``splits``: masks are not split yet. If so, and if an operation has one, it is ``masked`` and has no groups.
+    ``splits``: masks are not split yet. If an operation then has a mask, the block is ``masked`` and has no groups.
     """
 
     def __init__(self, kernel: KernelFunction, operations: Sequence[tuple[Operation, str]], splits: bool = True
                  ) -> None:
         self.function, self.operations = kernel.op, operations
         self.forms: dict[object, OperationForm] = {}            # by types and attributes
-        self.moved: dict[object, OperationForm] = {}            # the same without starts that may differ
+        self.moved: dict[object, OperationForm] = {}            # by types and attributes without starts that may differ
         self.outlines: dict[object, Outline] = {}
         self.buffers: dict[Value, SourceBuffer] = {}
         self.arguments = [
@@ -172,9 +172,9 @@ class Groups:
         self.by_key: dict[GroupKey, OperationGroup] = {}
         self.firsts: dict[int, OperationGroup] = {}             # groups that others repeat
         self.repeated: dict[int, OperationGroup] = {}           # by the position of their first operation
-        self.omitted: set[int] = set()                          # positions of all operations of these
+        self.omitted: set[int] = set()                          # positions of all operations in ``repeated``
         self.open: list[TileOperation] = []                     # operations that may be a group
-        self.inside: list[tuple[int, SourceBuffer]] = []        # allocations behind so many of these
+        self.inside: list[tuple[int, SourceBuffer]] = []  # allocations, with the number of open operations before
         self.splits, self.masked = splits, False
         steps = self.steps()
         if not self.masked:
@@ -196,7 +196,7 @@ class Groups:
         return used
 
     def steps(self) -> list[TileOperation | SourceBuffer | None]:
-        """Return the tile operations and allocations in order, None for what separates groups; note the users of all
+        """Return the tile operations and allocations in order, with None where a group must end; note the users of all
         buffers."""
         steps: list[TileOperation | SourceBuffer | None] = []
         viewed: list[SourceBuffer] = []
@@ -336,8 +336,8 @@ def is_movable(access: Access, space: str, shape: tuple[int, ...], dtype: DType)
 
 
 def reach_of(access: Access) -> tuple[int, int]:
-    """Return the first element of a pattern in each partition, and the one behind its last, from its start;
-    anything if registers are part of it."""
+    """Return the first element of a pattern in each partition and the element behind its last, counted from its start.
+    If registers are part of the pattern, it may reach anything."""
     if access.free.symbols:
         return -ANYWHERE, ANYWHERE
     nest = nest_of(access.free_dims, 1)
@@ -346,7 +346,8 @@ def reach_of(access: Access) -> tuple[int, int]:
 
 def movable_patterns(operations: Sequence[TileOperation]
                      ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-    """Return the movable starts of operations, by the number of the operand among those of all, and their reaches."""
+    """Return the movable starts of operations, and the reaches of their patterns. Operands are numbered through all
+    operations."""
     form = operations[0].form
     if len(operations) == 1:
         return form.starts, form.reaches
@@ -362,7 +363,7 @@ def movable_patterns(operations: Sequence[TileOperation]
 
 def clusters_of(slots: Sequence[int], starts: Sequence[tuple[int, int]], reaches: Sequence[tuple[int, int]]
                 ) -> tuple[list[PatternCluster], tuple[tuple[int, int], ...]]:
-    """Return the clusters of buffers of which all patterns are movable, and the ``distances`` of a key."""
+    """Return the clusters of buffers whose patterns are all movable, and the ``distances`` of a key."""
     origins: dict[int, int] = {}                # by slot, the start of its first pattern
     origin_of = [origins.setdefault(slots[number], start) for number, start in starts]
     from_origin = tuple([start - origin for (_, start), origin in zip(starts, origin_of)])
@@ -378,8 +379,8 @@ def clusters_of(slots: Sequence[int], starts: Sequence[tuple[int, int]], reaches
 def clusters_from_origins(slots: tuple[int, ...], numbers: tuple[int, ...], starts: tuple[int, ...],
                           reaches: tuple[tuple[int, int], ...]
                           ) -> tuple[tuple[PatternCluster, ...], tuple[int, ...]]:
-    """Return the clusters of patterns whose starts are counted from that of the first pattern in their buffer, and of
-    each pattern the number of its cluster; -1 if a pattern of its buffer may not move."""
+    """Return the clusters of patterns, and the number of each pattern's cluster (-1 if a pattern of its buffer may not
+    move). Starts are counted from the start of the first pattern in the buffer."""
     fixed = {slot for number, slot in enumerate(slots) if number not in numbers}
     by_slot: dict[int, list[tuple[int, int, int]]] = {}
     for k, (number, start, (low, high)) in enumerate(zip(numbers, starts, reaches)):
@@ -405,8 +406,8 @@ def clusters_from_origins(slots: tuple[int, ...], numbers: tuple[int, ...], star
 
 
 def without_starts(parts: OperationParts) -> tuple[object, tuple[tuple[int, int], ...]]:
-    """Return a key that is equal for operations whose parts differ only in movable starts; and these starts, by the
-    number of the operand."""
+    """Return a key that is equal for operations whose parts differ only in movable starts. Return these starts, too, by
+    the number of the operand."""
     patterns: list[object] = []
     starts: list[tuple[int, int]] = []
     attributes = dict(parts.attributes)
@@ -422,8 +423,8 @@ def without_starts(parts: OperationParts) -> tuple[object, tuple[tuple[int, int]
 
 
 def outline_of(op: Op) -> tuple[object, tuple[tuple[int, int], ...]]:
-    """Return a key that is equal for operations that differ in their buffers and in movable starts; and these starts,
-    by the number of the operand."""
+    """Return a key that is equal for operations that differ only in their buffers and movable starts. Return these
+    starts, too, by the number of the operand."""
     def moves(tile: Tile) -> bool:
         return is_movable(tile.access, tile.space, tile.base_shape, tile.base_dtype)
     starts = tuple([(number, tile.access.free.const) for number, (_, tile) in enumerate(op.operands()) if moves(tile)])
@@ -433,13 +434,14 @@ def outline_of(op: Op) -> tuple[object, tuple[tuple[int, int], ...]]:
 
 
 def started(tile: Tile, distance: int, handle: object = None) -> Tile:
-    """Return a tile, or that of another buffer, that starts behind it by so many elements."""
+    """Return a tile, in its buffer or another one, that starts ``distance`` elements further on."""
     access = tile.access
     return tile.starting(handle, replace(access, free=replace(access.free, const=access.free.const + distance)))
 
 
 def may_fold(op: Op) -> bool:
-    """Whether the last nest that an operation becomes may be a fold, which may write what the next operation copies."""
+    """Whether the last nest that an operation becomes may be a fold; such a fold may write what the next operation
+    copies."""
     if not op.is_loop_nest or len(op.targets()) > 1:
         return True
     try:

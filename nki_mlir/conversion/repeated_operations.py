@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lower each distinct operation of straight-line code once, however many equal ones a kernel has.
+"""Lower each distinct operation of straight-line code once, even if a kernel has many equal ones.
 
 A kernel that was unrolled has the same few tile operations on thousands of buffers. ``lower_once`` walks the function
 once, groups its operations (``operation_groups.py``), and lowers a copy without those that repeat others: the copy is
-short, so are the walks of the passes. The location of each operation in the copy names its position in the function,
-and so do the locations of the operations that it is lowered to: the reader of records
-(``targets/neuron/codegen/mlir_records.py``) keeps the records of the first of equal operations as a template, and
-writes those of the omitted ones from it, at their positions. While the copy is lowered, a call replaces a sequence of
-omitted operations: nothing is fused across it, and it uses the buffers that they share with operations of the copy.
+short, and so are the walks of the passes. The location of each operation in the copy names its position in the
+function, and so do the locations of the operations that it is lowered to: the reader of records
+(``targets/neuron/codegen/mlir_records.py``) keeps the records of the first of equal operations as a template, from
+which it writes the records of the omitted ones at their positions. While the copy is lowered, a call replaces a
+sequence of omitted operations: nothing is fused across it, and it uses the buffers that they share with operations of
+the copy.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from nki_mlir.passes.pipelines import TO_NISA, passes_to
 from nki_mlir.waist.reader import ends_memory
 
 POSITION = "nki.position: "     # prefix of the location that names the position of an operation in its function
-OMITTED = "omitted"             # the function that calls in place of omitted operations name
+OMITTED = "omitted"             # the function in calls that replace omitted operations
 TILE_OPERATIONS = "nki.", "nisa.", "memref."        # without regions
 
 
@@ -34,7 +35,7 @@ class LoweredOnce(NamedTuple):
 
 
 def lower_once(module: Module) -> LoweredOnce:
-    """Lower a copy of a module to the nisa level; only the first of equal operations."""
+    """Lower a copy of a module to the nisa level. The copy has only the first of equal operations."""
     with module.context, ir.Location.unknown():
         contents = ModuleContents(module)
         passes = passes_to("nisa", module, contents.names)
@@ -120,7 +121,7 @@ class ShortCopy:
                 self.copy(op, position)
 
     def copy(self, op: Operation, position: int | None) -> None:
-        """Copy an operation, whose location then names a position."""
+        """Copy an operation. The location of the copy names a position."""
         copy = op.clone(ip=self.end).operation
         if position is not None:
             copy.location = ir.Location.name(f"{POSITION}{position}", op.location)
@@ -140,8 +141,8 @@ class ShortCopy:
         return ir.Operation.create("func.call", operands=operands, attributes={"callee": callee}, ip=self.end)
 
     def erase_calls(self) -> dict[Operation, int]:
-        """Erase the calls, and return the operations behind them, each with the position up to which operations were
-        omitted in front of it."""
+        """Erase the calls. Return the operations behind them, each with the position up to which operations in front of
+        it are omitted."""
         before: dict[Operation, int] = {}
         behind: int | None = None
         for op, _ in ModuleContents(self.module).functions[0]:
@@ -155,7 +156,7 @@ class ShortCopy:
 
 
 def position_of(operation: Operation) -> int | None:
-    """Return the position that the location of an operation names: of the operation that it was in the function."""
+    """Return the position in the function that the location of an operation names."""
     location = operation.location
     if isinstance(location, ir.NameLoc) and location.name_str.startswith(POSITION):
         return int(location.name_str.removeprefix(POSITION))

@@ -111,7 +111,8 @@ def inline_calls(module: Module) -> None:
 
 
 def make_signless(module: Module) -> None:
-    """Rewrite start values of kernels' results as upstream passes leave the graph's integers: without a sign."""
+    """Give start values of kernels' results the type that upstream passes use for the graph's integers: one without a
+    sign."""
     for get in operations_of(module, lambda name: name == "memref.get_global"):
         attributes = named(module, get.attributes["name"].value).attributes
         kind = ir.MemRefType(attributes["type"].value)

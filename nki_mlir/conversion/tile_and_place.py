@@ -7,14 +7,14 @@ after:   for each box of at most 128 rows:
            ...                                                      linalg.generic ins(%x, %y) outs(%z) { in + in }
            linalg.generic ins(%z) outs(%part of %r)
 
-Axes that all operands step through as one are merged. Of an elementwise operation the largest axis goes along the
-partitions, the others are cut so that a tile has at most ``elements`` a partition; the remainders at the ends of axes
-are separate boxes. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added up
-in a second step. Products become matrix products of tiles that add up in PSUM; operands in the other order are
+Axes that all operands step through as one are merged. The largest axis of an elementwise operation goes along the
+partitions; the other axes are cut so that a tile has at most ``elements`` a partition. The remainders at the ends of
+axes are separate boxes. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added
+up in a second step. Products become matrix products of tiles that add up in PSUM; operands in the other order are
 transposed on chip. Operations that only move data between HBM buffers stay, because a DMA has no limit of size.
 
-An operation whose result a single other operation uses is first fused with that. The operations that follow do not load
-loaded or stored tiles again; a result that nothing reads is not stored.
+An operation whose result only one other operation uses is first fused with it. Later operations do not load again what
+a tile on chip has; a result that nothing reads is not stored.
 """
 
 
@@ -62,7 +62,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
 def write_on_tiles(op: Operation, placement: Placement, starts: list[tuple[Operation, float | int]]) -> None:
     """Write one operation on tiles.
 
-    A fill that only starts the next fold is written with that: ``starts`` has the start values of folds.
+    A fill that only starts the next fold is written together with the fold: ``starts`` has the start values of folds.
     """
     with errors_at(op):
         nest, symbols, gathers = read_nest(op)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operands of operations, in plain Python: a base buffer plus an access pattern, linear forms, constraints.
 
-An on-chip pattern has a partition start, a free offset inside each partition, and ``(step, count)`` pairs of which the
-first is the partition (step 1, or 0 where one partition is read by all lanes). An HBM pattern has one flat offset.
-All steps and offsets are in elements of the pattern's dtype.
+An on-chip pattern has a partition start, a free offset inside each partition, and ``(step, count)`` pairs. The first
+pair is the partition (step 1, or 0 if all lanes read one partition). An HBM pattern has one flat offset. All steps and
+offsets are in elements of the pattern's dtype.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +103,7 @@ def positions(factor: int, least: int, greatest: int, equal: bool, extent: int) 
 
 
 def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tuple[list[int], list[int], Mask]:
-    """Return the smallest box of the iteration space that one-axis constraints leave: starts, counts, the remaining
+    """Return the smallest box that satisfies the constraints on one axis each: starts, counts, and the remaining
     mask."""
     low, high, remaining = [0] * len(extents), [n - 1 for n in extents], []
     for constraint in mask:
@@ -200,7 +200,7 @@ class Access:
 
 
 class Form:
-    """The common part of tiles that differ in their buffers, and in where they start; equal ones are one object."""
+    """The part that tiles share if they differ only in their buffers and starts. Equal forms are one object."""
 
     __slots__ = ("is_whole", "row")
 
@@ -214,7 +214,8 @@ class Form:
 
 
 class Layout:
-    """The common part of tiles that differ only in their buffers; equal ones are one object (``Tile.layout``)."""
+    """The part that tiles share if they differ only in their buffers (``Tile.layout``). Equal layouts are one
+    object."""
 
     __slots__ = ("form",)
 
@@ -225,13 +226,13 @@ class Layout:
 _form, _layout = lru_cache(1 << 16)(Form), lru_cache(1 << 16)(Layout)
 
 
-Bounds = tuple[int, int, int, int]              # first partition and the one behind the last, bytes in the same way
+Bounds = tuple[int, int, int, int]   # first partition, the one after the last; first byte, the one after the last
 
 
 @lru_cache(1 << 16)
 def _extent(dims: tuple[tuple[int, int], ...], dtype: DType) -> Bounds:
-    """Return, for an on-chip pattern, its partitions; the bytes from its start to its first one, and to behind its
-    last; and the bytes of an element."""
+    """Return for an on-chip pattern: its partitions, the distances in bytes from its start to its first byte and to the
+    byte behind its last, and the bytes of an element."""
     low, high = Access(dtype, ZERO, ZERO, dims).reach()
     return dims[0][1], low * dtype.itemsize, (high + 1) * dtype.itemsize, dtype.itemsize
 
@@ -252,8 +253,8 @@ class Tile:
 
     @property
     def bounds(self) -> Bounds:
-        """The first partition and the one behind the last, and bytes likewise, on chip. Symbols of the start count as
-        0."""
+        """On chip: the first partition, the partition behind the last, the first byte and the byte behind the last.
+        Symbols of the start count as 0."""
         if self._bounds is None:
             access = self.access
             partitions, low, high, size = _extent(access.dims, access.dtype)

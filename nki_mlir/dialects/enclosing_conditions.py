@@ -108,8 +108,8 @@ def _defined_form(value: Value, numbering: Numbering) -> Linear | None:
 def interval_given(form: Linear, facts: Sequence[Linear], ranges: Ranges) -> tuple[int, int]:
     """Return the interval of a form where every fact is ``>= 0``. It is safe, but not always the tightest.
 
-    Adding such a fact m times can only raise a value, so ``form <= form + m * fact``; m is chosen so that a shared
-    symbol cancels.
+    Adding a fact m times can only raise a value, so ``form <= form + m * fact``; m is chosen so that a shared symbol
+    cancels.
     """
     low, high = form.interval(ranges)
     for fact in facts:

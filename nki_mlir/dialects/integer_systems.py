@@ -40,9 +40,9 @@ def solution(spans: tuple[Span, ...], rows: tuple[Row, ...], steps: int = STEPS)
 
 
 class Joined:
-    """The system with variables joined that all rows see together.
+    """The system in which variables that all rows see together are joined.
 
-    ``x + k * y`` takes every value between its ends where x has as many values as k; such a pair becomes one variable.
+    ``x + k * y`` takes every value between its ends if x takes at least k values; such a pair becomes one variable.
     """
 
     def __init__(self, spans: Sequence[Span], rows: Sequence[Row]) -> None:
@@ -70,8 +70,8 @@ class Joined:
         self.rows = [Row(row.const, tuple(t), row.equal) for row, t in zip(rows, terms)]
 
     def grouped(self, members: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-        """Group members, by rising multiples, so that a group takes every multiple of its first one's between
-        its ends."""
+        """Group members, by rising multiples. Between its ends, a group takes every multiple of its first member's
+        multiple."""
         groups: list[list[tuple[int, int]]] = []
         for multiple, variable in members:
             for group in groups:

@@ -4,7 +4,7 @@
 The interface of an engine moves sectors of 16 bytes, one every two cycles of an engine that reads an element a cycle.
 So adjacent elements never wait for it, nor do elements of 4 bytes with a step of two; with a step of 16 bytes or more,
 each element takes a sector and the interface moves half as many elements (architecture guide: its bandwidth halves;
-others measured the same of copies and of factors of products).
+others measured the same for copies and for factors of products).
 """
 
 from collections.abc import Sequence

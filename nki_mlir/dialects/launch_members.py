@@ -23,14 +23,15 @@ class Member(Protocol):
     number: int
 
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
-        """Return the values that the members passed at this occurrence of ``key`` between them, in their order.
+        """Return the values of all members, in their order. The n-th call of each member with ``key`` belongs to the
+        n-th calls of the other members.
 
         The value must not change afterwards.
         """
 
 
 class FewerRanks(Unsupported):
-    """A rank meets others of which some do not run; ``count``: the number of ranks that must run."""
+    """A rank meets other ranks, but some of them do not run; ``count``: the number of ranks that must run."""
 
     def __init__(self, operation: str, members: tuple[int, ...], running: int) -> None:
         where = "by itself" if running == 1 else f"on {running} ranks"

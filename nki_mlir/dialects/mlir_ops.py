@@ -211,7 +211,7 @@ class RecognizedOperation:
 
     def __init__(self, op: Op) -> None:
         self.op = op
-        self.holds = False              # the rules, but for bounds that depend on symbols
+        self.holds = False              # whether it obeys the rules, except bounds that depend on symbols
 
     def has_symbols(self, operands: Sequence[Value]) -> bool:
         return len(operands) > len(self.op.operands())
@@ -256,8 +256,8 @@ def recognized(operation: Operation, parts: OperationParts) -> RecognizedOperati
 
 
 def read_op(operation: Operation, tile_of: Callable[[Tile, Value], Tile] = Tile.on) -> Op:
-    """Return the ``Op`` of an MLIR operation: ranges are those of its symbols, handles SSA values or those of
-    ``tile_of``."""
+    """Return the ``Op`` of an MLIR operation, with the ranges of its symbols. Its handles are SSA values or the results
+    of ``tile_of``."""
     operation = operation.operation
     record, operands = recognize(operation)
     handles = iter(operands)

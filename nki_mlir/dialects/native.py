@@ -4,8 +4,8 @@
 Passes of the CPU write a kernel function with ``func``, ``scf``, ``memref``, ``arith``, ``affine`` and ``linalg``. The
 dialect adds five operations, and marks on operations of those dialects:
 
-- ``native.check`` fails where an index is below 0, ``native.check_limits`` where one of its ``limits`` is at an element
-  of ``extents`` that ``mask`` has. ``rule`` and ``values`` describe the error.
+- ``native.check`` fails if an index is below 0, ``native.check_limits`` if one of its ``limits`` is below 0 at an
+  element of ``extents`` where ``mask`` holds. ``rule`` and ``values`` describe the error.
 - ``native.packed_product`` multiplies panels of rows by panels of columns, in the order in which register tiles read
   them. ``panels`` counts both, ``sizes`` has the rows and columns of a panel, ``depth`` the words of the summed axis,
   ``line`` the elements between rows of the result, ``tile`` the rows and vectors of a register tile, ``unit`` the
@@ -18,10 +18,10 @@ dialect adds five operations, and marks on operations of those dialects:
 | mark | on | meaning |
 |---|---|---|
 | ``native.function`` | ``func.func`` | passes of the CPU have written it: nests keep the form that they have |
-| ``native.notes`` | ``func.func`` | what passes say of their choices |
+| ``native.notes`` | ``func.func`` | the choices of passes, with their reasons |
 | ``native.zeroed`` | ``memref.alloc`` | the buffer is zeroed |
 | ``native.on_pool`` | ``scf.for`` | iterations run on the pool, each with its buffers |
-| ``native.spread`` | a nest | so many equal parts run on the pool |
+| ``native.spread`` | a nest | the number of equal parts that run on the pool |
 | ``native.streams`` | a nest, a gather | outputs that streaming stores write |
 | ``native.ahead`` | a nest | inputs that it prefetches, each with the distance in bytes |
 | ``native.fields`` | a nest | inputs that lie beside each other are loaded together |

@@ -101,11 +101,11 @@ class RowBuilder(Protocol):
         """Return the value in each partition."""
 
     def each(self, value: Callable[..., object], *rows: Tile) -> Tile:
-        """Return ``value(scalar builder, of each of the rows)``."""
+        """Return ``value(s, *rows)``, where ``s`` builds scalar expressions; it is computed once in each partition."""
 
     def sum(self, value: Callable[..., object], elements: Sequence[Tile], *rows: Tile) -> Tile:
-        """Return the sum of ``value(scalar builder, of each of the elements, of each of the rows)`` over the
-        free axes."""
+        """Return the sum over the free axes of ``value(s, *elements, *rows)``, where ``s`` builds scalar
+        expressions."""
 
     def write(self, dst: Tile, columns: Sequence[Tile]) -> None:
         """Write the values as the columns of dst [P, n]."""
@@ -139,8 +139,8 @@ class Iteration:
 
 def with_own_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]], shared: Callable[[str, Tile], int]
                   ) -> Iteration:
-    """Return the iteration over the axes ``main`` and separate axes of tiles. ``shared`` returns how many of ``main``
-    are a tile's first dims; each other dim becomes an axis that is reduced."""
+    """Return the iteration over the axes ``main`` and separate axes of tiles. For each tile, ``shared`` returns the
+    number of its first dims that are axes of ``main``; each other dim becomes a reduced axis."""
     extents, axes = list(main), {}
     for field, tile in operands:
         shared_dims, rank = shared(field.name, tile), len(tile.shape)
@@ -173,8 +173,8 @@ class Op:
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
-    shared_engines: ClassVar[tuple[Engine, ...]] = ()   # engines that may exchange it where the rules of both hold
-    engine = Engine.SYNC.value                  # by name; of an operation that needs none, the engine of its stream
+    shared_engines: ClassVar[tuple[Engine, ...]] = ()  # they may replace each other if both follow its rules
+    engine = Engine.SYNC.value                  # by name; if the operation needs none, the engine of its stream
     offsets: ClassVar[dict[str, tuple[int, ...]]] = {}  # operands that may begin at an offset from a legal start
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories that its result may be in
     is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent, and can be left out
@@ -249,7 +249,8 @@ class Op:
         return (self.kind(), *forms)
 
     def kind(self) -> OperationKind:
-        """Return what operations of one class with equal attributes share, and copies with other tiles with them."""
+        """Return the object that operations of one class with equal attributes share. Copies with other tiles share it,
+        too."""
         values = self.__dict__
         return values.get(KIND) or values.setdefault(       # type: ignore[no-any-return]
             KIND, kind_of((type(self), *[same_value(values[name]) for name in self.attributes])))
@@ -270,8 +271,8 @@ class Op:
         return [(name, t) for name in self.inputs if (t := values[name]) is not None]
 
     def overwrites(self, name: str) -> bool:
-        """Return whether the operation writes a tile that it declares to read and write without a look at
-        its elements."""
+        """Return whether the operation overwrites a tile without reading it, although it declares to read and write the
+        tile."""
         return False
 
     def targets(self) -> list[tuple[str, Tile]]:
@@ -305,7 +306,7 @@ class Op:
         return frozenset({0} if self.rows_apart else ())
 
     def index_forms(self) -> tuple[Linear, ...]:
-        """Return affine forms whose values over the iteration space ``body`` gets after the sources."""
+        """Return affine forms. ``body`` gets their values over the iteration space, after the sources."""
         return ()
 
     def iteration(self) -> Iteration:
@@ -339,8 +340,8 @@ class Op:
         return "" if function is None else table_of(function)
 
     def work(self) -> Work:
-        """Return the work of its engine, which the machine has costs for: as ``law`` says. Of a transfer: to
-        issue it."""
+        """Return the work of its engine under ``law``, for which the machine has costs. For a transfer, it is the work
+        to issue it."""
         if self.queued:
             return ISSUE
         if not self.law:

@@ -26,7 +26,7 @@ class UnknownSymbol(NkiMlirError):
 
 def symbol_range(value: Value, op: Operation | None = None) -> tuple[int, int]:
     """Return the least and the greatest value of a loop variable, a program id, a loaded number, or a value computed
-    from such."""
+    from these."""
     span = _range(value, {})
     if span is None:
         raise UnknownSymbol(op=op.name if op is not None else "?")
@@ -75,7 +75,7 @@ def _range_of_definition(value: Value, memo: dict[Value, Span | None]) -> tuple[
 
 
 def range_of_type(kind: Type) -> Span | None:
-    """Return all values of an integer type; those of ``i1`` are 0 and 1. None for another type."""
+    """Return the range of an integer type (0 and 1 for ``i1``); None for another type."""
     if not isinstance(kind, ir.IntegerType):
         return None
     signed = not kind.is_unsigned and kind.width > 1

@@ -127,7 +127,7 @@ class Finding(NamedTuple):
     """A rule that an instruction breaks.
 
     ``contested``: documents disagree on it, or code that ran on devices breaks it. ``settled``: the documents of the
-    current generation agree on it, so its kernels must obey it.
+    current generation agree on it, so kernels of that generation must obey it.
     """
 
     error: KernelError
@@ -151,7 +151,7 @@ class TargetedOperation(Protocol):
 
 
 class TargetCheck:
-    """Checks the rules for one operation on one machine. ``findings`` are those that the operation breaks."""
+    """Checks the rules for one operation on one machine. ``findings`` are the rules that the operation breaks."""
 
     def __init__(self, op: TargetedOperation, machine: Machine) -> None:
         self.op, self.machine = op, machine
@@ -179,7 +179,7 @@ class TargetCheck:
                         expected=", ".join(map(str, allowed)))
 
     def one_a_row(self, *labels: str, contested: bool = False) -> None:
-        """Check operands of which each lane reads one value for all elements of its partition."""
+        """Check operands of which a lane reads only one value, for all elements of its partition."""
         for label in labels:
             tile: Tile | None = getattr(self.op, label)
             if tile is not None and any([step and count > 1 for step, count in tile.access.free_dims]):
@@ -188,8 +188,8 @@ class TargetCheck:
     def operators(self, *names: str, settled: bool = False) -> None:
         """Check that the engine has the ALU operators.
 
-        Documents differ between instructions in what they allow on GpSimd besides: ``settled`` are those for which
-        the newest ones say it.
+        Documents allow more operators on GpSimd for some instructions than for others. For ``settled`` instructions the
+        newest documents state the rule.
         """
         engine, chosen = self.op.runs_on, self.op.engine != Engine.UNKNOWN.value
         for name in names:

@@ -110,7 +110,7 @@ def meets_itself(dims: Dims) -> bool:
 
 @lru_cache(1 << 10)
 def masked_meets_itself(dims: Dims, on_chip: bool, mask: Mask, extents: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Return the same for the positions that a mask without symbols leaves of an iteration space."""
+    """Return whether two positions that a mask without symbols leaves in an iteration space have one offset."""
     starts, counts, remaining = masked_box(mask, extents, ())
     active = np.argwhere(active_elements(remaining, counts, (), starts)) + starts
     points = active[:, list(axes)] * [count > 1 for _, count in dims]

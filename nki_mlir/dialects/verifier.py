@@ -228,7 +228,7 @@ class Check:
                                  expected="one of " + ", ".join(map(str, allowed)))
 
     def alu(self, attribute: str, *operands: int) -> None:
-        """Check that an attribute names an ALU operation of one of these numbers of operands."""
+        """Check that an attribute names an ALU operation that takes one of these numbers of operands."""
         name = getattr(self.op, attribute)
         if name not in ALU or ALU[name].arity not in operands:
             self.one_of(attribute, [name for name, op in ALU.items() if op.arity in operands])

@@ -54,7 +54,7 @@ def _verify(op: Operation) -> None:
 
 
 def view_type(tile: Tile, dims: Sequence[int]) -> ir.MemRefType:
-    """Return the type of a view of a tile that has these of its dims."""
+    """Return the type of a view of a tile, as a memref with these dims of the tile."""
     offset, strides = tile.offset, tile.strides
     start = offset.const if not offset.symbols and offset.const >= 0 else DYNAMIC     # MLIR accepts no negative ones
     return ir.MemRefType.get([tile.shape[d] for d in dims], ir.Type.parse(tile.dtype.mlir),
@@ -62,15 +62,15 @@ def view_type(tile: Tile, dims: Sequence[int]) -> ir.MemRefType:
 
 
 def read_view(op: Operation) -> tuple[Tile, tuple[int, ...]]:
-    """Return the tile of an ``nki.view``, whose symbols are the operands after the first, and the dims that the memref
-    has."""
+    """Return the tile of an ``nki.view`` and the dims that the memref has. The tile's symbols are the operands after
+    the first."""
     source, *symbols = op.operands
     tile, chosen = _pattern(op, source, len(symbols))
     return tile.on(source), chosen
 
 
 def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[int, ...]]:
-    """Return the same with a tile without a buffer, memoized."""
+    """Return, memoized, the result of ``read_view`` with a tile that has no buffer."""
     access, dims = (op.attributes[name] if name in op.attributes else None for name in ("access", "dims"))
     table = table_of(op.context)
     key = "nki.view", source.type, symbols, access, dims
@@ -90,8 +90,8 @@ def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[in
 
 
 def start_of(op: Operation) -> tuple[int, list[tuple[Value, int]]]:
-    """Return the distance in elements from the buffer's start to a view's, or from a source to a subview of it: a
-    number, and values with factors."""
+    """Return the distance in elements from a buffer's start to a view, or from a source to its subview: a number, and
+    values with factors."""
     source, *values = op.operands
     if op.name == "nki.view":
         offset = _pattern(op, source, len(values))[0].offset             # in elements of the tile's dtype

@@ -28,7 +28,7 @@ from nki_mlir.passes.safety import check_safe
 from nki_mlir.text_limits import check_text
 
 TARGET = "AwsNeuronCustomNativeKernel"
-OPERATOR_TARGET = "AwsNeuronCustomOp"       # target of custom C++ operators
+OPERATOR_TARGET = "AwsNeuronCustomOp"       # the call target of custom C++ operators
 TARGETS = (TARGET, OPERATOR_TARGET)
 CONFIG_VERSION = 1
 
@@ -47,9 +47,8 @@ class CallForm:
     """Which buffers of a kernel are operands of its call, and which are results.
 
     ``operands`` has the numbers of the inputs. ``results`` has the buffers that contain the results of the call,
-    those that the kernel returns first; ``returned`` maps each returned value to its result. An input in both lists
-    is an aliased operand, which the kernel updates in place. An input that is only a result is written and never
-    read.
+    returned ones first; ``returned`` maps each returned value to its result. An input in both lists is an aliased
+    operand, which the kernel updates in place. An input that is only a result is written and never read.
     """
 
     operands: tuple[int, ...]

@@ -119,7 +119,7 @@ def insert_kernels(function: Operation, kernels: Module) -> None:
 
 
 def check_alone(program: Operation, call: Operation) -> None:
-    """Raise ``Unsupported`` if the programs of a kernel meet: they would become iterations of a loop, and an iteration
+    """Raise ``Unsupported`` if the programs of a kernel meet. Programs become iterations of a loop, and an iteration
     cannot wait for a later one."""
     if any(read_op(op).between == PROGRAMS for op in meetings_of(program)):         # type: ignore[attr-defined]
         raise Unsupported(feature="a kernel whose programs wait for each other, in a program with a graph",

@@ -33,7 +33,7 @@ from nki_mlir.waist.nest_reader import GatheredRows
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}  # operators of truth values
+LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}  # on truth values
 EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
          "right_shift", "arith_shift_right")
 WHOLE = 8388608.0  # 2^23: from here on each float32 is integral; adding it rounds smaller ones to an integer
@@ -191,8 +191,8 @@ def with_exact_extremes(node: Node) -> Node:
 
 
 def divided(a: Node, b: Node) -> tuple[Node, Node]:
-    """Quotient and remainder of int32 values, rounded towards 0: by float32, and again for the remainder that this
-    leaves."""
+    """Return the quotient and the remainder of int32 values, rounded towards 0: divide in float32, then divide the
+    remainder that this leaves once more."""
     zero = numbers(0, INT32)
 
     def quotient(x: Node) -> Node:

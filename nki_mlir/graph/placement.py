@@ -36,9 +36,9 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
 KEPT = 3            # tiles that stay on chip between operations may take 1 / KEPT of the memory
-SHARE = 2           # a result of up to 1 / SHARE of that stays on chip
+SHARE = 2           # a result of up to 1 / SHARE of this part stays on chip
 ROW = 256           # elements of a row that is long enough for a tile of rows
-NODES = 8           # nodes of an expression, each of which may take a buffer, up to which tiles have full size
+NODES = 8           # up to this number of nodes (each may take a buffer) tiles have full size
 
 
 # -- sums of products as matrix products of tiles that add up in PSUM --------------------------------------------------
@@ -201,9 +201,8 @@ class Placement:
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
     def sizes(self, nest: TileNest, body: Node) -> list[int]:
-        """Return the sizes of boxes: all partitions, then as many inner axes as fit. If the result can stay on chip, a
-        box has at most as many rows as there are partitions, like the tiles of the operations that write and read
-        it."""
+        """Return the sizes of boxes: all partitions, then the inner axes that fit. If the result can stay on chip, a
+        box has at most one row for each partition, like the tiles of the operations that write and read it."""
         room = max(64, self.elements * NODES // max(NODES, len(list(below(body))) + len(nest.inputs)))
         room = 1 << round(log2(room))
         sizes = [self.machine.partitions]
@@ -241,8 +240,8 @@ class Placement:
                 for part in self.arranged(merged.window(axis, start, count))]
 
     def is_on_chip(self, nest: TileNest) -> bool:
-        """Return whether a tile on chip has an operand of the first box of a nest whose rows have one element, as
-        a fold of rows leaves it. Boxes of another shape would need its elements in another order, by way of HBM."""
+        """For a nest whose rows have one element, return whether a tile on chip has an operand of its first box, as a
+        fold of rows leaves it. Boxes of another shape would need its elements in another order, by way of HBM."""
         first = next(iter(nest.boxes([(0, self.machine.partitions)])))
         moving = [operand for operand in first.inputs if operand.moves(0)]
         return any(self.tiles.has(operand, first.extents) for operand in moving)
@@ -386,7 +385,7 @@ def folded(nest: TileNest) -> Fold:
 
 
 def computed_factors(nest: TileNest) -> list[Node]:
-    """Return the factors of a float32 sum of products that are more than an input, if the nest is a matrix product."""
+    """Return the factors of a float32 sum of products that are not plain inputs, if the nest is a matrix product."""
     recognized = sum_of_products(nest)
     if recognized is None or recognized[0].dtype is not FLOAT32 or nest.output.dtype.is_integer:
         return []
@@ -400,7 +399,8 @@ def computed_factors(nest: TileNest) -> list[Node]:
 
 
 def unconverted(node: Node) -> Node:
-    """Strip conversions to float32, in which engines multiply and add, from narrower floats or float32 itself."""
+    """Strip conversions from narrower floats, or from float32 itself, to float32: engines multiply and add in
+    float32."""
     while isinstance(node, Convert) and node.dtype is FLOAT32 and node.value.dtype.is_float:
         node = node.value
     return node

@@ -2,10 +2,9 @@
 """Rewrites operations of a graph that upstream lowers to slow code, or that have several results.
 
 Upstream would turn a concatenation into a chain of branches at every element; here each operand is inserted into its
-slice of the result. An arg-max or arg-min, a reduction of values and positions together, becomes the least of the
-positions that have the extreme. A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose
-number of iterations is known; the loop variable also computes carried integers that change by a constant in each
-iteration.
+slice of the result. An arg-max or arg-min, a reduction of values and positions together, becomes the least position
+that has the extreme value. A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose number of
+iterations is known; the loop variable also computes carried integers that change by a constant in each iteration.
 """
 
 from dataclasses import dataclass
@@ -70,8 +69,8 @@ func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {scalar}) -> ({m},
 
 
 def _extreme(op: Operation) -> str | None:
-    """Return GT or LT if a reduction selects the greater or lesser of two values and, of equal ones, the lower
-    position, else None."""
+    """Return GT or LT if a reduction selects the greater or lesser of two values and the lower position of two equal
+    ones, else None."""
     if len(op.results) != 2 or len(list(op.attributes["dimensions"])) != 1 or str(
             ir.RankedTensorType(op.operands[1].type).element_type) != "i32":
         return None
@@ -113,7 +112,7 @@ WIDTHS = (1, 8, 16, 32, 64)         # widths of integers that the bindings give 
 
 
 def _number(value: Value) -> int | None:
-    """Return the value of a scalar integer constant, None if the value is none."""
+    """Return the number of a scalar integer constant; None for any other value."""
     op = defining(value)
     if op is None or op.name != "stablehlo.constant" or ir.RankedTensorType(value.type).rank != 0:
         return None
@@ -143,7 +142,7 @@ def _counters(op: Operation) -> dict[int, Counter]:
 
 
 def _iterations(op: Operation, counters: dict[int, Counter]) -> int | None:
-    """Return how often a loop runs while a counter is below (at, above) a constant; None if that is unknown or 0."""
+    """Return the number of iterations while a counter is below (at, above) a constant; None if it is unknown or 0."""
     condition = op.regions[0].blocks[0]
     compare = defining(terminator(condition).operands[0])
     if compare is None or compare.name != "stablehlo.compare":

@@ -4,7 +4,7 @@ conversions.
 
 A sort or scatter becomes a call of a new function with loops over elements; its region that compares or combines
 becomes a function as well. A sort is a stable merge sort that starts from runs of one element. A scatter applies its
-updates one by one and skips those outside of the result.
+updates one by one and skips updates outside of the result.
 
 Conversions saturate: a float outside of the range of an integer type becomes the nearest integer in it, NaN becomes 0,
 as in XLA and on the engines.
@@ -104,7 +104,7 @@ class MergeSort:
         return [form.format(k) for k in range(len(self.kinds))]
 
     def at(self, position: str) -> str:
-        """Return the indices of an element of the line that the loops over the other axes are at."""
+        """Return the indices of an element of a line: the loops over the other axes select the line."""
         return ", ".join(position if d == self.axis else f"%d{d}" for d in range(len(self.shape)))
 
     def function(self, name: str) -> str:
@@ -170,7 +170,7 @@ def scatter_text(op: Operation, name: str, step: str) -> str | None:
     """Return a function ``name`` of the operand, indices and updates of a scatter, which calls ``step`` for each
     update.
 
-    None where several operands are scattered at once.
+    Return None for a scatter of several operands.
     """
     if len(op.operands) != 3:
         return None

@@ -55,15 +55,15 @@ class Elements:
 
     @cached_property
     def region(self) -> Region:
-        """The bytes of the elements. With terms, they may be anywhere in the buffer, except relative to elements with
-        equal terms."""
+        """The bytes of the elements. With terms, they count as anywhere in the buffer; only elements with equal terms
+        are compared exactly."""
         region = region_of(self.access, self.buffer)
         return replace(region, low=-ANYWHERE, high=ANYWHERE, symbolic=self.terms) if self.terms else region
 
     def part_in(self, other: "Elements") -> tuple[list[int], list[int]] | None:
-        """Return the starts and counts of the box of ``other`` that is these elements, by dim of ``other``; None if
-        they are no such box. The rows must be the first rows of ``other``. A dim that these elements do not have
-        has count 1."""
+        """Return the box of ``other`` that has exactly these elements, as starts and counts by dim of ``other``; None
+        if there is no such box. The rows must be the first rows of ``other``. A dim that these elements lack has count
+        1."""
         access, other_access = self.access, other.access
         if access.dtype is not other_access.dtype or access.dims[0][0] != other_access.dims[0][0] or (
                 access.dims[0][1] > other_access.dims[0][1]):
@@ -142,7 +142,7 @@ class TileCache:
         return replace(tile, access=replace(access, dims=(access.dims[0], *dims)))
 
     def stored(self, elements: Elements, tile: Tile) -> None:
-        """Record that a tile was written to elements, and forget the tiles of overlapping elements."""
+        """Record that a tile has been stored to elements. Forget the tiles of overlapping elements."""
         self.tiles = {cached: cached_tile for cached, cached_tile in self.tiles.items()
                       if not cached.region.overlaps(elements.region)}
         self.keep(elements, tile)
@@ -261,7 +261,7 @@ class Tiles:
 
 
 def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: int) -> tuple[int, ...]:
-    """Return the axes of a loaded tile: the one along the partitions, then those along which the operand moves."""
+    """Return the axes of a loaded tile: the axis along the partitions, then the axes along which the operand moves."""
     return (partition_axis, *(a for a, n in enumerate(extents) if a != partition_axis and operand.moves(a)))
 
 

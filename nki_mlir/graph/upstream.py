@@ -58,7 +58,7 @@ def run_pipeline(module: Module, pipeline: str) -> None:
 
 
 def to_buffers(module: Module, pipeline: str = TO_BUFFERS) -> None:
-    """Convert tensors to buffers. Those of the arguments are the caller's: a graph does not write into them."""
+    """Convert tensors to buffers. Argument buffers belong to the caller: a graph does not write into them."""
     function = public_function(module)
     inputs = len(function.attributes["function_type"].value.inputs)
     with module.context:

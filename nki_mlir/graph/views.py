@@ -58,7 +58,7 @@ def in_hbm(kind: Type) -> Type:
 
 
 def put_in_hbm(module: Module | Operation) -> None:
-    """Put every buffer and view of a module in HBM, also arguments and globals. The types of functions stay."""
+    """Put every buffer and view of a module in HBM, including arguments and globals. The types of functions stay."""
     for op in operations_of(module, lambda name: True):
         values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
         for value in values:
@@ -112,7 +112,7 @@ def offset_of(start: Start) -> Value | int:
 
 
 def whole_buffer(value: Value) -> Value | None:
-    """Return the buffer all of whose elements a value has, in their order; None if it has a part or another order."""
+    """Return the buffer if a value has all of the buffer's elements in their order; else None."""
     start, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()
     base = ir.MemRefType(start.buffer.type)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Covers the expression of an elementwise nest with engine instructions, the largest that fits first.
 
-A subtree that no instruction takes in as it is becomes a buffer of its dtype, as large as the axes it depends on. An
+A subtree that no instruction can take as an operand becomes a buffer of its dtype, over the axes that it depends on. An
 instruction is taken only if it computes in the subtree's dtype, so that the value is rounded where the expression says.
 """
 
@@ -54,7 +54,7 @@ Step = tuple[Node, str, Node | None, bool]              # value, function, scala
 class Cover:
     """One arranged nest: ``assign`` emits an expression over its axes.
 
-    ``bring`` gives an operand on chip, its lanes on axis 0; it is asked once for each operand that is read.
+    ``bring`` returns an operand on chip, its lanes on axis 0; it is called once for each operand that is read.
     """
 
     def __init__(self, emitter: Emitter, nest: TileNest, bring: Callable[[TileOperand], TileOperand]) -> None:
@@ -121,13 +121,14 @@ class Cover:
     def read(self, node: Node, compute: DType, axes: frozenset[int], widened: bool = False) -> Tile:
         """Return a tile that an instruction over ``axes``, which computes in ``compute``, reads as the value.
 
-        Instructions convert what they read; ``widened`` is for those that compute in the dtype of what they read.
+        Most instructions convert what they read; ``widened`` is for instructions that compute in the dtype of their
+        operands.
         """
         inner = node.value if isinstance(node, Convert) and node.dtype is compute and not widened else node
         return self.value(inner).tile(self.counts(axes))
 
     def assign(self, node: Node, dst: Tile, axes: frozenset[int]) -> None:
-        """dst = the value, whose dtype it has."""
+        """Emit ``dst = value``; both have the same dtype."""
         inner = node.value if isinstance(node, Convert) else node
         match inner:
             case Alu() | Activation():
@@ -161,7 +162,7 @@ class Cover:
 
     # -- instructions --------------------------------------------------------------------------------------------------
     def candidates(self, node: Node, axes: frozenset[int]) -> Iterator[Candidate]:
-        """Yield instructions for an operation, the best first. Operands are loaded when it needs them."""
+        """Yield instructions for an operation, the best first. Each loads its operands only when it is tried."""
         if isinstance(node, Activation):
             if self.is_short_reciprocal(node, axes):
                 yield ReciprocalOp, VECTOR, {"src": self.read(node.value, node.dtype, axes)}
@@ -183,8 +184,8 @@ class Cover:
                     yield TensorTensorOp, engine, {"lhs": left, "rhs": right, "op": node.fn}
 
     def is_short_reciprocal(self, node: Activation, axes: frozenset[int]) -> bool:
-        """Return whether the Vector engine has a reciprocal, by the same bits, before the Scalar engine, which may
-        first load functions for it."""
+        """Return whether the Vector engine should compute a reciprocal: it returns the same bits, and the Scalar engine
+        may first have to load functions."""
         inner = node.value
         if node.fn != "reciprocal" or (isinstance(inner, Alu) and inner.fn in ("add", "multiply")
                                        and inner not in self.operands):
@@ -228,8 +229,8 @@ class Cover:
         return (right, node.fn, left, True) if self.narrow(left, axes) else None
 
     def chain(self, node: Node, axes: frozenset[int]) -> list[Step] | None:
-        """Return one or two operations with a scalar operand each, the inner one first, or None if the node is no such
-        operation."""
+        """Return one or two operations that have one scalar operand each, the inner one first; None if the node has
+        another form."""
         outer_step = self.step(node, axes)
         if outer_step is None:
             return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Emits engine instructions in a form that the hardware accepts.
 
-``emit`` takes any instruction on any tiles. It is cut where a pattern has too many dims or elements; operands that the
-engine cannot reach go through buffers that it can: a DMA moves partitions at will, an engine copy moves between the
-memories.
+``emit`` takes any instruction on any tiles. An instruction is cut if a pattern has too many dims or elements. Operands
+that the engine cannot reach go through buffers that it can reach: a DMA moves partitions at will, an engine copies
+between the memories.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ class Emitter:
         return self.emitted[-1].results[0]
 
     def bound(self, extents: tuple[int, ...], limits: Mask) -> None:
-        """Bounds that run time has to check, for instructions over these extents."""
+        """Set the bounds that must be checked at run time, for instructions over these extents."""
         self.extents, self.limits = extents, limits
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -66,15 +66,16 @@ class Emitter:
         return full_tile(value, shape, dtype, space)
 
     def buffer_like(self, tile: Tile, dtype: DType, space: str = SBUF) -> Tile:
-        """Return a new buffer for the elements that a tile reads: those that it repeats along the free dims once, each
-        of its partitions."""
+        """Return a new buffer for the elements that a tile reads. It has elements that the tile repeats along the free
+        dims only once in each partition."""
         dims = tile.access.dims
         counts = [dims[0][1], *(n if step else 1 for step, n in dims[1:])]
         return repeated(self.buffer(counts, dtype, space), tile.shape)
 
     # -- emission ------------------------------------------------------------------------------------------------------
     def emit(self, cls: type[NisaOp], engine: Engine | None = None, **fields: Any) -> None:
-        """Emit one instruction, or as many as it takes. The engine is the class's choice where none is given."""
+        """Emit one instruction, or several if the hardware needs them. Without an engine, the class's default runs
+        it."""
         op = cls(symbols=self.symbols, ranges=self.ranges, extra=self.extra, **fields)
         named(op, engine or op.runs_on)
         if self.limits and op.iteration().extents == self.extents:
@@ -103,7 +104,7 @@ class Emitter:
 
     @contextmanager
     def where(self, values: Mapping[int, int]) -> Iterator[None]:
-        """Run the operations that are emitted inside only where symbols have these values."""
+        """In the ``with`` block, emit operations that run only if symbols have these values."""
         outside, moved = self.insertion_point, dict(self.moved)
         for symbol, value in values.items():
             number = self.create("arith.constant", [], [self.make.index],
@@ -120,8 +121,8 @@ class Emitter:
 
     # -- size ----------------------------------------------------------------------------------------------------------
     def pieces(self, op: NisaOp) -> Iterator[NisaOp]:
-        """Yield the instruction in parts whose patterns have few enough dims and elements; whole where it is not a loop
-        nest."""
+        """Yield the instruction in parts whose patterns have few enough dims and elements, or undivided if it is not a
+        loop nest."""
         if not op.is_loop_nest:
             yield op
             return
@@ -145,8 +146,7 @@ class Emitter:
             yield in_box(op, Box(starts, counts, ()), limits)
 
     def room(self, op: NisaOp, axis: int, sizes: Sequence[int]) -> int:
-        """Return the number of steps along an axis for which the patterns have room when the other axes have these
-        sizes."""
+        """Return the number of steps along an axis that patterns allow, if the other axes have these sizes."""
         room, axes = sizes[axis], op.iteration().axes
         for field, tile in op.operands():
             dims = list(zip(axes[field.name], tile.shape))[1:]
@@ -157,7 +157,7 @@ class Emitter:
 
     # -- reach ---------------------------------------------------------------------------------------------------------
     def reach(self, op: NisaOp) -> None:
-        """Write an instruction with its operands where its engine reaches them."""
+        """Write an instruction, with operands copied to where its engine reaches them."""
         engine = op.runs_on
         if is_transfer(op):
             return self.write(op)
@@ -190,7 +190,7 @@ class Emitter:
         return not is_spread(tile) and starts_legally(self.machine, tile)
 
     def source(self, tile: Tile, psum: bool) -> Tile:
-        """Return a tile with the same elements that an engine reaches; in SBUF unless ``psum``."""
+        """Return a tile with the same elements where an engine reaches them: in SBUF, unless ``psum``."""
         if self.reachable(tile) and (tile.space == SBUF or psum):
             return tile
         key = tile.handle, tile.access
@@ -207,7 +207,7 @@ class Emitter:
         return repeated(self.moved[key], tile.shape)
 
     def within_reach(self, tile: Tile) -> Tile:
-        """Return a copy in SBUF of what a tile has, each element once in a partition."""
+        """Return a copy in SBUF of a tile's elements, each element once in a partition."""
         inner = without_repeats(tile)
         if inner.space == PSUM:
             inner = self.evacuated(inner)
@@ -218,7 +218,8 @@ class Emitter:
         return inner
 
     def evacuated(self, tile: Tile) -> Tile:
-        """Return a PSUM tile in SBUF, at the same partitions if an engine cannot begin at its own."""
+        """Return a copy of a PSUM tile in SBUF, at the same partitions if an engine cannot begin at its first
+        partition."""
         one_lane = tile.patterned(dims=((1, 1), *tile.access.dims[1:]))
         source = one_lane if tile.access.dims[0][0] == 0 else tile
         copied = source if self.reachable(source) else self.from_first_partition(source)
@@ -228,10 +229,11 @@ class Emitter:
         return view if copied is source else view.patterned(partition=tile.access.partition)
 
     def finish(self, tile: Tile, value: Tile) -> None:
-        """Copy a result to where the engine could not write it."""
+        """Copy a result to its destination, which the engine could not write."""
         if tile.space != PSUM or self.reachable(tile):
             return self.copy(tile, value)
-        # Only a DMA writes from any partition on, and not in PSUM: change a copy of the content and write it back.
+        # Only a DMA can begin at any partition, and it cannot write PSUM: change a copy of the content and write it
+        # back.
         everything = self.from_first_partition(tile)
         changed = self.buffer_like(everything, tile.dtype)
         self.copy(changed, everything)
@@ -248,8 +250,8 @@ class Emitter:
 
 
 def named(op: NisaOp, engine: Engine) -> None:
-    """Let the engine have the instruction. It stays open which one does where that is the class's choice of several:
-    ``schedule-instructions`` chooses among these, and who triggers transfers."""
+    """Assign the instruction to the engine, unless its class offers several engines: then ``schedule-instructions``
+    chooses the engine, or the trigger of a transfer."""
     if op.runs_on is not engine or len(op.engines if op.queued else op.shared_engines) < 2:
         op.__dict__.pop(KIND, None)
         op.engine = engine.value
@@ -273,7 +275,8 @@ def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
 # Copies of a buffer for the bodies of loops that do not change it can be made once, in front of these loops.
 
 def outermost_loop(buffer: Value, block: Block) -> Operation | None:
-    """Return the outermost of the loops directly around a block that leave a buffer as it is; None where none does."""
+    """Return the outermost loop directly around a block that leaves a buffer unchanged, as do all loops inside of it;
+    None if there is none."""
     inner, buffer = block.owner.operation, memory_of(buffer)
     if inner.name != "scf.for":
         return None

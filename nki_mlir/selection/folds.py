@@ -25,7 +25,7 @@ ACROSS_PARTITIONS = ("add", "maximum", "bitwise_or", "bitwise_and")
 
 
 def select(selector: Selector, nest: TileNest, fresh: bool = False) -> None:
-    """Emit a nest. ``fresh``: a fold starts from its identity, not from what the output holds."""
+    """Emit a nest. ``fresh``: a fold starts from its identity, not from the output's old value."""
     if nest.reduced:
         select_fold(selector, nest, fresh)
     elif nest.mask:
@@ -57,7 +57,7 @@ def own_fold(nest: TileNest) -> Fold | None:
 
 
 def _assignment(selector: Selector, nest: TileNest) -> None:
-    """Write a value that does not change along the reduced axes to each result that an active element goes into."""
+    """Write a value that does not change along the reduced axes to each result that has an active element."""
     nest = nest.arranged(partition_axis(nest))
     emitter = selector.emitter
     emitter.bound(nest.extents, nest.limits)
@@ -126,7 +126,7 @@ def reduce_tile(selector: Selector, nest: TileNest, fn: str, src: Tile, dst: Til
 
 
 def touched(selector: Selector, nest: TileNest) -> Tile | None:
-    """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
+    """Return flags: which results of a masked fold have an active element. None if all have one."""
     counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if not any(f.symbols for f in masks.forms_of(nest.mask)):
         if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():
@@ -138,7 +138,7 @@ def touched(selector: Selector, nest: TileNest) -> Tile | None:
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
 def _product(nest: TileNest, product: Product) -> TileNest | None:
-    """Return the nest, arranged by the contracted axis, with its stationary and its moving operand as inputs."""
+    """Return the nest, arranged by the contracted axis, and its stationary and moving operands as inputs."""
     (contracted,) = nest.reduced
     nest = nest.arranged(contracted, keep=nest.output.lanes)
     rows = nest.output.lanes
@@ -156,8 +156,8 @@ def _product(nest: TileNest, product: Product) -> TileNest | None:
 
 
 def _products(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    """Emit a product for each box of active elements. Those that go into one result are neighbours: it is in one box.
-    """
+    """Emit a product for each box of active elements. Boxes that add to one result follow each other: their results are
+    in one box."""
     box = box_of(nest.mask, nest.extents, selector.interval)
     if box is None:
         return None
@@ -171,7 +171,7 @@ def _products(selector: Selector, nest: TileNest, fresh: bool) -> None:
 
 
 def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    """Products of tiles, as many as the sizes take, accumulated over the contracted axis."""
+    """Emit products of tiles, cut to the sizes that the engine takes, accumulated over the contracted axis."""
     machine, emitter = selector.emitter.machine, selector.emitter
     rows = nest.output.lanes
     assert rows is not None
@@ -199,8 +199,8 @@ def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:
 
 
 def _multipliable(selector: Selector, nest: TileNest) -> list[TileOperand]:
-    """Return both inputs where and as the Tensor engine takes them: no integers, and float32 only together with
-    float32."""
+    """Return both inputs in a memory and dtype that the Tensor engine takes: no integers, and float32 only together
+    with float32."""
     operands = [selector.brought(o, nest) for o in nest.inputs]
     dtypes = {o.dtype for o in operands}
     if any(d.is_integer for d in dtypes) or (len(dtypes) > 1 and FLOAT32 in dtypes):

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lowers masks, which no machine instruction has: a transfer becomes boxes, a computation is copied by a predicate.
 
-A transfer with HBM moves only the active elements, by one DMA for each box of them. Where the mask depends on a loop
-variable, each value of the variable has a condition with its own DMAs. A computation on chip computes all elements into
-a buffer, then copies those whose predicate is not 0; affine selections fill the predicate tile.
+A transfer with HBM moves only the active elements, by one DMA for each box of them. If the mask depends on a loop
+variable, each value of the variable has a condition with separate DMAs. A computation on chip computes all elements
+into a buffer, then copies the elements whose predicate is not 0; affine selections fill the predicate tile.
 
 An instruction of the kernel may still have a mask. If the mask is a box, the instruction shrinks to the box, and its
-operands are copied where the engine cannot begin at the first partition of the box. Under any other mask, a transfer is
-split into one for each box, and a row-wise instruction into one for each group of rows with the same active elements,
-which transfers gather. Loop nests have been converted to structured operations before this pass sees their masks.
+operands are copied if the engine cannot begin at the first partition of the box. Under any other mask, a transfer is
+split into one transfer for each box. A row-wise instruction is split into one for each group of rows with the same
+active elements; transfers gather these rows. Loop nests have been converted to structured operations before this pass
+sees their masks.
 """
 
 import itertools
@@ -86,8 +87,8 @@ def cover(selector: Selector, nest: TileNest) -> Cover:
 
 
 def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOperand:
-    """Return an operand of which an engine may read all elements: a buffer with the active ones, where reading the
-    others could leave the tensor."""
+    """Return an operand of which an engine may read all elements. If reading inactive elements could leave the tensor,
+    it is a buffer with the active ones."""
     all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
         return selector.brought(operand, nest)
@@ -233,8 +234,8 @@ class MaskedInstruction:
                           instead="mask the operands when they are loaded, or split the operation")
 
     def by_rows(self, op: NisaOp) -> None:
-        """Emit the instruction once for each group of rows, under a condition for each value of a symbol that the mask
-        depends on."""
+        """Emit the instruction once for each group of rows. If the mask depends on a symbol, do so under a condition
+        for each of its values."""
         extents, remaining = op.iteration().extents, self.pieces
         for values, mask in cases(self.emitter.ranges, op.mask):
             groups = row_groups(op, active_elements(mask, extents))
@@ -272,7 +273,7 @@ class MaskedInstruction:
             starts = tuple(row if a == 0 else element.get(a, 0) for a in axes)
             counts = tuple(rows if a == 0 else count if a == group.free[-1] else 1 if a in group.free else n
                            for a, n in zip(axes, tile.shape))
-            # several runs share the elements of an operand that lacks some axes
+            # if an operand lacks some axes, several runs share its elements
             if (starts, counts) not in copied:
                 copied.add((starts, counts))
                 operand_part = replace(tile, access=tile.access.box(starts, counts))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Chooses instructions for copies and expressions, and transposes their operands; ``folds.py`` does for any nest."""
+"""Chooses instructions for copies and expressions, and transposes their operands; ``folds.py`` chooses for any nest."""
 
 import itertools
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis, w
 class Selector:
     """Emits the instructions of a nest. ``interval`` returns the extremes of forms of its symbols at its position.
 
-    ``pieces`` is the most copies for a transfer under a mask that does not select a box of elements.
+    ``pieces`` is the largest number of copies for a transfer under a mask that does not select a box of elements.
     """
 
     def __init__(self, emitter: Emitter, interval: Interval, pieces: int) -> None:
@@ -25,7 +25,7 @@ class Selector:
 
     @staticmethod
     def by_lanes(nest: TileNest) -> TileNest:
-        """Return the nest arranged by the axis along the partitions; where all is in HBM, any axis serves."""
+        """Return the nest arranged by the axis along the partitions; if all operands are in HBM, any axis serves."""
         axis = partition_axis(nest)
         return nest.arranged(0 if axis is None and nest.extents and not nest.output.on_chip else axis)
 
@@ -46,7 +46,7 @@ class Selector:
         return self.emitter.copy(nest.output.tile(nest.extents), cover.value(nest.body).tile(nest.extents))
 
     def copied(self, nest: TileNest) -> bool:
-        """Emit a nest that copies its input, if it takes no more than a copy or a transpose."""
+        """Emit a nest that copies its input, if a copy or a transpose suffices."""
         src, dst = nest.inputs[0], nest.output
         if not src.on_chip or not dst.on_chip or on_lanes(src):
             self.emitter.copy(dst.tile(nest.extents), src.tile(nest.extents))
@@ -81,9 +81,9 @@ class Selector:
 
 
 # -- transposes --------------------------------------------------------------------------------------------------------
-# A transpose moves an axis between the partitions and the free dims.
-# Up to 32 x 32 the Vector engine transposes in any memory. Beyond, the Tensor engine does, from SBUF to PSUM, which is
-# exact for floats; integers go in blocks of 32 x 32.
+# A transpose moves an axis between the partitions and the free dims. Up to 32 x 32 the Vector engine transposes in any
+# memory. Beyond that size the Tensor engine transposes floats exactly, from SBUF to PSUM; integers go in blocks of 32 x
+# 32.
 
 def on_lanes(operand: TileOperand) -> bool:
     """Return whether axis 0 of the nest goes along the operand's partitions, or leaves it where it is."""
@@ -91,7 +91,7 @@ def on_lanes(operand: TileOperand) -> bool:
 
 
 def relaid(emitter: Emitter, operand: TileOperand, extents: Sequence[int]) -> TileOperand:
-    """Return a buffer with the operand's elements whose partitions go along axis 0."""
+    """Return a buffer with the operand's elements, laid out so that axis 0 of the nest goes along the partitions."""
     counts = [n if operand.moves(a) else 1 for a, n in enumerate(extents)]
     tile = emitter.buffer(counts, operand.dtype)
     steps = tuple(step if n > 1 else 0 for step, n in tile.access.dims)
@@ -101,7 +101,7 @@ def relaid(emitter: Emitter, operand: TileOperand, extents: Sequence[int]) -> Ti
 
 
 def transpose(emitter: Emitter, dst: TileOperand, src: TileOperand, counts: Sequence[int]) -> None:
-    """dst = src, where axis 0 goes along the partitions of dst but not along those of src."""
+    """Emit ``dst = src``: axis 0 goes along the partitions of dst, but not of src."""
     lanes = src.lanes if src.lanes is not None else 0
     rows = counts[lanes] if lanes else 1                        # partitions of src
     other_axes = [a for a in range(1, len(counts)) if a != lanes and counts[a] > 1]

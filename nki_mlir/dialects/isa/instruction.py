@@ -55,7 +55,8 @@ class Wait(NamedTuple):
 
 
 class Update(NamedTuple):
-    """The signal of an instruction: add ``amount`` to the semaphore when it (of a DMA: the transfer) is complete."""
+    """The signal of an instruction: add ``amount`` to the semaphore when the instruction, or the transfer that it
+    issues, is complete."""
 
     semaphore: int
     amount: int

@@ -82,7 +82,7 @@ class InstructionOp(_Signalling, name="instruction"):
     """One instruction. A tile is ``[memory or variable, #nki.access<...>]`` with its physical partition and offset.
 
     The symbols of patterns are ``registers``. ``fields`` are the class's attributes, or a control operation's fields.
-    ``queue`` is -1 but for a transfer.
+    ``queue`` is -1 unless the instruction is a transfer.
     """
 
     mnemonic: ir.StringAttr

@@ -112,8 +112,8 @@ class Grouped(Collective):
         return max(map(len, parsed(self.groups)))
 
     def elements(self, check: Check, larger: str = "") -> None:
-        """Check that dst and src are of one size, or that ``larger`` has as many times the other's elements as there
-        are members."""
+        """Check that dst and src have the same size, or that ``larger`` has the size of the other, times the number of
+        members."""
         for n in map(len, parsed(self.groups)):
             sizes = {label: prod(getattr(self, label).shape) * (n if larger and label != larger else 1)
                      for label in ("dst", "src")}
@@ -268,11 +268,11 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
 
 
 class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VARYING", opcode=0x88):
-    """Sends parts of src, of sizes in ``metadata``, to all members (``to_all``) or a separate one to each member.
+    """Sends one part of src to all members (``to_all``), or a separate part to each member; ``metadata`` has the sizes.
 
     Rows of the metadata: counts that are sent, their starts in src, counts that are received (written unless
-    ``counts_known``), and with ``displaced`` their starts in dst; else each sender has a slot of dst's size over the
-    number of members.
+    ``counts_known``), and with ``displaced`` their starts in dst. Without it, dst has a slot of equal size for each
+    sender.
     """
 
     dst: InOut
@@ -312,7 +312,7 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
 
 
 class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0x89):
-    """dst = this rank's number, or that of the rank ``steps`` before it in the ring of its group."""
+    """dst = this rank's number, or the number of the rank ``steps`` before it in the ring of its group."""
 
     dst: Out
     groups: str = "[]"

@@ -201,7 +201,7 @@ def check_columns(columns: np.ndarray, length: int) -> None:
 # -- indices of one or two dimensions of a tensor ----------------------------------------------------------------------
 # Element e of the piece is at index ``position(e) + sum(scales[k] * offset[k])`` of the table, which is counted row by
 # row: on chip in each partition separately, in a DMA transfer over the complete table. Index k of the element,
-# ``first(e)`` or ``second(e)`` plus ``offset[k]``, is below ``extents[k]``: bounds are those of the dimension.
+# ``first(e)`` or ``second(e)`` plus ``offset[k]``, is below ``extents[k]``: the dimension bounds it.
 
 MOST_INDICES = 2
 
@@ -209,10 +209,10 @@ MOST_INDICES = 2
 class RunTimeIndexed(DataAddressed):
     """Base of both directions, by an engine and by DMA.
 
-    ``offset`` is [1, k], for k indices; for a transfer also [N, k], one row of indices for each of the piece.
+    ``offset`` is [1, k], for k indices; for a transfer also [N, k], one row of indices for each row of the piece.
     """
 
-    table_apart = False         # the table's rows are not those of the piece
+    table_apart = False         # the table's rows are not the piece's
     offset: In
     position: Linear
     first: Linear

@@ -27,9 +27,8 @@ def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
                f"at most one of {' and '.join(labels)} may be in PSUM", "copy one of them to SBUF first")
 
 
-# -- variants of work --------------------------------------------------------------------------------------------------
-# A variant of a work is done at another rate, which depends on the tiles; it is appended to the name of the law. If a
-# machine has no law for a variant, that of the work itself holds.
+# A variant of a work has another rate, which depends on the tiles; its name follows the law's. If a machine has no law
+# for a variant, the law of the work itself holds.
 
 def of_dtype(*tiles: Tile) -> str:
     """Return ``.bfloat16`` or ``.float16`` if all tiles have that dtype and are in SBUF, else ""."""
@@ -37,8 +36,8 @@ def of_dtype(*tiles: Tile) -> str:
 
 
 def of_tiles(*tiles: Tile) -> str:
-    """Return ``.psum`` if a tile is in PSUM, and behind it the variant of the dtype if all have adjacent elements, else
-    ``.apart`` if the dtype has a variant."""
+    """Return the variant: ``.psum`` if a tile is in PSUM, then the dtype's variant if all tiles have adjacent elements,
+    or ``.apart`` if the dtype has a variant but some elements are apart."""
     space, narrow = ".psum" if any(t.space == PSUM for t in tiles) else "", _narrow(tiles)
     return space + (narrow if not narrow or all(map(adjacent, tiles)) else ".apart")
 
@@ -256,7 +255,7 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
 
     def work(self) -> Work:
         """The engine takes time for each element of ``dst``. Other engines can read the result of ``nl.copy`` sooner
-        than that of other functions."""
+        than the results of other functions."""
         law = f"{self.law}.copy" if self.fn in ("copy", "identity") else self.law
         return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
 

@@ -36,7 +36,7 @@ def rows_of(table: Tile) -> tuple[int, int, int]:
 
 
 def no_row(row: int, step: int, size: int, rows: int) -> IndirectOutOfBounds:
-    """Return the error of a number that is not a row of a table; ``rows_of`` returns the other arguments."""
+    """Return the error for a number that is not a row of a table; ``rows_of`` returns the other arguments."""
     return IndirectOutOfBounds(index=row * step, size=size, row=row, rows=rows)
 
 

@@ -89,7 +89,8 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
                         opcode=0x32):
     """dst[m, n] = stationary[k, m] for the k where moving[k, n] is 1: bits are moved, infinities and NaN too.
 
-    ``moving`` is an identity or another matrix with one 1 in each column; for any other it is the matrix product.
+    ``moving`` is an identity or another matrix with one 1 in each column; for any other ``moving`` the result is the
+    matrix product.
     """
 
     dst: Out

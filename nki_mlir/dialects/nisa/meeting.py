@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Base of instructions at which several programs meet, and those between the cores of one launch: barrier, exchange.
 
-Each member passes values and gets those of all. Such instructions keep their order in a program; only the meeting
-itself orders them with those of other programs.
+Each member passes values and gets the values of all members. These instructions keep their order in a program; only the
+meeting itself orders them with instructions of other programs.
 """
 
 from abc import abstractmethod
@@ -54,7 +54,7 @@ class Meeting(Opaque):
 
     @abstractmethod
     def members(self, member: int) -> Sequence[int]:
-        """Return the numbers of the members that ``member`` meets, its number among them."""
+        """Return the numbers of the members that ``member`` meets, including its own."""
 
     def occasion(self) -> Hashable:
         """Return a key that distinguishes exchanges between the same members."""

@@ -29,7 +29,7 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
             check.all_in(("sbuf",), "dst", "src")
 
     def verify_target(self, check: TargetCheck) -> None:
-        if self.engine == SCALAR.value:         # newer documents take it from generation 2, older ones have it there
+        if self.engine == SCALAR.value:         # older documents have it on generation 2, newer ones do not
             check.need(3, "'tensor_copy' on the scalar engine", "use nisa.activation(op=nl.copy)", settled=True)
 
     @property
@@ -142,7 +142,7 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
 
 class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,), mnemonic="LOCAL_GATHER",
                     opcode=0x57):
-    """dst[p, j, e] = src[p, idx[j] + e], where each 16 partitions share the indices of their 16 rows of ``index``."""
+    """dst[p, j, e] = src[p, idx[j] + e]; each group of 16 partitions shares the indices in its 16 rows of ``index``."""
 
     partition_group = GROUP
     dst: Out

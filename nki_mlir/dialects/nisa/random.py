@@ -112,7 +112,7 @@ class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DRO
 
 class RandomBitsOp(Drawing, name="rng", engines=(Engine.VECTOR, Engine.GPSIMD), mnemonic="RANDOM_BITS",
                    opcode=0x7C):
-    """dst = random bits: the low bits of 32 for each element, as many as the integer type has."""
+    """dst = random bits: each element gets the low bits of a random 32-bit number."""
 
     law = "random.numbers"
 

@@ -31,14 +31,14 @@ class UnwrittenTile(KernelError):
 
 
 def idle(loop: Location) -> str:
-    """Return the reason why an output is not written that only this loop writes."""
+    """Return the reason why an output stays unwritten if only this loop writes it."""
     return f"no iteration of the loop at {PurePath(loop.file).name}:{loop.line} ran"
 
 
 class RequireWrittenOp(Opaque, name="require_written", engines=ANY, mnemonic="REQUIRE_WRITTEN", opcode=0x8F):
     """An error if the flag is 0: the ``output`` of that name has not been written.
 
-    Each write of the output sets the flag; ``reason`` says why none may have run. A simulation checks, the device
+    Each write of the output sets the flag; ``reason`` says why no write may have run. A simulation checks, the device
     does not.
     """
 

@@ -17,8 +17,8 @@ EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not sur
 
 
 def holding_integer(*dtypes: DType) -> DType | None:
-    """Return the integer type that represents the values of all operands; None if there is none, or if float32 does,
-    since none of them has 32 bits."""
+    """Return the integer type that represents the values of all operands. Return None if there is none, or if no
+    operand has 32 bits: float32 then represents them."""
     if not all(d.is_integer for d in dtypes) or all(d.bits < 32 for d in dtypes):
         return None
     kind = reduce(promote, dtypes)
@@ -26,7 +26,8 @@ def holding_integer(*dtypes: DType) -> DType | None:
 
 
 def exact_integer(op: str, dst: DType, *dtypes: DType) -> bool:
-    """Return whether the result is computed in integers: operands have one type of 32 bits, the destination as many."""
+    """Return whether the result is computed in integers: all operands have the same 32-bit type, and the destination
+    has 32 bits, too."""
     wide = all(d.is_integer and d.bits >= 32 for d in (dst, *dtypes))
     return op in EXACT_INTEGER and wide and all(d is dtypes[0] for d in dtypes)
 
@@ -41,7 +42,8 @@ def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
 
 
 def number_beside(op: str, number: float, beside: DType, reverse: bool = False) -> float:
-    """Return the number an operation computes with: for bits the one of the tile's type with the same low bits."""
+    """Return the number an operation computes with: for bit operations, the number of the tile's type with the same low
+    bits."""
     amount = ALU[op].group == "shift" and not reverse and number > 0    # the type's largest moves all bits out, too
     if not ALU[op].on_bits or amount or beside is BOOL:
         return number
@@ -50,7 +52,7 @@ def number_beside(op: str, number: float, beside: DType, reverse: bool = False) 
 
 
 def number_dtype(number: float, beside: DType) -> DType:
-    """Return the dtype of an integer that is combined with a tile: the tile's if that is wide enough."""
+    """Return the dtype of an integer that is combined with a tile: the tile's dtype if it is wide enough."""
     if beside.is_integer and beside.bits >= 32 and np.iinfo(beside.numpy).min <= number <= np.iinfo(beside.numpy).max:
         return beside
     return operand_dtype(int(number))

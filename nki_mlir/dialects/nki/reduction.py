@@ -57,7 +57,7 @@ class Reducing(Op):
 
 
 class ReducingFree(Reducing):
-    """Family: such a reduction over the free ``axes``."""
+    """Family: dst = src reduced by ``op`` over the free ``axes``."""
 
     axes: Integers
 

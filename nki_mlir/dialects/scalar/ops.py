@@ -20,7 +20,7 @@ class Scalar(ext.Dialect, name="scalar"):
 
 
 class Checked(Scalar.Operation):
-    """Base of operations with additional rules: ``check`` raises the error of a broken one."""
+    """Base of operations with additional rules: ``check`` raises the error if a rule is broken."""
 
     def verify_invariants(self) -> bool:
         return reported(self, self.OPERATION_NAME, self.check)
