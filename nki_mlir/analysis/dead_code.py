@@ -13,7 +13,7 @@ from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import Op, with_forms
 
-MOST_ITERATIONS = 256       # of nested loops that are followed
+MOST_ITERATIONS = 256       # the largest number of iterations of nested loops that are followed
 MEMSETS = ("nki.memset", "nisa.memset")
 
 
@@ -31,8 +31,8 @@ def erase_dead_code(function: Operation, printed: bool = False) -> None:
     """Erase dead code of a function: what upstream's dead-code elimination finds, and memsets of the language that
     nothing reads.
 
-    For a function that is ``printed``, memsets of instructions as well, and loops of few iterations are followed, so
-    that a memset is dead if they overwrite it.
+    For a function that is ``printed``, also erase memsets of instructions, and follow loops of few iterations: a memset
+    is dead if they overwrite it.
     """
     manager = load("passmanager").PassManager.parse("func.func(trivial-dce)")
     manager.enable_verifier(False)
@@ -42,8 +42,8 @@ def erase_dead_code(function: Operation, printed: bool = False) -> None:
 
 
 def _erase_memsets(function: Operation, names: tuple[str, ...], most: int) -> bool:
-    """Erase memsets of these names that nothing reads; return whether there were any. Loops of ``most`` iterations are
-    followed."""
+    """Erase memsets of these names that nothing reads; return whether there were any. Follow loops of at most ``most``
+    iterations."""
     memsets = operations_of(function, names.__contains__)
     overwritten = [op for op in memsets if _overwritten(op, most) or _only_set(op.operands[0])]
     for op in overwritten:
@@ -75,8 +75,8 @@ def _overwritten(memset: Operation, most: int) -> bool:
 def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwritten: np.ndarray,
                            numbers: dict[Value, int], most: int) -> np.ndarray | None:
     """Return the elements that are unwritten after the operations of a block. ``users`` are the operations on the
-    buffer of which the tile is all. Return None if one of them reads, or may read, an unwritten element. ``numbers``
-    are those of the loop variables around the block, whose loops have ``most`` iterations together."""
+    buffer ``tile``. Return None if one of them reads, or may read, an unwritten element. ``numbers`` has the values of
+    the loop variables around the block; these loops have at most ``most`` iterations together."""
     def order(operation: Operation, other: Operation) -> int:
         return -1 if operation.is_before_in_block(other) else 1
     inside = dict.fromkeys(op for user in users if (op := ancestor_in(block, user)) is not None)
@@ -108,7 +108,7 @@ def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwr
 
 
 def _numbered(op: Op, numbers: dict[Value, int]) -> Op:
-    """Return the operation with numbers for the symbols that have one."""
+    """Return the operation with numbers for the symbols whose values are known."""
     by_position = {position: numbers[value] for position, value in enumerate(op.symbols) if value in numbers}
 
     def numbered(form: Linear) -> Linear:
@@ -119,7 +119,7 @@ def _numbered(op: Op, numbers: dict[Value, int]) -> Op:
 
 
 def _use(op: Op, tile: Tile, unwritten: np.ndarray) -> bool:
-    """Mark what an operation writes; return False if it reads, or may read, an unwritten element."""
+    """Mark the elements that an operation writes; return False if it reads, or may read, an unwritten element."""
     sources = [t for name, t in op.sources() if t.handle == tile.handle and not op.overwrites(name)]
     targets = [t for _, t in op.targets() if t.handle == tile.handle]
 

@@ -12,7 +12,7 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
 from nki_mlir.dialects.op import REGISTRY, Op
 
-# Views that begin where their source does: the type has the layout.
+# Views that begin where their source begins; the type has the layout.
 RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.transpose",
             "memref.memory_space_cast", "nki.reinterpret")
 VIEWS = ("nki.view", "memref.subview", "memref.reinterpret_cast", *RESHAPES)
@@ -92,7 +92,7 @@ def has_uses(value: ir.Value) -> bool:
 
 
 def users_through_views(value: Value) -> list[Operation]:
-    """Return the operations that use a buffer, or a view of it, other than to view it."""
+    """Return the operations that use a buffer, or a view of it, except operations that create views."""
     users: list[Operation] = []
     for use in value.uses:
         op = use.owner.operation
@@ -131,7 +131,7 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
                     effects.writes |= field.writes
                     effects.covered |= field.writes and covers(operation, op, tile)
             continue
-        for value in operation.operands:        # operations that are not on tiles may do anything with a buffer
+        for value in operation.operands:        # other operations may do anything with a buffer
             number = argument_number(value, block)
             if number is not None and isinstance(value.type, ir.MemRefType):
                 effects_by_argument[number].reads = effects_by_argument[number].writes = True
@@ -164,8 +164,8 @@ def covers(operation: Operation, op: Op, tile: Tile) -> bool:
 
 
 def without_gap(steps: Iterable[tuple[int, int]]) -> int:
-    """Return the number of elements that (step, count) pairs reach if these tile them like the digits of a mixed-radix
-    number, else 0."""
+    """Return the number of elements that (step, count) pairs reach, if the pairs tile them like digits of a mixed-radix
+    number; else return 0."""
     filled = 1
     for step, count in sorted(steps):
         if step != filled:

@@ -134,7 +134,7 @@ def shrink(op: Op) -> Op | None:
         return None
 
     def undecided(constraints: Mask) -> Mask:
-        """Over the axes of the box, without those that always hold."""
+        """The constraints over the axes of the box, without constraints that always hold."""
         moved = (replace(c, form=c.form.moved(starts)) for c in constraints)
         return tuple(c for c in moved if c.equal or c.form.interval(op.ranges, tuple(counts))[0] < 0)
     remaining = undecided((*open_constraints, *(c for c in mask if c.form.symbols)))
@@ -142,7 +142,7 @@ def shrink(op: Op) -> Op | None:
 
 
 def _pinned(constraint: Constraint, ranges: Ranges) -> Constraint:
-    """Replace the symbols of a constraint that have one value by that value."""
+    """Replace the symbols of a constraint by numbers if they have one value."""
     form = constraint.form
     for symbol, _ in constraint.form.symbols:
         if ranges[symbol][0] == ranges[symbol][1]:
@@ -197,7 +197,7 @@ def in_box(op: O, box: Box, limits: Mask = ()) -> O:
 
 
 def lawful(op: O) -> O:
-    """Check that an instruction which is not a loop nest keeps its rules, such as sizes, on its box; raises
+    """Check that an instruction that is not a loop nest still obeys its rules, such as sizes, on its box; raises
     ``UnderMask``."""
     if not op.is_loop_nest:
         try:
@@ -250,7 +250,7 @@ class RowGroup:
                      for axis, extent in zip(axes, tile.shape) if axis not in self.free[1:])
 
     def positions(self, axes: Sequence[int], tile: Tile) -> np.ndarray:
-        """Return the positions in the operand of the elements of that shape, as ``[its dims, elements]``."""
+        """Return the positions in the operand of the elements of ``shape``, as ``[dims of the operand, elements]``."""
         dims = [axis for axis in axes if axis not in self.free[1:]]
         coordinates = []
         for axis, extent in zip(axes, tile.shape):
@@ -261,8 +261,8 @@ class RowGroup:
         return np.stack([v.ravel() for v in np.broadcast_arrays(*coordinates)])
 
     def runs(self) -> Iterator[tuple[int, int, int, tuple[int, ...], int]]:
-        """Yield the boxes of the group: the first row, its index in the group, the number of rows, then the index of
-        the first element and its offsets, and the number of elements."""
+        """Yield the boxes of the group. A box is its first row, the row's index in the group, and the number of rows;
+        then the index of its first element, the element's offsets, and the number of elements."""
         for first_row, rows in _runs(self.rows[None]):
             for start, count in _runs(self.offsets):
                 yield int(self.rows[first_row]), first_row, rows, (start, *map(int, self.offsets[:, start])), count

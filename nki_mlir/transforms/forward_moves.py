@@ -6,7 +6,7 @@ before:  linalg.generic ins(%x) outs(%transposed) { in }                       (
 after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (the map of %x is transposed)
 
 The pass forwards a copy if nothing else writes its buffer, all operations that read it are later loop nests on the view
-that the copy wrote, and nothing writes the source before them. A copy of a buffer whose elements all are one constant
+that the copy wrote, and nothing writes the source before them. A copy of a buffer that is filled with one constant
 writes the constant instead, so that a fold behind it starts from a number.
 """
 
@@ -118,7 +118,8 @@ def forward(copy: GenericOperation) -> None:
 
 
 def reader_of(op: Operation, copy: GenericOperation) -> tuple[GenericOperation, dict[int, Access]] | None:
-    """Return an operation that reads the copy, and what its inputs read of the source; None where it cannot read it.
+    """Return an operation that reads the copy, and the accesses of its inputs to the source; None if it cannot read the
+    source.
 
     Without the copy, the operands must still determine the extents of its axes.
     """
@@ -141,7 +142,7 @@ def reader_of(op: Operation, copy: GenericOperation) -> tuple[GenericOperation, 
 def is_read_in_runs(reader: GenericOperation, operand: int, access: Access) -> bool:
     """Return whether adjacent elements of the source are adjacent in the tiles that the reader loads.
 
-    Tiles of a product may be transposed on chip; the layout of others must be that of the result.
+    Tiles of a product may be transposed on chip; other tiles must have the layout of the result.
     """
     source, mapping = access
     strides, _ = ir.MemRefType(source.type).get_strides_and_offset()

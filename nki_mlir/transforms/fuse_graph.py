@@ -40,7 +40,7 @@ class FuseGraph(Pass, name="fuse-graph"):
 
 
 class _Graph:
-    """The operations of a function's entry block, and what each reads and writes."""
+    """The operations of a function's entry block, and the buffers that each reads and writes."""
 
     def __init__(self, function: Operation) -> None:
         self.hbm = ir.StringAttr.get(HBM)
@@ -62,7 +62,7 @@ class _Graph:
         return [k for k, effects in enumerate(self.effects) if effects.touches(buffer)]
 
     def holder(self, op: Operation) -> int:
-        """Return the number of the entry block's operation that is, or contains, an operation."""
+        """Return the index of the entry block's operation that contains an operation, or is the operation itself."""
         return next(self.operations.index(ancestor) for ancestor in (op, *enclosing(op)) if ancestor in self.operations)
 
     def is_written_between(self, buffers: Sequence[Value], low: int, high: int) -> bool:
@@ -71,7 +71,7 @@ class _Graph:
 
     # -- what comes before a kernel ------------------------------------------------------------------------------------
     def into_loads(self, number: int, producer: GenericOperation) -> bool:
-        """Compute a graph's operation where a kernel reads its result."""
+        """Move a graph's operation to the loads of a kernel that reads its result."""
         buffer = memory_of(producer.output)
         sources = [memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
         last_use = self.last_reader(number, buffer)
@@ -106,7 +106,8 @@ class _Graph:
         return True
 
     def last_reader(self, number: int, buffer: Value) -> int | None:
-        """Return the last operation that reads the result of operation ``number``; None where others use it, too."""
+        """Return the last operation that reads the result of operation ``number``; None if operations also use it in
+        other ways."""
         after = [k for k in self.touching(buffer) if k > number]
         for k in after:
             if buffer in self.effects[k].writes:
@@ -123,7 +124,7 @@ class _Graph:
 
     # -- what comes after a kernel -------------------------------------------------------------------------------------
     def into_stores(self, number: int, consumer: GenericOperation) -> bool:
-        """Compute a graph's operation where a kernel writes what it reads."""
+        """Move a graph's operation to the stores of a kernel whose result it reads."""
         for operand, value in enumerate(consumer.inputs):
             if isinstance(value.type, ir.MemRefType) and self.into_stores_of(number, consumer, operand):
                 return True
@@ -201,14 +202,13 @@ def part_of(value: Value, view: Value) -> ir.Value:
     return viewed_as(buffer, ir.MemRefType(view.type), start_in_buffer(view))
 
 
-# -- how often elements are accessed -----------------------------------------------------------------------------------
-# The number of accesses to the elements of a buffer through views in loops, each counted.
+# How often loops access each element of a buffer through views.
 
 MOST_ELEMENTS, MOST_ITERATIONS = 1 << 24, 1 << 14
 
 
 def access_counts(buffer: ir.Value, accesses: Sequence[tuple[ir.Operation, ir.Value]]) -> np.ndarray | None:
-    """Count the accesses of each element, for operations with the views they access; None where they are unknown."""
+    """Count the accesses to each element by operations and the views that they access; None if they are unknown."""
     size = prod(ir.MemRefType(buffer.type).shape)
     if size > MOST_ELEMENTS:
         return None
@@ -238,7 +238,7 @@ def enclosing_loops(op: ir.Operation) -> list[tuple[Value, range]] | None:
 
 
 def offset_of(view: Value, variables: Sequence[Value]) -> Linear | None:
-    """Return the start of a view as a form of loop variables, None where it depends on something else."""
+    """Return the start of a view as a form of loop variables; None if it depends on anything else."""
     start, numbering = start_in_buffer(view), Numbering(variables)
     total = Linear(start.offset)
     for value, factor in start.terms:

@@ -9,9 +9,9 @@ The pass fuses two operations if one reads each element of the other's result on
 nothing writes the operands in between. Two short folds over the same elements, or over fields of the same records,
 become one walk with two results.
 
-A tile of narrow floats stays if the operation before it rounds several times and the one behind it computes a function
-of many instructions. Native code would wait for one after the other: the processor has no room for enough elements of
-such a chain, and a tile of some rows stays in its first cache.
+A tile of narrow floats stays if the operation before it rounds several times and the operation behind it computes a
+function of many instructions. If they were fused, native code would wait for each step in turn: the processor cannot
+hold enough elements of such a long chain, while a tile of some rows stays in its first cache.
 """
 
 from bisect import bisect_right
@@ -28,16 +28,18 @@ from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS, fusible, joined,
 from nki_mlir.waist.generic import GenericOperation, axes_of
 from nki_mlir.waist.nest_reader import is_narrow, scalar_dtype
 
-MOST_JOINED = 8             # most operations of two folds that are joined: with more, the loops are no longer unrolled
-# Functions of few instructions; the others take a dozen or more, each of which waits for the one before.
+MOST_JOINED = 8             # limit for two folds that are joined: loops with more operations are not unrolled
+# Functions of few instructions. The other functions take a dozen instructions or more, each of which waits for the
+# last.
 SHORT = frozenset({"abs", "ceil", "copy", "floor", "identity", "negative", "reciprocal", "relu", "rsqrt", "sign",
                    "sqrt", "square", "trunc"})
 
 
 class FuseTiles(Pass, name="fuse-tiles"):
-    least: int = 0      # elements that an operation computes in all programs, on average; with fewer it is not worth it
+    # least average of elements that an operation computes in all programs: below it, fusing does not pay off
+    least: int = 0
     few: int = 64       # if there are more operations, raise the least number of elements in proportion
-    roundings: int = 2  # to narrow floats by one operation, before a long function, whose result stays a tile; 0: none
+    roundings: int = 2  # roundings to narrow floats in an operation before a long function that keep its tile; 0: never
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
@@ -57,10 +59,11 @@ class FuseTiles(Pass, name="fuse-tiles"):
 
 def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = lambda op: True, join: bool = False,
                   roundings: int = 0) -> None:
-    """Fuse the operations of a kernel, of the structured ones those that are ``wanted``.
+    """Fuse the operations of a kernel; of structured operations only the ``wanted`` ones.
 
     ``join``: join two folds to one operation with two results, which native code supports and engines do not.
-    ``roundings``: keep the tile between an operation with so many of them and a long function; 0: fuse these, too.
+    ``roundings``: keep the tile between an operation with this number of roundings and a long function; 0: fuse these,
+    too.
     """
     fusion = _FunctionFusion(kernel, wanted, roundings)
     fusion.fuse()
@@ -69,8 +72,8 @@ def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = 
 
 
 def structured_work(kernel: KernelFunction) -> tuple[int, int]:
-    """Return how many structured operations a kernel has, and how many elements they compute, where loops are static.
-    """
+    """Return the number of a kernel's structured operations, and the number of elements that they compute in static
+    loops."""
     count = work = 0
     times: dict[Block, int] = {}                          # number of times that each block runs
     for op in operations_of(kernel.op, lambda name: name in ("scf.for", "linalg.generic")):
@@ -88,7 +91,7 @@ def share_views(module: Module) -> None:
 
 
 class _FunctionFusion:
-    """The operations of a function by number, in their order, and which of them use and write each buffer.
+    """The operations of a function by number, in their order, and the operations that use and write each buffer.
 
     A walk lists them: other ways create classes of their dialects first, whose import takes 70 ms.
     """
@@ -127,8 +130,8 @@ class _FunctionFusion:
             pass
 
     def fuse_once(self) -> bool:
-        """Go through the operations once. A fused operation takes the number of the consumer, and the loop comes to it
-        again."""
+        """Go through the operations once. A fused operation takes the number of its consumer, which the loop has yet to
+        reach."""
         changed = False
         for number, op in enumerate(self.operations):
             if op is None:
@@ -187,7 +190,8 @@ class _FunctionFusion:
         return nest if nest is not None and not nest.parallel and 2 * work(nest.body) <= MOST_JOINED else None
 
     def can_wait(self, fold: GenericOperation, number: int, until: int, written: Value) -> bool:
-        """Whether a fold may move to ``until``: nothing before needs its result, or writes what it reads."""
+        """Whether a fold may move to ``until``: no operation before ``until`` needs its result or writes its
+        operands."""
         buffers = {memory_of(v) for v in fold.inputs if isinstance(v.type, ir.MemRefType)}
         result = memory_of(fold.output)
         origin = defining(result)
@@ -197,7 +201,7 @@ class _FunctionFusion:
                 and not any(self.is_written_between(buffer, number, until) for buffer in buffers))
 
     def only_user(self, number: int) -> int:
-        """Return the one operation that uses the result of an operation, after it; 0 where there is none."""
+        """Return the only operation that uses the result of an operation, after it; 0 if there are none or several."""
         op = self.operations[number]
         if op is None or op.name != "linalg.generic":
             return 0
@@ -215,7 +219,8 @@ class _FunctionFusion:
 
 
 def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
-    """Whether the consumer uses all of the producer's result, once, and may read the producer's operands."""
+    """Whether the consumer reads each element of the producer's result exactly once, and may read the producer's
+    operands."""
     tile = producer.output
     if not producer.parallel or not producer.writes_only or not producer.writes_each_element_once or any(
             -1 in axes_of(m) for m in producer.maps):

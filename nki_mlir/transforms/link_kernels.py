@@ -4,10 +4,10 @@
 before:  %2 = stablehlo.custom_call @AwsNeuronCustomNativeKernel(%0, %1) {backend_config = "..."}
 after:   %2 = call @add(%0, %1)     (and the functions @add, on tensors, and @add.program, of the kernel)
 
-Each custom call carries its kernel, whichever way it was lowered: as the documented string, or as attributes of a typed
-FFI call. A call of a custom C++ operator, ``@AwsNeuronCustomOp``, is linked alike: its kernel is one instruction.
-``@add`` copies tensors to HBM buffers, runs ``@add.program`` once per program of the grid, and converts the results to
-tensors. Other custom calls stay. A call whose operands or results are not those of its kernel is an error.
+Each custom call carries its kernel, either as the documented string or as attributes of a typed FFI call. A call of a
+custom C++ operator, ``@AwsNeuronCustomOp``, is linked alike: its kernel is one instruction. ``@add`` copies tensors to
+HBM buffers, runs ``@add.program`` once per program of the grid, and converts the results to tensors. Other custom calls
+stay. A call whose operands or results differ from its kernel's is an error.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,8 @@ from nki_mlir.passes.pass_manager import Pass
 
 @dataclass(frozen=True)
 class Linked:
-    """A kernel in a module: the name of its function on tensors, and the names of the other symbols it brought."""
+    """A kernel in a module: the name of its function on tensors, and the names of the other symbols that were inserted
+    with it."""
 
     name: str
     record: KernelRecord
@@ -34,7 +35,7 @@ class Linked:
 
 
 class LinkKernels(Pass, name="link-kernels"):
-    """Replace custom calls of kernels by calls of functions, which are put into the module."""
+    """Insert the functions of kernels into the module, and replace custom calls by calls of these functions."""
 
     def run(self, module: ir.Module) -> None:
         link(module)
@@ -216,8 +217,7 @@ class TensorFunction:
         return [f'func.func private @"{name}"({types})' for name in dict.fromkeys(self.programs.values())]
 
     def launch(self) -> list[str]:
-        """Write calls of the programs: loops over the grid, or one call a point where not all points share a program.
-        """
+        """Write calls of the programs: loops over the grid if all points share a program, else one call a point."""
         grid = self.record.grid
         if len(set(self.programs.values())) == 1:
             opened = [f"scf.for %g{k} = %c0 to %n{k} step %c1 {{" for k in range(len(grid))]

@@ -8,8 +8,8 @@ before:  %t0 = memref.alloc()                after:  scf.for %i = 0 to 1000 {
          "nki.load"(%t1, %x) rows 128                }
          ...
 
-A kernel whose Python runs its loops has the same few operations thousands of times. Loops are formed of those of one
-source location, inner ones first, as ``analysis.repeats`` finds them; with ``lines``, locations may differ. They are
+A kernel whose Python runs its loops has the same few operations thousands of times. Operations of one source location
+form a loop, inner loops first, as ``analysis.repeats`` finds them; with ``lines``, locations may differ. They are
 marked as sequential, since only the order of their iterations is known.
 """
 
@@ -79,8 +79,8 @@ class OperationItems:
 def form_and_starts(kind: RecognizedOperation) -> tuple[object, Steps]:
     """Return an operation apart from its buffers and starts, and the starts.
 
-    Starts are two for each tile, and the constant of each affine attribute (where an index, or a condition on indices,
-    begins).
+    Each tile has two starts. Each affine attribute has one, its constant, at which an index or a condition on indices
+    begins.
     """
     op, forms = kind.op, affine_attributes(kind.op)
     accesses = [tile.access for _, tile in op.operands()]

@@ -5,12 +5,12 @@ before:  for i = 0 to 3                          after:  for i = 0 to 2
            load rows 128 i + p, mask 128 i + p < 300        load rows 128 i + p        (no mask)
                                                          load rows 256 + p, p < 44     (i = 2: 44 rows)
 
-Values of a loop variable at which a constraint of a mask always holds become a loop without it, those at which it
-holds nowhere a loop without the operation, the others are peeled: the variable is a number there, and the remaining
-mask is a box, which shrinks the access patterns. A program id is cut by ``scf.if``, around the operations that need it.
-Masks that are not boxes (``p >= f``) stay. A loop is cut into at most ``copies`` parts; conditions that would take more
-stay masks. Bounds that were left to run time (``nki.limits``) go where they are proved; one that no iteration keeps is
-an error.
+Values of a loop variable at which a constraint of a mask always holds become a loop without the constraint; values at
+which it never holds become a loop without the operation. Other values are peeled: the variable becomes a number, and
+the remaining mask is a box, which shrinks the access patterns. A program id is cut by ``scf.if``, around the operations
+that need it. Masks that are not boxes (``p >= f``) stay. A loop is cut into at most ``copies`` parts; conditions that
+would take more stay masks. Bounds that were left to run time (``nki.limits``) are removed if they are proved; a bound
+that every iteration breaks is an error.
 """
 
 from bisect import bisect_left
@@ -64,7 +64,7 @@ class _FunctionSplit:
 
     # -- program ids ---------------------------------------------------------------------------------------------------
     def programs(self, ids: Sequence[Value], operations: list[Operation]) -> None:
-        """Cut by the first of ``ids``, inside of that by the others, then go through the operations."""
+        """Cut by the first of ``ids``, then each part by the other ids; at last go through the operations."""
         if not ids:
             return self.operations(operations, True)
         value, later = ids[0], ids[1:]
@@ -83,7 +83,8 @@ class _FunctionSplit:
         self.outer.pop()
 
     def branches(self, value: Value, parts: list[range], operations: list[Operation]) -> list[list[Operation]]:
-        """Write the operations under an ``if`` chain over the value, a copy a part, and return the copies."""
+        """Write a chain of ``if`` over the value, with a copy of the operations for each part, and return the
+        copies."""
         hoist_results(operations)
         choice = self.choice(value, parts[0], operations[0])
         for op in operations:
@@ -104,7 +105,7 @@ class _FunctionSplit:
         return inside
 
     def choice(self, value: Value, part: range, before: Operation) -> Operation:
-        """Write an empty ``if value <= last of the part``."""
+        """Write an empty ``if``, whose condition is that the value is at most the part's last."""
         with before.location:
             with ir.InsertionPoint(before):
                 inside = compared(SGE, self.constant(part[-1]), value)
@@ -114,7 +115,7 @@ class _FunctionSplit:
         return branch
 
     def pin(self, value: Value, part: range, operations: list[Operation]) -> None:
-        """Replace the variable by a number where a part is one value."""
+        """Replace the variable by a number in a part that has only one value."""
         if len(part) == 1:
             for op in below(operations):
                 op.replace_uses_of_with(value, self.constant(part[0]))
@@ -168,7 +169,7 @@ class _FunctionSplit:
         self.operations(operations, executes)
 
     def branch(self, op: Operation, executes: bool) -> None:
-        """Go through an ``if`` of the kernel; replace it by one branch where its condition is decided."""
+        """Go through an ``if`` of the kernel. Replace it by one branch if its condition is known."""
         truth = truth_of(op.operands[0])
         blocks = [b for r in op.regions for b in r.blocks]
         if truth is None or op.results:
@@ -194,8 +195,8 @@ class _FunctionSplit:
             op.erase()
 
     def accepts(self, op: Op) -> bool:
-        """Whether an engine can run an instruction of the kernel. For what is not yet an instruction it is too early
-        to say."""
+        """Whether an engine can run an instruction of the kernel. Other operations count as accepted: they are no
+        instructions yet."""
         try:
             lawful(op)
         except KernelError:             # the operation reports it where it runs
@@ -263,7 +264,7 @@ def _masks(mask: Attribute) -> bool:
 
 
 def hoist_results(operations: list[Operation]) -> None:
-    """Move operations whose results later operations use in front of these: allocations and numbers."""
+    """Move allocations and numbers to the front of ``operations`` if operations outside use them."""
     block, staying = operations[0].block, set(operations)
     for op in reversed(operations):
         if any(ancestor_in(block, use.owner.operation) not in staying for r in op.results for use in r.uses):
@@ -279,9 +280,8 @@ def _end(choice: Operation, branch: int) -> Operation:
     return choice.regions[branch].blocks[0].operations[-1].operation
 
 
-# -- loop cuts ---------------------------------------------------------------------------------------------------------
-# The values of a loop variable at which to split it so that conditions hold everywhere or nowhere in each part.
-# A condition computes the interval of its form while the variable runs from one value to another.
+# The values of a loop variable at which to split it, so that in each part conditions always hold or never do. A
+# condition computes the interval of its form while the variable runs from one value to another.
 
 SCANNED = 4096              # values of a variable that are tried one by one
 
@@ -291,8 +291,8 @@ class Condition:
     """A constraint as seen from one loop variable.
 
     ``bounds(first, last)`` are the extremes of its form while the variable runs from ``first`` to ``last``.
-    ``monotone``: they rise or fall with the variable. ``peel``: a constant variable resolves the constraint where a
-    range does not. ``must``: a bound, whose violations are searched value by value.
+    ``monotone``: they rise or fall with the variable. ``peel``: a constant variable resolves a constraint that a range
+    does not resolve. ``must``: a bound, whose violations are searched value by value.
     """
 
     bounds: Callable[[int, int], tuple[int, int]]
@@ -309,8 +309,7 @@ class Condition:
 def parts_of(values: range, conditions: Iterable[Condition], limit: int) -> list[range]:
     """Return consecutive parts of ``values``, at most ``limit``; the caller peels a part of one value.
 
-    Conditions that would cost more parts are left out, later ones first; without its peeling a condition may still
-    fit.
+    Conditions that would cost more parts are left out, later ones first; a condition may still fit without peeling.
     """
     parts = [values]
     for condition in conditions:
@@ -332,7 +331,7 @@ def _pieces(values: range, condition: Condition, peel: bool, limit: int) -> Iter
 
 
 def _runs(values: range, condition: Condition) -> list[range]:
-    """Return maximal runs of values at each of which the condition has one verdict."""
+    """Return maximal runs of values with equal verdicts of the condition."""
     if condition.monotone:
         cuts = sorted({0, len(values), *_crossings(values, condition)})
     elif len(values) <= SCANNED:
@@ -353,7 +352,7 @@ def _crossings(values: range, condition: Condition) -> Iterator[int]:
 
 
 def _joined(runs: Sequence[range], condition: Condition) -> list[range]:
-    """Join neighbours of one verdict to one run, where the verdict holds for all of it."""
+    """Join neighbouring runs of equal verdict if the verdict holds for both together."""
     joined: list[range] = []
     for run in runs:
         verdict_here = condition.verdict(run[0], run[0])

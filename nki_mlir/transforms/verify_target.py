@@ -2,8 +2,8 @@
 """verify-target: check the rules that depend on the machine, ``nki.target``, for every instruction.
 
 The rules are those of ``dialects.target_rules``, which the capture of a kernel also checks. The pass checks them again
-because a module may come from a file, and because passes create instructions. Rules of all targets are in the
-``verify`` of operations.
+because a module may come from a file, and because passes create instructions. ``verify`` of the operations checks the
+rules that all targets share.
 """
 
 
@@ -44,7 +44,7 @@ def verify(kernel: KernelFunction) -> None:
     for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
         with errors_at(operation):
             recognized, operands = recognize(operation)
-            if recognized in accepted:      # most instructions of unrolled code are equal but for handles
+            if recognized in accepted:      # most instructions of unrolled code differ only in their handles
                 continue
             op = recognized.with_ranges(operation, operands)
             check(op, machine)

@@ -27,7 +27,7 @@ STRUCTURAL = (*generic.STRUCTURAL, "nki.mask", "nki.limits")
 
 @dataclass(frozen=True)
 class BufferView:
-    """A memref as a tile, of whose dims it may omit some."""
+    """A memref as a tile. The memref may omit some of the tile's dims."""
 
     tile: Tile
     dims: tuple[int, ...]
@@ -58,7 +58,7 @@ class TileReader:
         return read
 
     def placed(self, read: Structured, tiles: Sequence[TileOperand]) -> TileNest:
-        """Return the nest on tiles, its forms over the symbols of this reader."""
+        """Return the nest on tiles, with its forms over the symbols of this reader."""
         symbols = [self.form(value) for value in read.symbols]
         nest = read.nest.with_forms(lambda form: _with_symbols(form, symbols))
         return Nest(nest.extents, nest.reduced, tuple(tiles[:-1]), len(self.numbering.values), tuple(tiles[-1:]),
@@ -78,14 +78,15 @@ class TileReader:
         return ranges_of(self.operation, symbols)
 
     def extra(self) -> dict[str, Attribute]:
-        """Return the attributes beyond those of its structure, which every pass keeps."""
+        """Return the attributes that do not belong to the operation's structure; every pass keeps them."""
         attributes = self.operation.attributes
         named = (attributes[k] for k in range(len(attributes)))
         return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def form(self, value: Value) -> Linear:
-        """Return an index value as a form of symbols: loop variables, program ids and what is not linear in them."""
+        """Return an index value as a form of symbols: loop variables, program ids, and values that are not linear in
+        them."""
         return linear_of(value, self.numbering)
 
     # -- views ---------------------------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class TileReader:
         return BufferView(replace(buffer, access=access), tuple(range(not by_lanes, 1 + len(free))))
 
     def operand(self, view: BufferView, subscripts: Subscripts, extents: Sequence[int]) -> TileOperand:
-        """Return the view as the axes of the nest walk it."""
+        """Return the view as an operand: a start, and a step for each axis of the nest."""
         tile, access = view.tile, view.tile.access
         steps, lanes = [0] * len(extents), None
         for d, form in zip(view.dims, subscripts):

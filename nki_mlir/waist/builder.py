@@ -26,7 +26,7 @@ from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Write
 class Reduction:
     """A reduction: a start value, a function of each element, a step, and a function of the result.
 
-    ``first`` is a reduction of the same elements that comes before; ``element`` and ``last`` get its result, too.
+    ``first`` is an earlier reduction of the same elements; ``element`` and ``last`` get its result, too.
     """
 
     step: str
@@ -52,7 +52,7 @@ class StructuredBuilder:
     def convert(self, operation: Operation) -> None:
         """Replace one tile operation by the operations that its class emits."""
         read, operands = read_op(operation), list(operation.operands)
-        # Operands count by which of them are equal.
+        # The key also tells which operands are equal.
         key = (read.outline(), read.mask, read.limits, read.ranges, tuple(read.extra.items()),
                tuple([operands.index(value) for value in operands]), tuple([v in self.aliases for v in operands]))
         template = self.templates.get(key)
@@ -94,8 +94,8 @@ class StructuredBuilder:
             work.move(name, target, dst)
 
     def elementwise_with_rows(self, op: Op, alu: str) -> None:
-        """Write what ``elementwise`` does, and fold the values of ``dst``, before they are rounded, over the free
-        axes."""
+        """Write the operations of ``elementwise``, and fold the values of ``dst`` over the free axes before they are
+        rounded."""
         (name, dst), (rows_name, rows) = op.targets()
         work = _Work(self, op)
         fold = work.fold(alu)
@@ -166,7 +166,7 @@ class StructuredBuilder:
 
 
 class _Work:
-    """The conversion of one operation: its iteration space, and the parts of which the forms consist."""
+    """The conversion of one operation: its iteration space, and the parts from which forms are built."""
 
     def __init__(self, builder: StructuredBuilder, op: Op) -> None:
         self.op, self.writer, self.may_overlap = op, builder.writer, builder.may_overlap
@@ -186,7 +186,7 @@ class _Work:
         return self.writer.view(tile, self.iteration.axes[name], self.op.symbols, self.reduced)
 
     def readers(self, name: str) -> list[Tile]:
-        """Return the sources that do not have exactly the elements that ``name`` writes, in the same order."""
+        """Return the sources, except the ones with exactly the elements that ``name`` writes, in the same order."""
         axes, dst = self.iteration.axes, getattr(self.op, name)
         return [t for n, t in self.op.sources() if not (same_elements(t, dst) and axes[n] == axes[name])]
 
@@ -250,7 +250,7 @@ class _Work:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def inputs(self) -> list[OperandView]:
-        """Return all sources. A body may ignore some, but each loop needs an operand that has its extent."""
+        """Return all sources. A body may ignore some, but each loop needs an operand that determines its extent."""
         return [self.operand(n, t) for n, t in self.op.sources() if n not in self.target_names]
 
     def fill(self, name: str, total: Tile, start: float) -> None:
@@ -269,7 +269,8 @@ class _Work:
 
     def folds(self, name: str, total: Tile, fold: Reduction, inputs: list[OperandView], value: Expression
               ) -> list[Tile]:
-        """Fold ``value(s, inputs)`` into ``total``, and return for ``finish`` the result of the reduction before."""
+        """Fold ``value(s, inputs)`` into ``total``. Return the result of the earlier reduction, which ``finish``
+        takes."""
         folded_tiles = []
         if fold.first is not None:
             folded_tiles.append(self.writer.temporary(total, self.compute))
@@ -286,7 +287,7 @@ class _Work:
     def finish(self, name: str, total: Tile, dst: Tile, last_step: Expression | None = None,
                folded_tiles: Sequence[Tile] = ()
                ) -> None:
-        """Write a fold's result, or ``last_step`` of it."""
+        """Write a fold's result, or ``last_step`` of it, to ``dst``."""
         if total is dst and last_step is None:
             return
         self._copy_folded(name, total, dst, last_step or (lambda s, value, *folded_tiles: value), folded_tiles)
@@ -335,7 +336,7 @@ def lower_operations(module: Module, dialect: str) -> None:
 class Template:
     """The operations that an operation was lowered to, as a function of its operands.
 
-    Copies have the location of the operation that they replace; operations in their regions keep that of the first.
+    Copies have the location of the operation that they replace. Operations in their regions keep the first operation's.
     """
 
     def __init__(self, operands: Sequence[Value], written: Sequence[Operation]) -> None:

@@ -134,8 +134,8 @@ class ConstantBuffer(FunctionNode):
 class MemrefView(FunctionNode):
     """A memref in the memory of another one.
 
-    ``start`` and ``terms`` (values with factors) count elements of its dtype: from where the source starts if it is
-    ``within`` it, else from the start of the buffer.
+    ``start`` and ``terms`` (values with factors) count elements of its dtype: from the start of the source if the view
+    is ``within`` it, else from the start of the buffer.
     """
 
     result: Value
@@ -186,7 +186,8 @@ class IndexOperation(ScalarValue):
 
 @dataclass(eq=False, slots=True)
 class IndexMap(ScalarValue):
-    """The result of an affine map; of several results the least (``min``) or the greatest (``max``)."""
+    """The result of an affine map. If the map has several results, it is the least (``min``) or the greatest
+    (``max``)."""
 
     mapping: ir.AffineMap
     choice: str = ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Composes a nest with the nest that writes its input, and writes two nests as one.
 
-A nest that reads a copy can read the copy's source. A nest that reads the result of a pointwise nest can read the
-inputs of that and compute each element itself. ``read_through`` follows the maps of operations, ``ElementMove`` the
+A nest that reads a copy can read the copy's source. A nest that reads the result of a pointwise nest can read that
+nest's inputs and compute each element itself. ``read_through`` follows the maps of operations, ``ElementMove`` the
 strides of records, which native code has, ``target_through`` tiles of instructions.
 """
 
@@ -147,8 +147,8 @@ def clone(operations: Sequence[Operation], values: dict[Value, Value]) -> Value:
 # -- records, by strides -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ElementMove:
-    """A nest that moves each element of its input to its output, and the bytes from the start of each buffer to them.
-    """
+    """A nest that moves each element of its input to its output. ``source`` and ``target`` are the bytes from the start
+    of each buffer to these elements."""
 
     nest: AnyNest
     source: Linear
@@ -162,8 +162,8 @@ class ElementMove:
         return self._followed(operand, offset, extents, to_source=True)
 
     def at_target(self, operand: Operand, offset: Linear, extents: tuple[int, ...]) -> tuple[Operand, Linear] | None:
-        """Return the elements of the target, and their offset, to which the move brings what an operand writes to the
-        source.
+        """Return the elements of the target, and their offset, to which the move copies the elements that an operand
+        writes to the source.
 
         Return None unless the move reads all that the operand writes.
         """
@@ -205,7 +205,8 @@ class ElementMove:
 def target_through(fold: TileNest, after: TileNest) -> TileOperand | None:
     """Return the target of ``after``, which copies the result of the fold, along the fold's axes.
 
-    Return None where the copy does not read exactly what the fold writes, or the fold cannot write that target.
+    Return None if the copy does not read exactly the elements that the fold writes, or if the fold cannot write the
+    target.
     """
     source = after.inputs[0]
 

@@ -13,7 +13,7 @@ STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 
 @dataclass(frozen=True)
 class GenericOperation:
-    """A ``linalg.generic``. ``maps`` are those of the inputs, then of the outputs."""
+    """A ``linalg.generic``. ``maps`` are the maps of the inputs, then of the outputs."""
 
     op: Operation
     inputs: tuple[Value, ...]

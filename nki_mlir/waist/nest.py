@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A structured operation as a loop nest, plain data: extents, operands, a scalar body.
 
-The operands say how memory is walked. Those of native code are strides alone: addresses are not part of a nest, so all
-operations of one shape are one ``Nest``, whatever kernel they are in, and its text is its key. Those that instructions
-are chosen for are tiles of buffers (``tile_operand.py``).
+The operands say how memory is walked. For native code they are strides alone: addresses are not part of a nest, so all
+operations of one shape are one ``Nest``, in whichever kernel, and its text is its key. For instruction selection they
+are tiles of buffers (``tile_operand.py``).
 
 The body is a sequence of steps; ``body`` shows it as a tree.
 """
@@ -67,7 +67,7 @@ class Operand:
         return self
 
     def step_as_one(self, outer: int, inner: int, extent: int) -> bool:
-        """Return whether two axes, of which the inner one has this extent, can be one axis with the inner step."""
+        """Return whether an outer and an inner axis (with this extent) can be one axis with the inner step."""
         return self.strides[outer] == self.strides[inner] * extent
 
 
@@ -78,8 +78,9 @@ class Step:
     ``kind`` is constant, position, convert, wrap, bitcast, alu, activation, math, gather or lookup; ``name`` the
     function; ``operands`` are numbers of values: the inputs, then the outputs' old values, then the steps' results, in
     order. ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), the linear form of a
-    position over axes and symbols, or which table a gather reads, its row by the operand. A lookup reads the element
-    of its second operand, an input that is a table, at the bits of its first one, a float of 16 bits.
+    position over axes and symbols, or the number of the table that a gather reads, at the row that its operand selects.
+    A lookup reads the element of its second operand, an input that is a table, at the bits of its first one, a float of
+    16 bits.
     """
 
     kind: str
@@ -93,8 +94,8 @@ class Step:
 class Nest(Generic[AnyOperand]):
     """Loops around a scalar body. ``reduced`` are axes that outputs do not have; ``results`` has a value an output.
 
-    Elements outside of ``mask`` are not touched, ``limits`` must hold at all others. Both, and positions, are forms
-    over axes and ``symbols`` index values.
+    Elements outside of ``mask`` are not touched; at all other elements ``limits`` must hold. Both, and positions, are
+    forms over the axes and over index values, whose number is ``symbols``.
     """
 
     extents: tuple[int, ...]
@@ -134,7 +135,7 @@ class Nest(Generic[AnyOperand]):
     # -- values of the body --------------------------------------------------------------------------------------------
     @property
     def first_output(self) -> int:
-        """Return the number of the value that the first output holds before."""
+        """Return the number of the value that is the first output's old value."""
         return len(self.inputs)
 
     @property
@@ -150,7 +151,7 @@ class Nest(Generic[AnyOperand]):
         return self.operands[value].dtype if step is None else step.dtype
 
     def uses(self, value: int) -> int:
-        """Count the operands of steps, and the results, that are this value."""
+        """Count the operands of steps, and the results, that use this value."""
         return sum(s.operands.count(value) for s in self.steps) + self.results.count(value)
 
     @property
@@ -185,7 +186,7 @@ class Nest(Generic[AnyOperand]):
 
     @property
     def without_unused(self) -> "Nest[AnyOperand]":
-        """Return the nest of one output without the inputs and steps that it does not use."""
+        """Return the nest, which has one output, without unused inputs and steps."""
         used_inputs = sorted(inputs_of(self.body))
         number = {old: new for new, old in enumerate(used_inputs)}
         body = rebuilt(self.body, lambda inner: Input(inner.dtype, number[inner.index]) if isinstance(inner, Input)
@@ -214,7 +215,8 @@ class Nest(Generic[AnyOperand]):
         return self.grouped(self._joined(a for a, n in enumerate(self.extents) if n != 1))
 
     def arranged(self, leading: int | None, keep: int | None = None) -> "Nest[AnyOperand]":
-        """Return the simplified nest with an axis in front of all others, the partition; None: one of extent 1.
+        """Return the simplified nest with an axis, the partition, in front of all others; for None it is a new axis of
+        extent 1.
 
         The axis ``keep`` stays even if it has one element, and at least one axis follows the first.
         """
@@ -286,7 +288,7 @@ class Nest(Generic[AnyOperand]):
         return parts
 
     def beside(self, other: "Nest[AnyOperand]") -> "Nest[AnyOperand]":
-        """Return one nest that computes this one and another one of the same extents that reduces nothing.
+        """Return one nest that computes both this nest and ``other``, which has the same extents and reduces nothing.
 
         Operands and steps of this nest come first. Neither nest has forms.
         """
@@ -328,7 +330,7 @@ class ExpressionReader:
         self.nodes: dict[int, Node] = {}
 
     def value(self, number: int) -> Node:
-        for earlier in range(number + 1):           # a step comes behind those whose values it takes
+        for earlier in range(number + 1):           # a step follows the steps whose values it uses
             if earlier not in self.nodes:
                 step, dtype = self.nest.step(earlier), self.nest.dtype_of(earlier)
                 if step is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads structured operations (``linalg.generic``, fills, copies) into nests.
 
-What depends on types and attributes alone is memoized, and operations of equal structure are read once.
+Results that depend only on types and attributes are memoized; operations of equal structure are read once.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -39,7 +39,7 @@ class Structured:
     nest: Nest
     values: tuple[Value, ...]  # values of the inputs, then of the outputs: memrefs, or numbers that no axis moves
     subscripts: tuple[Subscripts, ...]  # subscripts of each
-    starts: tuple[int, ...]             # elements from where a memref starts to where the nest does
+    starts: tuple[int, ...]             # elements from the start of a memref to the start of the nest
     symbols: tuple[Value, ...]            # index values
     gathers: "tuple[GatheredRows, ...]" = ()
     structure: object = field(default_factory=object)       # equal for operations of equal structure
@@ -156,7 +156,7 @@ class Reader:
     def read(self, op: Operation, inner: Sequence[Operation] | None = None) -> Structured:
         """Return the computation of a ``linalg.generic``, a fill or a copy.
 
-        ``inner`` are the operations of its body, where the caller knows them.
+        ``inner`` are the operations of its body, if the caller knows them.
         """
         operands = list(op.operands)
         if op.name == "linalg.fill":
@@ -243,7 +243,8 @@ def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyR
 
 
 def _operand(value: Value, subscripts: Subscripts, rank: int) -> tuple[Operand, int]:
-    """Return the operand with its strides per axis, and the elements from the start of its memref to its first."""
+    """Return the operand with its stride along each axis, and the elements from the start of its memref to its first
+    element."""
     strides, start = [0] * rank, 0
     if not isinstance(value.type, ir.MemRefType):
         dtype = scalar_dtype(value.type)
@@ -258,7 +259,7 @@ def _operand(value: Value, subscripts: Subscripts, rank: int) -> tuple[Operand, 
 
 
 def extents_of(op: Operation, operands: Sequence[tuple[Subscripts, Sequence[int]]], rank: int) -> tuple[int, ...]:
-    """Return the extents of the loops: the sizes of the dims that one axis alone subscripts."""
+    """Return the extents of the loops. An extent is the size of a dim whose subscript is that axis alone."""
     extents: dict[int, int] = {}
     for subscripts, sizes in operands:
         for subscript, size in zip(subscripts, sizes):
@@ -351,7 +352,8 @@ class _BodyReader:
         raise unreadable(op)
 
     def position(self, value: Value, dtype: DType) -> int:
-        """Return the number of an index value: of a form, or of what the body computes from integers."""
+        """Return the number of an index value: a form becomes a position, other values are computed from integers in
+        the body."""
         op = self.inside.get(value)
         if op is None or not self.from_data(value):
             return self.add(Step("position", dtype, (), "", self.form(value)))
@@ -370,7 +372,7 @@ class _BodyReader:
 
     # -- elements of other buffers -------------------------------------------------------------------------------------
     def load(self, op: Operation, dtype: DType) -> int:
-        """Read an element of a buffer as one more input, or one of a row that data choose as a gather."""
+        """Read an element of a buffer as one more input, or as a gather if data choose the row."""
         buffer, *subscripts = op.operands
         if not any(map(self.from_data, subscripts)):
             forms = [self.form(v) for v in subscripts]

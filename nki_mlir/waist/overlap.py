@@ -64,8 +64,8 @@ def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> ByteNest:
 class Region:
     """Partitions ``first`` to ``last`` of a nest of bytes in one memory, from ``start`` on. Immutable.
 
-    Where registers are part of the start, ``symbolic`` has their terms and ``low`` to ``high`` all bytes that any of
-    their values reaches; regions of equal ``symbolic`` terms are compared exactly.
+    If registers are part of the start, ``symbolic`` has their terms, and ``low`` to ``high`` are all bytes that any
+    values of the registers reach; regions of equal ``symbolic`` terms are compared exactly.
     """
 
     memory: Hashable
@@ -104,7 +104,7 @@ class Region:
         return meet(a.pairs, a.unit, a.extent, b.pairs, b.unit, b.extent, other.start - self.start)
 
     def covers(self, other: "Region") -> bool:
-        """Whether every byte of the other is surely one of these."""
+        """Whether every byte of the other region is surely a byte of this one."""
         if self.memory != other.memory or self.symbolic != other.symbolic or not self.nest.exact:
             return False
         if self.first > other.first or other.last > self.last:
@@ -115,8 +115,8 @@ class Region:
             other.start + other.nest.extent <= self.start + self.nest.extent)
 
     def without(self, other: "Region") -> "Region":
-        """Return what another region leaves of this one, at least: all of it where the rest is no single run of bytes
-        in a row of partitions. Both are one run in each partition and overlap."""
+        """Return at least the bytes of this region that are not in another one. Both are one run in each partition and
+        overlap. Return the complete region if the rest is not one run of bytes in consecutive partitions."""
         first, last, low, high = self.first, self.last, self.low, self.high
         if other.first <= first and last <= other.last:
             if other.low <= low:
@@ -189,7 +189,7 @@ def region_of(access: Access, memory: Hashable, partition: int = 0, byte: int = 
 
 
 def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
-    """Whether two operands can share a byte; True where it cannot be excluded. Both have the same symbols."""
+    """Whether two operands may share a byte: False only if they certainly do not. Both have the same symbols."""
     if not same_buffer(a, b):
         return False
     lanes_a, lanes_b = a.access.partition, b.access.partition
@@ -207,7 +207,7 @@ def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
 
 
 def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
-    """Return the least and the greatest value of ``a - b``: exact where the symbols cancel or have ranges, else
+    """Return the least and the greatest value of ``a - b``: exact if the symbols cancel or have ranges, else
     everything."""
     delta = a.plus(b, -1)
     if delta.symbols and not ranges:
@@ -226,10 +226,11 @@ def boxes_overlap(boxes: Iterable[Box], other_boxes: Sequence[Box]) -> bool:
 
 
 def owners_apart(patterns: Iterable[tuple[int, Sequence[tuple[int, int]], object]]) -> bool:
-    """Whether boxes around patterns of bytes show that no byte is in patterns of two owners: cheaper than their bytes.
+    """Whether boxes around patterns of bytes prove that no byte is in patterns of two owners. This is cheaper than
+    marking all bytes.
 
-    A pattern is a start, (step, count) pairs of which the last is a run of bytes, and its owner. Rows are as long as
-    all patterns step by multiples of; the boxes' columns must be the same or have none in common.
+    A pattern is a start, (step, count) pairs (the last is a run of bytes), and its owner. The length of a row divides
+    the steps of all patterns. Two boxes must have the same columns or no column in common.
     """
     parts = list(patterns)
     width = gcd(*[step for _, (*dims, _), _ in parts for step, _ in dims]) or ANYWHERE
@@ -260,7 +261,7 @@ def rows_apart(boxes: Sequence[tuple[int, int, object]]) -> bool:
 class ByteInterval:
     """Bytes an instruction touches: ``low`` to ``high`` around an address in the memory ``root``.
 
-    Of these it touches ``size`` bytes at a time, at the steps and counts of ``dims``; all of them where there are none.
+    It touches runs of ``size`` bytes, at the steps and counts of ``dims``; without ``dims`` it touches all bytes.
     """
 
     root: object
@@ -274,7 +275,7 @@ class ByteInterval:
 
 @dataclass(frozen=True)
 class Iterations:
-    """The values ``span`` of a loop's ``variable``, and the symbols of its ``body``; some of these have ranges."""
+    """The values ``span`` of a loop's ``variable``, and the symbols of its ``body``, some with ranges."""
 
     variable: int
     span: range
@@ -282,8 +283,8 @@ class Iterations:
     ranges: Mapping[int, tuple[int, int]] | None = None
 
     def bounds(self, access: ByteInterval) -> tuple[int, Linear, int, int]:
-        """Return the bytes that an access moves by as the variable grows by 1, what stays the same, its first and last
-        byte."""
+        """Return the bytes by which an access moves when the variable grows by 1, the part of its address that stays
+        the same, and its first and last byte."""
         symbols, ranges = dict(access.address.symbols), self.ranges or {}
         pace = symbols.pop(self.variable, 0)
         low, high = access.address.const + access.low, access.address.const + access.high
@@ -294,8 +295,8 @@ class Iterations:
         return pace, Linear(0, tuple(symbols.items())), low, high
 
     def apart(self, a: ByteInterval, b: ByteInterval) -> bool:
-        """Return whether no iteration accesses bytes by ``a`` that another one accesses by ``b``, if one of them
-        writes."""
+        """Return whether accesses ``a`` and ``b`` are independent: if one of them writes, no byte is accessed by both
+        in two different iterations."""
         if a.root != b.root or not (a.writes or b.writes):
             return True
         (pace, base, low, high), (other_pace, other_rest, other_low, other_high) = self.bounds(a), self.bounds(b)
@@ -313,8 +314,8 @@ class Iterations:
         return low + min(ends), high + max(ends)
 
     def keep_apart(self, accesses: Sequence[ByteInterval], private: Set[object] = frozenset()) -> bool:
-        """Return whether no iteration accesses bytes that another one writes. Each has its copy of ``private``
-        memories."""
+        """Return whether no iteration accesses bytes that another one writes. Each iteration has a copy of the
+        ``private`` memories."""
         by_root: dict[object, list[ByteInterval]] = {}
         for access in accesses:
             if access.root not in private:

@@ -49,8 +49,7 @@ VALUES = ("arith.", "affine.", "scalar.")
 
 
 class Executor(NamedTuple):
-    """The caller that reads the records, as errors name it, and the advice for an operation that it does not
-    support.
+    """The caller that reads the records: its name in errors, and the advice for an operation that it does not support.
 
     ``multiplies_pairs``: whether it supports products of words of two bfloat16 (the mark ``native.pairs``).
     """
@@ -64,7 +63,7 @@ class Executor(NamedTuple):
 
 
 def read_function(function: Operation, executor: Executor, nests: Reader | None = None) -> FunctionBlock:
-    """Read the body of a function. ``nests`` has the structures of other functions, which it may share."""
+    """Read the body of a function. It may share the structures in ``nests``, which come from other functions."""
     return _FunctionReader(function, executor, nests or Reader()).body
 
 
@@ -121,8 +120,8 @@ def ends_memory(op: Operation) -> bool:
 
 
 class _FunctionReader:
-    """Reads the sequence of a walk, in which an operation precedes those in it: the walk creates no classes of
-    dialects."""
+    """Reads operations in the order of a walk, which visits an operation before the operations in it. (A walk creates
+    no classes of dialects.)"""
 
     def __init__(self, function: Operation, executor: Executor, nests: Reader) -> None:
         self.executor, self.nests = executor, nests
@@ -130,7 +129,7 @@ class _FunctionReader:
         self.body, _ = self.block()
 
     def block(self) -> tuple[FunctionBlock, Operation]:
-        """Read the operations of one block up to its terminator, and return both."""
+        """Read the operations of one block. Return their records and the terminator."""
         nodes: list[FunctionNode] = []
         for op in self.operations:
             name = op.name
@@ -210,7 +209,7 @@ class _FunctionReader:
 
 
 def _carrying_nothing(op: Operation, operands: int) -> list[ir.Value]:
-    """Return the operands of a loop or branch, which must have at most that many, and no results."""
+    """Return the operands of a loop or branch. It must have at most ``operands`` of them, and no results."""
     values = list(op.operands)
     if len(op.results) or len(values) > operands:
         raise Unsupported(feature=f"'{op.name}' with loop-carried values", instead="keep them in a buffer"

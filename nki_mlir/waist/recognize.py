@@ -12,7 +12,7 @@ from nki_mlir.waist.nest import AnyNest, Step
 class Fold:
     """An output that is ``old value (fn) value``: its number, the operator's step, and the number of the value.
 
-    ``converts`` where the operator's dtype is not the output's, so that each step rounds.
+    ``converts``: the operator's dtype is not the output's, so that each step rounds.
     """
 
     output: int
@@ -28,7 +28,7 @@ class Fold:
 
     @property
     def identity(self) -> int | float | None:
-        """Return the value that a fold with it does not change; None where there is none."""
+        """Return the identity of the operator, a value that changes no fold; None if it has none."""
         return ALU[self.fn].identity(self.dtype)
 
 
@@ -52,10 +52,11 @@ def fold_of(nest: AnyNest, output: int = 0) -> Fold | None:
 
 @dataclass(frozen=True)
 class Product:
-    """A sum of products: the fold, the numbers of the two factors' values, and of the inputs that they convert.
+    """A sum of products: the fold, the numbers of the two factors' values, and the numbers of the inputs that they
+    convert.
 
-    ``reads_inputs`` where each factor is an input that is converted once at most, ``rounds`` where products are
-    converted before they are added.
+    ``reads_inputs``: each factor is an input, converted at most once. ``rounds``: products are converted before they
+    are added.
     """
 
     fold: Fold
@@ -66,7 +67,7 @@ class Product:
 
     @property
     def in_float32(self) -> bool:
-        """Whether factors are converted once, multiplied and added in float32, which is what matrix units do."""
+        """Whether factors are converted once, multiplied and added in float32, as in matrix units."""
         return self.reads_inputs and not self.rounds and not self.fold.converts and self.fold.dtype is FLOAT32
 
 
@@ -80,7 +81,7 @@ def sum_of_products(nest: AnyNest) -> tuple[Fold, Step] | None:
 
 
 def product_of(nest: AnyNest) -> Product | None:
-    """Return the product if the nest adds up products of elements of two inputs, which it may convert before."""
+    """Return the product if the nest adds up products of elements of two inputs, perhaps converted first."""
     recognized = sum_of_products(nest)
     if recognized is None:
         return None
@@ -93,7 +94,7 @@ def product_of(nest: AnyNest) -> Product | None:
 
 
 def source_of(nest: AnyNest, value: int) -> int:
-    """Return the value from which any number of conversions lead to a value, or the value itself."""
+    """Return the value from which conversions, if any, compute a value."""
     while (inner := unconverted(nest, value)) != value:
         value = inner
     return value

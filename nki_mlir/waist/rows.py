@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Forms along the rows of a tile, a row being the elements of one partition: recurrences, and values of rows."""
+"""Forms along the rows of a tile (a row has the elements of one partition): recurrences, and values of rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -71,7 +71,7 @@ def column_of(tile: Tile, k: int) -> Tile:
 
 
 class Recurrence(Protocol):
-    """The interface of op classes that are recurrences. The element before the first is ``initial``, or else
+    """The interface of op classes that are recurrences. The element before the first is ``initial`` or, without it,
     ``imm``."""
 
     dst: Tile

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands of nests that are tiles of buffers: what instructions are chosen for. No MLIR in here.
+"""Operands of nests that are tiles of buffers, for instruction selection. This module uses no MLIR.
 
 An operand says how its buffer is walked: a start, and the step of each axis of the nest in its free offset; at most one
 axis, its ``lanes``, walks through the partitions.
@@ -51,7 +51,7 @@ class TileOperand(Operand):
         return self.lanes not in (outer, inner) and super().step_as_one(outer, inner, extent)
 
     def tile(self, counts: Sequence[int], axes: Sequence[int] | None = None) -> Tile:
-        """Return the tile for a box at the origin with these counts along ``axes``, the first of which is the
+        """Return the tile for a box at the origin with these counts along ``axes``; the first of these axes is the
         partition."""
         axes = range(len(counts)) if axes is None else axes
         dims = [(self.strides[a] if n > 1 else 1, n) for a, n in zip(axes, counts)]

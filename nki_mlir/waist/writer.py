@@ -2,8 +2,8 @@
 """Writes the waist's operations: views of tiles, fills, temporaries and ``linalg.generic`` with its body; loops,
 branches and index arithmetic.
 
-Operations are created raw and everything that can be shared (types, layouts, maps) is created once: a conversion spends
-its time here.
+Operations are created without the bindings' classes, and everything that can be shared (types, layouts, maps) is
+created once: a conversion spends its time here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,7 +109,8 @@ class OperandView(NamedTuple):
 
 @dataclass(frozen=True)
 class IterationSpace:
-    """An iteration space: the axes that are reduced, what restricts it, and the symbols that count in those forms."""
+    """An iteration space: the reduced axes, the mask and limits that restrict it, and the symbols that these forms
+    number."""
 
     rank: int
     reduced: frozenset[int] = frozenset()
@@ -126,7 +127,7 @@ class IterationSpace:
 class Writer:
     """Writes before one operation at a time (``at``), with the location of that operation.
 
-    Views for operations that are ``masked`` may reach over their buffers.
+    Views for ``masked`` operations may reach beyond their buffers.
     """
 
     def __init__(self) -> None:
@@ -333,7 +334,8 @@ class Writer:
     def _iterators(self, nest: IterationSpace) -> Attribute:
         def make() -> Attribute:
             kinds = ["reduction" if axis in nest.reduced else "parallel" for axis in range(nest.rank)]
-            # Read as a whole: an iterator type by itself would make the bindings import their linalg package (0.1 s).
+            # Read the complete attribute: a single iterator type would make the bindings import their linalg package
+            # (0.1 s).
             parsed: Attribute = ir.Attribute.parse(f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]")
             return parsed
         return self.once(("iterators", nest.rank, nest.reduced), make)
