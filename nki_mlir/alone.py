@@ -51,8 +51,8 @@ def uncollected() -> Iterator[None]:
     """Disable cyclic garbage collection in the ``with`` block.
 
     After it the objects of a large program are in the oldest generation: the next collection would examine them all,
-    for a second or more in which no signal is handled. After ``MOST`` objects a collection frees those of programs
-    that are no longer used.
+    for a second or more in which no signal is handled. After ``MOST`` objects a collection frees the objects of
+    programs that are no longer used.
     """
     global _moved
     collects = gc.isenabled()
@@ -73,7 +73,7 @@ def uncollected() -> Iterator[None]:
 
 def to_oldest_generation() -> None:
     """Move all objects to the oldest generation of the garbage collector, which it rarely examines."""
-    if gc.get_freeze_count() == 0:          # else some of it is frozen for others, and has to stay so
+    if gc.get_freeze_count() == 0:          # else other code has frozen some objects, which must stay frozen
         gc.freeze()
         gc.unfreeze()
 

@@ -28,7 +28,7 @@ PACKAGE = _package()
 
 
 TESTED = "torch-mlir==20261001"
-# Names that are used and that not every build of the bindings has, of the modules that are always loaded.
+# Names that are used, but that some builds of the bindings lack. They are in the modules that are always loaded.
 REQUIRED = {"ir": ("WalkOrder", "WalkResult", "MLIRError", "IntegerSetAttr", "StridedLayoutAttr"),
             "dialects.ext": ("Operand", "Result"), "dialects.irdl": ("load_dialects",)}
 
@@ -87,9 +87,9 @@ else:
 def _without_classes(dialect: str) -> None:
     """Give operations of a dialect the general class, until the dialect's own module is imported.
 
-    The bindings import a dialect's module when the first of its operations is cloned or iterated over; that of
-    linalg contains a language, and takes 70 ms of a first call, that of llvm takes 25, the others some each.
-    Bindings without the function that marks a dialect as loaded import the module as usual.
+    The bindings import a dialect's module when the first of its operations is cloned or iterated over; the module of
+    linalg contains a language and adds 70 ms to a first call, llvm's adds 25 ms, the others a few each. Bindings
+    without the function that marks a dialect as loaded import the module as usual.
     """
     module = f"{PACKAGE}.dialects.{dialect}"
     mark = getattr(load("_mlir_libs._mlir").globals, "_check_dialect_module_loaded", None)
@@ -134,8 +134,8 @@ Result = ext.Result[Any]
 def walk(root: "Operation | Module", visit: Callable[["Operation"], object]) -> None:
     """Call ``visit``, which returns an ``ir.WalkResult``, with each operation from ``root`` on, in order.
 
-    The bindings replace what a callback raises by a ``RuntimeError`` that quotes it; here it is raised as it is. That
-    a signal arrived, they often tell Python before the first line of the callback.
+    The bindings replace what a callback raises by a ``RuntimeError`` that quotes it; here the original exception is
+    raised. A signal often interrupts Python before the first line of the callback.
     """
     raised: list[BaseException] = []
 
@@ -166,9 +166,8 @@ def cloned(module: Module) -> Module:
 
 
 def operations_of(root: "Operation | Module", accepts: Callable[[str], object]) -> "list[Operation]":
-    """Return the operations from ``root`` on for whose names ``accepts`` returns true, in order.
-
-    It uses a walk: iterating a block gives operations classes, and imports those of their dialect first.
+    """Return the operations from ``root`` on whose names ``accepts`` returns true for, in order. A walk finds them,
+    because iterating over a block gives operations classes, and imports the modules of their dialects first.
     """
     operations: list[Any] = []
 

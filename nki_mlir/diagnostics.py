@@ -148,7 +148,7 @@ class InternalError(NkiMlirError):
     fix = "please report it with the kernel or module that led here"
 
 
-EXCERPT = 200                   # columns of a source line that an error shows; of a longer one those around its column
+EXCERPT = 200  # columns of a source line that an error shows: in a longer line, those around the error's column
 
 
 def excerpt(at: Location) -> list[str]:

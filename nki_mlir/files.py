@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 CACHE, CACHE_FOLDER = "NKI_MLIR_CACHE", "NKI_MLIR_CACHE_DIR"
-NAME_BYTES = 200                    # of the target's name in the temporary file's, of at most 255
+NAME_BYTES = 200                    # the part of the target's name in the temporary file's name, which has at most 255
 
 
 def shown(file: str | Path) -> str:

@@ -40,7 +40,7 @@ class InputTime(NkiMlirError):
 
 
 AGAIN = 0.2                     # seconds until the alarm repeats
-PROGRAMS = 1 << 24              # of a launch: each is captured or run
+PROGRAMS = 1 << 24              # programs of a launch, each of which is captured or run
 
 
 @dataclass(frozen=True)

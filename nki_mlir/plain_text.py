@@ -139,7 +139,7 @@ class PlainChunks:
 
 
 def _parities(marks: np.ndarray, index: np.ndarray, before: int) -> np.ndarray:
-    """Return for each character whether the run of marks that ends with it has an odd length. ``before``: the parity
-    of a run that ends in front of the first."""
+    """Return for each character whether the run of marks that ends with it has an odd length. ``before``: the parity of
+    a run that ends before the first character."""
     unmarked = np.where(marks, np.int32(-1 - before), index)
     return ((index - np.maximum.accumulate(unmarked)) & 1).astype(np.bool_)

@@ -26,7 +26,8 @@ def ignore(count: int = 1) -> None:
 class ProgressLine:
     """The line on a terminal or in a notebook, until the end of the outermost phase.
 
-    ``restarts``: the time until it is shown begins with each outermost phase; otherwise with this object.
+    ``restarts``: each outermost phase restarts the time until the line is shown; else that time begins with this
+    object.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Any = None, restarts: bool = True) -> None:

@@ -3,8 +3,8 @@
 
 Fresh pages of a large array cost more than the kernel's writes to them: the system clears each when it is first
 touched. Every use of a block has an array on all of it, to which all arrays, views, buffers and tensors of the result
-refer. The use ends when Python frees this array. It is none of the objects that garbage collections find, so that the
-memory is still in use where a finalizer brings an object of a garbage cycle back.
+refer. The use ends when Python frees this array. Garbage collections do not find this array, so that the memory is
+still in use if a finalizer revives an object of a garbage cycle.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ class _Use(ref[np.ndarray]):
     block: mmap.mmap
 
 
-_free: dict[int, list[mmap.mmap]] = {}          # by size; the size, and the block of a size, freed last is the last
+_free: dict[int, list[mmap.mmap]] = {}  # by size; the last freed size comes last, and the last freed block of a size
 _waiting = 0                                    # their bytes
 _uses: dict[int, _Use] = {}                     # by identity
 # Arrays are freed anywhere: a garbage collection in the middle of this module may do it, or run code of the user's.
@@ -72,8 +72,8 @@ def _end(use: _Use) -> None:
 
 
 def _return_oldest(most: int) -> None:
-    """Return free blocks to the system until at most ``most`` bytes wait: first those of the least recently used sizes.
-    """
+    """Return free blocks to the system until at most ``most`` bytes wait, beginning with the least recently used
+    sizes."""
     global _waiting
     for size, blocks in list(_free.items()):
         while blocks and _waiting > most:

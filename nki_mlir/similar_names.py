@@ -17,7 +17,7 @@ ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "truediv": "
 
 
 def same_name(name: str, names: Iterable[str]) -> str:
-    """Return the name that differs from an unknown one only in upper case, or that the language has for one of another
+    """Return the name that differs from an unknown one only in upper case, or the language's name for a name of another
     library; "" if there is none."""
     lowered = {n.lower(): n for n in reversed([*names])}
     wanted = name.lower()

@@ -133,7 +133,7 @@ def check_text(text: str, name: str = "<text>") -> None:
 
 
 class _Scan:
-    """What one pass over a text finds, in chunks: its characters with blanks for strings, comments and arrows, the
+    """The findings of one pass over a text, in chunks: its characters with blanks for strings, comments and arrows, the
     number of brackets that are open at each, its largest numbers and its longest part without a separator."""
 
     def __init__(self, text: str, name: str) -> None:
@@ -271,8 +271,8 @@ def _uses(plain: str, numbers: dict[str, int], text: str, name: str) -> tuple[np
 
 def _uses_in_order(at: np.ndarray, used: np.ndarray, defined: list[re.Match[str]], starts: np.ndarray,
                    ends: np.ndarray, text: str, name: str) -> Iterable[tuple[int, int]]:
-    """Return (alias, alias that its definition names) as numbers, those of a named alias before those of the aliases
-    that name it."""
+    """Return pairs of numbers (alias, alias that its definition names). The pairs of a named alias precede the pairs of
+    the aliases that name it."""
     number = np.searchsorted(starts, at, "right") - 1
     inside = (used >= 0) & (number >= 0) & (at < ends[number]) & (used != number)
     number, used = number[inside], used[inside]
@@ -291,7 +291,7 @@ def _uses_in_order(at: np.ndarray, used: np.ndarray, defined: list[re.Match[str]
 
 
 def _check_operators(characters: np.ndarray, plain: str, text: str, name: str) -> None:
-    """Check the number of operators between two separators, in chunks that count on from the one before."""
+    """Check the number of operators between two separators, in chunks that carry the count from one to the next."""
     words = [np.frombuffer(word, np.uint8) for word in WORDS if word.decode() in plain]
     begin, count, most, largest = 0, 0, 0, 0
     for first in range(0, characters.size, CHUNK):
@@ -320,7 +320,7 @@ def _check_operators(characters: np.ndarray, plain: str, text: str, name: str) -
 
 
 def _begins(word: np.ndarray, characters: np.ndarray, first: int, size: int) -> np.ndarray:
-    """Return at which of ``size`` characters from ``first`` on a word begins that no longer word has."""
+    """Return at which of ``size`` characters from ``first`` on the word begins as a complete word."""
     around = np.zeros(size + word.size + 1, np.uint8)           # with one character before and behind
     part = characters[max(0, first - 1):first + size + word.size]
     around[(first == 0):(first == 0) + part.size] = part
@@ -352,8 +352,8 @@ def _check_names(plain: str, text: str, name: str) -> None:
 
 
 def _names(pattern: re.Pattern[str], text: str, most: float = math.inf) -> set[str]:
-    """Return the different texts that a pattern's group matches, of which there are few in many matches. Stop at more
-    than ``most``."""
+    """Return the different texts that a pattern's group matches: few texts in many matches. Stop at more than
+    ``most``."""
     names, begin = set[str](), 0
     while begin < len(text) and len(names) <= most:
         end = len(text) if len(text) - begin < 2 * PART else text.find("\n", begin + PART) % (len(text) + 1)

@@ -20,16 +20,16 @@ import numpy as np
 from nki_mlir.calibration.measurements import BadMeasurements, Measurement
 from nki_mlir.machine import Engine, Machine, Work
 
-CHAINS = 8                      # of the kernels called stream, whose instructions are so many times ``reps``
-BANKS = 4                       # those of tensor_stream
-BESIDE = 64                     # elements of the work of transfers_beside, each other round on both engines
+CHAINS = 8                      # in the kernels called stream, which have CHAINS times ``reps`` instructions
+BANKS = 4                       # banks of tensor_stream
+BESIDE = 64                     # elements of the work in transfers_beside: in every second round on both engines
 ISSUERS = 3                     # engines that trigger transfers where several do
 SHORT = 64                      # elements of a partition of short transfers, at most
 LONG = 4096 * 4                 # bytes of a partition of long transfers
-LANE_BYTES = 128 * 4            # of one element of each partition, float32
-SURE = 2.0                      # standard errors from which on a difference is one
+LANE_BYTES = 128 * 4            # bytes of one float32 element in each partition
+SURE = 2.0                      # standard errors from which on a difference counts
 PRECISE = 0.02                  # relative standard error up to which the measurements determine a number
-UNLIKE = 30.0                   # how many times slower or faster than ours a device cannot be: other units
+UNLIKE = 30.0                   # a device that is this much slower or faster than our model reports other units
 
 
 class FittedNumber(NamedTuple):
@@ -62,7 +62,7 @@ class Fitted(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """All fitted numbers, for each kernel the relative residual of its measurements, and how many engines triggered
+    """All fitted numbers, the relative residual of each kernel's measurements, and the number of engines that trigger
     transfers."""
 
     constants: list[FittedNumber]
@@ -104,14 +104,14 @@ def instructions(count: int, rows: Sequence[Measurement]) -> Features:
 
 
 def shortest(count: int, rows: Sequence[Measurement]) -> Features:
-    """Return the features of a kernel whose instructions are as short as the engine's can be: their number, each
+    """Return the features of a kernel with the shortest instructions that the engine can have: their number, each
     size."""
     sizes = sorted({row.elements for row in rows})
     return lambda row: (count * row.reps, *(row.elements == size for size in sizes))
 
 
 def least_elements(machine: Machine, engine: Engine, name: str) -> float:
-    """Return how many elements of a partition an instruction takes as long for as for fewer."""
+    """Return the number of elements of a partition up to which an instruction always takes the same time."""
     costs = machine.costs.engines[engine]
     law = costs.law(name)
     return float((costs.least_cycles if law.least is None else law.least) / law.per_element)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Predict with the timed machine what a device would measure of the calibration kernels."""
+"""Predicts with the timed machine what a device would measure for the calibration kernels."""
 
 from collections.abc import Sequence
 from types import ModuleType

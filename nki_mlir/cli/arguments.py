@@ -22,7 +22,7 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
                              "bool": BY_NAME["bool"]}
 
 
-DIMENSIONS, ELEMENTS = 32, 1 << 60      # dimensions of a tensor; what its elements are fewer than
+DIMENSIONS, ELEMENTS = 32, 1 << 60      # limits of a tensor's dimensions and elements
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
 
 

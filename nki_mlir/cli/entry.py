@@ -23,8 +23,8 @@ class ClosedOutput(io.RawIOBase):
 
 
 def replace_closed_streams() -> None:
-    """Let the descriptors 0 to 2 stay those of the standard streams, also if the caller closed them: a file that opens
-    later would take their numbers, and receive what MLIR prints."""
+    """Keep the descriptors 0 to 2 for the standard streams, even if the caller closed them. Otherwise a file that opens
+    later would get one of these numbers, and receive what MLIR prints."""
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:

@@ -19,7 +19,7 @@ from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.compat.executables import package_path, write_executables
 from nki_mlir.diagnostics import NkiMlirError
 
-# Python imports ``sitecustomize`` at its start; this one then runs that of the environment, if there is one.
+# Python imports ``sitecustomize`` at its start; this one then runs the environment's, if there is one.
 SITE = '''import sys
 sys.path.remove({folder!r})
 this = sys.modules.pop("sitecustomize")

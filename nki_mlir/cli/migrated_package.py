@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A copy of a package for ``nki-migrate --check``: it has the new form of what a file imports, and no more.
+"""A copy of a package for ``nki-migrate --check``: it has the new forms of the modules that a file imports, and no
+others.
 
 The files that the text of the checked file shows to be imported are migrated together. A module that is imported by a
 name that only the run shows (``importlib.import_module``) is migrated when Python looks for it.
@@ -28,8 +29,8 @@ class MigratedPackage(MetaPathFinder):
         self.reported: set[tuple[Path, int]] = set()
 
     def migrate(self, file: Path, text: str | None = None) -> Path:
-        """Write the new forms of a file and of what it imports, and return the file's; ``text`` is its new form if that
-        exists already."""
+        """Write the new forms of a file and of the modules that it imports; return the file's. ``text`` is the file's
+        new form, if it exists already."""
         files, calls = reachable_files(file, self.old)
         for call in calls:
             if f"'{self.old.name}." in call.text and (call.file, call.line) not in self.reported:
@@ -51,7 +52,7 @@ class MigratedPackage(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
                   ) -> ModuleSpec | None:
-        """Migrate a module of the package that is looked for and that no text has named; Python then finds it."""
+        """Migrate a module of the package that Python looks for and that no text named, so that Python finds it."""
         head, *parts = fullname.split(".")
         if head != self.name or not parts:
             return None

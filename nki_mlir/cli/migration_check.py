@@ -127,7 +127,8 @@ def check_cases(file: Migrated) -> list[str]:
 
 
 def cases_of(names: dict[str, object], path: Path) -> list[tuple[Any, list[object], dict[str, object]]]:
-    """Return what ``cases()`` of a file returns, as ``case_of`` has it. Raise MigrationError if that is not a list."""
+    """Return the cases that ``cases()`` of a file returns, in the form of ``case_of``. Raise MigrationError if they are
+    not a list."""
     function = names.get("cases")
     if not callable(function):
         raise MigrationError(what=f"{path} has no function cases", how="give the arguments after --check")
@@ -139,8 +140,8 @@ def cases_of(names: dict[str, object], path: Path) -> list[tuple[Any, list[objec
 
 
 def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, object]]:
-    """Return the kernel of a case, its arguments, and those by name, with those that the case's ``functools.partial``
-    binds, such as the grid of a migrated kernel. Raise MigrationError for what is not a case."""
+    """Return the kernel of a case, its positional and its keyword arguments. They include arguments that the case's
+    ``functools.partial`` binds, such as the grid of a migrated kernel. Raise MigrationError for any other form."""
     from nki_mlir.language.kernel import Kernel  # start-up: needed for a check
     kernel: Any
     kernel, positional, keywords = case if isinstance(case, tuple) and len(case) == 3 else (
@@ -155,8 +156,8 @@ def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, obje
 
 
 def with_arrays_of(old: Any, new: Any) -> Any:
-    """Return the arguments of a case of the new file, whose functions, enums and objects are those of the new text,
-    with the arrays of the old file, which may be random."""
+    """Return the arguments of a case of the new file, but with the old file's arrays, because arrays may be random.
+    Functions, enums and objects stay the new file's."""
     if isinstance(old, (list, tuple)) and type(old) is type(new) and len(old) == len(new) and not hasattr(
             old, "_fields"):
         return type(old)(map(with_arrays_of, old, new))
@@ -178,8 +179,8 @@ def flat(result: object) -> list[np.ndarray]:
 
 def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: dict[str, object],
              new_keywords: dict[str, object], on: str, again: list[object] | None = None) -> str:
-    """Compare the results of two kernels on an executor and return a line about them, or the error of one of them.
-    The new one gets the arguments ``again`` if they are given."""
+    """Compare the results of two kernels on an executor and return a line about them, or the error of one of them. The
+    new kernel gets the arguments ``again``, if there are any."""
     label, version = f"{old.__name__} on {on}", "old"
     try:
         before = flat(old.run(copied(positional), keywords, on))

@@ -130,7 +130,7 @@ def add_lowering(lowering: argparse._ArgumentGroup) -> None:
 
 
 def add_passes(group: argparse._ArgumentGroup, passes: Sequence[PassSummary], upstream_names: Sequence[str]) -> None:
-    """Add an option for each pass, those of plugins and of MLIR too, and ``--pass-pipeline``."""
+    """Add an option for each pass, including passes of plugins and of MLIR, and ``--pass-pipeline``."""
     for summary in passes:
         options = "".join(f" [{name}={default}: {text}]" for name, default, text in summary.options)
         group.add_argument(f"--{summary.name}", dest=summary.name, action=_AddPasses, metavar="",
@@ -148,7 +148,7 @@ def add_passes(group: argparse._ArgumentGroup, passes: Sequence[PassSummary], up
 
 
 def add_files(files: argparse._ArgumentGroup) -> None:
-    """Add the options that say what is read, and what is written in which form."""
+    """Add the options for the input, for the output, and for the output's form."""
     files.add_argument("--arg", action="append", default=[], metavar="VALUE",
                        help="pass an argument to the kernel, for example 128x512xf32=random, 2, name=value; may "
                             "be repeated")

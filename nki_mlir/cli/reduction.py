@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-opt --reduce --test=COMMAND``: find a smallest text that a command still accepts, of a module, kernel or
-program.
+"""``nki-opt --reduce --test=COMMAND``: reduce a module, kernel or program to a smallest text that a command still
+accepts.
 
 The reduction does not parse the text, so it also reduces texts that crash a parser. It first removes statements,
 from the outermost inwards: lines that brackets or indentation keep together. Then it removes loops and regions
@@ -119,8 +119,8 @@ def statements(text: str, by_indentation: bool) -> list[Statement]:
 
 
 def bracketed(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
-    """Return for each line how many brackets are open at its start, after those that it closes first, and whether it
-    closes some."""
+    """Return for each line the number of brackets that are open at its start, after any closing brackets that it begins
+    with, and whether it begins with any."""
     plain, level, at = plain_text(text), 0, 0
     depths, closes = [], []
     for line in lines:

@@ -127,8 +127,8 @@ def is_graph_text(text: str) -> bool:
 
 def read_module(text: str, name: str, report: Callable[[str, int, str], None] | None = None,
                 beside: "Module | None" = None) -> "Module":
-    """Parse a module in a new context, or in that of the module ``beside``, and check that it is safe. Errors name the
-    file.
+    """Parse a module in a new context, or in the context of the module ``beside``, and check that it is safe. Errors
+    name the file.
 
     ``report`` is called with the kind, line and text of each warning and remark. Without it MLIR prints them.
     """
@@ -291,7 +291,7 @@ def run_file(file: Path) -> dict[str, object]:
     """Run a Python file as a module of its name, in its package if it has relative imports. Return the names that it
     defines."""
     from nki_mlir.compat import install  # start-up: imported on first use
-    if not os.path.isfile(file):                        # of Path's methods a name that is too long is an error
+    if not os.path.isfile(file):                        # Path's methods raise errors for names that are too long
         raise SourceError(f"cannot read {shortened(str(file))}: no such file")
     TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
     name_source(file)

@@ -96,7 +96,7 @@ def assembled(text: str, name: str, check: bool) -> str | bytes:
     if not check:
         return neuron.assemble(text, name)
     programs = neuron.programs_of_assembly(text, name)
-    if len(programs) == 1:                  # several have no binary, which is said first
+    if len(programs) == 1:                  # several programs have no binary: that error comes first
         require_sound(programs)
     return neuron.write(programs, "bin")
 

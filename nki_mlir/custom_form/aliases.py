@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Aliases of a text: those that nothing uses are dropped, and long types and attributes that are repeated get one."""
+"""Aliases of a text: unused ones are dropped; long types and attributes that are repeated get one."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ def shortened(text: str) -> str:
     text = renumbered(text)
     for pattern, name in ((ACCESS, lambda _: "#access"), (TRAIT, trait_name), (MEMREF, type_name)):
         text = _with_aliases(text, pattern, name, definitions, used_names)
-    start = 0                           # behind the definitions that there are, which the new ones may use
+    start = 0                           # behind the existing definitions, which new ones may use
     for definition in DEFINITION.finditer(text):
         if not LOCATION.fullmatch(definition[1]) or definition.start() == start:
             if definition.start() != start:

@@ -9,7 +9,7 @@ VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 NAME = re.compile(r"[A-Za-z_][\w$]*")
 NUMBER = re.compile(r"-?\d+")
 SPACE = re.compile(r"(?:\s|//[^\n]*)*")
-# What decides how deep in brackets a text is; comparisons and arrows have characters of brackets.
+# Characters that change the depth of brackets in a text. Comparisons and arrows also contain brackets.
 STRUCTURE = re.compile(STRING + r"|//[^\n]*|->|[<>=]=|[()\[\]{}<>:,=|\n]")
 DEPTH = {**dict.fromkeys("([{<", 1), **dict.fromkeys(")]}>", -1)}
 
@@ -43,7 +43,7 @@ def end_of_item(text: str, start: int) -> int:
 
 
 def closing(text: str, start: int) -> int:
-    """Return the position of the bracket that closes what is open at ``start``, or the end of the text if there is
+    """Return the position of the bracket that closes the one before ``start``, or the end of the text if there is
     none."""
     return next((at for token, at in structure(text, start) if DEPTH.get(token) == -1), len(text))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Linear forms as text over names, ``%i * 128 + d0 - 2``, and as the affine expressions of the generic form.
 
-A form over names refers to symbols by their values; their positions are known after all of an operation is read.
+A form over names refers to symbols by their values; their positions are known once the complete operation is read.
 """
 
 import re
@@ -115,14 +115,15 @@ def _named_constraint(constraint: Constraint, symbols: Sequence[str]) -> str:
     if not constraint.equal and factors and all(c < 0 for c in factors):
         relation, number = "<=", form.const
         form = Linear(0, tuple((s, -c) for s, c in form.symbols), tuple((a, -c) for a, c in form.axes))
-    # Compared with 0, the order of the terms is that of the affine expression.
+    # The text has the terms in the order of the affine expression, compared with 0.
     axes_first = bool(number) or relation == "<="
     return f"{named(Linear(0, form.symbols, form.axes), symbols, axes_first)} {relation} {number}"
 
 
 @dataclass
 class NamedConstraint:
-    """A form that is >= 0, or == 0. Compared with 0 in the text, its affine expression is that of the text."""
+    """A form that is >= 0, or == 0. If the text compares with 0, the constraint has the affine expression of the
+    text."""
 
     form: NamedForm
     equal: bool
@@ -189,7 +190,7 @@ def affine_set(mask: Sequence[NamedConstraint], axes: int, symbols: Sequence[str
 
 
 def all_below(forms: Sequence[NamedForm], axes: int, at: int) -> None:
-    """Raises where a form has an axis that the operation has not."""
+    """Raise an error if a form has an axis that the operation lacks."""
     for form in forms:
         for axis in form.axes:
             if axis >= axes:

@@ -3,7 +3,7 @@
 
 A tile operation is ``NAME FUNCTION WRITTEN = READ where MASK limits LIMITS symbols(VALUES) {ATTRIBUTES}``, any other
 operation of our dialects ``NAME FUNCTION OPERANDS {ATTRIBUTES} -> TYPE``. The function is the attribute ``fn`` or
-``op``; attributes come in the order of the class, those that have their default are left out.
+``op``; attributes come in the order of the class; attributes with their default value are left out.
 """
 
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.operation_kind import same_value
 
 ALL = "every attribute"
-RAW = "as MLIR's attribute: "           # of a mask, which has a form between
+RAW = "as MLIR's attribute: "           # prefix; a mask also has a form between custom and MLIR's
 
 
 class OperationPrinter:
@@ -53,7 +53,8 @@ class OperationPrinter:
 
     @staticmethod
     def tiles_of(op: Operation, form: TileForm | PlainForm) -> int | None:
-        """Return how many operands are not symbols, or None if the operation lacks what its class declares."""
+        """Return the number of operands that are not symbols, or None if the operation lacks an operand that its class
+        declares."""
         if isinstance(form, PlainForm):
             return 1 if op.name == VIEW else len(op.operands)
         try:
@@ -63,7 +64,8 @@ class OperationPrinter:
 
     def compared(self, op: Operation, form: TileForm | PlainForm, kinds: Sequence[str], tiles: int
                  ) -> frozenset[str] | None:
-        """Return the attributes to write in MLIR's form, or None if the text would not be read back even then."""
+        """Return the attributes that must be written in MLIR's form, or None if not even that text would be read back
+        unchanged."""
         names = [f"%v{k}" for k in range(len(kinds))]
         types = ValueTypes()
         for name, kind in zip(names, kinds):

@@ -46,7 +46,8 @@ class GenericText:
 
 
 class UnclearType(MalformedForm):
-    """A value of an operation whose text has an error: that error is reported, not this one."""
+    """The type of a value is unknown, because the operation that defines it has an error. That error is reported, not
+    this one."""
 
 
 @dataclass
@@ -66,7 +67,7 @@ class TextOperand:
         return buffer
 
     def access(self, symbols: Sequence[str], types: ValueTypes) -> Access:
-        """Return the access pattern; of a pattern that is text, return only its dtype and dims."""
+        """Return the access pattern. If it is the text of an attribute, return only its dtype and dims."""
         if isinstance(self.pattern, SubscriptPattern):
             return self.pattern.access(self.buffer(), symbols)
         if self.pattern is None:
@@ -332,7 +333,8 @@ class FormReader:
         return f'memref<{extents}{access.dtype.mlir}, strided<[{strides}]{start}>, "{buffer.space}">'
 
     def plain(self, cursor: Cursor, form: PlainForm, start: int) -> GenericText:
-        """Read ``scalar.alu add %a, %b -> f32``. If the text has no type, it is that of the first operand."""
+        """Read ``scalar.alu add %a, %b -> f32``. If the text has no type, the result has the type of the first
+        operand."""
         if form.is_nested:
             raise MalformedForm(start, "is written in the generic form alone")
         texts: dict[str, str] = {}
@@ -371,13 +373,12 @@ class FormReader:
 
 
 def source_name(value: str) -> str:
-    """Return the name that a value has in the source; in the text a number may stand behind it."""
+    """Return the name of a value in the source: the text may append a number to it."""
     return NUMBERED.sub("", value[1:])
 
 
 def in_text(text: str, value: tuple[str, int]) -> tuple[str, int]:
-    """Return the results of a reader at the start of an attribute's text; the attribute must end where the reader
-    ends."""
+    """Return the results of a reader for an attribute's text, which must end where the reader ends."""
     return text[:value[1] + len(value[0])], value[1]
 
 

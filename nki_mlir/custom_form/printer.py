@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A module as text that reads like code.
 
-MLIR prints the module, upstream operations in their own forms. Then values get the names of the source, each operation
-of our dialects its custom form, bodies of one operation one line, and what is repeated an alias.
+MLIR prints the module, upstream operations in their own forms. Then values get the names of the source, operations of
+our dialects get their custom form, bodies of one operation move to one line, and repeated types and attributes get an
+alias.
 """
 
 import re

@@ -19,7 +19,7 @@ CUSTOM = re.compile(r"[nsi](?<![\w.#!@$\"-][nsi])(?:(?<=n)ki|(?<=n)isa|(?<=s)cal
                     r"\.[A-Za-z_]\w*\b(?!\s*[=,}\])])")
 COMMENT_BRACE = re.compile(r"\{\s*\|")
 ATTRIBUTE_FOLLOWS = re.compile(r"\s*[=,}\])]")
-ERRORS = 100                    # of a text, behind which it is not read
+ERRORS = 100                    # after this number of errors reading stops
 
 
 class MalformedText(Exception):
@@ -109,7 +109,8 @@ def place_in(lines: list[int], at: int) -> tuple[int, int]:
 
 
 def has_custom_form(text: str) -> bool:
-    """Return whether a text may contain operations in their custom form. The check is cheap; False is certain."""
+    """Return whether a text may contain operations in their custom form. The check is cheap; if it returns False, the
+    text has none."""
     return CUSTOM.search(text) is not None or COMMENT_BRACE.search(text) is not None
 
 
@@ -164,8 +165,8 @@ class TextReader:
         return token.end()
 
     def operation(self, token: "re.Match[str]", result: str | None) -> int:
-        """Read an operation of our dialects, if the token is its name and not that of an attribute; return where it
-        ends."""
+        """Read an operation of our dialects, if the token is an operation's name and not an attribute's; return where
+        it ends."""
         if ATTRIBUTE_FOLLOWS.match(self.text, token.end()) and result is None:
             return token.end()
         cursor = Cursor(self.text, token.end())
@@ -175,7 +176,7 @@ class TextReader:
 
     def read(self, cursor: Cursor, name: str, result: str | None) -> GenericText:
         generic = self.operations.read(cursor, name, result)
-        while self.text[cursor.at - 1].isspace():       # what is behind the operation keeps its line
+        while self.text[cursor.at - 1].isspace():       # the text behind the operation keeps its line
             cursor.at -= 1
         if result is not None:
             self.types.define(result, generic.result)

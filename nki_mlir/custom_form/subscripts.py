@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Access patterns as subscripts of their buffer: ``[%i * 128 + 0:128, 0:512]``.
 
-There is one subscript for each axis of the buffer. It is a sum: of values times numbers, of a number, and of ranges, of
-which each is a dim of the pattern; ``0:4 * 512`` steps by 512. An axis without a range has no dim. ``x 512`` is a dim
-that repeats what is there, and belongs to no axis. Behind it, ``as bf16`` reads the elements as another type. A range
-may go beyond its axis: a transposed pattern is ``[0, 0:512 + 0:300 * 512]``.
+There is one subscript for each axis of the buffer. It is a sum of values times numbers, a number, and ranges. Each
+range is a dim of the pattern; ``0:4 * 512`` steps by 512. An axis without a range has no dim. ``x 512`` is a dim that
+repeats the elements, and belongs to no axis. Behind it, ``as bf16`` reads the elements as another type. A range may go
+beyond its axis: a transposed pattern is ``[0, 0:512 + 0:300 * 512]``.
 """
 
 import re
@@ -34,10 +34,10 @@ class BufferType:
         return self.space != HBM
 
     def strides(self, dtype: DType) -> tuple[int, ...] | None:
-        """Return the distances of neighbours along each axis, in elements of this type, partitions counted by
-        themselves.
+        """Return the distances between neighbours along each axis, in elements of this type; the partition axis is
+        counted separately.
 
-        None where elements of it do not divide the buffer's last axis.
+        Return None if elements of this type do not divide the buffer's last axis.
         """
         shape = list(self.shape)
         if dtype.itemsize != self.dtype.itemsize:
@@ -48,7 +48,7 @@ class BufferType:
 
 
 def buffer_of(kind: str) -> BufferType | None:
-    """Return the buffer of a type, or None if the type is not that of a complete buffer of static shape."""
+    """Return the buffer of a type, or None if the type does not describe a complete buffer of static shape."""
     match = BUFFER.fullmatch(kind)
     if match is None or match[2] not in BY_MLIR or (match[3] != HBM and not match[1]):
         return None
@@ -78,7 +78,7 @@ def subscripts(access: Access, buffer: BufferType, symbols: Sequence[str]) -> st
     for axis, stride in enumerate(strides):
         ranges: list[tuple[int, int]] = []
         if next((a for a, _ in waiting if a is not None), None) == axis:
-            while waiting[0][0] is None:            # in front of the axis whose dim follows
+            while waiting[0][0] is None:            # before the axis whose dim follows
                 entries.append(f"x {waiting.pop(0)[1][1]}")
             while waiting and waiting[0][0] == axis:
                 step, count = waiting.pop(0)[1]
@@ -176,7 +176,7 @@ class Subscript:
 
 @dataclass
 class SubscriptPattern:
-    """The subscripts of an operand, and the type of its elements where that is another than the buffer's."""
+    """The subscripts of an operand, and the type of its elements if it differs from the buffer's."""
 
     subscripts: list[Subscript] = field(default_factory=list)
     dtype: DType | None = None

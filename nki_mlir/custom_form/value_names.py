@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of values as the source has them: of buffers and arguments their ``nki.name``, of others their name location.
-
-MLIR takes names from locations, makes them unique and keeps scopes apart. So a copy of the module gets the names as
-locations, and the names that are printed of it replace those of the module's own text, one after the other: the text
-keeps its locations.
+"""Names of values as the source has them: ``nki.name`` of buffers and arguments, name locations of other values. -So a
+copy of the module gets the names as locations, and the names that are printed of it replace those of the module's own
+text, one after the other: the text keeps its locations. +So a copy of the module gets the names as locations. The names
+in the copy's text then replace, one after the other, the names in the text of the module itself, which keeps its
+locations.
 """
 
 import re
@@ -70,7 +70,7 @@ def _attribute(attributes: "ir.OpAttributeMap | ir.DictAttr") -> str | None:
 
 
 def _usable(name: str) -> str | None:
-    """Return the name if MLIR prints it unchanged; a name with a number at its end could be that of another value."""
+    """Return the name if MLIR prints it unchanged. A name that ends with a number could be another value's."""
     return name if IDENTIFIER.fullmatch(name) and not NUMBERED.fullmatch(name) else None
 
 

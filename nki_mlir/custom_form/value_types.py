@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads the types of values from the text of their definitions.
 
-The generic form of an operation needs the types of its operands; its custom form leaves them out. What is defined by an
-argument, an allocation, a constant or one of our operations has its type there. Of any other value the printer writes
-the type where it is used, ``(%v : f32)``: printer and reader ask this module the same.
+The generic form of an operation needs the types of its operands; its custom form leaves them out. The definition of an
+argument, an allocation, a constant or a result of our operations contains the type. For any other value the printer
+writes the type where it is used, ``(%v : f32)``. Printer and reader both use this module to decide.
 """
 
 import re
@@ -20,7 +20,7 @@ TOKEN = re.compile(r"(?P<comment>//[^\n]*)"
                    r"|(?P<result>(?P<result_name>%[\w$.-]+)\s*=\s*)"
                    r"|(?P<operation>(?<![\w.#!@$\"-])(?:nki|nisa|scalar|isa)\.[A-Za-z_]\w*)", re.MULTILINE)
 ARGUMENT = re.compile(r"\s*(%[\w$.-]+)\s*:\s*")
-# The type at the end of these is that of their result, behind "to" or "->" where there are two.
+# In these operations the last type is the result's. If there are two types, "to" or "->" precedes it.
 TYPED = re.compile(r"(?:memref\.alloc|memref\.alloca|memref\.get_global|memref\.reinterpret_cast|memref\.subview|"
                    r"memref\.cast|arith\.constant|arith\.index_cast|arith\.addi|arith\.muli|linalg\.index)\b")
 INDEX = re.compile(r"affine\.apply\b")

@@ -340,8 +340,8 @@ class Library:
         return text.value.decode(errors="replace")
 
     def candidates(self, functions: dict[str, list[tuple[str, str]]]) -> str:
-        """Return a text with the functions that a misspelled kernel name may mean: those that take a tensor and are in
-        no namespace."""
+        """Return a text with the functions that a misspelled kernel name may mean: functions that take a tensor and are
+        in no namespace."""
         names = sorted(n for n, overloads in functions.items()
                        if "::" not in n and any("torch::Tensor" in p for _, p in overloads))
         return f"functions that take tensors: {', '.join(names)}" if names else "no function takes a tensor"

@@ -41,8 +41,8 @@ def bind(callee: Callee, operands: Sequence[object]) -> list[jax.Array]:
 
 
 def varying_alike(operands: Sequence[object]) -> Sequence[object]:
-    """Make all operands vary over the same axes of the mesh under ``shard_map``: those over which any of them varies.
-    """
+    """Make all operands vary over the same axes of the mesh under ``shard_map``: all axes over which one of them
+    varies."""
     axes = [varying(jax.typeof(o)) if isinstance(o, jax.core.Tracer) else frozenset() for o in operands]
     every = frozenset().union(*axes)
     lax: Any = jax.lax              # JAX 0.6 has ``pvary``

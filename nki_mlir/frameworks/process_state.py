@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What exists once per process, however often our modules are imported: what frameworks hold addresses of.
+"""Objects that exist once per process, even if our modules are imported again: frameworks hold their addresses.
 
 XLA executables keep the address of the handler that they were compiled with, and refuse a second address for the same
 target; operators of PyTorch can be defined once. So these objects survive a reload of the package.

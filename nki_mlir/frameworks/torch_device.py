@@ -21,7 +21,7 @@ FACTORIES = ("empty.memory_format", "empty_strided", "_to_copy", "randn", "rand"
              "randperm", "tril_indices", "triu_indices")
 
 
-# Operations on tensors of two devices: copies, and those whose indices or lengths may be on the CPU.
+# Operations on tensors of two devices: copies, and operations whose indices or lengths may be on the CPU.
 MIXING = {"copy_", "_copy_from", "_to_copy", "index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index",
           "_unsafe_index_put", "_pack_padded_sequence", "tensor_split", "set_"}
 

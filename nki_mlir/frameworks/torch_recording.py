@@ -19,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from nki_mlir.frameworks import debug_output
 
-MOST_CALLS = 20_000         # of a program; of a longer one only the end is written
+MOST_CALLS = 20_000         # limit for a program; only the end of a longer one is written
 
 
 class Origin(NamedTuple):
@@ -126,7 +126,7 @@ class Recorder(TorchDispatchMode):
 
 
 def needed_calls(calls: list[Call], results: list[Origin]) -> set[int]:
-    """Return the numbers of the calls on which the results depend, and of those that update tensors."""
+    """Return the numbers of the calls on which the results depend, and of the calls that update tensors."""
     needed_numbers = {origin.call for origin in results} - {-1}
     for number in reversed(range(len(calls))):
         call = calls[number]
@@ -139,8 +139,8 @@ def needed_calls(calls: list[Call], results: list[Origin]) -> set[int]:
 
 def renumbered(calls: list[Call], results: list[Origin], parameters: list[tuple[torch.Size, torch.dtype]]
                ) -> tuple[Any, ...]:
-    """Return the program of the results and example arguments for it, with the parameters that it uses alone, in the
-    order of their use."""
+    """Return the program of the results with only the parameters that it uses, in the order of their use, and example
+    arguments for it."""
     needed_numbers = needed_calls(calls, results)
     order: dict[int, int] = {}
 

@@ -44,8 +44,8 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     """Export a PyTorch program as StableHLO text, with a custom call for each call of a kernel.
 
     Parameters and buffers become constants of the module. StableHLO has no updates: a program that updates tensors
-    returns its results, then the new values of updated inputs, then those of updated buffers, which are parameters
-    after the inputs. ``tf.aliasing_output`` of a parameter names the result with its new value.
+    returns its results, then the new values of updated inputs, then the new values of updated buffers, which are
+    parameters after the inputs. ``tf.aliasing_output`` of a parameter names the result with its new value.
 
     Arguments:
         program: a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``

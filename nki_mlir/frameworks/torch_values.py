@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How PyTorch's element types, and operands and results of its operators, correspond to those of a kernel's call."""
+"""Relates PyTorch's element types, and operands and results of its operators, to those of a kernel's call."""
 
 import ast
 from collections.abc import Sequence

@@ -90,7 +90,7 @@ def tensor_of(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
 
 
 def settle(tensors: Iterable[torch.Tensor]) -> None:
-    """Compute those of the tensors that have no value yet and whose graph calls a kernel."""
+    """Compute the tensors that have no value yet, if their graph calls a kernel."""
     import torch_xla  # an optional package
     xla, tensors = torch_xla._XLAC, list(tensors)
     lazy = [t for t, waits in zip(tensors, xla._check_tensor_need_materialization(tensors)) if waits]

@@ -123,7 +123,7 @@ def parsed(text: str) -> dict[str, Any]:
 def submission_file(submission: str | Path, assignment: Assignment) -> Path:
     """Return the Python file of a submission. Raise ``NoSubmission``."""
     path = Path(submission)
-    if os.path.isfile(path):                # of Path's methods a name that is too long is an error
+    if os.path.isfile(path):                # Path's methods raise errors for names that are too long
         return path
     if not os.path.isdir(path):
         raise NoSubmission(name=str(submission), what="does not exist")

@@ -8,15 +8,15 @@ A source is one of
 - "assumption: ...", with the reason.
 
 A residual is relative: the standard deviation of measurements about the number. A number without a fitted residual has
-that of the numbers with the same kind of source (``RESIDUALS``).
+the residual of its kind of source (``RESIDUALS``).
 """
 
 import re
 
 DOCUMENT, MEASURED, FITTED, ASSUMPTION, NOTHING = "document", "measured", "fitted", "assumption", "nothing"
 
-# Of the numbers of each kind of source about single instructions and transfers that are measured on trn1 and trn2
-# (bench/calibration/instructions.py), and of assumptions about what was measured in their place later.
+# Residuals by kind of source: of numbers about single instructions and transfers that were measured on trn1 and trn2
+# (bench/calibration/instructions.py), and of assumptions that measurements later replaced.
 RESIDUALS = {MEASURED: 0.03, FITTED: 0.06, DOCUMENT: 0.08, ASSUMPTION: 0.25, NOTHING: 0.0}
 
 ENTRY = re.compile(r"\b[LV]\d{3}\b")

@@ -27,14 +27,14 @@ class Work(NamedTuple):
     turns: float = 1.0
 
 
-ISSUE = Work("issue")                   # of a transfer, by the engine that triggers it
-CORE_SIGNAL = Work("core_signal")       # to other cores and back
+ISSUE = Work("issue")                   # the work of triggering a transfer
+CORE_SIGNAL = Work("core_signal")       # a signal to other cores and back
 NOTHING = Work("nothing")
 
 
 class Cost(NamedTuple):
-    """Times in ns: ``busy`` occupies the engine; behind that, ``result`` passes until other engines see the result,
-    and ``own_result`` until the engine's next instruction may read it."""
+    """Times in ns: ``busy`` occupies the engine. After that, other engines see the result ``result`` later, and the
+    engine's next instruction may read it ``own_result`` later."""
 
     busy: float
     result: float
@@ -60,11 +60,11 @@ class Law:
 
 @dataclass(frozen=True)
 class Ramp:
-    """An engine whose current may not rise at once: it works at ``rate`` of its speed, unless its use in the window of
-    ``window_ns`` before was ``threshold`` of what it can do at full speed.
+    """An engine whose current may not rise at once: it works at ``rate`` of its speed, unless its use in the last
+    ``window_ns`` was ``threshold`` of what it can do at full speed.
 
-    Use is the time of full speed that work takes, times the share of the engine's rows that it needs. What a device
-    counts has the standard deviation ``spread`` about that.
+    The use of work is its time at full speed, times the share of the engine's rows that it needs. The use that a device
+    counts deviates from this by the standard deviation ``spread``.
     """
 
     rate: Cited
@@ -75,11 +75,11 @@ class Ramp:
 
 @dataclass(frozen=True)
 class EngineCosts:
-    """The costs of one engine. ``least_cycles``: of a pass, however short; ``overhead_cycles``: of each instruction
-    besides.
+    """The costs of one engine. ``least_cycles``: a pass takes at least these; ``overhead_cycles``: each instruction
+    takes these in addition.
 
-    ``other`` is the law of all work that ``laws`` does not name; None: there is no such work. ``ramp``: of an
-    engine that does not always have its full speed; costs are those of full speed.
+    ``other`` is the law of all work that ``laws`` does not name; None: there is no such work. ``ramp``: for an engine
+    that does not always have its full speed; costs are for full speed.
     """
 
     least_cycles: Cited
@@ -91,7 +91,7 @@ class EngineCosts:
     ramp: Ramp | None = None
 
     def law(self, name: str) -> Law:
-        """Return the law of a name; for a variant without a law, that of the name without its last part."""
+        """Return the law of a name. A variant without a law has the law of the name without its last part."""
         law = self.laws.get(name)
         while law is None and "." in name:
             name = name.rpartition(".")[0]
@@ -137,24 +137,23 @@ class DmaCosts:
     short run moves at ``short_bytes_per_ns``, but takes no longer than ``short_ns`` for that. Less than
     ``word_bytes`` takes ``word_ns``: the engine reads the word before it writes it.
 
-    The read of a run waits ``wait_ns`` for HBM besides, that of a run of complete packets ``conflict_ns`` instead,
+    In addition, the read of a run waits ``wait_ns`` for HBM. A run of complete packets waits ``conflict_ns`` instead,
     because runs that begin and end with packets follow each other on the same channels. A write waits
-    ``store_wait_ns``. A run of less than ``wait_bytes`` waits for that share of it, a run of several ``page_bytes``
-    at each page. Complete packets of a multiple of ``round_bytes`` are on all channels equally: such a run waits for
-    its share of a page alone. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM. They do not
-    conflict on channels, but if more than ``bank_engines`` DMA engines read the bank, each further
+    ``store_wait_ns``. A run of less than ``wait_bytes`` waits for its share of this time; a run of several pages
+    (``page_bytes``) waits at each page. Complete packets of a multiple of ``round_bytes`` are on all channels equally:
+    such a run waits only for its share of a page. Runs that are multiples of ``bank_bytes`` apart are in one bank of
+    HBM. They do not conflict on channels, but if more than ``bank_engines`` DMA engines read the bank, each further
     ``bank_row_bytes`` of a run waits ``bank_row_ns``. A transpose from HBM to SBUF has ``transpose_rate`` of a copy's
-    rate, one from SBUF to SBUF ``sbuf_transpose_rate``; 0: the elements move one by one. A sum of two operands has
-    ``sum_rate`` of a copy's rate.
-    ``hbm_bytes_per_ns`` is a core's share of HBM while all cores run, ``hbm_stack_bytes_per_ns`` the bandwidth of the
-    stack that it shares with others.
+    rate, a transpose from SBUF to SBUF ``sbuf_transpose_rate``; 0: the elements move one by one. A sum of two operands
+    has ``sum_rate`` of a copy's rate. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores run,
+    ``hbm_stack_bytes_per_ns`` the bandwidth of the stack that it shares with others.
     """
 
-    issue_ns: Cited                     # the triggering engine is taken
-    static_issue_ns: Cited              # that where the compiler wrote the descriptors
-    trigger_ns: Cited                   # from there until the first byte moves
+    issue_ns: Cited                     # a transfer occupies the engine that triggers it
+    static_issue_ns: Cited              # the same, if the compiler wrote the descriptors
+    trigger_ns: Cited                   # from then until the first byte moves
     notify_ns: Cited                    # from the last byte until the semaphore is seen
-    descriptor_ns: Cited                # a descriptor never takes less
+    descriptor_ns: Cited                # a descriptor takes at least this
     word_bytes: Cited
     word_ns: Cited
     bytes_per_ns: Cited
@@ -181,7 +180,7 @@ class DmaCosts:
         """Return the ns that one DMA engine takes for a descriptor of ``nbytes`` bytes.
 
         The next descriptor begins ``apart`` bytes behind it. ``stores``: it writes HBM, and reads none. ``engines``:
-        how many DMA engines move the transfer's descriptors.
+        the number of DMA engines that move the transfer's descriptors.
         """
         if nbytes < self.word_bytes:
             return float(self.word_ns)
@@ -204,7 +203,7 @@ class DmaCosts:
         return (self.store_wait_ns if stores else self.conflict_ns if conflicts else self.wait_ns) * waits
 
     def conflicts(self, nbytes: float, stores: bool, one_bank: bool) -> bool:
-        """Return whether a run begins and ends on the channels of others."""
+        """Return whether a run begins and ends on the channels of other runs."""
         return not stores and not one_bank and nbytes % self.packet_bytes == 0
 
     def residual(self, part: str) -> float:
@@ -221,7 +220,7 @@ class ControlCosts:
     register_ns: Cited                  # an instruction on registers
     load_ns: Cited                      # a register from memory
     signal_ns: Cited                    # from a control instruction's end until its semaphore is seen
-    core_signal_ns: Cited               # a semaphore of another core, and its answer
+    core_signal_ns: Cited               # from a signal to another core until its answer
     hop_ns: Cited                       # of a collective, from a rank to the next
     fetch_ns: Cited                     # between two instructions that are fetched one after the other
     refill_ns: Cited                    # from a branch that is taken to the first instruction behind it
@@ -254,8 +253,8 @@ class Costs:
         return self.engines[engine].cost(work, clock_ghz)
 
     def residual(self, engine: Engine, work: Work, part: str = "runs") -> float:
-        """Return the relative residual of a part of the critical path: ``runs`` and ``result`` are those of an
-        engine's work, the others those of a transfer (``DmaCosts.residual``)."""
+        """Return the relative residual of a part of the critical path: ``runs`` and ``result`` are parts of an engine's
+        work, the others of a transfer (``DmaCosts.residual``)."""
         match work.law:
             case CORE_SIGNAL.law:
                 return self.control.core_signal_ns.residual

@@ -23,17 +23,17 @@ class Machine:
     """One NeuronCore generation. Sizes are in bytes, clocks in GHz.
 
     Sources: the architecture guides (one for each generation, which its file names), the reference of ``nl.tile_size``
-    (limits of tiles). What is measured or assumed says so; numbers of ``costs`` have a source each.
+    (limits of tiles). Comments tell which numbers are measured or assumed; each number of ``costs`` has a source.
     """
 
-    # What differs between generations.
+    # Fields that differ between generations.
     name: str
     generation: int
     sbuf_bytes_per_partition: int           # what kernels may use: the compiler keeps 16 KiB (measured)
     sbuf_physical_bytes_per_partition: int
     clocks: dict[Engine, float]             # architecture guides, "Compute Engines"
     costs: Costs
-    # What all of them share.
+    # Fields that all generations share.
     partitions: int = 128                   # rows of SBUF and PSUM; nl.tile_size.pmax
     psum_banks: int = 8                     # architecture guides, "PSUM"
     psum_bank_bytes: int = 2048             # per partition; one matmul result lies in one bank
@@ -52,7 +52,7 @@ class Machine:
     step_max: int = 32767                   # elements, of an on-chip pattern: 16 bits, signed (architecture guides)
     sbuf_elements_max: int = 65535          # per partition and instruction: 16 bits (architecture guides)
     psum_elements_max: int = 4096
-    sector_bytes: int = 16                  # that an engine's interface moves at once (architecture guides)
+    sector_bytes: int = 16                  # bytes that an engine's interface moves at once (architecture guides)
     quadrant: int = 32                      # partitions in groups; start partitions are multiples (architecture guides)
     gpsimd_group: int = 16                  # partitions that one core of the GpSimd engine serves
     gpsimd_indices_max: int = 4096          # of a gather, for one of its cores
@@ -60,7 +60,7 @@ class Machine:
     gpsimd_sees_psum: bool = False
     generates_descriptors: bool = True      # when a transfer is triggered (guide to DGE); else they are in HBM before
     static_descriptors: bool = False        # by the compiler's option --disable-dge, where the target generates them
-    launch_cores: int = 2                   # that one launch of a kernel runs on: those of a logical core
+    launch_cores: int = 2                   # most cores of one launch: the cores of a logical core
     semaphores: int = 256                   # an assumption: no document has the number
     semaphore_max: int = 65535              # a semaphore's value has 16 bits
     registers: int = 32                     # scalar registers of an engine, 32 bits each
@@ -72,8 +72,8 @@ class Machine:
         return self.psum_banks * self.psum_bank_bytes
 
     def with_static_descriptors(self) -> "Machine":
-        """Return the machine as the compiler's option ``--disable-dge`` leaves it: the compiler writes all descriptors
-        to HBM, so that an engine which triggers a transfer generates none."""
+        """Return the machine with the compiler's option ``--disable-dge``: the compiler writes all descriptors to HBM,
+        so that an engine that triggers a transfer generates none."""
         dma = replace(self.costs.dma, issue_ns=self.costs.dma.static_issue_ns)
         return replace(self, generates_descriptors=False, static_descriptors=True, costs=replace(self.costs, dma=dma))
 
@@ -82,8 +82,8 @@ class Machine:
         return self.costs.of(engine, work, self.clocks[engine])
 
     def hbm_bytes_per_ns(self, cores: int) -> float:
-        """Return the most bandwidth of HBM that this number of cores of a launch gets: of the stacks that they
-        share, through their DMA engines."""
+        """Return the most bandwidth of HBM that this number of cores of a launch gets, from the stacks that they share,
+        through their DMA engines."""
         dma = self.costs.dma
         stacks = max(float(dma.hbm_stack_bytes_per_ns), dma.hbm_bytes_per_ns * cores)
         return min(stacks, float(dma.bytes_per_ns) * self.dma_engines * cores)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The packages whose modules are searched for passes. The registry is below them, so they are registered by name.
 
-Plugins name theirs as extensions.
+Plugins name their packages as extensions.
 """
 
 import importlib.util
@@ -19,13 +19,13 @@ def register(*packages: str) -> None:
 
 
 def plugin_files() -> Iterator[tuple[extensions.Extension, Path]]:
-    """Yield (extension, file) of everything in the packages of plugins, without importing them."""
+    """Yield (module, file) for each module in the packages of plugins, without importing them."""
     for extension in extensions.of("passes").values():
         yield from ((extension, file) for _, file in _files(extension.module))
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """Yield (module, file) of everything in the registered packages, without importing them."""
+    """Yield (module, file) for each module in the registered packages, without importing them."""
     for package in (*PACKAGES, *(extension.module for extension in extensions.of("passes").values())):
         yield from _files(package)
 

@@ -59,7 +59,7 @@ class Pass:
         """Change the module in place. It stays valid and keeps its meaning."""
 
 
-# A class statement with a name, of a pass; classes of operations have engines, too.
+# A class statement of a pass, which has a name; classes of operations also have a name, but then engines, too.
 DECLARED_PASS = re.compile(r"^class \w+\((?:\w+\.)*Pass,[^)]*\bname=[\"']([^\"']+)[\"']", re.MULTILINE)
 
 
@@ -109,7 +109,7 @@ def pass_named(name: str, options: str = "") -> Pass:
         extensions.load_module(modules[name])
     cls = PASSES[name]
     if cls.__module__ in sys.modules:
-        extensions.load_module(cls.__module__)      # another thread may be at it: waits for what is behind the class
+        extensions.load_module(cls.__module__)  # another thread may be importing it: wait for the rest of the module
     return cls(**options_of(cls, name, options))
 
 
@@ -140,7 +140,7 @@ Code = TypeVar("Code")
 
 
 class PassObserver:
-    """An observer of each pass as it runs; ``module()`` returns what the pass works on."""
+    """An observer of each pass as it runs; ``module()`` returns the module on which the pass works."""
 
     def before(self, name: str, module: Callable[[], Module]) -> None:
         """Called before a pass."""
@@ -149,7 +149,7 @@ class PassObserver:
         """Called after a pass, when its result has been checked."""
 
     def around(self, name: str, code: Code, run: Callable[[Code], None], module_of: Callable[[Code], Module]) -> None:
-        """Run a pass between the two calls, on code of which ``module_of`` returns the module."""
+        """Run a pass between the two calls; ``module_of`` returns the module."""
         self.before(name, lambda: module_of(code))
         run(code)
         self.after(name, lambda: module_of(code))

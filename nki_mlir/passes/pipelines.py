@@ -34,8 +34,8 @@ def level_of(module: Module, names: Set[str] = frozenset()) -> Level:
 
 
 def is_graph(module: Module, names: Set[str] = frozenset()) -> bool:
-    """Whether a module is a StableHLO graph: it has its operations, whose ``names`` may be passed, or functions of
-    tensors."""
+    """Whether a module is a StableHLO graph: it has operations of StableHLO, whose ``names`` may be passed, or
+    functions of tensors."""
     if any(name.startswith(("stablehlo.", "chlo.")) for name in names or names_in(module)):
         return True
     return any(op.operation.name == "func.func" and "tensor<" in str(op.operation.attributes["function_type"])

@@ -81,7 +81,7 @@ def _problem(op: Operation, safe: set[Attribute]) -> str | None:
 
 
 def _iterations(loop: Operation) -> int:
-    """Return how often a loop runs where its bounds are constants, 0 where they are not."""
+    """Return the number of iterations of a loop with constant bounds, else 0."""
     low, high, step = (constant_of(loop.operands[k]) for k in range(3))
     return 0 if low is None or high is None or step is None else -((low - high) // step)
 

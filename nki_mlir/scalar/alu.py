@@ -60,7 +60,7 @@ class AluOperator:
         ALU[self.name] = ALU_BY_ASM[self.asm] = self
 
     def identity(self, dtype: DType) -> int | float | None:
-        """Return the value ``i`` for which folding ``i`` in first changes nothing; None if there is none."""
+        """Return the value ``i`` such that folding ``i`` in first changes nothing; None if there is none."""
         return self.start(dtype) if callable(self.start) else self.start
 
     @property
@@ -250,9 +250,8 @@ AluOperator("select", 3, "selection", _select, lambda e, d, c, a, b: e.select(e.
 
 
 # -- bits --------------------------------------------------------------------------------------------------------------
-# Bitwise operators and shifts, on integers only.
-# A shift amount is read as unsigned. At or beyond the width nothing of the value is left: the result is 0, or the sign
-# in every bit for the arithmetic shift.
+# Bitwise operators and shifts, on integers only. A shift amount is read as unsigned. A shift by the width or more
+# leaves nothing of the value: the result is 0, or for the arithmetic shift the sign in every bit.
 
 def _all_ones(dtype: DType) -> int:
     if dtype.kind is Encoding.SIGNED:
@@ -279,7 +278,7 @@ AluOperator("bitwise_or", 2, "bitwise", np.bitwise_or, lambda e, d, a, b: e.or_(
             start=0, reduce=fold(np.bitwise_or))
 AluOperator("bitwise_xor", 2, "bitwise", np.bitwise_xor, lambda e, d, a, b: e.xor(a, b), floats=False, commutative=True,
             start=0, reduce=fold(np.bitwise_xor))
-# Of a truth value, which is a byte of 0 or 1, only the lowest bit counts.
+# Only the lowest bit of a truth value (a byte of 0 or 1) counts.
 AluOperator("invert", 1, "bitwise", np.invert, lambda e, d, a: e.xor(a, 1 if d.kind is Encoding.BOOL else -1),
             asm="bitwise_not", floats=False)
 
@@ -329,9 +328,8 @@ AluOperator("logical_xor", 2, "logical", _truth(lambda a, b: (a != 0) ^ (b != 0)
 AluOperator("logical_not", 1, "logical", _truth(lambda a: a == 0), lambda e, d, a: e.truth(e.not_(e.nonzero(a)), a))
 
 
-# -- sums of integers --------------------------------------------------------------------------------------------------
-# They do not depend on the order of their elements: they are exact, and rounded to float32 once. Elements are float32
-# values, as in every operation; float64 holds sums of 2^21 integers of 32 bits exactly.
+# Sums of integers do not depend on the order of their elements: they are exact, and rounded to float32 once. Elements
+# are float32 values, as in every operation; float64 holds sums of 2^21 integers of 32 bits exactly.
 
 def reduced(op: str, array: np.ndarray, axes: tuple[int, ...], of_integers: bool) -> np.ndarray:
     """Return the array reduced by an ALU operation; ``of_integers``: its elements were computed from integers alone."""

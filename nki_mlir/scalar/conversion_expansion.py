@@ -104,7 +104,8 @@ def _round_bits(e: "ScalarEmitter", value: "Value", dropped: int) -> "Value":
 
 
 def _from_scale(e: "ScalarEmitter", value: "Value") -> "Value":
-    """Emit the power of two whose exponent is a byte: float32's own, of which the lowest is a denormal."""
+    """Emit the power of two whose exponent is a byte: the exponent of float32. The lowest of these powers is a
+    denormal."""
     byte = e.extui(value, "i32")
     bits = e.select(e.cmp("eq", byte, 0), e.const(byte, 0x400000), e.shl(byte, 23))
     return e.bitcast(e.select(e.cmp("eq", byte, 0xFF), e.const(byte, 0x7FC00000), bits), "f32")
@@ -124,10 +125,11 @@ def _from_float8(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
     if frm is FLOAT8_E5M2:                  # the upper half of a float16
         return e.extf(e.bitcast(e.shl(e.extui(value, "i16"), 8), "f16"), "f32")
     bias, infinity, nan = _FLOAT8[frm]
-    # Bits of a float16 with the sign in its place and the exponent below its highest bit: a power of two too small.
+    # Bits of a float16 with the sign in its place and the exponent below its highest bit: this value is too small by a
+    # power of two.
     half = e.shl(e.extsi(value, "i16"), 10 - frm.mantissa)
     highest = 1 << (frm.bits - 1 + 10 - frm.mantissa)
-    # The highest bit makes infinity and NaN of what lies from the first special pattern on: a sum carries into it.
+    # The highest bit turns all patterns from the first special one on into infinity and NaN: a sum carries into it.
     first_special = nan if infinity is None else infinity
     carried = e.add(e.and_(half, highest - 1), highest - (first_special << (10 - frm.mantissa)))
     bits = e.or_(e.and_(half, ~highest), e.and_(carried, highest))
@@ -163,11 +165,13 @@ def _rounded_to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value"
 
 
 def _shifted(e: "ScalarEmitter", magnitude: "Value", to: DType) -> tuple["Value", "Value", "Value"]:
-    """Emit the power of two of a number, a power that is larger by the dropped bits, and the latter's sum with the
-    number: it rounds to the last bit that ``to`` has at that exponent. What is too large saturates first."""
+    """Return the power of two of a number, a power that is larger by the dropped bits, and the sum of the larger power
+    and the number: this sum rounds to the last bit that ``to`` has at that exponent. Numbers that are too large
+    saturate first."""
     bias, dropped = _FLOAT8[to][0], 23 - to.mantissa
     within = e.minui(magnitude, _least_beyond(to))
-    power = e.maxui(e.and_(within, 0x7F800000), (128 - bias) << 23)     # of denormals, that of the least normal number
+    # for denormals, the power of the least normal number
+    power = e.maxui(e.and_(within, 0x7F800000), (128 - bias) << 23)
     large = e.bitcast(e.add(power, dropped << 23), "f32")
     return power, large, e.add(e.bitcast(within, "f32"), large)
 

@@ -27,7 +27,8 @@ class Encoding(Enum):
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """One element type. ``name`` is the language's, ``mlir`` the type's text, ``asm`` the profiler's vocabulary."""
+    """One element type. ``name`` is the language's name, ``mlir`` the text of the MLIR type, ``asm`` the profiler's
+    name."""
 
     name: str
     numpy: np.dtype
@@ -300,9 +301,9 @@ def _to_float8(to: DType) -> Step:
 def storage_type(dtype: DType) -> str:
     """Return the MLIR element type in which compiled code keeps ``dtype`` in memory.
 
-    Integers are signless (the sign is in the operation), bool is a byte that is 0 or 1, tfloat32 is a float32.
-    bfloat16 and the 8-bit floats are their bits: LLVM moves vectors of bf16 through float32 where the host has no
-    instruction for them, and calls a function that is not linked.
+    Integers are signless (the sign is in the operation), bool is a byte that is 0 or 1, tfloat32 is a float32. bfloat16
+    and the 8-bit floats are their bits: on hosts without an instruction for them, LLVM moves vectors of bf16 through
+    float32 and calls a function that is not linked.
     """
     if dtype.is_integer or dtype.itemsize == 1 or dtype is BFLOAT16:
         return f"i{dtype.bits}"
@@ -316,7 +317,7 @@ _SIGNED = (INT8, INT16, INT32, INT64)
 
 
 def operand_dtype(operand: object) -> DType:
-    """Return the dtype of an operand, or for a Python number the widest of its kind.
+    """Return the dtype of an operand. A Python number has the widest dtype of its kind.
 
     >>> operand_dtype(INT8), operand_dtype(2), operand_dtype(np.float16(2))
     (int8, int32, float16)

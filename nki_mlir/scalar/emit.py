@@ -34,12 +34,12 @@ def element(value: Value) -> Type:
 
 
 def _of_values(dialect: LateDialect, name: str) -> Callable[..., Value]:
-    """Return the method that builds operation ``name``, whose operands and result have one type."""
+    """Return a method that builds the operation ``name``; operands and result have the same type."""
     return lambda emitter, *operands: getattr(dialect, name)(*emitter.values(*operands))
 
 
 def _to_element(name: str) -> Callable[["ScalarEmitter", Value, str], Value]:
-    """Return the method that builds operation ``name``, which changes the type of elements."""
+    """Return a method that builds the operation ``name``, which changes the type of elements."""
     return lambda emitter, a, kind: getattr(arith, name)(emitter.type_like(a, kind), a)
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The order in which float32 values are added: the fastest, or with ``NKI_MLIR_SUMS=device`` that of the device.
+"""The order in which float32 values are added: the fastest order, or with ``NKI_MLIR_SUMS=device`` the device's order.
 
 The device's documents say: a reduction along the free dimension takes the elements of each lane in their order, in
 float32; products of one instruction after the other are added in PSUM. The order of additions in the array itself is
-not documented; here it is that in which values flow through it, row by row, each product rounded before it is added.
+not documented. We add in the order in which values flow through it, row by row, and round each product before adding
+it.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,7 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def ordered(name: str) -> bool:
-    """Return whether a reduction by an ALU operator is rounded, and in the device's order now."""
+    """Return whether a reduction by an ALU operator rounds, and must now follow the device's order."""
     return name in ORDERED and in_device_order()
 
 

@@ -36,7 +36,7 @@ KEYS = {"absolute", "relative", "relative_l2"}
 DEFAULTS = {"float64": 2e-5, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1e-2}
 COARSE = 6e-2                   # of 8-bit floats
 
-# A value in a reference: an array, a constant, or a container of such.
+# A value in a reference: an array, a constant, or a container of these.
 Value = Any
 Names = dict[str, Value]
 Function = Callable[..., Value]

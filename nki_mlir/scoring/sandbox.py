@@ -174,8 +174,8 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
 
 
 # -- immutable modules and classes -------------------------------------------------------------------------------------
-IMMUTABLE = 1 << 8              # of a class's flags: its attributes cannot be set
-FLAGS_OFFSET = 168              # of the flags, in a class of CPython on 64 bits
+IMMUTABLE = 1 << 8              # a flag of a class: its attributes cannot be set
+FLAGS_OFFSET = 168              # offset of the flags in a class of CPython on 64 bits
 
 
 namespace_of: Callable[[ModuleType], dict[str, object]] = vars(ModuleType)["__dict__"].__get__

@@ -62,7 +62,7 @@ class Debugger:
         self.before_write: dict[str, np.ndarray] = {}
         self.reached: list[Breakpoint] = []
         self.number = 0
-        self.one = threading.RLock()            # programs that meet run on threads of their own
+        self.one = threading.RLock()            # programs that meet run on separate threads
 
     # -- what drivers call ---------------------------------------------------------------------------------------------
     def know(self, tile: ShownTile) -> None:

@@ -47,7 +47,7 @@ def statements(tree: ast.AST) -> Iterator[ast.stmt]:
 
 
 def root(node: ast.AST | None) -> str:
-    """Return the name that a chain of subscripts, attributes and calls begins with."""
+    """Return the name with which a chain of subscripts, attributes and calls begins."""
     while isinstance(node, ast.Subscript | ast.Attribute | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""

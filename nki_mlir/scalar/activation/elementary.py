@@ -53,7 +53,7 @@ LOG2_E = math.log2(math.e)
 LN2 = math.log(2)
 LN2_HIGH = 0.693359375                  # ten bits, so that its product with an exponent is exact
 LN2_LOW = LN2 - LN2_HIGH
-FLOOR = -150.0                          # exp of it and of everything below is 0, squares of float32 included
+FLOOR = -150.0                          # for x up to this, exp(x) is 0, and so is its square in float32
 
 # Adding this leaves a small number, rounded to an integer, in the low bits of the sum.
 _ROUND32 = 1.5 * 2.0**23
@@ -91,7 +91,7 @@ def exp_scaled(e: "ScalarEmitter", x: "Value") -> Scaled:
 
 
 def exp_scaled_double(e: "ScalarEmitter", x: "Value") -> Scaled:
-    """Emit exp(x) for f64 with an error of float32: for arguments whose own rounding to float32 would cost too much."""
+    """Emit exp(x) for f64 with an error of float32, for arguments that lose too much if they are rounded to float32."""
     x = e.clamp(x, FLOOR, -FLOOR)
     n, _ = nearest_double(e, x, LOG2_E)
     return Scaled(e.horner(e.truncf(e.fma(n, -LN2, x), "f32"), _EXP), e.truncf(n, "f32"))
@@ -100,7 +100,7 @@ def exp_scaled_double(e: "ScalarEmitter", x: "Value") -> Scaled:
 def exp_of_square(e: "ScalarEmitter", x: "Value", factor: float) -> Scaled:
     """Emit exp(factor x^2) for f32 and a factor that is a power of two, for x with factor x^2 no less than FLOOR.
 
-    The square is not rounded, which would cost too much: it is part of a sum that is.
+    The square is not rounded by itself, which would lose too much: only the sum that contains it is rounded.
     """
     n = e.sub(e.fma(x, e.mul(x, factor * LOG2_E), _ROUND32), _ROUND32)
     r = e.fma(n, -LN2_LOW, e.fma(x, e.mul(x, factor), e.mul(n, -LN2_HIGH)))

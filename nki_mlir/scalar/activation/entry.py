@@ -31,8 +31,8 @@ class ActivationFunction:
     The expansion lies within ``ulp`` units in the last place of the exact value plus ``absolute``, which is not 0
     where the function has a zero that float32 cannot represent.
 
-    ``valid_range`` is where the Scalar Engine's own table is accurate, of ``abs(x)`` with ``by_magnitude``. A function
-    that is not ``native`` has no table there: the language composes it from other instructions.
+    ``valid_range`` is the range of x (with ``by_magnitude``: of ``abs(x)``) in which the Scalar Engine's table is
+    accurate. A function that is not ``native`` has no table there: the language composes it from other instructions.
     """
 
     name: str

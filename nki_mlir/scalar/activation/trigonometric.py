@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sine, cosine, tangent and arctangent; ``sin`` is the hardware's, ``sin_reduced`` accepts all numbers.
 
-The argument is reduced to [-pi/4, pi/4] in float64 with pi/2 in two parts, which is enough up to 2^48. Beyond it,
+The argument is reduced to [-pi/4, pi/4] in float64 with pi/2 in two parts, which is enough up to 2^48. Beyond that,
 where the step between float32 values is far greater than a period, the C library is called.
 """
 
