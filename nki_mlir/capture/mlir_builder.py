@@ -321,8 +321,7 @@ class MlirBuilder(Builder):
     def undo(self, result: View) -> bool:
         """Remove the operation that computed ``result`` if it was the last one, so that it can write elsewhere.
 
-        The result's buffer is removed, too; if the kernel reads it later, capture runs again and does not undo the
-        operation.
+        The result's buffer is removed, too; if the kernel reads it later, capture runs again without undoing this.
         """
         waiting, key = self.waiting, ("result", *user_location(2)[:3])
         if waiting is None or waiting.writer is None or waiting.buffer is not result.buffer or key in self.plan.reasons:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of values as the source has them: ``nki.name`` of buffers and arguments, name locations of other values. -So a
-copy of the module gets the names as locations, and the names that are printed of it replace those of the module's own
-text, one after the other: the text keeps its locations. +So a copy of the module gets the names as locations. The names
-in the copy's text then replace, one after the other, the names in the text of the module itself, which keeps its
-locations.
+"""Names of values as the source has them: ``nki.name`` of buffers and arguments, name locations of other values.
+
+MLIR takes names from locations, makes them unique and keeps scopes apart. So a copy of the module gets the names as
+locations. The names in the copy's text then replace, one after the other, the names in the text of the module itself,
+which keeps its locations.
 """
 
 import re
