@@ -2,6 +2,7 @@
 // RUN: nki-opt --schedule-instructions %s | FileCheck %s
 // RUN: nki-opt --schedule-instructions="engines=false issuers=false" %s | FileCheck --check-prefix=FIRST %s
 // RUN: nki-opt --schedule-instructions="loads=60" %s | FileCheck --check-prefix=FEWER %s
+// RUN: nki-opt --schedule-instructions="unread=1" %s | FileCheck --check-prefix=FEWER %s
 
 !hbm = memref<128x512xf32, "hbm">
 !tile = memref<128x512xf32, "sbuf">
@@ -88,7 +89,8 @@ func.func @loads(%x: !hbm) {
   return
 }
 
-// Two of three tiles fill two thirds of SBUF: with 60 percent for loads the second waits until the first is stored.
+// Two of three tiles fill two thirds of SBUF: with 60 percent for loads, or one unread tile, the second waits until the
+// first is stored.
 // FEWER-LABEL: func.func @large(
 // FEWER:         "nisa.dma_copy"(%[[T0:.*]], %[[X:[^ ]*]])
 // FEWER-NEXT:    "nisa.dma_copy"(%[[X]], %[[T0]])

@@ -48,7 +48,7 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loo
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
 LOADS = 85, 60                  # percent of SBUF that loads may fill, tried where tiles do not all fit at once
-BETWEEN = 80                    # the same, tried last
+LAST = (90, 3), (90, 2), (80, 0)        # the same, and how many loaded tiles may wait to be read; tried second and last
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
 ORDERED = 12_000                # steps that are ordered at level 1, in all orders together; at least TWO orders
 TWO = 2
@@ -196,8 +196,8 @@ class Prepared:
         orders, ordered = self.different(MORE_ORDERS if level > 1 else ORDERS), ORDERED
         if self.schedules.crowded:
             fewer = [order._replace(loads=loads) for order in orders[:2 * TWO] for loads in LOADS]
-            between = [order._replace(loads=BETWEEN) for order in orders[:2 * TWO]]
-            orders = (*orders[:TWO], *fewer[:2 * TWO], *orders[TWO:], *fewer[2 * TWO:], *between)
+            last = [order._replace(loads=loads, unread=most) for loads, most in LAST for order in orders[:2 * TWO]]
+            orders = (orders[0], last[0], orders[1], *fewer[:2 * TWO], *orders[TWO:], *fewer[2 * TWO:], *last[1:])
             ordered = ordered * 3 // 2
         if level > 1:
             return len(orders), orders

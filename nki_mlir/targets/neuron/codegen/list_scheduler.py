@@ -28,6 +28,7 @@ from nki_mlir.targets.neuron.codegen.result_ring import ResultRing
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choice, Choices, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
+from nki_mlir.targets.neuron.codegen.unread_loads import UnreadLoads
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
@@ -133,6 +134,7 @@ class _ListScheduler:
         longest = max(self.count // LONG, 64)
         self.long = [last_step - first_step > longest for first_step, last_step in zip(graph.first, graph.last)]
         self.ring = ResultRing(graph, limits[PSUM]) if graph.ring else None
+        self.unread = UnreadLoads(graph, order.unread) if order.unread else None
         self.uses = list(graph.uses)
         self.version = 0
         self.no_room = [-1] * self.count        # the version, twice, in which a transfer had none; one more: no events
@@ -365,6 +367,8 @@ class _ListScheduler:
         transfer = self.is_transfer[k]
         if transfer and self.events and self.queues[2 * engine + self.graph.stores[k]] >= QUEUES:
             return False
+        if transfer and self.unread is not None and self.events and not self.unread.has_room(k):
+            return False
         new = self.absent[k]
         if not new or self.memory_allows(k, new):
             return True
@@ -457,6 +461,8 @@ class _ListScheduler:
             while oldest < self.count and started[oldest]:
                 oldest += 1
             self.oldest = oldest
+            self.version += 1
+        if self.unread is not None and self.unread.start(k):
             self.version += 1
         self.free[engine] = False
         if choice.port:

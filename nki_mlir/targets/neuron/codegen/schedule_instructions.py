@@ -46,11 +46,12 @@ class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Leve
     memory: int = 100           # percent of on-chip memory that buffers may fill
     ahead: int = 0              # percent of the time that follows an instruction by which its priority rises
     loads: int = 100            # percent of SBUF beyond which no load starts
+    unread: int = 0             # loaded tiles that may wait for a step that reads them; 0: any number
     engines: bool = True        # let any engine run instructions that name none, else the first of their class
     issuers: bool = True        # let any engine start transfers that name none, else the sync engine
 
     def rewritten(self, code: Code) -> None:
-        order = Order(self.memory, self.ahead, loads=self.loads)
+        order = Order(self.memory, self.ahead, loads=self.loads, unread=self.unread)
         schedule(code, order, EngineChoice(code.machine, self.engines, self.issuers))
 
 

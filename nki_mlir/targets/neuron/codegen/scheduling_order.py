@@ -15,7 +15,8 @@ class Order(NamedTuple):
     that may run on several, when it starts: its first (0); all but that GpSimd computes (1); all (2); or, but for
     transfers, the one that balances the engines in program order (3). ``passed``: how many ready steps are looked at
     for one that can start; ``issue``: any engine that can triggers an open transfer; ``loads``: percent of SBUF beyond
-    which no load starts, which leaves room for results computed from loaded data."""
+    which no load starts, which leaves room for results computed from loaded data; ``unread``: how many loaded tiles may
+    wait for the first step that reads them; 0: any number."""
 
     memory: int = MEMORY
     ahead: int = 0
@@ -23,6 +24,7 @@ class Order(NamedTuple):
     passed: int = PASSED_OVER
     issue: bool = True
     loads: int = 100
+    unread: int = 0
 
 
 ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (

@@ -122,6 +122,32 @@ def test_loads_that_fill_more_than_they_may__start_when_nothing_else_can():
     assert kinds(code) == ["load", "activation", "tensor_tensor", "store"] * 2
 
 
+def test_loads__wait_for_the_steps_that_read_earlier_ones():
+    """Of small tiles all are loaded ahead; limited, the next load starts with an activation, or where nothing else is
+    under way."""
+    ahead = {}
+    for unread in (0, 1, 3):
+        code = stages(count=12)
+        schedule(code, Order(unread=unread))
+        names, most, waiting = kinds(code), 0, 0
+        for name in names:
+            waiting += (name == "load") - (name == "activation")
+            most = max(most, waiting)
+        ahead[unread] = most
+        assert sorted(names) == sorted(kinds(stages(count=12)))
+    assert ahead[1] == 2 and ahead[3] == 3 < ahead[0]
+
+
+def test_loads_that_are_not_read__do_not_stop_the_run():
+    """Nothing reads the tiles, so each further load starts when nothing else can."""
+    b = Builder()
+    x = b.hbm("x", (128 * 12, 512), "input")
+    for k in range(12):
+        b.copy((b.on_chip(f"t{k}", (128, 512)), 0, 128, 0, 512), (x, 128 * k, 128, 0, 512))
+    schedule(b.code, Order(unread=2))
+    assert kinds(b.code) == ["load"] * 12
+
+
 def test_loads__wait_for_no_room_in_psum():
     """Sums that are in use throughout take more banks than the order may fill; loads go to SBUF."""
     b = Builder()
