@@ -181,10 +181,23 @@ class ActTableLoad(Control, mnemonic="ACT_TABLE_LOAD", opcode=0x07):
 
 
 # -- instructions ------------------------------------------------------------------------------------------------------
+@dataclass(eq=False, slots=True)
+class SourceIteration:
+    """An iteration of a loop of the kernel that an instruction belongs to. ``value`` is that of the loop's variable or,
+    if ``in_loop``, how much that is more than the variable of a loop of the device, which has the instruction.
+    ``name``: of the variable, if no source line defines it. ``parent``: the iteration of the loop around the loop."""
+
+    location: Location | None
+    name: str
+    value: int
+    parent: "SourceIteration | None" = None
+    in_loop: bool = False
+
+
 @dataclass(slots=True)
 class Instruction:
-    """One entry of a stream. ``queue`` is the DMA queue of a transfer; ``work`` is the operation's work, if it is
-    known."""
+    """One entry of a stream. ``queue`` is the DMA queue of a transfer; ``work`` is the operation's work, and
+    ``iteration`` that of the kernel's innermost loop, if they are known: no text or binary form has them."""
 
     op: Op | Control
     waits: tuple[Wait, ...] = ()
@@ -192,6 +205,7 @@ class Instruction:
     queue: int | None = None
     location: Location | None = None
     work: Work | None = field(default=None, compare=False, repr=False)
+    iteration: SourceIteration | None = field(default=None, compare=False, repr=False)
 
     def work_of(self, op: Op) -> Work:
         """Return the work of its operation ``op``, memoized."""

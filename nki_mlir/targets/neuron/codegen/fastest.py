@@ -180,7 +180,8 @@ class Prepared:
             return
         for count, order in enumerate(orders[computed:], computed + 1):
             arrangement = self.schedules.arrangement(order._replace(memory=self.memory))
-            yield arrangement
+            if not order.unread or not room or arrangement.ns * NEARLY < best:      # else engines wait more for nothing
+                yield arrangement
             best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
             crowded = self.schedules.crowded        # an order without addresses may have no room
             if (best <= enough and (room or not crowded)) or (count >= TWO and best > known_ns * HOPELESS) or (

@@ -129,8 +129,7 @@ def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
         sbuf_copy = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)
         result.block.buffers.append(sbuf_copy)
         last_write = result.writes[-1]
-        behind[last_write] = InstructionStep(TensorCopyOp(dst=entire(sbuf_copy), src=entire(buffer)),
-                                             last_write.location)
+        behind[last_write] = last_write.with_op(TensorCopyOp(dst=entire(sbuf_copy), src=entire(buffer)))
         for step in result.readers:
             step.op = reading(step.op, buffer, sbuf_copy)
     for block in blocks(code.body):

@@ -18,6 +18,7 @@ buffers are in one stage.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from math import inf
 from statistics import median
@@ -25,6 +26,7 @@ from statistics import median
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.isa.instruction import SourceIteration
 from nki_mlir.dialects.op import on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
@@ -35,6 +37,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Code,
+    Computed,
     DeviceBuffer,
     InstructionStep,
     Loop,
@@ -212,9 +215,10 @@ class PipelinedLoop:
                        for _ in range(self.number)]
         self.local = [[buffer for buffer, of in buffer_stages.items() if of == {stage}]
                       for stage in range(stages.count)]
-        self.steps = [InstructionStep(on_engine(step.op, engine), step.location) if step.op.runs_on is not engine
-                      else step for step, engine in zip(loop.body.nodes, stages.engines)]
+        self.steps = [step.with_op(on_engine(step.op, engine)) if step.op.runs_on is not engine else step
+                      for step, engine in zip(loop.body.nodes, stages.engines)]
         self.unroller = Unroller({})
+        self.iterations: dict[tuple[SourceIteration, Value], SourceIteration] = {}
 
     def block(self) -> Block:
         span, count, number = self.loop.span, self.stages.count, self.number
@@ -245,4 +249,21 @@ class PipelinedLoop:
             stage = self.stages.stage[k]
             value = values[stage]
             if value is not None:
-                block.nodes += self.unroller.step(self.steps[k], {self.loop.variable: value}, buffers[stage])
+                steps = self.unroller.step(self.steps[k], {self.loop.variable: value}, buffers[stage])
+                for step in steps:
+                    step.iteration = step.iteration and self.iteration(step.iteration, value)
+                block.nodes += steps
+
+    def iteration(self, iteration: SourceIteration, value: Value) -> SourceIteration:
+        """Return an iteration of the loop's body, or of a loop around it, where the loop's variable is the value."""
+        moved = self.iterations.get((iteration, value))
+        if moved is None:
+            moved = copy(iteration)
+            if iteration.in_loop and iteration.location == self.loop.location:
+                moved.in_loop = not isinstance(value, int)
+                number = value.rhs if isinstance(value, Computed) else value
+                moved.value += number if isinstance(number, int) else 0
+            elif iteration.parent is not None:
+                moved.parent = self.iteration(iteration.parent, value)
+            self.iterations[iteration, value] = moved
+        return moved

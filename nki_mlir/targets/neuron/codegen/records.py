@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Linear, Tile
-from nki_mlir.dialects.isa.instruction import ARITHMETIC
+from nki_mlir.dialects.isa.instruction import ARITHMETIC, SourceIteration
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op, with_forms
 from nki_mlir.machine import Machine, Work
@@ -127,11 +127,17 @@ class DeviceBuffer:
 # -- code --------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
 class InstructionStep:
-    """One instruction: tile handles are ``DeviceBuffer``, symbols are ``Value``. ``work``: what it does, once known."""
+    """One instruction: tile handles are ``DeviceBuffer``, symbols are ``Value``. ``work``: what it does, once known;
+    ``iteration``: of unrolled code, that of the kernel's innermost loop, if it is known."""
 
     op: Op
     location: Location | None = None
     work: Work | None = None
+    iteration: SourceIteration | None = None
+
+    def with_op(self, op: Op) -> "InstructionStep":
+        """Return a step of the same source line and iteration with another operation."""
+        return InstructionStep(op, self.location, None, self.iteration)
 
 
 @dataclass(eq=False)
@@ -232,7 +238,7 @@ def copied(block: Block) -> Block:
 def copied_node(node: Any) -> Any:
     match node:
         case InstructionStep():
-            return InstructionStep(node.op, node.location, node.work)
+            return InstructionStep(node.op, node.location, node.work, node.iteration)
         case Loop():
             return replace(node, body=copied(node.body))
         case Branch():

@@ -143,9 +143,9 @@ def spill(code: Code, buffer: DeviceBuffer, uses: Sequence[RunUse]) -> None:
         local_tile = entire(local)
         written = [step for step in use.steps if writes(step.op, buffer)]
         if use.loads:
-            before[use.steps[0]] = InstructionStep(DmaCopyOp(dst=local_tile, src=at_home), use.steps[0].location)
+            before[use.steps[0]] = use.steps[0].with_op(DmaCopyOp(dst=local_tile, src=at_home))
         if use.stores:
-            behind[written[-1]] = InstructionStep(DmaCopyOp(dst=at_home, src=local_tile), written[-1].location)
+            behind[written[-1]] = written[-1].with_op(DmaCopyOp(dst=at_home, src=local_tile))
         for step in use.steps:
             step.op = changed(step.op, lambda tile: tile.starting(local, tile.access)        # noqa: B023
                               if tile.handle is buffer else tile)

@@ -145,7 +145,7 @@ def first_use(node: object, constants: list[InstructionStep]) -> tuple[object, l
         zeros: Any = constants[0].op
         if zeros.value == 0 and zeros.dst.handle is op.dst.handle and (
                 covers(op.dst, zeros.dst) and covers(zeros.dst, op.dst)):
-            return InstructionStep(changed(op, lambda tile: tile, accumulate=False), node.location), []
+            return node.with_op(changed(op, lambda tile: tile, accumulate=False)), []
     read = {tile.handle for _, tile in op.sources()}
     written = [tile for _, tile in op.targets()]
     return node, [s for s in constants if s.op.dst.handle in read                       # type: ignore[attr-defined]

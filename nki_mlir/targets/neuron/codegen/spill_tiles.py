@@ -270,8 +270,7 @@ class _Run:
         if tile.recipe is not None and tile.recipe_ns < copies and self.computable(tile, k):
             again = self.run[tile.recipe].op
             names = {buffer: self.name_at(buffer) for buffer in self.versions[tile.recipe]} | {tile.buffer: current}
-            self.before[k].append(InstructionStep(changed(again, lambda t: renamed(t, names)),
-                                                  self.run[tile.recipe].location))
+            self.before[k].append(self.run[tile.recipe].with_op(changed(again, lambda t: renamed(t, names))))
             if tile.slot is None and tile.uses[tile.position - 1] == tile.recipe:
                 self.unused.add(tile.recipe)            # nothing read its result
             moved.repeated += 1
@@ -401,7 +400,7 @@ class _Run:
                 home_tile = in_hbm(home, tile.buffer, home.shape[0], tile.slot)
             dst, src = (home_tile, local_tile) if step.store else (local_tile, home_tile)
             copy = TensorCopyOp if self.space == PSUM else DmaCopyOp
-            yield InstructionStep(copy(dst=dst, src=src), self.run[k].location)
+            yield self.run[k].with_op(copy(dst=dst, src=src))
 
     def note(self, moved: _Moved) -> str:
         """Return a note on the spilled tiles: ``FILE:LINE: 12 tiles scores of 2048 bytes per partition ...``."""

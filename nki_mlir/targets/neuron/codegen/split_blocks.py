@@ -150,9 +150,9 @@ class Pieces:
             return
         if type(op) is MemsetOp:
             for tile in self.cut(op.dst):
-                yield InstructionStep(changed(op, lambda old, new=tile: new), step.location)       # type: ignore[misc]
+                yield step.with_op(changed(op, lambda old, new=tile: new))         # type: ignore[misc]
             return
-        yield InstructionStep(changed(op, lambda t: next(self.cut(t)) if t.handle in parts else t), step.location)
+        yield step.with_op(changed(op, lambda t: next(self.cut(t)) if t.handle in parts else t))
 
     def cut(self, tile: Tile) -> Iterator[Tile]:
         """Yield a tile as tiles of the blocks it touches."""

@@ -244,7 +244,8 @@ class _Emitter:
             register = registers[engine]
             self.registers[engine].forget()             # these hold values computed from the variable's last value
             self.control(engine, isa.RegisterAlu("add", register, register, loop.span.step))
-            self.control(engine, isa.CompareBranch("le", register, loop.span[-1], isa.Label(heads[engine])))
+            branch = self.control(engine, isa.CompareBranch("le", register, loop.span[-1], isa.Label(heads[engine])))
+            self.stream(engine)[branch].location = loop.location
             self.registers[engine].release(loop.variable)
         self.live_throughout(heads, loop.body)
         if overlapping is not None:
@@ -380,7 +381,7 @@ class _Emitter:
             waits = waits[-WAITS:]
         physical = self.tiles.instruction(op, number, len(stream), symbols, self.names[number])
         stream.append(isa.Instruction(physical, tuple(waits), update, self.queue_of.get(lane), step.location,
-                                      step.work))
+                                      step.work, step.iteration))
 
     # -- iterations that overlap ---------------------------------------------------------------------------------------
     def signal_semaphore(self, lane: int, engine: int) -> int:

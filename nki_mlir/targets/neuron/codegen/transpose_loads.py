@@ -78,7 +78,7 @@ def on_tensor_engine(node: InstructionStep, transpose: DmaTransposeOp, block: Bl
                          engine=op.engine),
                NcTransposeOp(dst=entire(result), src=entire(loaded), engine=Engine.TENSOR.value),
                TensorCopyOp(dst=part(dst, 1, first, count), src=entire(result), symbols=op.symbols, ranges=op.ranges))
-        steps += [InstructionStep(step, node.location) for step in ops]
+        steps += [node.with_op(step) for step in ops]
     return steps
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
 from nki_mlir.diagnostics import KernelError, Unsupported
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile
+from nki_mlir.dialects.isa.instruction import SourceIteration
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verification import in_buffer
 from nki_mlir.machine import Machine
@@ -187,6 +188,7 @@ class Unroller:
         self.operands: dict[InstructionStep, list[SymbolicOperand]] = {}
         self.accesses: dict[Access, dict[tuple[Value, ...], Access]] = {}       # by symbols and their values
         self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols leave it in its buffers
+        self.iteration: SourceIteration | None = None         # of the kernel's innermost loop around the current node
 
     def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
         """Return the block for these values of the variables around it."""
@@ -219,17 +221,22 @@ class Unroller:
                     self.while_loop(target, node, dict(values), buffers)
 
     def iterations(self, target: Block, loop: Loop, span: range, values: Values, buffers: Buffers) -> None:
+        outer = self.iteration
         for i in span:
+            self.iteration = SourceIteration(loop.location, loop.variable.name, i, outer)
             self.into(target, loop.body, {**values, loop.variable: i}, buffers)
+        self.iteration = outer
 
     def loop(self, target: Block, loop: Loop, span: range, copies: int, values: Values, buffers: Buffers) -> None:
         """Append a register loop over ``span``, with ``copies`` iterations in its body."""
         variable = replace(loop.variable, low=span[0], high=span[-1])
-        inner = Block()
+        inner, outer = Block(), self.iteration
         for k in range(copies):
+            self.iteration = SourceIteration(loop.location, loop.variable.name, k * loop.span.step, outer, in_loop=True)
             value = self.index_values.setdefault(("add", variable, k * loop.span.step),
                                           Computed("add", variable, k * loop.span.step)) if k else variable
             self.into(inner, loop.body, {**values, loop.variable: value}, buffers)
+        self.iteration = outer
         target.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
 
     def while_loop(self, target: Block, node: While, values: Values, buffers: Buffers) -> None:
@@ -270,7 +277,7 @@ class Unroller:
             pieces = without_mask(op)
             if step.op.symbols and not op.symbols and not self.is_safe(step):
                 check_bounds(pieces)
-            return [InstructionStep(piece, step.location) for piece in pieces]
+            return [InstructionStep(piece, step.location, None, step.iteration or self.iteration) for piece in pieces]
         except (KernelError, Unsupported) as error:
             raise error.located(step.location) from None
 

@@ -89,7 +89,7 @@ def write_profile(profile: Document, folder: str | Path) -> list[Path]:
 FILES = Path(__file__).parent / "page_files"
 SCRIPTS = "uplot.js", "theme.js", "timeline.js", "tools.js", "panels.js"
 STYLES = "uplot.css", "page.css"
-NOT_ON_PAGE = "iterations", "semaphores", "streams", "updates"
+NOT_ON_PAGE = "iterations", "loops", "semaphores", "streams", "updates"
 
 
 def page(document: Document) -> str:

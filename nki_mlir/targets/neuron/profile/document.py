@@ -19,11 +19,13 @@ from nki_mlir.dialects.isa.instruction import Control, Instruction
 from nki_mlir.dialects.source_locations import KERNEL
 from nki_mlir.files import is_known_source, shown
 from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.targets.neuron.profile.iterations import StreamIterations
 from nki_mlir.targets.neuron.profile.largest_cause import SourceLine, largest_cause
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
 from nki_mlir.targets.neuron.profile.packets import packets_of
 from nki_mlir.targets.neuron.profile.semaphore_updates import streams_of_run, updates_of
 from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, form_of, slices_of
+from nki_mlir.targets.neuron.profile.source_names import SourceFiles, SourceNames
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import critical_path
 from nki_mlir.targets.neuron.timing.result import LAUNCH, timing_of
@@ -58,7 +60,7 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True
         "instructions": _instructions(slices),
         "tracks": [{"core": t.core, "name": t.name, "kind": t.kind} for t in slices.tracks],
         **drawn,
-        "iterations": slices.iterations._asdict(),
+        **_iterations(slices.iterations),
         "packets": packets_of(run, {event: index[s] for event, s in slices.of_transfer.items()})._asdict()
         if index else {},
         "semaphores": [[semaphore.name for semaphore in core.program.semaphores] for core in run.cores],
@@ -87,6 +89,7 @@ def _instructions(slices: Slices) -> Document:
             "core": [i.core for i in rows], "line": [lines.get(i.line, -1) for i in rows],
             "hbm_bytes": [i.transfer_bytes for i in rows], "variable": [i.variable for i in rows],
             "partitions": [i.partitions for i in rows], "passes": [i.passes for i in rows],
+            "law": [i.law for i in rows], "origin": [i.location.origin if i.location else "" for i in rows],
             "traffic": {name: [getattr(i.traffic, name) for i in rows] for name in Traffic._fields}}
 
 
@@ -101,14 +104,25 @@ def _files(slices: Slices) -> dict[str, list[str]]:
             for name in sorted({i.location.file for i in slices.instructions if i.location is not None})}
 
 
+def _iterations(iterations: StreamIterations) -> Document:
+    """Return the iterations of loops, and the loops, with names and lines of the source."""
+    loops, names = list[Document](), SourceFiles()
+    for at, name in iterations.loops:
+        loops.append({"variable": names[at.file].variable(at.line) if at else name, "file": at.file if at else "",
+                      "line": at.line if at else 0})
+    return {"iterations": {"value": iterations.value, "parent": iterations.parent, "loop": iterations.loop},
+            "loops": loops}
+
+
 def _lines(slices: Slices, path: Document) -> list[SourceLine]:
     """Return the figures of each source line: executions, ns of engines and of transfers, bytes, ns of the critical
     path."""
     by_line: dict[str, SourceLine] = {}
+    names = SourceFiles()
     for name in _line_names(slices):
         file, _, line = name.rpartition(":")
-        by_line[name] = {"file": file, "line": int(line), "executed": 0, "engine_ns": 0.0, "transfer_ns": 0.0,
-                         "hbm_bytes": 0, "path_ns": 0.0}
+        by_line[name] = {"file": file, "line": int(line), "function": names[file].function(int(line)), "executed": 0,
+                         "engine_ns": 0.0, "transfer_ns": 0.0, "hbm_bytes": 0, "path_ns": 0.0}
     for track, begin, end, number in zip(slices.track, slices.begin, slices.end, slices.instruction):
         instruction = slices.instructions[number]
         row = by_line.get(instruction.line)
@@ -274,17 +288,12 @@ class RooflinePoint:
 def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
     """Return the loops of a source file that contain one of the lines; none of a file that is not Python."""
     wanted_lines = set(lines)
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)) if is_known_source(file) else "")
-    except (SyntaxError, ValueError):
-        return []
     loops = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.For):
-            end = node.end_lineno or node.lineno
-            if any(node.lineno <= line <= end for line in wanted_lines):
-                name = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
-                loops.append(SourceLoop(name, file, node.lineno, end))
+    for node in SourceNames(file).loops:
+        end = node.end_lineno or node.lineno
+        if any(node.lineno <= line <= end for line in wanted_lines):
+            name = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
+            loops.append(SourceLoop(name, file, node.lineno, end))
     return sorted(loops, key=lambda loop: (loop.first, -loop.last))
 
 

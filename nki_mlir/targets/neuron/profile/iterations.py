@@ -1,32 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""In which iteration of which device loops each instruction of a run was executed.
+"""In which iteration of which loops each instruction of a run was executed.
 
 A loop of a stream is what a backward branch repeats. Its variable is the register that the branch compares, if the loop
-itself advances it.
+itself advances it. Instructions of unrolled loops know their iterations; in a loop of the device these are relative to
+its variable.
 """
 
 from typing import NamedTuple
 
-from nki_mlir.dialects.isa.instruction import REGISTERS, CompareBranch, Control, Instruction, Register, RegisterAlu
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.isa.instruction import (
+    REGISTERS,
+    CompareBranch,
+    Control,
+    Instruction,
+    Register,
+    RegisterAlu,
+    SourceIteration,
+)
 from nki_mlir.targets.neuron.control import control_step
 from nki_mlir.targets.neuron.timing.machine import TimedMachine, computed_if_known
 
 
 class StreamIterations(NamedTuple):
-    """Columns: the value of the loop's variable in an iteration (None: not known), and the iteration of the loop
-    around it (-1: none)."""
+    """Columns: the value of the loop's variable in an iteration (None: not known), the iteration of the loop around it
+    (-1: none), and the loop, an index into ``loops``."""
 
     value: list[int | None]
     parent: list[int]
+    loop: list[int]
+    loops: list["SourceLoopHead"]
+
+    def add(self, value: int | None, parent: int, head: "SourceLoopHead") -> int:
+        """Append an iteration; return its number."""
+        if head not in self.loops:
+            self.loops.append(head)
+        self.value.append(value)
+        self.parent.append(parent)
+        self.loop.append(self.loops.index(head))
+        return len(self.value) - 1
+
+
+class SourceLoopHead(NamedTuple):
+    """Where a loop of the kernel begins, if that is known, and the name of a variable that no source line defines."""
+
+    location: Location | None
+    name: str = ""
 
 
 class StreamLoop(NamedTuple):
-    """The positions of the first and the last instruction of a loop, and the number of its variable's register, or
-    None."""
+    """The positions of the first and the last instruction of a loop, the number of its variable's register, or None,
+    and where it begins in the source, if that is known."""
 
     first: int
     last: int
     register: int | None
+    location: Location | None = None
 
 
 def loops_of_stream(instructions: list[Instruction]) -> list[StreamLoop]:
@@ -38,13 +67,13 @@ def loops_of_stream(instructions: list[Instruction]) -> list[StreamLoop]:
             body = [i.op for i in instructions[op.target:last]]
             advanced = any(isinstance(step, RegisterAlu) and step.dst == step.lhs == op.lhs for step in body)
             loops.append(StreamLoop(int(op.target), last, op.lhs.number if advanced and isinstance(op.lhs, Register)
-                                    else None))
+                                    else None, instruction.location))
     return sorted(loops, key=lambda loop: (loop.first, -loop.last))
 
 
 def iterations_of(run: TimedMachine) -> tuple[StreamIterations, list[int]]:
     """Return the iterations of a finished run, and for each event the innermost one, -1 outside of loops."""
-    iterations = StreamIterations([], [])
+    iterations = StreamIterations([], [], [], [])
     innermost = [-1] * len(run.record)
     loops = [loops_of_stream(agent.stream.instructions) for agent in run.agents]
     if any(loops):
@@ -52,7 +81,44 @@ def iterations_of(run: TimedMachine) -> tuple[StreamIterations, list[int]]:
                      for agent, of_stream in zip(run.agents, loops)]
         for event, (agent, position) in enumerate(zip(run.record.agent, run.record.position)):
             innermost[event] = followers[agent].step(position)
+    unrolled = _Unrolled(iterations)
+    streams = [[instruction.iteration for instruction in agent.stream.instructions] for agent in run.agents]
+    for event, (agent, position) in enumerate(zip(run.record.agent, run.record.position)):
+        iteration = streams[agent][position]
+        if iteration is not None:
+            innermost[event] = unrolled.number(iteration, innermost[event])
     return iterations, innermost
+
+
+class _Unrolled:
+    """The iterations of the kernel's loops, by those of the device's loops that unrolled code is in."""
+
+    def __init__(self, iterations: StreamIterations) -> None:
+        self.iterations = iterations
+        self.numbers: dict[tuple[SourceIteration, int], int] = {}
+        self.of_values: dict[tuple[SourceLoopHead, int | None, int], int] = {}
+
+    def number(self, iteration: SourceIteration, of_device: int) -> int:
+        """Return the number of an iteration; ``of_device``: that of the device's innermost loop, or -1."""
+        number = self.numbers.get((iteration, of_device))
+        if number is None:
+            parent = self.number(iteration.parent, of_device) if iteration.parent is not None else -1
+            head = SourceLoopHead(iteration.location, "" if iteration.location else iteration.name)
+            value = self.value(iteration, of_device) if iteration.in_loop else iteration.value
+            number = self.of_values.get((head, value, parent), -1)
+            if number < 0:
+                number = self.of_values[head, value, parent] = self.iterations.add(value, parent, head)
+            self.numbers[iteration, of_device] = number
+        return number
+
+    def value(self, iteration: SourceIteration, of_device: int) -> int | None:
+        """Return the value of the variable of a loop that stays one of the device; None if it is not known."""
+        while of_device >= 0:
+            if self.iterations.loops[self.iterations.loop[of_device]].location == iteration.location:
+                base = self.iterations.value[of_device]
+                return base + iteration.value if base is not None else None
+            of_device = self.iterations.parent[of_device]
+        return None
 
 
 class _Follower:
@@ -76,9 +142,9 @@ class _Follower:
         for loop in self.loops:
             if loop.first == position and loop not in open_loops:
                 value = self.registers[loop.register] if loop.register is not None else None
-                self.iterations.value.append(value)
-                self.iterations.parent.append(self.open[-1][1] if self.open else -1)
-                self.open.append((loop, len(self.iterations.value) - 1))
+                number = self.iterations.add(value, self.open[-1][1] if self.open else -1,
+                                             SourceLoopHead(loop.location))
+                self.open.append((loop, number))
         self.previous, op = position, self.instructions[position].op
         if isinstance(op, Control):
             control_step(op, self.registers, computed_if_known, lambda _: None, lambda _: False, lambda *_: None)

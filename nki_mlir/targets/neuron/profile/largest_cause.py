@@ -11,10 +11,12 @@ BOUND = 0.8                     # share of the time from which on a busy resourc
 
 
 class SourceLine(TypedDict):
-    """The figures of a source line: executions, ns of engines and transfers, bytes, ns of the critical path."""
+    """The figures of a source line: its function, executions, ns of engines and transfers, bytes, ns of the critical
+    path."""
 
     file: str
     line: int
+    function: str
     executed: int
     engine_ns: float
     transfer_ns: float

@@ -104,6 +104,12 @@ def moved_by(instruction: Instruction) -> tuple[str, int]:
     return names[0] if names else "", max([tile.partitions for tile in tiles if tile.on_chip], default=0)
 
 
+def law_of(instruction: Instruction) -> str:
+    """Return the name of the law by which the engine's time follows from an instruction's work; "" without one."""
+    op = instruction.op
+    return "" if isinstance(op, Control) or instruction.queue is not None else instruction.work_of(op).law
+
+
 OF_32_BITS, OF_8_BITS, MICROSCALED = 4.0, 0.5, 0.25
 
 
@@ -125,7 +131,7 @@ def passes_of(op: Op | Control, generation: int) -> float:
 class Executed:
     """An instruction of a stream, however often it ran. ``variable``: the tensor in HBM that a transfer moves, of
     several the first; ``partitions``: of what it moves on chip. ``passes``: what the vendor's figures count an
-    operation of the tensor engine as, by its dtype, where one of bfloat16 is 1."""
+    operation of the tensor engine as, by its dtype, where one of bfloat16 is 1. ``law``: of its work on its engine."""
 
     core: int
     engine: str
@@ -137,6 +143,7 @@ class Executed:
     variable: str = ""
     partitions: int = 0
     passes: float = 1.0
+    law: str = ""
 
     @property
     def line(self) -> str:
@@ -161,7 +168,7 @@ class Slices:
     stalled: "array[float]" = field(default_factory=lambda: array("d"))
     position: "array[int]" = field(default_factory=lambda: array("i"))
     iteration: "array[int]" = field(default_factory=lambda: array("i"))
-    iterations: StreamIterations = field(default_factory=lambda: StreamIterations([], []))
+    iterations: StreamIterations = field(default_factory=lambda: StreamIterations([], [], [], []))
     edges: list[tuple[int, int]] = field(default_factory=list)
     of_event: "array[int]" = field(default_factory=lambda: array("i"))     # the slice of an event on its engine
     of_transfer: dict[int, int] = field(default_factory=dict)           # and that on its queue
@@ -267,7 +274,7 @@ def _instructions(run: TimedMachine, slices: Slices, texts: bool) -> list[list[i
                 executed = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text,
                                     instruction.location,
                                     nbytes, traffic_of(instruction.op), *moved_by(instruction),
-                                    passes_of(instruction.op, run.machine.generation))
+                                    passes_of(instruction.op, run.machine.generation), law_of(instruction))
                 number = alike[key] = number_of.setdefault(executed, len(number_of))
             agent_numbers.append(number)
         numbers.append(agent_numbers)

@@ -42,6 +42,16 @@ def tensor_rows(document: Document) -> list[Row]:
     return rows
 
 
+def hbm_rows(document: Document) -> list[Row]:
+    """Return the bytes of each core's tensors in HBM by type; tensors that the cores of a launch share count once."""
+    sizes = Counter[tuple[int, str]]()
+    for tensor in document["tensors"]:
+        if not tensor["core"] or tensor["kind"] not in TYPES:
+            sizes[tensor["core"], tensor["kind"]] += tensor["bytes"]
+    return [{"neuron_device_idx": 0, "neuroncore_idx": core, "usage_type": kind, "usage_bytes": nbytes}
+            for (core, kind), nbytes in sizes.items()]
+
+
 def usage_tables(document: Document) -> dict[str, list[Row]]:
     """Return the occupancy of memories at each time at which it changes, and the bytes a second to and from HBM."""
     machine = machine_named(document["timing"]["target"])

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the vendor's schema says of streams: positions, semaphores and their updates, iterations of device loops."""
 
+from pathlib import PurePath
+
 from nki_mlir.targets.neuron.format.assembly import amount_text
 from nki_mlir.targets.neuron.profile.document import Document
 from nki_mlir.targets.neuron.profile.semaphore_updates import CLEARED
@@ -48,27 +50,37 @@ class VendorStreams:
             return None
         return kernel_name(self.slices["instruction"][k], self.slices["iteration"][k])
 
-    def iteration_tables(self) -> dict[str, list[Row]]:
-        """Return instructions by iteration, and the iterations of device loops. Names of variables and lines of loops
-        are not known."""
+    def source_tables(self) -> dict[str, list[Row]]:
+        """Return instructions by line and iteration, the lines with their functions, and the iterations. The callers of
+        functions are not known."""
         document, iterations = self.document, self.document["iterations"]
         lines, line_of = document["lines"], document["instructions"]["line"]
         pairs = {(number, iteration): core for number, iteration, count, core in zip(
             self.slices["instruction"], self.slices["iteration"], self.slices["count"],
             map(self.core, range(len(self.slices["track"])))) if count == 1}
+        kernel = document["timing"]["kernel"]
         rows = []
         for (number, iteration), core in sorted(pairs.items()):
-            line = lines[line_of[number]] if line_of[number] >= 0 else None
+            k = line_of[number]
+            line = lines[k] if k >= 0 else None
             rows.append({
-                "kernel_instruction_name": kernel_name(number, iteration), "stack_frame_id": None,
-                "stack_frame_depth": None, "iteration_variables_id": iteration if iteration >= 0 else None,
+                "kernel_instruction_name": kernel_name(number, iteration),
+                "stack_frame_id": k if line and line["function"] else None,
+                "stack_frame_depth": 0 if line and line["function"] == kernel else None,
+                "iteration_variables_id": iteration if iteration >= 0 else None,
                 "iteration_variable_depth": self.depth(iteration) if iteration >= 0 else None,
                 "file_path": line["file"] if line else None, "line_number": line["line"] if line else None,
                 "pcore_idx": core})
-        return {"KernelInstructions": rows, "KernelIterationVariables": [
-            {"iteration_variable_id": k, "variable_name": None, "variable_value": value,
-             "parent_iteration_variable_id": parent if parent >= 0 else None, "file_path": None, "line_number": None}
-            for k, (value, parent) in enumerate(zip(iterations["value"], iterations["parent"]))]}
+        frames = [{"stack_frame_id": k, "fully_qualified_function_name":
+                   f"{PurePath(line['file']).stem}.{line['function']}", "parent_stack_frame_id": None,
+                   "file_path": line["file"], "line_number": line["line"]}
+                  for k, line in enumerate(lines) if line["function"]]
+        return {"KernelInstructions": rows, "KernelStackFrames": frames, "KernelIterationVariables": [
+            {"iteration_variable_id": k, "variable_name": loop["variable"] or None, "variable_value": value,
+             "parent_iteration_variable_id": parent if parent >= 0 else None, "file_path": loop["file"] or None,
+             "line_number": loop["line"] or None}
+            for k, (value, parent, loop) in enumerate(zip(iterations["value"], iterations["parent"],
+                                                          map(document["loops"].__getitem__, iterations["loop"])))]}
 
     def depth(self, iteration: int) -> int:
         """Return how many loops there are around an iteration's loop."""

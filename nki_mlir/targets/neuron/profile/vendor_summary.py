@@ -12,6 +12,7 @@ from typing import Any
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
+from nki_mlir.targets.neuron.profile.vendor_meetings import collective_figures
 from nki_mlir.version import __version__
 
 SOURCE = "model"
@@ -20,7 +21,7 @@ VENDOR_ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 FLOPS_OF_A_PE = 2
 # These are for a graph, a NEFF and the runtime's trace.
 UNKNOWN = ("model_flops", "throttle_active_time", "mfu_hlo_estimated_percent",
-           "mfu_hlo_max_achievable_estimated_percent", "event_count", "total_row_count", "cc_cores_instruction_time",
+           "mfu_hlo_max_achievable_estimated_percent", "total_row_count", "cc_cores_instruction_time",
            "cc_cores_instruction_active_time", "cc_cores_instruction_active_time_percent",
            "cc_cores_instruction_count")
 INPUTS = "input", "constant"                    # tensors that a caller passes to a kernel
@@ -46,7 +47,7 @@ def vendor_summary(document: Document) -> dict[str, Any]:
     active = covered(list(zip(slices["begin"], slices["end"])))
     summary: dict[str, Any] = {
         "source": SOURCE, "interval": [ns / 1e9 for ns in timing["interval_ns"]], "total_time": total / 1e9,
-        "total_exec_time": (total - timing["launch_ns"]) / 1e9, "trace_count": timing["instructions"],
+        "total_exec_time": (total - timing["launch_ns"]) / 1e9, **_rows_of_trace(document),
         "total_active_time": active / 1e9, "total_active_time_percent": active / total,
         "neuroncore_cycle_count": round(total * machine.clocks[Engine.SYNC])}
     for engine in VENDOR_ENGINES:
@@ -61,7 +62,7 @@ def vendor_summary(document: Document) -> dict[str, Any]:
     sizes = {kind: sum(tensor["bytes"] for tensor in document["tensors"]
                        if tensor["core"] == 0 and tensor["kind"] in kinds)
              for kind, kinds in (("in", INPUTS), ("all", (*INPUTS, "output")), ("weights", ("constant",)))}
-    return summary | _transfers(document, runs) | {
+    return summary | _transfers(document, runs) | collective_figures(document) | {
         "matmul_instruction_count": _named(document, runs, "MATMUL"),
         "activate_instruction_count": _named(document, runs, "ACTIVATE"),
         "activate_instruction_time": sum(
@@ -153,6 +154,17 @@ def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
         "dynamic_dma_active_time_percent": dynamic and dynamic / total,
         "dynamic_dma_packet_percent": 1 - counts[DGE[0]] / packet_count if packet_count else None,
         "dynamic_dma_size_percent": 1 - sizes[DGE[0]] / nbytes if nbytes else None}
+
+
+def _rows_of_trace(document: Document) -> dict[str, Any]:
+    """Return the number of updates of semaphores, and of all entries of a trace: instructions, updates and packets;
+    nothing is known of either where slices are joined."""
+    updates, packets = document["updates"], document["packets"]
+    if max(document["slices"]["count"], default=1) > 1:
+        return {"event_count": None, "trace_count": None}
+    events = len(updates["time"]) if updates else 0
+    return {"event_count": events, "trace_count": document["timing"]["instructions"] + events + sum(
+        packets["engines"] if packets else ())}
 
 
 def _throttling(document: Document) -> dict[str, Any]:

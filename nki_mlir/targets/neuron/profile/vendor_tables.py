@@ -5,31 +5,43 @@ Columns without a value in a profile are null, never zero; ``Warning`` lists the
 are integers, ns from the launch.
 """
 
-import re
+import importlib.util
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path, PurePath
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.source_locations import KERNEL
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
-from nki_mlir.targets.neuron.profile.vendor_memory import tensor_rows, usage_tables, variable_names
+from nki_mlir.targets.neuron.profile.vendor_meetings import barrier_rows, collective_rows
+from nki_mlir.targets.neuron.profile.vendor_memory import hbm_rows, tensor_rows, usage_tables, variable_names
+from nki_mlir.targets.neuron.profile.vendor_operands import (
+    activation_function,
+    operands_text,
+    pattern_columns,
+    queue_number,
+)
 from nki_mlir.targets.neuron.profile.vendor_packets import packet_rows, pending_rows, throttle_tables
+from nki_mlir.targets.neuron.profile.vendor_schema import schema_rows, type_of
 from nki_mlir.targets.neuron.profile.vendor_streams import VendorStreams, update_rows
 from nki_mlir.targets.neuron.profile.vendor_summary import queue_type, vendor_summary
 from nki_mlir.version import __version__
 
 SCHEMA = "7.4.0"
 NAMES = {"tensor": "Tensor", "vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "sync": "Sync"}
+LEVELS = ("penguin_id", "raw_penguin_id", "raw_hlo_id", "hlo_attrs", "raw_framework_id", "stack_frame_ids",
+          "instruction_chain", "tensor_elements", "tensor_elements_transpose")             # of model graphs, or unclear
+TRIGGER = "dma_trigger_start_ts", "dma_trigger_end_ts", "dma_wait_time_ns"              # of instructions that trigger
 NOT_IN_SUMMARY = ("source", "interval", "nd_idx", "nc_idx", "throttle_active_time", "profiler_version",
                   "runtime_version")
 OUTSIDE = {"input": "[[INPUT]]", "output": "[OUTPUT]"}          # where a transfer goes, as readers look for it
 SPILL = "[VIRTUAL]"
-TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\](?:\*(\d+))?"     # partitions where they are not the instruction's
-QUEUE = re.compile(r"\bqueue=(\d+)")
-PATTERN = re.compile(rf"^MATMUL dst{TILE} stationary{TILE} moving{TILE}.*\bchannels=(\d+)")
+QUEUES = "input", "output", "data"             # types of queues; bytes of the last one are those of weights
+ARROW = {"int64": "int64", "float64": "float64", "string": "string", "bool": "bool_"}
+MODES = {2: "2x", 4: "4x"}                      # elements of a partition that an engine processes in a cycle
 
 Row = dict[str, object]
 Tables = dict[str, list[Row]]
@@ -49,17 +61,23 @@ def write_tables(document: Document, folder: Path, name: str = "") -> list[Path]
 
 def write_into(document: Document, target: Path) -> list[Path]:
     """Write the tables into a folder. Raises as above."""
-    try:
-        import pyarrow.parquet  # start-up: an extra, which may not be installed
-    except ImportError:
-        raise NoParquet from None
+    if importlib.util.find_spec("pyarrow") is None:
+        raise NoParquet
     target.mkdir(parents=True, exist_ok=True)
     files = []
     for name, rows in vendor_tables(document).items():
         if rows:                                    # the document has a table only where it has rows
             files.append(target / f"{name}.parquet")
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), files[-1])
+            write_rows(rows, files[-1])
     return files
+
+
+def write_rows(rows: Sequence[Row], file: Path) -> None:
+    """Write a table. Columns have their types also where they have no value."""
+    import pyarrow.parquet  # start-up: an extra, which may not be installed
+    kinds = {field: getattr(pyarrow, ARROW[type_of(field, rows)])() for field in rows[0]}
+    columns = {field: pyarrow.array([row[field] for row in rows], kind) for field, kind in kinds.items()}
+    pyarrow.parquet.write_table(pyarrow.table(columns), file)
 
 
 def vendor_tables(document: Document) -> Tables:
@@ -71,28 +89,25 @@ def vendor_tables(document: Document) -> Tables:
     for row, flow in zip(transfers, flows):
         trigger = instructions[int(str(flow["in_id"]))]
         row |= {"trigger": trigger["start_ts"], "completion": trigger["end_ts"]}
+        trigger |= zip(TRIGGER, (trigger["start_ts"], trigger["end_ts"], flow["gap_time"]))
     summary = {name: value for name, value in vendor_summary(document).items()
                if name not in NOT_IN_SUMMARY and not name.startswith("throttle_")}
     tables = {"Summary": [summary], "Metadata": [_metadata(document)], "Instruction": instructions,
               "ActiveTime": _active(document), "DmaPacketAggregated": transfers,
               "DmaPacket": packet_rows(document, transfers, transfer_ids), "PendingDma": pending_rows(transfers),
-              "Flow": flows, "SemaphoreUpdate": update_rows(document), **streams.iteration_tables(),
+              "Flow": flows, "SemaphoreUpdate": update_rows(document), **streams.source_tables(),
               "TensorInfo": tensor_rows(document), **usage_tables(document), **throttle_tables(document),
               "OpcodeSummary": _opcodes(instructions, document["timing"]["total_ns"]), "Warning": _warnings(document),
-              "DmaQueuesInfo": _queues(transfers), "ExecutionInfo": [_execution(document)]}
-    return tables | {"SchemaFields": [
-        {"table_name": table, "field_name": field, "field_type": _type(rows, field), "field_required": False}
-        for table, rows in tables.items() if rows for field in rows[0]]}
-
-
-def _type(rows: Sequence[Row], field: str) -> str | None:
-    kinds = {type(row[field]).__name__ for row in rows if row[field] is not None}
-    return kinds.pop() if len(kinds) == 1 else None
+              "DmaQueuesInfo": _queues(transfers), "ExecutionInfo": [_execution(document)],
+              "CcOp": collective_rows(document, transfers, transfer_ids), "CoreBarriers": barrier_rows(document),
+              "HbmUsageSummaryByType": hbm_rows(document), "NeffHeader": [_header(document)]}
+    return tables | {"SchemaFields": schema_rows(tables)}
 
 
 def _instructions(document: Document, streams: VendorStreams) -> tuple[list[Row], dict[int, int]]:
     """Return a row for each execution, and its id by the number of its slice."""
     slices, instructions, tracks, lines = (document[key] for key in ("slices", "instructions", "tracks", "lines"))
+    machine = machine_named(document["timing"]["target"])
     rows, ids = list[Row](), {}
     for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
                                                         slices["instruction"])):
@@ -101,6 +116,7 @@ def _instructions(document: Document, streams: VendorStreams) -> tuple[list[Row]
         ids[k] = len(rows)
         moved = {name: column[number] for name, column in instructions["traffic"].items()}
         name, engine, passes = instructions["name"][number], tracks[track]["name"], instructions["passes"][number]
+        text = instructions["text"][number]
         line = lines[instructions["line"][number]] if instructions["line"][number] >= 0 else None
         source = f"{line['file']}:{line['line']}" if line else None
         matmul = engine == "tensor" and moved["product"] + moved["transpose"]
@@ -108,16 +124,22 @@ def _instructions(document: Document, streams: VendorStreams) -> tuple[list[Row]
             "id": ids[k], "start_ts": round(begin), "end_ts": round(end), "duration_ns": round(end) - round(begin),
             "engine": NAMES[engine], "timeline_track": "TensorMatrix" if matmul else NAMES[engine],
             "pcore_idx": tracks[track]["core"], "opcode": name,
-            "operands": streams.with_semaphores(k, _operands(instructions["text"][number])),
-            "compiler_opcode": name, "compiler_operands": instructions["text"][number].partition(" ")[2],
-            "pc": streams.position(k), "bir_id": str(number), "bir_instruction_name": f"I-{number}",
-            "kernel_instruction_name": streams.name(k), "hlo_name": None, "layer": None,
+            "operands": streams.with_semaphores(k, operands_text(text)),
+            "compiler_opcode": name, "compiler_operands": text.partition(" ")[2],
+            "pc": streams.position(k), "compiler_pc": streams.position(k), "bir_id": str(number),
+            "raw_bir_id": number, "bir_instruction_name": f"I-{number}", "kernel_instruction_name": streams.name(k),
+            **dict.fromkeys(LEVELS), **_origin(instructions["origin"][number]),
             "nki_source_location": f"[{PurePath(line['file']).name}:{line['line']}]" if line else None,
             "bir_debug_info_source_location": source, "evt_wait_time_ns": round(slices["stalled"][k]),
             "hbm_read_bytes": moved["hbm_read"] or None, "hbm_write_bytes": moved["hbm_written"] or None,
             "sbuf_read_bytes": moved["sbuf_read"], "sbuf_write_bytes": moved["sbuf_written"],
             "psum_read_bytes": moved["psum_read"], "psum_write_bytes": moved["psum_written"],
-            "performance_mode": None, "scalar_activation_fn": None, "crc_in": None, "crc_out": None,
+            "psum_read_sbuf_write_bytes": moved["psum_read"] if moved["sbuf_written"] else 0,
+            "spill_save_bytes": moved["spill_saved"], "spill_reload_bytes": moved["spill_reloaded"],
+            **_queue_bytes(document, number), **dict.fromkeys(TRIGGER),
+            "performance_mode": MODES.get(round(1 / machine.costs.engines[Engine(engine)].law(law).per_element))
+            if engine in ("vector", "scalar") and (law := instructions["law"][number]) else None,
+            "scalar_activation_fn": activation_function(text), "crc_in": None, "crc_out": None,
             "tensor_instruction_type": ("TRANSPOSE" if moved["transpose"] else "REGULAR") if matmul else None,
             "raw_flops": moved["product"] + moved["transpose"] if matmul else None,
             "flops_transpose": moved["transpose"] if matmul else None,
@@ -126,22 +148,18 @@ def _instructions(document: Document, streams: VendorStreams) -> tuple[list[Row]
     return rows, ids
 
 
-def _operands(text: str) -> str:
-    """Return the operands; those of a product in the form that readers parse: src, dst, then K*M."""
-    product = PATTERN.match(text)
-    if product is None:
-        return text.partition(" ")[2]
-    dst, _, columns, _, _, _, stationary, rows, moving, _, elements, _, channels = product.groups()
-    return f"src={moving}[1,0,0][{_first(elements)},1,1] dst={dst}[1,0,0][{_first(columns)},1,1] " \
-           f"{rows or channels}*{_first(stationary)}"
+def _origin(origin: str) -> Row:
+    """Return the operation of the graph, and the kernel, that an instruction of a linked program belongs to."""
+    kernel = origin.removeprefix(KERNEL) if origin.startswith(KERNEL) else None
+    return {"hlo_name": origin if origin and kernel is None else None, "layer": kernel}
 
 
-def _first(counts: str) -> int:
-    """Return the number of elements of a partition in a pattern."""
-    total = 1
-    for count in counts.split(","):
-        total *= int(count)
-    return total
+def _queue_bytes(document: Document, number: int) -> Row:
+    """Return the bytes that a transfer moves through each type of queue; null for other instructions."""
+    nbytes = document["instructions"]["hbm_bytes"][number]
+    kind = queue_type(document, number) if nbytes else ""
+    return {f"{field}_queue_bytes": nbytes if kind == queue else 0 if nbytes else None
+            for field, queue in zip(("input", "output", "weight"), QUEUES)}
 
 
 def _transfers(document: Document, streams: VendorStreams) -> tuple[list[Row], dict[int, int]]:
@@ -165,21 +183,16 @@ def _transfers(document: Document, streams: VendorStreams) -> tuple[list[Row], d
             "id": ids[k], "block_id": ids[k], "pcore_idx": tracks[track]["core"], "start_ts": round(begin),
             "end_ts": round(end), "duration_ns": round(end) - round(begin), "read_bytes": read, "write_bytes": wrote,
             "transfer_bytes": nbytes, "throughput": nbytes / (end - begin) * 1e9 if end > begin else None,
-            "queue_idx": _queue(instructions["text"][number]), "queue_name": tracks[track]["name"].partition(" (")[0],
+            "queue_idx": queue_number(instructions["text"][number]),
+            "queue_name": tracks[track]["name"].partition(" (")[0],
             "queue_type": queue_type(document, number), "semaphore_id": streams.updated(k),
             "op": "read" if loads else "write",
             "variable": names.get(variable, variable) or None,
             "source": where if loads else "[SB]", "dest": "[SB]" if loads else where,
             "read_sbuf_partitions": read_chip[0], "read_num_sbuf_partitions": read_chip[1],
-            "write_sbuf_partitions": wrote_chip[0], "write_num_sbuf_partitions": wrote_chip[1], "trigger": None,
-            "completion": None})
+            "write_sbuf_partitions": wrote_chip[0], "write_num_sbuf_partitions": wrote_chip[1],
+            **pattern_columns(instructions["text"][number]), "trigger": None, "completion": None})
     return rows, ids
-
-
-def _queue(text: str) -> int | None:
-    """Return the number of the queue of a transfer, by its assembly."""
-    queue = QUEUE.search(text)
-    return int(queue[1]) if queue else None
 
 
 def _flows(document: Document, ids: dict[int, int], transfers: dict[int, int]) -> list[Row]:
@@ -246,6 +259,15 @@ def _queues(transfers: Sequence[Row]) -> list[Row]:
 def _execution(document: Document) -> Row:
     return {"execution_index": 0, "neff_name": None, "execution_start_ts": 0,
             "execution_end_ts": round(document["timing"]["total_ns"]), "num_subgraphs": None, "row_count": None}
+
+
+def _header(document: Document) -> Row:
+    """Return what a header of the vendor's file has that is known without such a file."""
+    cores = len(document["timing"]["cores"])
+    return {"network_name": document["timing"]["kernel"], **dict.fromkeys(
+        ("uuid", "hash", "enabled_features", "header_size", "data_size", "major_version", "minor_version",
+         "package_version", "build_version", "cc_participant_count")),
+        "neuroncore_count": 1, "logical_neuroncore_count": 1, "pcore_count_per_lnc": cores}
 
 
 def _metadata(document: Document) -> Row:

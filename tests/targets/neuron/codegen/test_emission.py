@@ -154,10 +154,14 @@ def test_orders__know_the_ramp_of_the_tensor_engine() -> None:
 
 @pytest.mark.parametrize("seed", [2, 11, 48])
 def test_much_code_whose_loads_fill_sbuf__is_tried_with_fewer_loads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Two orders are tried of much code. Where these find no addresses, orders follow whose loads leave more room."""
+    """Two orders are tried of much code; the second one limits loads that nothing reads yet, and finds addresses. Where
+    neither does, orders follow whose loads leave more room."""
     monkeypatch.setattr(fastest, "FEW", 0)
     monkeypatch.setattr(fastest, "ORDERED", 0)
     code = crowded(seed)
+    limited = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
+    assert [one.addresses is None for one in limited.arrangements(1, 0.0, math.inf)][:2] == [True, False]
+    monkeypatch.setattr(fastest, "LAST", ((100, 0), *fastest.LAST[1:]))
     prepared = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
     tried = list(prepared.arrangements(1, 0.0, math.inf))
     assert [one.addresses is None for one in tried[:2]] == [True, True] and len(tried) == 2 + len(fastest.LOADS)

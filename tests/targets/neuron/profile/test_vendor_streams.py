@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Profiles in the vendor's form: positions in streams, semaphores over time, iterations of device loops."""
 
+import linecache
 import re
 from collections import Counter, defaultdict
 from itertools import groupby
@@ -13,6 +14,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.codegen import fastest
 from nki_mlir.targets.neuron.codegen.emission import Emission
 from nki_mlir.targets.neuron.format.assembly import instruction_text
 from nki_mlir.targets.neuron.profile import document, profile_of
@@ -109,7 +111,8 @@ def test_device_loops_have_the_values_of_their_variables(loops):
     iterations = {row["iteration_variable_id"]: row for row in tables["KernelIterationVariables"]}
     instructions = {row["kernel_instruction_name"]: row for row in tables["KernelInstructions"]}
     assert {row["kernel_instruction_name"] for row in tables["Instruction"]} == set(instructions)
-    assert {row["variable_name"] for row in iterations.values()} == {None}
+    assert {(row["variable_name"], source_line(row)) for row in iterations.values()} == {
+        ("i", "for i in nl.affine_range(ROWS):"), ("j", "for j in nl.affine_range(COLUMNS):")}
 
     def values(name):
         found, k = [], instructions[name]["iteration_variables_id"]
@@ -124,6 +127,73 @@ def test_device_loops_have_the_values_of_their_variables(loops):
     assert len({row["pc"] for row in computed}) == 1
     first = min(tables["Instruction"], key=lambda row: row["start_ts"])
     assert instructions[first["kernel_instruction_name"]]["iteration_variables_id"] is None
+
+
+def source_line(row):
+    return linecache.getline(row["file_path"], row["line_number"]).strip()
+
+
+@pytest.mark.parametrize("options", [Emission(), Emission(unroll_limit=6), Emission(unroll_limit=3, overlap=False), Emission(level=3, unroll_limit=6)], ids=str)
+def test_each_instruction_has_the_values_of_its_loops(options):
+    """Of unrolled loops, of loops of the device with several iterations in a body, and of both, in any order."""
+    x = np.zeros((ROWS * 128, COLUMNS * 512), np.float32)
+    spec = tiles.specialize(tiles.bind((x,), {}, is_array, describe_array))
+    tables = vendor_tables(profile_of(neuron.streams(spec.captured, spec.grid, options)))
+    iterations = {row["iteration_variable_id"]: row for row in tables["KernelIterationVariables"]}
+    instructions = {row["kernel_instruction_name"]: row for row in tables["KernelInstructions"]}
+    computed = []
+    for row in tables["Instruction"]:
+        if row["opcode"] == "ACTIVATE":
+            inner = iterations[instructions[row["kernel_instruction_name"]]["iteration_variables_id"]]
+            outer = iterations[inner["parent_iteration_variable_id"]]
+            assert (outer["variable_name"], inner["variable_name"]) == ("i", "j")
+            assert outer["parent_iteration_variable_id"] is None
+            assert source_line(outer) == "for i in nl.affine_range(ROWS):"
+            assert source_line(inner) == "for j in nl.affine_range(COLUMNS):"
+            computed.append((outer["variable_value"], inner["variable_value"]))
+    assert sorted(computed) == [(i, j) for i in range(ROWS) for j in range(COLUMNS)]
+
+
+@nki.jit
+def rows_of_many(x):
+    """Two results a tile, for many tiles."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for k in nl.affine_range(x.shape[0] // 128):
+        nl.store(out[nl.ds(k * 128, 128), :], nl.tanh(nl.exp(nl.load(x[nl.ds(k * 128, 128), :]))))
+    return out
+
+
+def test_steps_of_pipelined_loops_have_their_own_iterations(monkeypatch):
+    """A round of the loop has steps of several iterations, and a body has several rounds."""
+    pipelined = fastest.Candidate(8, 8, pipelined=100)
+    monkeypatch.setattr(fastest, "candidates", lambda *_: [fastest.Candidate(8, 8)])
+    monkeypatch.setattr(fastest, "pipelined_candidates", lambda *_: [pipelined])
+    monkeypatch.setattr(fastest.TimedCandidates, "least_time_again", lambda *_: 0.0)
+    monkeypatch.setattr(fastest.TimedCandidates, "time", lambda search, candidate, prepared: candidate.pipelined and (
+        search.time_rounds(candidate, prepared)))
+    x = np.zeros((40 * 128, 512), np.float32)
+    spec = rows_of_many.specialize(rows_of_many.bind((x,), {}, is_array, describe_array))
+    program, = neuron.streams(spec.captured, spec.grid)
+    tables = vendor_tables(profile_of([program]))
+    iterations = {row["iteration_variable_id"]: row for row in tables["KernelIterationVariables"]}
+    instructions = {row["kernel_instruction_name"]: row for row in tables["KernelInstructions"]}
+    computed = Counter()
+    for row in tables["Instruction"]:
+        if row["opcode"] == "ACTIVATE":
+            number = instructions[row["kernel_instruction_name"]]["iteration_variables_id"]
+            computed[row["scalar_activation_fn"], iterations[number]["variable_name"], iterations[number]["variable_value"]] += 1
+    assert computed == {(fn, "k", k): 1 for fn in ("EXP", "TANH") for k in range(40)}
+    assert sum(len(stream) for stream in program.streams.values()) < 200         # it is a loop
+
+
+def test_lines_have_the_functions_that_they_are_in(tables):
+    frames = {row["stack_frame_id"]: row for row in tables["KernelStackFrames"]}
+    rows = [row for row in tables["KernelInstructions"] if row["line_number"] is not None]
+    assert rows and {row["stack_frame_depth"] for row in rows} == {0}
+    for row in rows:
+        frame = frames[row["stack_frame_id"]]
+        assert (frame["file_path"], frame["line_number"]) == (row["file_path"], row["line_number"])
+        assert frame["fully_qualified_function_name"] == "matmul.matmul_tiled" and frame["parent_stack_frame_id"] is None
 
 
 def test_semaphores_that_are_cleared_begin_again(loops):
@@ -147,7 +217,7 @@ def test_a_thinned_profile_has_no_positions_where_executions_are_joined(product)
 def test_a_loop_without_a_counter_has_no_variable():
     class Entry:
         def __init__(self, op):
-            self.op = op
+            self.op, self.location = op, None
     r0, r1 = Register(0), Register(1)
     counted = [Move(r0, 0), RegisterAlu("add", r1, r0, 1), RegisterAlu("add", r0, r0, 1), CompareBranch("lt", r0, 4, 1)]
     loaded = [Move(r0, 0), RegisterAlu("add", r0, r1, 1), CompareBranch("lt", r0, 4, 1), CompareBranch("lt", r0, 4, 4)]

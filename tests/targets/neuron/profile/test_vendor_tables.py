@@ -11,7 +11,7 @@ from nki_mlir.cli.run import main
 from nki_mlir.targets.neuron.profile import profile_of
 from nki_mlir.targets.neuron.profile.document import covered
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
-from nki_mlir.targets.neuron.profile.vendor_tables import NoParquet, vendor_tables, write_tables
+from nki_mlir.targets.neuron.profile.vendor_tables import NoParquet, vendor_tables, write_rows, write_tables
 from tests.targets.neuron.profile.kernels import ROOT, streams
 
 MATMUL = "examples/matmul.py:matmul_tiled"
@@ -137,6 +137,70 @@ def test_the_table_of_a_thinned_profile_has_no_packets(profile):
     rows = vendor_tables(profile | {"packets": {}})
     assert not rows["DmaPacket"] and rows["Summary"][0]["dma_packet_time"] is None
     assert any("no table DmaPacket, Flow" in row["message"] for row in rows["Warning"])
+
+
+def test_transfers_have_the_patterns_of_both_sides(tables):
+    row = next(row for row in tables["DmaPacketAggregated"] if row["variable"] == "input1")
+    assert (row["read_shape"], row["read_steps"], row["write_shape"]) == ("[128, 512]", "[1024, 1]", "[128, 512]")
+    assert row["read_offset"].startswith("b") and row["write_offset"].startswith("0x")
+    assert row["is_transpose_mode"] is False and row["transpose_element_size"] is None
+
+
+def test_instructions_have_what_their_transfers_wait_for(tables):
+    transfers = {row["in_id"]: tables["DmaPacketAggregated"][row["out_id"]] for row in tables["Flow"]
+                 if row["dependency_type"] == "DGE_TRIGGER"}
+    for row in tables["Instruction"]:
+        moved = transfers.get(row["id"])
+        assert (moved is None) == (row["dma_trigger_start_ts"] is None) == (row["weight_queue_bytes"] is None)
+        if moved is not None:
+            assert (row["dma_trigger_start_ts"], row["dma_trigger_end_ts"]) == (moved["trigger"], moved["completion"])
+            assert abs(row["dma_trigger_end_ts"] + row["dma_wait_time_ns"] - moved["start_ts"]) <= 1       # ns are rounded
+    assert sum(row["psum_read_sbuf_write_bytes"] for row in tables["Instruction"]) == (
+        tables["Summary"][0]["psum_read_sbuf_write_bytes"]) > 0
+
+
+def test_transposes_of_the_dma_engines_have_their_shapes():
+    rows = vendor_tables(profile_of(streams("tests/targets/neuron/profile/vendor_kernels.py:transposed", "128x256xbf16")))
+    row = next(row for row in rows["DmaPacketAggregated"] if row["is_transpose_mode"])
+    assert (row["transpose_element_size"], row["transpose_from_shape"], row["transpose_to_shape"]) == (
+        2, "[128, 128]", "[128, 128]")
+
+
+def test_functions_and_fast_modes_are_those_of_the_instructions():
+    rows = vendor_tables(profile_of(streams("tests/targets/neuron/profile/vendor_kernels.py:fast", "128x512xbf16")))["Instruction"]
+    assert {row["scalar_activation_fn"] for row in rows if row["opcode"] == "ACTIVATE"} == {"EXP"}
+    modes = {row["opcode"]: row["performance_mode"] for row in rows if row["engine"] == "Vector"}
+    assert modes["TENSOR_SCALAR"] == "4x" and modes["TENSOR_TENSOR"] == "2x"
+
+
+def test_a_trace_counts_instructions_updates_and_packets(tables):
+    summary = tables["Summary"][0]
+    assert summary["event_count"] == len(tables["SemaphoreUpdate"]) > 0
+    assert summary["trace_count"] == len(tables["Instruction"]) + summary["event_count"] + len(tables["DmaPacket"])
+    assert (summary["cc_op_count"], summary["cc_op_time"]) == (0, 0.0) and not tables["CcOp"]
+
+
+def test_collectives_and_barriers_have_rows():
+    tables = vendor_tables(profile_of(streams("examples/current_all_reduce.py:matmul_of_ranks", "128x128xf32", "128x512xf32")))
+    row, = tables["CcOp"]
+    assert (row["operation"], row["num_elements"], row["dtype"], row["input_size"], row["replica_group"]) == (
+        "ALL_REDUCE", 128 * 512, "fp32", 4 * 128 * 512, "[[0, 1, 2, 3]]")
+    assert tables["Summary"][0]["cc_op_count"] == 1
+    assert abs(tables["Summary"][0]["cc_op_time"] * 1e9 - row["duration_ns"]) <= 1       # as above
+    tables = vendor_tables(profile_of(streams("examples/current_two_cores.py:centred", "128x512xf32", grid=(2,))))
+    assert {row["pcore_idx"] for row in tables["CoreBarriers"]} == {0, 1}
+    assert len({row["end_ts"] for row in tables["CoreBarriers"]}) == 1
+
+
+def test_columns_have_types_and_units(tables, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    fields = {(row["table_name"], row["field_name"]): row for row in tables["SchemaFields"]}
+    assert fields["Instruction", "start_ts"]["field_unit"] == "ns" and fields["Instruction", "crc_in"]["field_example"] is None
+    assert {row["field_type"] for row in fields.values()} == {"int64", "float64", "string", "bool"}
+    write_rows(tables["Instruction"], tmp_path / "Instruction.parquet")
+    kinds = {field.name: str(field.type) for field in parquet.read_table(tmp_path / "Instruction.parquet").schema}
+    assert kinds == {field: row["field_type"] for (table, field), row in fields.items() if table == "Instruction"}
+    assert kinds["raw_hlo_id"] == kinds["crc_in"] == "int64" and kinds["performance_mode"] == "string"
 
 
 def test_what_is_not_known_is_null(tables):
