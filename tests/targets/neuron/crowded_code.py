@@ -11,8 +11,9 @@ from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from tests.targets.neuron.code_builder import Builder
 
 
-def program(seed: int, steps: int, target: str = "trn2", loop_at: int = -1) -> Builder:
-    """Return steps on tiles of several sizes, some of which are used for long; at one of them a short loop."""
+def program(seed: int, steps: int, target: str = "trn2", loop_at: int = -1, products: int = 1) -> Builder:
+    """Return steps on tiles of several sizes, some of which are used for long; at one of them a short loop.
+    ``products``: how much more often than other operations."""
     r, b = random.Random(seed), Builder(target)
     unit = b.code.machine.sbuf_bytes_per_partition // r.choice((8, 16, 64)) // 4
     x, y = (b.hbm(name, (128, 4 * unit), role) for name, role in (("x", "input"), ("y", "output")))
@@ -30,11 +31,12 @@ def program(seed: int, steps: int, target: str = "trn2", loop_at: int = -1) -> B
         source, other = (r.choice(tiles[-r.choice((2, 3, 8)):]) for _ in range(2))
         target_tile = new() if r.random() < 0.6 else r.choice(tiles[-3:])
         width = min(t.shape[1] for t in (source, other, target_tile)) // r.choice((1, 1, 4))
+        columns = min(128, unit // 2)
         if number == loop_at:
             with b.loop(2):
                 b.memset(part(source, width), 1)
                 b.add(part(source, width), part(source, width), part(other, width))
-        match r.randrange(9):
+        match r.choice((*range(8), *[8, 9] * products)):
             case 0 | 1 | 2:
                 start = 0 if r.random() < 0.7 else 64
                 b.copy((target_tile, start, 64, 0, width), (x, start, 64, 0, width))
@@ -45,15 +47,17 @@ def program(seed: int, steps: int, target: str = "trn2", loop_at: int = -1) -> B
             case 6 | 7:
                 b.activation(part(target_tile, width), part(source, width), r.choice(("exp", "tanh", "relu", "sqrt")))
             case 8:
-                if not sums or r.random() < 0.7:
-                    sums.append(b.on_chip(f"p{len(sums)}", (128, r.choice((128, 512))), "psum"))
-                sum_tile = r.choice(sums[-2:])
-                columns = min(128, unit // 2)
-                b.matmul(part(sum_tile, columns), part(source, columns), part(other, columns))
-                b.tensor_copy(part(target_tile, columns), part(sum_tile, columns))
+                sums.append(b.on_chip(f"p{len(sums)}", (128, r.choice((128, 512))), "psum"))
+                b.matmul(part(sums[-1], columns), part(source, columns), part(other, columns))
+                b.tensor_copy(part(target_tile, columns), part(sums[-1], columns))
+            case 9 if sums:
+                sum_tile = r.choice(sums[-3:])
+                b.activation(part(target_tile, columns), part(sum_tile, columns), r.choice(("exp", "relu")))
+    b.copy(part(y, unit // 2), part(tiles[1], unit // 2))           # in use throughout
     for node in b.code.body.nodes:
-        if isinstance(node, InstructionStep) and r.random() < 0.8:
-            node.op.engine = Engine.UNKNOWN.value
+        if isinstance(node, InstructionStep):
+            issuer = r.choice((Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)) if node.op.queued else node.op.runs_on
+            node.op.engine = (Engine.UNKNOWN if r.random() < 0.8 else issuer).value
     return b
 
 

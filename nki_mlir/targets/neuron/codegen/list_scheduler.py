@@ -16,7 +16,6 @@ from array import array
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
 from itertools import accumulate
-from math import inf
 
 import numpy as np
 
@@ -44,10 +43,7 @@ def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | N
         if packed.run():
             run = packed
         else:
-            run.free_ranges = []
-            run.run()
-    if len(run.order) < len(graph):
-        return ListSchedule(list(range(len(graph))), [choices[0].engine for choices in graph.choices], None, inf)
+            run.continue_without_addresses()
     engines = [run.engines[e] for e in run.engine_of]
     return ListSchedule(run.order, engines, run.addresses if run.free_ranges else None, run.end, run.starts,
                         run.least_loads())
@@ -97,7 +93,7 @@ class _ListScheduler:
         self.scalar = self.engines.index(Engine.SCALAR) if Engine.SCALAR in used_engines else -1
         self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
         self.order: list[int] = []
-        self.end = self.stopped = 0.0           # ``stopped``: when nothing could start that was not started
+        self.end = self.stopped = 0.0           # ``stopped``: when a step could start last
         for k, missing in enumerate(self.missing):
             if not missing:
                 self.make_ready(k)
@@ -156,15 +152,21 @@ class _ListScheduler:
         return [busy / most for busy in alone]
 
     def run(self) -> bool:
-        """Start all steps. Return False where the free bytes become too fragmented; a second call without
-        ``free_ranges`` continues from there."""
+        """Start all steps. Return False where the free bytes become too fragmented."""
         with phase("scheduling", self.count, "instructions") as advance:
-            if not self.order:
-                self.start_all(0.0)
-            if not self.events and not self.free_ranges:
-                self.retry()
+            self.start_all(0.0)
             self.advance_all(advance)
-        return len(self.order) == self.count or not self.free_ranges
+        return len(self.order) == self.count
+
+    def continue_without_addresses(self) -> None:
+        """Start the steps that fragmentation stopped. By the number of free bytes alone, the oldest step can always
+        start once the others are complete."""
+        self.free_ranges = []
+        self.refused = [None] * len(self.engines)
+        self.no_room = [-1] * self.count
+        with phase("scheduling", self.count - len(self.order), "instructions") as advance:
+            self.start_all(self.stopped)
+            self.advance_all(advance)
 
     def advance_all(self, advance: Advance) -> None:
         events, count, changed = self.events, self.count, False
@@ -183,16 +185,7 @@ class _ListScheduler:
             if not events or (changed and events[0][0] > time):
                 self.start_all(time)
                 changed = False
-                if not events and len(self.order) < count:
-                    self.stopped = time
-                    if not self.free_ranges:
-                        self.retry()
-
-    def retry(self) -> None:
-        """Try all steps again, since nothing could start, and nothing will end."""
-        self.refused = [None] * len(self.engines)
-        self.no_room = [-1] * self.count
-        self.start_all(self.stopped)
+                self.stopped = time
 
     def make_ready(self, k: int) -> None:
         rank = self.ranks[k]

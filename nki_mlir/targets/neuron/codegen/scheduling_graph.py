@@ -217,7 +217,8 @@ class SchedulingGraph:
 
     def one(self, choices: Choices, at: int) -> Choices:
         """Return one of several choices alone."""
-        return choices if len(choices) == 1 else self.alternatives.setdefault(choices[at:at + 1], choices[at:at + 1])
+        one = choices[at],
+        return choices if len(choices) == 1 else self.alternatives.setdefault(one, one)
 
     def instructions_shared(self, share: int) -> list[Choices]:
         if share == 0:

@@ -36,7 +36,7 @@ MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in
 
 class ListSchedule(NamedTuple):
     """``order``: the steps; ``engines`` and ``addresses``: by step and by buffer; ``ns``: when the last is complete;
-    ``starts``: when each step starts, empty if some find no room; ``loads``: the least ``Order.loads`` for which
+    ``starts``: when each step starts, empty if they must stay in order; ``loads``: the least ``Order.loads`` for which
     the schedule is the same, since no load that started left less of SBUF."""
 
     order: list[int]

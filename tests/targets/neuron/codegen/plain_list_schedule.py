@@ -4,7 +4,6 @@ engine looks at it, from the steps that started and ended so far.
 """
 
 from dataclasses import dataclass, field
-from math import inf
 
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
@@ -18,8 +17,17 @@ TURNS = Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR
 QUEUES = 8                          # transfers of an engine in one direction
 
 
-class Fragmented(Exception):
-    """Buffers have room, but not in one piece."""
+def plain_schedule(graph: SchedulingGraph, options: Order, base: dict[str, int] | None) -> "PlainSchedule":
+    """Return the schedule with addresses; if free bytes become too fragmented, with those of banks that are not taken
+    in turns; else the first one, continued without addresses."""
+    schedule = PlainSchedule(graph, options, base)
+    if schedule.complete_order() or base is None:
+        return schedule
+    packed = PlainSchedule(graph, options, base, rotates=False)
+    if packed.complete_order():
+        return packed
+    schedule.continue_without_addresses()
+    return schedule
 
 
 @dataclass
@@ -30,6 +38,7 @@ class PlainSchedule:
     graph: SchedulingGraph
     options: Order
     base: dict[str, int] | None
+    rotates: bool = True
     order: list[int] = field(default_factory=list)
     starts: dict[int, float] = field(default_factory=dict)
     chosen: dict[int, Engine] = field(default_factory=dict)
@@ -55,13 +64,13 @@ class PlainSchedule:
         self.ramps = {e: RampState(ramp) for e in TURNS if (ramp := machine.costs.engines[e].ramp) is not None}
         self.ring = ResultRing(graph, self.total[1]) if graph.ring else None
         if self.base is not None:
-            self.pieces = [FreeRanges(self.base[space], total, machine.psum_bank_bytes if s else 0)
+            self.pieces = [FreeRanges(self.base[space], total, machine.psum_bank_bytes if s else 0, self.rotates)
                            for s, (space, total) in enumerate(zip(SPACES, self.total))]
         self.run()
 
     # -- what holds now ------------------------------------------------------------------------------------------------
     def users(self, buffer: int) -> list[int]:
-        return [k for k in self.steps if buffer in self.graph.buffers[k]]
+        return self.graph.buffer_users[buffer]
 
     def held(self, buffer: int) -> bool:
         return any(k in self.starts for k in self.users(buffer)) and buffer not in self.released
@@ -212,6 +221,17 @@ class PlainSchedule:
     # -- time ----------------------------------------------------------------------------------------------------------
     def run(self) -> None:
         self.start_all()
+        self.advance()
+
+    def continue_without_addresses(self) -> None:
+        self.base = None
+        self.start_all()
+        self.advance()
+
+    def complete_order(self) -> bool:
+        return len(self.order) == len(self.steps)
+
+    def advance(self) -> None:
         changed = False
         while self.events:
             self.events.sort()
@@ -222,10 +242,6 @@ class PlainSchedule:
             if not self.events or (changed and min(self.events)[0] > self.now):
                 self.start_all()
                 changed = False
-        if len(self.order) < len(self.steps):
-            if self.base is not None:
-                raise Fragmented
-            self.ns = inf
 
     def at_end(self, k: int) -> bool:
         self.ended.add(k)

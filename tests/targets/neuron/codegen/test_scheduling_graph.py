@@ -14,6 +14,7 @@ from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 from nki_mlir.targets.neuron.codegen.scheduling_graph import Choice, SchedulingGraph
+from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.crowded_code import graphs_of, program
 
 SEEDS = [pytest.param(seed, id=str(seed)) for seed in range(6)]
@@ -21,7 +22,8 @@ SEEDS = [pytest.param(seed, id=str(seed)) for seed in range(6)]
 
 @cache
 def graphs(seed: int) -> list[SchedulingGraph]:
-    return graphs_of(program(seed, 20, ("trn1", "trn2", "trn3")[seed % 3], loop_at=14), written=seed % 4 == 3)
+    target, written = ("trn1", "trn2", "trn3")[seed % 3], seed % 4 == 3
+    return graphs_of(program(seed, 20, target, loop_at=14, products=3 if seed % 2 else 1), written)
 
 
 def tiles(graph: SchedulingGraph, k: int) -> list[Tile]:
@@ -72,6 +74,24 @@ def test_buffers_are_those_of_the_run(seed: int) -> None:
             assert [*accumulate(graph.changes[space])] == [*live, outside]
         sbuf = sum(kept(graph, b) for b in in_graphs[number] if b.space == "sbuf")
         assert graph.crowded == (sbuf > graph.machine.sbuf_bytes_per_partition)
+
+
+def test_memory_that_is_just_full_is_not_crowded() -> None:
+    for more in (0, 32):
+        b = Builder()
+        for bytes_per_partition in (1024, b.code.machine.sbuf_bytes_per_partition // 32 * 32 - 1024 + more):
+            tile = b.on_chip("t", (128, bytes_per_partition // 4))
+            b.memset((tile, 0, 128, 0, 64), 0)
+        graph, = graphs_of(b)
+        assert graph.crowded == (more > 0)
+
+
+def test_results_take_psum_in_order_unless_some_are_evicted() -> None:
+    b = program(0, 8)
+    rings = {(written, evicts): SchedulingGraph(
+        b.code.body.nodes, b.code.machine, set(), EngineChoice(b.code.machine, written=written), evicts).ring
+        for written in (False, True) for evicts in (False, True)}
+    assert [options for options, ring in rings.items() if ring] == [(True, False)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
