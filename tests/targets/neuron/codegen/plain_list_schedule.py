@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""List scheduling as its rules say it, without what makes it fast: all that a step needs is worked out whenever an
-engine looks at it, from the steps that started and ended so far.
+"""List scheduling as its rules say it, without what makes it fast.
+
+All that a step needs is worked out whenever an engine looks at it, from the steps that started and ended so far.
 """
 
 from dataclasses import dataclass, field
