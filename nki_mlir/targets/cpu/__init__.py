@@ -2,8 +2,8 @@
 """Runs kernels as native code: tiles as vector code for the host, compiled by the ExecutionEngine.
 
 A kernel is a program (``program.py``) of a small machine (``machine.mlir``) whose instructions are routines
-(``routines.py``), one for each distinct computation on tiles. Routines are compiled once in a process, whatever kernels
-use them.
+(``routines.py``), one for each distinct computation on tiles. Routines are compiled once in a process, even if many
+kernels use them.
 """
 
 import warnings

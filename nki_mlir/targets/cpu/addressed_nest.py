@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Nests with facts about the memory of their operands: what streaming stores write, what a loop prefetches.
 
-Outputs that exceed the caches are written by streaming stores, for which the processor does not load a line first. It
-has them for whole vectors at multiples of their size only. If the arrays of a call are not aligned so, ordinary stores
-are used.
+Outputs that exceed the caches are written by streaming stores, for which the processor does not load a line first.
+These stores write only whole vectors at multiples of their size. If the arrays of a call are not aligned in this way,
+ordinary stores are used.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,7 @@ SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
 
 @dataclass(frozen=True)
 class AddressedNest:
-    """A nest with facts about its memory. Its arguments are those of the nest; ``can_stream`` holds for it if it
-    streams."""
+    """A nest with facts about its memory. Its arguments are the nest's. If it streams, ``can_stream`` holds for it."""
 
     nest: Nest
     use: MemoryUse
@@ -54,9 +53,9 @@ class AddressedNest:
 
 def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], version: Callable[[bool], list[Value]],
                   results: Sequence[Type] = ()) -> list[Value]:
-    """Emit ``version(True)``, which uses streaming stores, where each output's address is a multiple of its number,
-    else ``version(False)``; either returns values of the types of ``results``."""
-    beyond = code.i64(0)                        # bits that no output's address may have
+    """Emit ``version(True)``, with streaming stores, for addresses that are multiples of their outputs' numbers, else
+    ``version(False)``. Either returns values of the types of ``results``."""
+    beyond = code.i64(0)                        # bits that must be 0 in the outputs' addresses
     for address, size in outputs:
         beyond = code.or_(beyond, code.and_(address, size - 1))
     branch = code.scf.IfOp(code.cmp("eq", beyond, 0), list(results), has_else=True)
@@ -85,7 +84,7 @@ def does_stream(routine: object) -> TypeGuard[AddressedNest]:
 
 
 def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
-    """Whether the nest writes outputs once each, in whole vectors at multiples of their size from where they begin."""
+    """Whether the nest writes each output once, in whole vectors at multiples of their size from the output's start."""
     outputs = [(k, nest.outputs[k]) for k in (range(len(nest.outputs)) if chosen is None else chosen)]
     if nest.mask or not all(o.strides[a] for _, o in outputs for a in nest.reduced):
         return False

@@ -225,8 +225,8 @@ class NativeProgram:
 
     # -- words ---------------------------------------------------------------------------------------------------------
     def words(self) -> tuple[list[int], list[tuple[int, Routine | str | int]]]:
-        """Encode the program. Return its words, and the words to which the addresses of routines, of named functions
-        and of constants must be added."""
+        """Encode the program. Return its words, and the words to which addresses (of routines, functions and constants)
+        are added."""
         items = [(i.function, [self.placed(a) for a in i.arguments]) if isinstance(i, RoutineCall) else i
                  for i in self.items]
         word = 0

@@ -20,7 +20,7 @@ from nki_mlir.waist.nest import Nest, Step
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the iteration space while code is emitted: the operands' addresses there, and the positions on those
+    """A point of the iteration space while code is emitted: the operands' addresses there, and the positions on the
     axes whose loops are open.
 
     ``values`` has the body's values that code has computed; all lanes share a scalar among them. ``lanes`` and
@@ -116,8 +116,8 @@ class NestEvaluator:
         raise InternalError(f"unknown step {step}")
 
     def before_rounding(self, step: Step) -> int | None:
-        """Return the float32 value whose rounding to a narrower float a conversion to float32 reads: code need not
-        pack that."""
+        """If the step converts to float32 a value that was rounded from float32 to a narrower float, return the value
+        before that rounding: code need not pack the narrow one."""
         narrow = self.nest.step(step.operands[0])
         if narrow is None or narrow.kind != "convert" or not narrow.dtype.is_float or step.dtype is not FLOAT32:
             return None
@@ -132,7 +132,7 @@ class NestEvaluator:
         return self.code.constant(element, number)
 
     def form(self, form: Linear, point: Point) -> Value:
-        """Emit the value of a form: one for each lane where it changes along the vector axis."""
+        """Emit the value of a form. If it changes along the vector axis, emit one value for each lane."""
         code = self.code
         terms = [(self.symbols[p], c) for p, c in form.symbols]
         terms += [(self._base(axis, point), c) for axis, c in form.axes]

@@ -4,7 +4,7 @@
 before:  for chunk k:  maximum(x[k], m);  exp(x[k], m, t, sum);  multiply(t, sum, y[k])
 after:   maximum(x[0], m);  for chunk k:  exp and sum of k, beside them the store of k - 1 and the maximum of k + 1
 
-An operation that only moves data waits for memory. In one routine with a function it costs little.
+An operation that only moves data waits for memory. It costs little in one routine with an operation that computes.
 """
 
 from collections.abc import Sequence
@@ -99,8 +99,8 @@ class ChunkLoop:
                        *[a for passed, n in inputs for a in passed[n:]])
 
     def joined(self, numbers: Sequence[int]) -> Nest | AddressedNest:
-        """Join some calls to one routine. If the first and another one read the same array, the other one, which is a
-        chunk ahead, prefetches it."""
+        """Join some calls to one routine. If another call reads the first one's array, it is a chunk ahead, and
+        prefetches the array instead of the first."""
         first_routine, *later_routines = [with_memory(self.routines[k]) for k in numbers]
         nest, use = first_routine.nest, first_routine.use
         for k, routine in zip(numbers[1:], later_routines):
@@ -114,8 +114,8 @@ class ChunkLoop:
         return AddressedNest(nest, use) if later_routines else self.routines[numbers[0]]
 
     def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[Argument]:
-        """Return the arguments of a call for a chunk. Divided buffers give it their first half, or where ``turn`` is 1
-        the second."""
+        """Return the arguments of a call for a chunk. A divided buffer gives it the first half, or the second if
+        ``turn`` is 1."""
         starts = [a.plus(turn, self.halves[region.root]) if region.root in self.halves else         # type: ignore[union-attr]
                   a.plus(chunk, 0 if region.root in self.common else step)                        # type: ignore[union-attr]
                   for a, step, region in zip(self.calls[k].arguments, self.parts[k].steps, self.calls[k].regions)]
@@ -123,7 +123,7 @@ class ChunkLoop:
 
     # -- which calls ---------------------------------------------------------------------------------------------------
     def heavy_call(self) -> int | None:
-        """Return the number of the call beside which the last one can run, a chunk late."""
+        """Return the number of the call that can run together with the last call of the previous chunk."""
         *earlier, final_call = map(with_memory, self.routines)
         k = max(range(len(earlier)), key=lambda k: weight_of(earlier[k].nest))
         heavy = earlier[k]
@@ -132,7 +132,8 @@ class ChunkLoop:
         return k if can_join and self.can_be_joined([k, -1]) and self.keeps_for_the_last(k) else None
 
     def can_be_joined(self, numbers: Sequence[int]) -> bool:
-        """Whether the first of some calls computes the same with the others, in the order of its sums for example."""
+        """Whether the first of some calls computes the same values in one routine with the others, with sums in the
+        same order."""
         nests = [with_memory(self.routines[k]).nest for k in numbers]
         if any(n.forms or n.extents != nests[0].extents for n in nests):
             return False
@@ -154,8 +155,8 @@ class ChunkLoop:
         return [*zip(self.calls[k].regions, self.parts[k].nest.operands, self.calls[k].arguments)]
 
     def early_call(self, heavy: int) -> int | None:
-        """Return the number of the first call that reads the array which the heavy one prefetches, if it and those
-        before can run early.
+        """Return the number of the first call that reads the array that the heavy call prefetches, if this call and the
+        calls before it can run early.
 
         This doubles the buffers that they write, which no other call keeps for longer than a chunk.
         """

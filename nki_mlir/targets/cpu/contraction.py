@@ -40,7 +40,7 @@ class RegisterTile:
 
     @property
     def panel(self) -> int:
-        """Return the rows of a panel: those of one tile, or of two, which read each vector of the other factor twice
+        """Return the rows of a panel: one or two tiles of rows. With two, each vector of the other factor is read twice
         in a row."""
         return self.rows if self.rows > ROWS[host.lanes()] else 2 * self.rows
 
@@ -52,8 +52,8 @@ def tiles() -> tuple[RegisterTile, ...]:
 
 
 def tile_of(columns: int) -> RegisterTile:
-    """Choose the tile of a product whose factors are not packed: of those that its columns fill the one with fewest
-    loads."""
+    """Choose the tile of a product whose factors are not packed: of the tiles that its columns fill, the one with
+    fewest loads."""
     return min((tile for tile in tiles() if columns % tile.width == 0), default=tiles()[0],
                key=lambda tile: (tile.rows + tile.vectors) / (tile.rows * tile.vectors))
 
@@ -98,13 +98,13 @@ def multiplies_in_pairs(nest: Nest) -> bool:
 
 @dataclass(frozen=True)
 class TileProduct:
-    """A product of register tiles. Where it is ``fresh``, sums start from 0, and are stored without reading the old
+    """A product of register tiles. If it is ``fresh``, sums start from 0, and are stored without reading the old
     result. With ``pairs`` a float32 of the factors stands for two bfloat16 of neighbouring positions of the summed
     axis.
 
-    With ``panels``, factors are packed in panels for that register tile, and sums start from 0; they are added to the
-    old result unless the product is fresh. Tiles of such a result lie far apart: code prefetches each while it computes
-    the tile.
+    With ``panels``, factors are packed in panels for that register tile, and sums start from 0; unless the product is
+    fresh, they are then added to the old result. Tiles of such a result lie far apart: code prefetches each tile while
+    it computes the sums.
     """
 
     nest: Nest
@@ -203,8 +203,8 @@ class Contraction:
             code.put(value, p, 1, out.dtype, self.lanes, active[k % vectors])
 
     def prefetch_next_panel(self, panel: Value) -> None:
-        """Prefetch a part of the next panel of rows into the second cache: the tiles of a panel together prefetch all
-        of it. What the last panel prefetches lies behind the factor, where a prefetch does nothing."""
+        """Prefetch a part of the next panel of rows into the second cache; all tiles of a panel together prefetch the
+        complete next panel. Behind the last panel a prefetch does nothing."""
         code, (_, across, height, _, depth) = self.code, self.nest.extents
         size = height * depth * self.nest.inputs[self.product.broadcast].dtype.itemsize
         lines = min(-(-size // (host.LINE * across)), MOST_LINES)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Computations that fill tiles, and copies that other computations need not wait for.
 
-A computation reads the source of a copy instead of the tile to which that copies, or writes its result where a copy
-brings it.
+A computation reads the source of a copy instead of the copy, or writes its result directly to the copy's target.
 """
 
 from collections.abc import Sequence
@@ -37,7 +36,7 @@ def writes_once(nest: Nest) -> bool:
 
 
 def filled_tile(call: OnRegions) -> ScratchBuffer | None:
-    """Return the buffer of which a computation writes every element once; None where it does not."""
+    """Return the buffer if a computation writes every element of it once; else None."""
     nest, tile = call.nest, call.regions[-1].root
     count = prod(n for axis, n in enumerate(nest.extents) if axis not in nest.reduced)
     fills = len(nest.outputs) == 1 and not nest.mask and writes_once(nest) and isinstance(tile, ScratchBuffer) and (
@@ -46,7 +45,7 @@ def filled_tile(call: OnRegions) -> ScratchBuffer | None:
 
 
 def zeroed_tile(call: OnRegions) -> ScratchBuffer | None:
-    """Return the buffer that a computation fills with zeros; None where it does something else."""
+    """Return the buffer if a computation fills all of it with zeros; else None."""
     nest = call.nest
     step = nest.step(nest.results[0]) if not (nest.inputs or nest.reduced or nest.forms) else None
     is_zero = step is not None and step.kind == "constant" and float(step.number) == 0
@@ -54,13 +53,13 @@ def zeroed_tile(call: OnRegions) -> ScratchBuffer | None:
 
 
 def move_of(copy: OnRegions) -> ElementMove:
-    """Return a nest of one input, each element of which it moves, as a move through which operands are followed."""
+    """Return a nest that moves each element of its one input, as a move through which operands are followed."""
     return ElementMove(copy.nest, copy.regions[0].offset, copy.regions[-1].offset)
 
 
 def reading_source(nest: Nest, number: int, region: ByteRegion, copy: OnRegions) -> tuple[Nest, ByteRegion] | None:
     """Return a nest that reads an input from the source of a copy instead of from its target, and the region of the
-    source; None where it cannot."""
+    source. Return None if it cannot read the source."""
     source = move_of(copy).at_source(nest.inputs[number], region.offset, nest.extents)
     if source is None:
         return None
@@ -70,7 +69,7 @@ def reading_source(nest: Nest, number: int, region: ByteRegion, copy: OnRegions)
 
 def writing_target(nest: Nest, region: ByteRegion, copy: OnRegions) -> tuple[Nest, ByteRegion] | None:
     """Return a nest that writes its output to the target of a copy instead of to its source, and the region of the
-    target; None where the copy is of other or more elements."""
+    target. Return None if the copy has other or more elements."""
     target = move_of(copy).at_target(nest.outputs[0], region.offset, nest.extents)
     count = prod(n for axis, n in enumerate(nest.extents) if axis not in nest.reduced)
     if target is None or count != copy.nest.elements:

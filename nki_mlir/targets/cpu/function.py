@@ -64,7 +64,7 @@ class ScratchBuffer:
 
 @dataclass(frozen=True)
 class ByteRegion:
-    """The memory of an operand: the start and the size of a buffer, and the bytes from there to the operand.
+    """The memory of an operand: the start and the size of a buffer, and the bytes from that start to the operand.
 
     ``root`` is the program's buffer, or names memory from outside.
     """
@@ -90,7 +90,8 @@ class ProgramLabel:
 
 @dataclass(frozen=True)
 class Extent:
-    """A number that is known once all offsets are assigned: how many slots the frame has, or the size of a memory."""
+    """A number that is known once all offsets are assigned: the number of the frame's slots, or the size of a
+    memory."""
 
     memory: int | None = None
 
@@ -216,17 +217,18 @@ class NativeBlock:
     nodes: "list[Node]" = field(default_factory=list)
 
     def without(self, call: RoutineCall, tile: ScratchBuffer) -> "Iterator[Node]":
-        """Yield the nodes besides a call, and besides the allocation of the tile that only it needs."""
+        """Yield the nodes except a call, and except the allocation of the tile that only this call needs."""
         return (node for node in self.nodes if node is not call and not (
             isinstance(node, Allocate) and node.buffer is tile))
 
 
 @dataclass(eq=False)
 class NativeLoop:
-    """A loop whose variable is in a slot; ``span`` has the variable's values where they are known.
+    """A loop whose variable is in a slot; ``span`` has the variable's values if they are known.
 
-    ``parallel``: the kernel's author declares iterations independent. ``on_pool``: they run on the pool, each with
-    a memory whose address is in the slot ``memory``. ``guard`` gets whether a loop of unknown bounds runs at all.
+    ``parallel``: the kernel's author declares iterations independent. ``on_pool``: they run on the pool, each with a
+    memory whose address is in the slot ``memory``. ``guard`` is a slot that tells whether a loop of unknown bounds runs
+    at all.
     """
 
     slot: int
@@ -344,8 +346,8 @@ class NativeFunction:
         self.block = outer
 
     def replace_computations(self, replacement: Callable[[Compute, int], Compute]) -> None:
-        """Replace each computation by ``replacement`` of it and of the slot that points to the memory of its block's
-        buffers. What a replacement adds to the function comes before it."""
+        """Replace each computation by ``replacement(computation, slot)``, where the slot points to the memory of its
+        block's buffers. Nodes that a replacement appends to the function come before it."""
         self._replace_in(self.body, MEMORY, replacement)
 
     def _replace_in(self, block: NativeBlock, memory: int, replacement: Callable[[Compute, int], Compute]) -> None:
@@ -402,8 +404,8 @@ class NativeFunction:
 
     @cached_property
     def only_read(self) -> set[str]:
-        """Return the kernel's inputs that none of its operations writes; none where they may overlap one that is
-        written."""
+        """Return the kernel's inputs that none of its operations writes; none of them if inputs may overlap a written
+        one."""
         return set() if self.kernel.may_alias else self._arguments("input", effects_of(self.kernel.op).writes)
 
     def _arguments(self, kind: str, besides: set[Value]) -> set[str]:

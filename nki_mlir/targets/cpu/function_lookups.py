@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What passes have in common that replace functions of one 16-bit float by lookups in a table of the function."""
+"""Base of passes that replace functions of one 16-bit float by lookups in a table of the function."""
 
 from abc import abstractmethod
 from math import prod

@@ -46,8 +46,8 @@ def function_pass(name: str, options: str = "") -> FunctionPass:
 
 
 def passes_of(text: str | None = None, is_written: bool = False) -> list[FunctionPass]:
-    """Return the passes of a pipeline's text, A,B{x=1}, or those that every kernel goes through; of a function that
-    passes have written only those that values need."""
+    """Return the passes of a pipeline's text, A,B{x=1}; without a text, the passes of every kernel. A function that
+    passes have written already gets only the passes that its values need."""
     chosen = dict.fromkeys(REQUIRED, "")
     if text is not None:
         chosen |= dict(split_pipeline(text))

@@ -33,9 +33,9 @@ DEPTH, PANELS = 512, (16, 8)        # sizes of the timed product, whose factors 
 LINE = 1024                         # columns of its result, at least: many results have rows of whole pages
 CLOSE = 0.97                        # a rate of this share of the best counts as equal
 ARGUMENTS = 1 << 13                 # arguments of a timed function: they and its table fit the first cache
-SIZES = range(17, 27)               # logarithms of the bytes that are read to find where caches end
+SIZES = range(17, 27)               # binary logarithms of the bytes that are read to find the sizes of caches
 MOST_READ = 128 << 20              # bytes to measure memory by
-LEAST_FIRST = 32 << 10              # bytes assumed of the first cache: these loads do not see where it ends
+LEAST_FIRST = 32 << 10              # assumed bytes of the first cache, whose end these loads do not show
 FALLS = 0.7                         # a cache ends where the rate of reading falls below this share
 
 
@@ -51,18 +51,16 @@ def rates() -> Rates:
 
 
 def fastest_tiles() -> list[RegisterTile]:
-    """List the register tiles of this host, the fastest first; of tiles that are about as fast, the first of ``tiles``,
-    whose panels take whole vectors to pack."""
+    """List the register tiles of this host, the fastest first. Of tiles that are about equally fast, the first of
+    ``tiles`` comes first: its panels take whole vectors to pack."""
     rates_of = dict(zip(tiles(), memoized("tiles")))
     best = max(rates_of.values())
     return sorted(rates_of, key=lambda tile: min(rates_of[tile], CLOSE * best), reverse=True)
 
 
 def words_of_unit(unit: str) -> float:
-    """Return the words a second that "float32", "pairs" or "amx" multiplies and adds: of the last two, a word is two
-    bfloat16.
-
-    The host must have the unit.
+    """Return the words a second that "float32", "pairs" or "amx" multiplies and adds; in the last two, a word is two
+    bfloat16. The host must have the unit.
     """
     return max(memoized("tiles")) if unit == "float32" else memoized(unit)[0]
 
@@ -73,12 +71,12 @@ def rate_of_unit(unit: str) -> float:
 
 
 def gain_of_table(function: TabulatedFunction) -> float:
-    """Return the ratio of a function's time to that of lookups in its table."""
+    """Return the ratio of a function's time to the time of lookups in its table."""
     return _gain_of_table(function.over(ARGUMENTS), function.lookups(ARGUMENTS), function.alone)
 
 
 def gain_of_fit(function: TabulatedFunction) -> float:
-    """Return the ratio of a function's time to that of its polynomials, which it must have."""
+    """Return the ratio of a function's time to the time of its polynomials, which it must have."""
     fit = fit_of(function.alone)
     assert fit is not None
     return _gain_of_table(function.over(ARGUMENTS), lookups(ARGUMENTS, name_of(function, fit)), function.alone)

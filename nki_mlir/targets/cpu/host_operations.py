@@ -87,8 +87,7 @@ class HostOperations:
             return site
 
     def failure(self, site: int) -> BaseException | None:
-        """Return the exception of an operation: that of this thread, or of any thread if another one called the
-        kernel."""
+        """Return the exception of an operation on this thread, or on any thread if another one called the kernel."""
         thread_site = threading.get_ident(), site
         key = thread_site if thread_site in self.failures else next((k for k in self.failures if k[1] == site),
                                                                     thread_site)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The image of a native kernel: all of its parts except addresses, as the cache on disk stores it.
 
-A process that finds an image runs no passes and needs no assembler. The key of an image is a digest of the captured
-modules and of what else programs depend on: the launch, and the host with its threads.
+A process that finds an image runs no passes and needs no assembler. The key of an image is a digest of all that its
+programs depend on: the captured modules, the launch, and the host with its threads.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from nki_mlir.targets.runtime.object_file import NotLoadable
 
 PYTHON = "python"           # the target that is called back (host_operations.py), which only this process has
 WITHOUT_REFERENCES = 2      # the version of marshal's format in which equal images are equal bytes
-SITE_BITS, MOST_EXCESS = 15, 65535      # of a status: the bits of the failed check, the largest excess
+SITE_BITS, MOST_EXCESS = 15, 65535      # in a status: the bits of the failed check's number, the largest excess
 MOST_BYTES = object_cache.MOST_BYTES >> 4
 
 # A target is a function of the machine by name, a constant by number, or a routine by the key of its batch, the number

@@ -125,9 +125,8 @@ class NativeKernel:
         if status:
             raise self.error(status)
 
-    # -- inputs that overlap -------------------------------------------------------------------------------------------
-    # Programs are compiled for inputs of which those that are written overlap no other one. Each launch checks that;
-    # for other inputs there is a second kernel, compiled when it is first needed.
+    # Programs are compiled for inputs of which none overlaps a written one. Each launch checks this. For other inputs
+    # there is a second kernel, compiled when it is first needed.
     @exclusive_property
     def for_overlapping(self) -> "NativeKernel":
         """Compile the kernel for inputs that overlap."""
@@ -178,8 +177,8 @@ class NativeKernel:
 
 
 def neighbours_of(grid: Sequence[int], threads: int) -> int:
-    """Return how many neighbouring programs along the last axis a thread runs in a row: at most a quarter of its
-    share.
+    """Return the number of neighbouring programs along the last axis that a thread runs in a row: at most a quarter of
+    its share.
 
     Programs that differ along the last axis often read neighbouring columns of the same rows, and a core prefetches
     more columns than its program reads. Programs of a grid of one axis read other rows.

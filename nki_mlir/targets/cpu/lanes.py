@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loads, stores and plain integer code of generated functions: pointers, strides, masks, scalar or in lanes.
 
-A value is a scalar where ``lanes`` is 1, else a vector of that many elements. ``active`` is a vector of i1, or None
-when all lanes count; other lanes are neither read nor written.
+A value is a scalar if ``lanes`` is 1, else a vector of ``lanes`` elements. ``active`` is a vector of i1, or None when
+all lanes count; other lanes are neither read nor written.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ class FunctionEmitter(ScalarEmitter):
             self.vector.BitCastOp(kind, value).result for value in (a, b)])
 
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
-        """Round to bfloat16 with the host's instruction, two registers at a time where there are two.
+        """Round to bfloat16 with the host's instruction, two registers at a time if there are two.
 
         The instruction takes denormals as 0 and keeps NaN's payload: vectors with such elements take ``steps``.
         """
@@ -89,7 +89,7 @@ class FunctionEmitter(ScalarEmitter):
         return branch.results[0]
 
     def _is_special(self, part: Value) -> Value:
-        """Emit whether the instruction that rounds to bfloat16 does not take each element of a register."""
+        """Emit for each element of a register whether the host's instruction cannot round it to bfloat16."""
         bits = ir.VectorType.get([16], ir.IntegerType.get_signless(1))
         return self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
 
@@ -117,8 +117,8 @@ class FunctionEmitter(ScalarEmitter):
     def looked_up(self, index: Value, table: Value, dtype: DType) -> Value:
         """Load the 16-bit elements of a table at the bits of 16-bit floats.
 
-        A gather loads 32 bits a lane, of which the lower half is the element: the table has one more element than the
-        index can reach.
+        A gather loads 32 bits a lane; the lower half is the element. So the table has one more element than the index
+        can reach.
         """
         words, half = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(16)
         if not isinstance(index.type, ir.VectorType):
@@ -149,7 +149,7 @@ class FunctionEmitter(ScalarEmitter):
                        for k in range(2)]
 
     def fitted(self, index: Value, table: Value, polynomials: Sequence[Value], is_zero: bool) -> Value:
-        """Compute a function of bfloat16 by polynomials. Elements that have none, and those whose results the rounding
+        """Compute a function of bfloat16 by polynomials. Elements without a polynomial, and results that the rounding
         of ``narrow_to_bfloat16`` does not take, are read from the table, one after the other."""
         lanes = index.type.shape[0] if isinstance(index.type, ir.VectorType) else 1
         if not host.multiplies_pairs() or lanes % 32 or host.lanes() != 16:
@@ -177,7 +177,7 @@ class FunctionEmitter(ScalarEmitter):
         return branch.results[0]
 
     def _with_looked_up(self, elements: Value, bits: Value, index: Value, table: Value) -> Value:
-        """Return 16-bit elements, of which those that have a bit are read from a table."""
+        """Return 16-bit elements; replace each element whose bit is set by a lookup in the table."""
         half = index.type.element_type
         arguments, results = (self.stack_memory(2 * index.type.shape[0]) for _ in range(2))
         for value, memory in ((index, arguments), (elements, results)):
@@ -194,7 +194,7 @@ class FunctionEmitter(ScalarEmitter):
         return self._load(results, elements.type, BFLOAT16)
 
     def pieces(self, a: Value, most: int) -> list[Value]:
-        """Split a vector into vectors of at most that many lanes."""
+        """Split a vector into vectors of at most ``most`` lanes."""
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         return [a] if lanes <= most else [
             self.vector.ShuffleOp(a, a, range(k, k + most)).result for k in range(0, lanes, most)]
@@ -285,7 +285,7 @@ class FunctionEmitter(ScalarEmitter):
         return op.results[0] if result is not None else op
 
     def at(self, pointer: Value, index: Value | int, element: object) -> Value:
-        """Return the address of an element, or where the index is a vector of each lane's element."""
+        """Return the address of an element. For a vector of indices return a vector of addresses, one for each lane."""
         if isinstance(index, int):
             if abs(index) < 1 << 31:
                 return self._offset([pointer], index, self.pointer, element) if index else pointer
@@ -362,9 +362,8 @@ class FunctionEmitter(ScalarEmitter):
             self._masked("scatter", [value, addresses, every], None, dtype)
 
     def prefetch(self, pointer: Value, ahead: int | Value | None = None, near: bool = False) -> None:
-        """Prefetch a cache line for a store; with ``ahead`` the line that many bytes further, for a load.
-
-        ``near`` prefetches into the first cache, for loads that come soon.
+        """Prefetch a cache line for a store. With ``ahead``, prefetch the line that many bytes further on, for a load;
+        ``near`` prefetches it into the first cache, for loads that come soon.
         """
         if ahead is not None:
             pointer = self.at(pointer, ahead, ir.IntegerType.get_signless(8))
@@ -379,15 +378,17 @@ class FunctionEmitter(ScalarEmitter):
         return self._llvm(f"intr.masked.{name}", operands, result, alignment=self._alignment(dtype, 32))
 
     def _alignment(self, dtype: DType, bits: int) -> Attribute:
-        # State the element's alignment: LLVM would assume that of the vector otherwise.
+        # State the element's alignment: otherwise LLVM would assume the vector's.
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(bits), dtype.itemsize)
 
     def _lane_addresses(self, pointer: Value, step: int, element: Type, lanes: int) -> Value:
-        # 32-bit offsets from one pointer where they suffice: twice as many lanes to a gather instruction as with 64.
+        # Use 32-bit offsets from one pointer where they suffice: a gather instruction has twice as many lanes as with
+        # 64 bits.
         return self.at(pointer, self.counted(lanes, step, 32 if abs(step) * lanes < 1 << 31 else 64), element)
 
     def fields(self, pointer: Value, step: int, dtype: DType, lanes: int, count: int) -> list[Value]:
-        """Load elements ``step`` apart from a pointer on, those beside them, and so on: at least ``count`` vectors.
+        """Load elements ``step`` apart from a pointer on, then the elements beside them, and so on: at least ``count``
+        vectors.
 
         The step is a power of two. Nothing behind the last element of the last vector is read.
         """
@@ -417,7 +418,7 @@ class FunctionEmitter(ScalarEmitter):
             self.bitcast(half, "f16") for half in halves]
 
     def even_and_odd(self, pointer: Value, lanes: int) -> Value:
-        """Load 16-bit elements: of each 32 those with even numbers first, which are the lower halves of words.
+        """Load 16-bit elements. Of each 32 elements, the even ones come first: they are the lower halves of words.
 
         A shift or a mask widens a half of a word to bfloat16 in a float32. In memory order the halves of a register
         would have to be spread first.
@@ -436,7 +437,8 @@ class FunctionEmitter(ScalarEmitter):
             self.put(ordered, self.at(pointer, k, part.type.element_type), 1, BFLOAT16, 2 * step, None, streams)
 
     def in_order(self, registers: Sequence[Value]) -> list[Value]:
-        """Return registers in the order of elements: of each two, one has those with even numbers."""
+        """Return registers in the order of elements. Of each two registers, the first has the even elements, the second
+        the odd ones."""
         step = host.lanes()
         order = [n for pair in zip(range(step), range(step, 2 * step)) for n in pair]
         return [self.vector.ShuffleOp(even, odd, order[k:k + step]).result

@@ -4,9 +4,9 @@
 before:  for i, j:  total = 0;  for s:  left = a[s, i];  right = b[s, j];  total += left.T @ right;  out[i, j] = total
 after:   out = a.T @ b
 
-A loop around one operation becomes an axis of it. A copy of a tile goes where its readers can read the source, a
-tile of sums where the sums can be accumulated at the destination of their copy. One operation remains, or the loops
-stay.
+A loop around one operation becomes an axis of it. A copy of a tile is removed if its readers can read the source; a
+tile of sums is removed if the sums can be accumulated at the destination of their copy. Either one operation remains,
+or the loops stay.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from nki_mlir.waist.recognize import is_copy
 class LoopNest:
     """A nest on the regions of its operands, which has loops around it as axes.
 
-    Of a product, ``fresh`` says that its sums start from 0, and ``finish`` is a nest of one input that computes the
-    stored value of each sum; the output of the product is then where that is stored.
+    For a product, ``fresh`` says that its sums start from 0. ``finish`` is a nest of one input that computes the stored
+    value of each sum; the product's output is then where this value is stored.
     """
 
     nest: Nest
@@ -66,7 +66,7 @@ def as_one_product(nodes: Sequence[Node]) -> LoopNest | None:
 
 
 def _flat(nodes: Sequence[Node]) -> list[LoopNest] | None:
-    """Return the nests of nodes, in which each loop is an axis; None where a loop cannot be one."""
+    """Return the nests of nodes, with each loop as an axis; None if a loop cannot be an axis."""
     nests: list[LoopNest] = []
     for node in nodes:
         if isinstance(node, Compute | Spread):
@@ -86,7 +86,8 @@ def _flat(nodes: Sequence[Node]) -> list[LoopNest] | None:
 
 
 def _can_part(items: Sequence[LoopNest]) -> bool:
-    """Whether a loop around the items may be split into one around each: none touches memory that another writes."""
+    """Whether a loop around the items may be split into one loop around each: none of them touches memory that another
+    writes."""
     return all(a is b or a.target not in b.roots for a in items for b in items)
 
 
@@ -130,7 +131,7 @@ def _without_copies(items: list[LoopNest]) -> list[LoopNest]:
 
 
 def _without_copy(copy: LoopNest, after: list[LoopNest]) -> list[LoopNest] | None:
-    """Return the operations behind a copy, if all of them that use the copy can read its source instead."""
+    """Return the operations behind a copy, changed to read its source, if all of them that use the copy can do so."""
     if not is_copy(copy.nest) or not isinstance(copy.target, ScratchBuffer):
         return None
     changed = [_reading_source(i, copy) if copy.target in i.roots else i for i in after]
@@ -153,8 +154,7 @@ def _reading_source(user: LoopNest, copy: LoopNest) -> LoopNest | None:
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 def _sums_in_place(items: list[LoopNest]) -> list[LoopNest]:
-    """Accumulate sums at the destination of their copy, instead of in a tile that is set to 0 before and copied after.
-    """
+    """Accumulate sums at the destination of their copy, instead of in a tile that is zeroed before and copied after."""
     k = 0
     while k + 1 < len(items):
         joined = _started(items[k], items[k + 1]) or _stored(items[k], items[k + 1])
@@ -173,7 +173,7 @@ def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
 
 
 def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:
-    """Return the product with its output where the nest behind it stores, which computes each stored value."""
+    """Return the product with the output of the nest behind it, which computes each stored value."""
     nest, finish = copy.nest, product.finish
     if not (product.fresh and copy.is_plain and copy.reads == [product.target] and copy.target not in product.roots
             and isinstance(product.target, ScratchBuffer)) or (finish is not None and nest.steps):

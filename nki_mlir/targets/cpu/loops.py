@@ -29,10 +29,10 @@ Carried = list[Value]
 class MemoryUse:
     """The facts about the memory of a nest's operands.
 
-    Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs
-    that a loop prefetches, each with the distance in bytes. ``beside``: an input, the input that it is laid out
-    like, and the number of elements by which it begins later. With ``words``, bfloat16 along the vector axis are loaded
-    as pairs: each 32 lanes are those with even numbers, then those with odd numbers.
+    Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs that
+    a loop prefetches, each with the distance in bytes. ``beside``: an input, the input with the same layout, and the
+    number of elements by which the former begins later. With ``words``, bfloat16 along the vector axis are loaded as
+    pairs: in each 32 lanes, even elements precede odd ones.
     """
 
     streams: tuple[int, ...] = ()
@@ -101,7 +101,7 @@ class Loops:
 
     # -- blocks --------------------------------------------------------------------------------------------------------
     def block(self, point: Point, carried: Carried) -> Carried:
-        """Emit as many positions of the innermost axis as there are lanes, from the point's on.
+        """Emit one position of the innermost axis for each lane, from the point's position on.
 
         Registers transpose the operands that are contiguous along that axis: loads and stores then take whole vectors.
         """
@@ -187,7 +187,7 @@ class Loops:
         return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
 
     def is_divided(self, operand: int, point: Point) -> bool:
-        """Return whether lanes are elements with even numbers, then those with odd numbers."""
+        """Return whether lanes have first the even elements, then the odd ones."""
         return self.words and point.lanes > 1 and point.active is None and self.step_of(operand, point) == 1
 
     def prefetch_ahead(self, operand: int, point: Point) -> None:
@@ -212,7 +212,8 @@ class Loops:
                       self.nest.outputs[output].dtype, point.lanes, point.active, output in self.streams)
 
     def load(self, depth: int, point: Point) -> Point:
-        """Load the inputs that the remaining loops do not step through, and compute what depends on those alone."""
+        """Load the inputs that do not change in the remaining loops, and compute the values that depend on these
+        alone."""
         inner_axes = self.plan.order[depth:]
         point = point.with_values({k: (point.pointers[k], self.code.polynomials(point.pointers[k])) if is_fitted else
                                    point.pointers[k] for k, is_fitted in self.tables.items() if k not in point.values})
@@ -258,7 +259,7 @@ class Loops:
         return list(branch.results)
 
     def compute(self, point: Point, carried: Carried) -> Carried:
-        """Store the outputs that are not carried; return the new values of those that are."""
+        """Store the outputs that are not carried; return the new values of the carried ones."""
         nest, plan = self.nest, self.plan
         old = {}
         for k in range(len(nest.outputs)):
@@ -359,7 +360,7 @@ class Loops:
         return self.code.add(total, wide)
 
     def rounded(self, total: Value, old: Value) -> Value:
-        """Add a sum to the value of an output, rounded once. A sum of 0 leaves that."""
+        """Add a sum to the value of an output, rounded once. A sum of 0 leaves the value unchanged."""
         code = self.code
         old = code.spread(old, self.lanes_of(total))
         return code.select(code.cmp("oeq", total, 0.0), old, code.add(old, code.truncf(total, "f32")))

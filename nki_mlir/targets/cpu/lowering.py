@@ -23,8 +23,8 @@ from nki_mlir.targets.cpu.passes.parallelize import running_cost
 from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_code
 from nki_mlir.waist.nest_reader import Reader
 
-WORTH_ROLLING = 1 << 9      # operations that a loop saves; with fewer, there is little to win
-WORTH_FUSING = 1 << 12      # elements that an operation computes; with fewer, routines that kernels share save more
+WORTH_ROLLING = 1 << 9      # operations that a loop saves: with fewer, it gains little
+WORTH_FUSING = 1 << 12  # elements that an operation computes: with fewer, sharing routines between kernels saves more
 
 
 def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[KernelImage, HostOperations]:
@@ -58,7 +58,7 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
 
 
 def pairs_apart(functions: Sequence[NativeFunction]) -> tuple[int, ...]:
-    """Return the pairs of inputs that the programs assume not to overlap: one that is written, and each other one."""
+    """Return the pairs of inputs that programs assume not to overlap: a written input and each other input."""
     inputs = functions[0].kernel.inputs
     sizes = [prod(spec.shape) * spec.dtype.itemsize for spec in inputs if spec.dtype is not None]
     targets = set[object]().union(*(function.targets for function in functions))
@@ -85,7 +85,7 @@ def read_functions(kernels: Iterable[KernelFunction], axes: int, common: CommonP
 
 def optimized(function: NativeFunction, passes: str | None = None, observer: PassObserver | None = None
               ) -> NativeProgram:
-    """Run the passes, or those of a pipeline's text, and return the program of a function."""
+    """Run the passes, or the passes of a pipeline's text, and return the program of a function."""
     run_passes(function, passes_of(passes, function.is_written), observer)
     return NativeProgram(function)
 

@@ -3,7 +3,7 @@
 
 A float whose magnitude bits are inverted where its sign is set sorts like a signed integer: a register compares twice
 as many of them as of float32, and converts none. NaN lies beyond the infinities, on both sides: the fold computes the
-greatest and the least integer, and reads NaN from the one that the result does not need.
+greatest and the least integer; one is the result, the other shows whether there was a NaN.
 """
 
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ class NarrowExtremum:
 
 
 def narrow_extrema(nest: Nest, plan: Schedule) -> dict[int, NarrowExtremum]:
-    """Return by outputs the folds whose value is an input of 16 bits and nothing else, read in full registers of
-    these elements."""
+    """Return by output the folds whose value is an unchanged input of 16 bits, read in full registers of these
+    elements."""
     extrema = {}
     for fold in plan.folds:
         step = nest.step(fold.value)

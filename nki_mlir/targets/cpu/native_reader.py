@@ -238,9 +238,9 @@ class NativeReader:
     def streams(self, nest: Nest, written: list[ByteRegion]) -> bool:
         """Whether streaming stores pay: the computation writes large outputs only, and the kernel does not read them.
 
-        An output is large if it exceeds the last-level cache. Where the arrays of the kernel together exceed the cache,
-        a fraction of it suffices: a normal store first loads the cache line, which costs as much as a later reader may
-        save.
+        An output is large if it exceeds the last-level cache. If the arrays of the kernel together exceed the cache, a
+        fraction of the cache is large enough: an ordinary store first loads the cache line, which costs what a later
+        reader may save.
         """
         least = host.cache_bytes() // (1 if self.fits_cache else MUCH)
         return all(region.size > least for region in written) and can_stream(nest) and all(

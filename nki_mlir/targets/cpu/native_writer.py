@@ -2,8 +2,8 @@
 """Writes a function's records as MLIR: nests as ``linalg`` on parts of buffers, loops and branches as ``scf``, index
 values as ``arith`` and ``affine``, and the rest in the ``native`` dialect.
 
-``native_reader.py`` reads equal records back. Memory becomes buffers of one axis, of the element type that all calls
-use, or of bytes where they differ; a buffer of a tile operation has the type that the operation names.
+``native_reader.py`` reads equal records back. Memory becomes buffers of one axis. Their elements have the type that all
+calls use, or are bytes if the calls differ; a buffer of a tile operation has the type that the operation names.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ def write_function(function: NativeFunction, op: Operation) -> None:
 class FunctionWriter(Writer):
     """Writes one function. ``values`` are numbers by slots, ``bases`` whole buffers by the symbols of their addresses.
 
-    ``index_values`` has those of the blocks around, which need not be computed again.
+    ``index_values`` has the values of the blocks around, which need not be computed again.
     """
 
     def __init__(self, function: NativeFunction, op: Operation) -> None:
@@ -275,7 +275,8 @@ class FunctionWriter(Writer):
         return marks
 
     def operand(self, nest: Nest, number: int, address: Argument) -> OperandView:
-        """Return the part of a buffer that an operand walks over. The first one has the axes that none steps along."""
+        """Return the part of a buffer that an operand walks over. The first operand also has the axes along which none
+        steps."""
         assert isinstance(address, Linear)
         operand = nest.operands[number]
         axes = tuple([a for a in range(len(nest.extents)) if operand.strides[a]
@@ -365,7 +366,7 @@ class FunctionWriter(Writer):
 
     @contextmanager
     def located(self, site: Argument) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Write at the source location of a failure site; yield what its error says."""
+        """Write at the source location of a failure site; yield the attributes of its error."""
         assert isinstance(site, Linear)
         at, rule, values = self.function.sites[(site.const & ((1 << SITE_BITS) - 1)) - 1]
         before = self.location

@@ -40,7 +40,7 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 LEAST_DEPTH = 32
-PIECE = 16                         # positions of k that are packed at a time: as many streams of reads
+PIECE = 16                         # positions of k that are packed at a time: each is a stream of reads
 UNITS = ("float32", "pairs", "amx")                               # the instructions that can multiply
 PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and floats that it represents exactly
 
@@ -55,7 +55,7 @@ NARROWED_JOIN = (Step("convert", BFLOAT16, (0,)), Step("convert", BFLOAT16, (1,)
 
 @dataclass(frozen=True)
 class PackingOptions:
-    """The sizes into which products are cut; 0 where the host decides. ``form-products`` documents each of them."""
+    """The sizes into which products are cut; 0: the host decides. ``form-products`` documents each of them."""
 
     tile_rows: int = 0
     tile_vectors: int = 0
@@ -67,7 +67,7 @@ class PackingOptions:
     amx: int = -1
 
     def tile(self, columns: int) -> RegisterTile | None:
-        """Return the fastest register tile of which a product's columns are a multiple; None where there is none."""
+        """Return the fastest register tile whose width divides a product's columns; None if there is none."""
         if self.tile_rows or self.tile_vectors:
             candidates = [RegisterTile(self.tile_rows or ROWS[host.lanes()], self.tile_vectors or VECTORS)]
         else:
@@ -83,12 +83,12 @@ class PackingOptions:
         return self.depth or host_measurements.caches().first // 2 // (4 * words)
 
     def most_depth_on_tiles(self) -> int:
-        """Return the same for tile registers: a panel of rows takes two thirds of the first cache."""
+        """Return the words of the summed axis of a block on tile registers: a panel of rows takes two thirds of the
+        first cache."""
         return self.depth or host_measurements.caches().first * 2 // 3 // (4 * PANEL)
 
     def unit(self, dtypes: Sequence[DType], extents: Sequence[int]) -> str:
-        """Choose which of ``UNITS`` multiplies rows by columns of this depth: the one that an option names, else the
-        fastest."""
+        """Choose the one of ``UNITS`` that multiplies rows by columns of this depth: the option's, else the fastest."""
         rows, columns, depth = extents
         if depth % 2 or not all(dtype in PAIRED for dtype in dtypes):
             return "float32"
@@ -145,7 +145,7 @@ class PackedFactor:
         code.emit(self.with_prefetches(nest, piece * step), start, panels)
 
     def with_prefetches(self, nest: Nest, distance: int) -> Nest | AddressedNest:
-        """Return the nest with prefetches of its inputs that many elements ahead, if their rows lie apart."""
+        """Return the nest with prefetches of its inputs, that number of elements ahead, if their rows lie apart."""
         if self.memory.strides[0] != 1:
             return nest
         ahead = distance * self.memory.dtype.itemsize
@@ -178,7 +178,8 @@ class PackedProduct:
         self.k, self.n, self.block = self.blocks.depth, self.blocks.columns, self.blocks.rows
 
     def chosen_blocks(self) -> ProductBlocks:
-        """Return the blocks that the options name, or of those that fit the product the ones that cost least."""
+        """Return the blocks that the options name; without options, of the blocks that fit the product, those that cost
+        least."""
         options, panel, tile = self.options, self.a.width, self.b.width
         caches = host_measurements.caches()
         shared = self.columns // (2 * host.threads() if host.threads() > 1 else 1)
@@ -190,7 +191,7 @@ class PackedProduct:
         columns = [n * tile for n in divisors(self.columns // tile, most // tile)]
         most = options.rows or (self.m if self.finish is None else max(caches.second // 4 // (4 * columns[0]), panel))
         rows = [n * panel for n in divisors(self.m // panel, most // panel)]
-        # An option is a bound: the largest block within it. Else blocks are compared.
+        # An option is a bound: take the largest block within it. Without options, compare blocks.
         return chosen([ProductBlocks(self.rows, self.columns, self.depth, panel, row, column, depth)
                        for column in (columns[:1] if options.columns else columns)
                        for row in (rows[:1] if options.rows else rows)], caches, rates)
@@ -213,12 +214,12 @@ class PackedProduct:
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
-        """Return the rows in whole panels, and the remainder: the first row of each, and how many."""
+        """Return the rows in whole panels, and the remainder: pairs of a first row and a number of rows."""
         full_rows = self.m // self.a.width * self.a.width
         return [piece for piece in ((0, full_rows), (full_rows, self.m - full_rows)) if piece[1]]
 
     def panel(self, row: Linear, k: Linear) -> Linear:
-        """Return the address of the packed rows from one on, of a block of the summed axis."""
+        """Return the address of the packed rows from ``row`` on, in a block of the summed axis."""
         return self.packed.plus(row, 4 * self.k).plus(k, 4 * self.k * self.m)
 
     def write_columns(self, rows: Linear, columns: Linear, memory: int) -> None:
@@ -302,10 +303,10 @@ def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
 
 
 def divisor(number: int, most: int) -> int:
-    """Return the largest divisor that is at most so large."""
+    """Return the largest divisor that is at most ``most``."""
     return divisors(number, most)[0]
 
 
 def divisors(number: int, most: int) -> list[int]:
-    """Return the divisors that are at most so large, the largest first; 1 where there is none."""
+    """Return the divisors up to a limit, the largest first; 1 if there is none."""
     return [d for d in range(min(number, max(most, 1)), 0, -1) if number % d == 0] or [1]
