@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Several programs in one process that meet: the values that they exchange, and threads that wait for each other.
 
-By default they take turns: each runs until it ends or has to wait for others, so that what they share needs no locks
-and runs are repeatable. Where none waits, all of them run in the calling thread. ``parallel`` ones run at once.
+By default they take turns: each runs until it ends or has to wait for others, so that shared state needs no locks and
+runs are repeatable. If none waits, all of them run in the calling thread. ``parallel`` programs run at once.
 """
 
 import threading
@@ -30,7 +30,7 @@ class NoMeeting(NkiMlirError):
 
 
 class Missing(NkiMlirError):
-    """The error of one that waits, which gets the source location of the instruction."""
+    """The error of a program that waits; it gets the source location of the instruction."""
 
     def __init__(self, exchange: "Exchange", operation: str, kind: str) -> None:
         super().__init__()
@@ -43,7 +43,8 @@ class Missing(NkiMlirError):
 
 @dataclass(eq=False)
 class Exchange:
-    """One occurrence of an exchange: the values that members have sent, and how many have read them all."""
+    """One occurrence of an exchange: the values that members have sent, and the number of members that have read them
+    all."""
 
     members: tuple[int, ...]
     values: dict[int, object] = field(default_factory=dict)
@@ -96,7 +97,8 @@ class MeshMember:
 
 
 class Mesh:
-    """Programs 0, 1, ... with a function each. ``closed``: to wait for another one raises ``FewerRanks`` at once."""
+    """Programs 0, 1, ... with a function each. ``closed``: waiting for another program raises ``FewerRanks`` at
+    once."""
 
     def __init__(self, bodies: Sequence[Callable[[], object]], kind: str = PROGRAMS, parallel: bool = False,
                  closed: bool = False) -> None:
@@ -106,7 +108,7 @@ class Mesh:
         self.unstarted = list(range(len(bodies)))
         self.alive = set(self.unstarted)
         self.waiting: dict[int, Exchange] = {}
-        self.turn: int | None = None                    # whose it is, where they take turns
+        self.turn: int | None = None                    # the member whose turn it is, if they take turns
         self.failed = False
         self.results: dict[int, np.ndarray] = {}
         self.errors: dict[int, BaseException] = {}
@@ -153,7 +155,7 @@ class Mesh:
         return self.bodies[number]()
 
     def _next(self) -> int | None:
-        """Hand over the turn: the next member that nobody has begun, or None once another one was woken."""
+        """Hand over the turn. Return the next member that nobody has begun, or None once another member was woken."""
         if self.failed:
             self.unstarted.clear()
         if self.unstarted:
@@ -167,7 +169,7 @@ class Mesh:
 
     # -- meeting -------------------------------------------------------------------------------------------------------
     def exchange(self, member: int, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
-        """Give a value, and wait for those of all members."""
+        """Send a value, and wait for the values of all members."""
         with self.changed:
             exchange = self.exchanges.give(member, members, key, value)
             if not exchange.complete:
@@ -188,7 +190,7 @@ class Mesh:
         del self.waiting[member]
 
     def _failure(self) -> BaseException:
-        """Return the first error; if members only wait in vain, the error that says who waits where."""
+        """Return the first error. If members wait in vain, return the error that lists who waits where."""
         missing: dict[int, Missing] = {}
         for number, error in sorted(self.errors.items()):
             if not isinstance(error, Missing):
@@ -206,14 +208,13 @@ def waiting_text(exchange: Exchange, operation: str, at: Location | None, kind: 
 
 
 def no_meeting(kind: str, lines: Sequence[str], at: Location | None) -> NkiMlirError:
-    """Return the error of members that do not meet: what each of them does."""
+    """Return the error of members that do not meet; it lists what each of them does."""
     return NoMeeting(waiting="; ".join(f"{NAMES[kind]} {n} {line}" for n, line in enumerate(lines))).located(at)
 
 
 def run_programs(body: Callable[[int], object], count: int, parallel: bool = False) -> list[Any]:
-    """``body(number)`` for each program of a launch.
-
-    Beside other ranks they take turns: the ranks wait for each other one program at a time.
+    """Run ``body(number)`` for each program of a launch. If there are other ranks, programs take turns: the ranks wait
+    for each other one program at a time.
     """
     if count == 1:
         return [body(0)]

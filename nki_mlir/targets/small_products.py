@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """NumPy's matrix products on one thread, while kernels run whose products are tiles.
 
-A tile's product takes 25 to 200 us on one core. On several, threads wait for each other in a loop: that gains little
-on an idle machine, and takes many times as long where other processes have the cores.
+A tile's product takes 25 to 200 us on one core. On several cores, threads wait for each other in a loop: that gains
+little on an idle machine, and takes many times as long if other processes use the cores.
 """
 
 import threading

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Polynomials that compute functions of one bfloat16, rounded to bfloat16, with the bits of the functions.
 
-Arguments are divided into segments around multiples of a step. On each of them a polynomial has to lie where numbers
-round to the function's value, at every argument: values of bfloat16 are so far apart that four terms are enough. The
-first and the last segment have no end: there, the function has to be one value, or a multiple of its argument.
-Compiled code of the polynomials is compared with the table of the function for all 65,536 arguments. It reads that
-table where the first or the last segment has no polynomial, and where a result is denormal.
+Arguments are divided into segments around multiples of a step. At every argument of a segment, the segment's polynomial
+must round to the function's value. Values of bfloat16 are so far apart that four terms are enough. The first and the
+last segment have no end: there the function must be constant, or a multiple of its argument. Compiled code of the
+polynomials is compared with the table of the function for all 65,536 arguments. It reads that table if the first or the
+last segment has no polynomial, and if a result is denormal.
 """
 
 from collections.abc import Iterator
@@ -22,18 +22,19 @@ from nki_mlir.targets.cpu.lanes import COEFFICIENTS, FITTED, FITTED_TO_ZERO, NUM
 from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH, TabulatedFunction, call, keep_table, table_of
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-FITTED_LENGTH = COEFFICIENTS + 2 * (TERMS * SEGMENTS + 2)   # elements of 16 bits: behind the table float32 numbers
+FITTED_LENGTH = COEFFICIENTS + 2 * (TERMS * SEGMENTS + 2)   # elements of 16 bits: the table, then float32 numbers
 SEGMENTS_OF_1 = (4.0, 8 / 3, 2.0)   # of arguments between two integers
 ROUNDS = 200                        # of changes of weights, until the polynomial of a segment fits
-MARGIN = 0.98                       # of the distance to numbers that round to another value
-NEAR_ZERO = 2.0 ** -12              # at smaller arguments, a polynomial is as exact as there
+MARGIN = 0.98                       # part of the distance to numbers that round to another value
+NEAR_ZERO = 2.0 ** -12              # arguments below it are left out: polynomials are exact enough for them
 USUAL = 3.0                         # arguments below it have polynomials
 USUAL_COUNT = 2 * 0x4040            # of bfloat16, whose bits count up to that of 3
 
 
 @dataclass(frozen=True)
 class Segments:
-    """A segment has the arguments whose product with ``of_1``, rounded to an integer, is its number less ``first``."""
+    """A segment has the arguments whose product with ``of_1``, rounded to an integer and less ``first``, is the
+    segment's number."""
 
     of_1: float
     first: int
@@ -53,8 +54,9 @@ class Segments:
 
 @dataclass(frozen=True, eq=False)
 class FittedFunction:
-    """The polynomials of a function: behind its table, ``table`` has the coefficients of each term for all segments,
-    and the numbers of ``Segments``. If the function is 0 at 0, the polynomials are multiplied by the argument."""
+    """The polynomials of a function. ``table`` has the function's table, then the coefficients of each term for all
+    segments, then the numbers of ``Segments``. If the function is 0 at 0, the polynomials are multiplied by the
+    argument."""
 
     is_zero: bool
     table: np.ndarray
@@ -80,8 +82,8 @@ class Goals:
         self.low, self.high = np.where(negative, -high, low), np.where(negative, -low, high)
 
     def polynomial(self, chosen: np.ndarray, is_zero: bool) -> np.ndarray | None:
-        """Return coefficients for some arguments: least squares, in which arguments whose results are far from their
-        values gain weight."""
+        """Return coefficients for some arguments, by least squares. Arguments whose results are far from their values
+        gain weight until all results fit."""
         arguments, low, high = self.arguments[chosen], self.low[chosen], self.high[chosen]
         room = (high - low) / 2
         goal, powers = (high + low) / 2 / room, np.stack([arguments ** (k + is_zero) for k in range(TERMS)], 1)
@@ -106,7 +108,7 @@ class Goals:
         return float(least + most) / 2 if least < most and np.isfinite(least + most) else None
 
     def begin_of_multiples(self, is_zero: bool, sign: int) -> float:
-        """Return the least magnitude from which on one coefficient is enough for all arguments of a sign."""
+        """Return the least magnitude from which one coefficient is enough for all arguments of a sign."""
         chosen = np.flatnonzero(self.arguments * sign > 0)
         chosen = chosen[np.argsort(-np.abs(self.arguments[chosen]))]
         low, high = self._multiples(chosen, is_zero)
@@ -157,7 +159,7 @@ def fit_of(function: Nest) -> FittedFunction | None:
 
 
 def _choices(goals: Goals, is_zero: bool) -> Iterator[Segments]:
-    """Yield divisions of the arguments, those first that have polynomials for the most arguments around 0."""
+    """Yield divisions of the arguments. Divisions with polynomials for the most arguments around 0 come first."""
     low, high = (goals.begin_of_multiples(is_zero, sign) for sign in (-1, 1))
     choices = dict[Segments, float]()
     for of_1 in SEGMENTS_OF_1:
@@ -171,7 +173,7 @@ def _choices(goals: Goals, is_zero: bool) -> Iterator[Segments]:
 
 
 def _rows(goals: Goals, segments: Segments, is_zero: bool) -> np.ndarray | None:
-    """Return the coefficients of each term for all segments; NaN for segments without end that have none."""
+    """Return the coefficients of each term for all segments; NaN for first and last segments that have none."""
     rows, numbers = np.zeros((TERMS, SEGMENTS)), segments.numbers(goals.arguments)
     for segment in range(SEGMENTS):
         chosen = numbers == segment

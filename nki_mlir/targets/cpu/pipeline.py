@@ -6,4 +6,4 @@ PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "",
             "widen-factors": "", "forward-factors": "", "store-products": "", "pad-rows": "", "chunk-rows": "",
             "prefetch-rows": "", "load-fields": "", "load-words": ""}
 NAMES = tuple(PIPELINE)
-REQUIRED = ("zero-unwritten",)              # without it, what is read of memory before it is written is undefined
+REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

@@ -2,9 +2,9 @@
 """Chooses the blocks of a packed product by the sizes and speeds of the host's caches.
 
 A panel of ``a`` stays in the first cache while panels of ``b`` stream by; a block of ``b`` is multiplied by all rows
-before the next one is packed. The candidates differ in the columns of a block: with more columns ``a`` is read again
-less often, with fewer the block of ``b`` fits the second cache. Sums are prefetched while numbers are multiplied, and
-cost nothing where the third cache is fast enough. An epilogue finishes the sums of one block of rows after the other.
+before the next one is packed. The candidates differ in the columns of a block: with more columns ``a`` is read fewer
+times, with fewer columns the block of ``b`` fits the second cache. Sums are prefetched while numbers are multiplied,
+and cost nothing if the third cache is fast enough. An epilogue finishes the sums of one block of rows after the other.
 
 The depth of a block, after which sums are rounded to memory, follows from the size of the first cache alone. So the
 order of sums depends neither on measurements nor on threads.
@@ -93,5 +93,5 @@ class ProductBlocks:
 
 
 def chosen(candidates: Iterable[ProductBlocks], caches: Caches, rates: Rates) -> ProductBlocks:
-    """Return the candidate that costs least; of equal ones the one with the largest blocks."""
+    """Return the candidate that costs least; of candidates with equal costs, the one with the largest blocks."""
     return min(candidates, key=lambda b: (b.seconds(caches, rates), -b.columns, -b.rows))

@@ -3,8 +3,8 @@
 
 No operation touches memory outside of its buffers.
 
-What a kernel's capture has proved is proved here again, because a module may come from a file. A proof is an interval
-over the values of loop variables, program ids and axes, with the conditions of enclosing branches and the mask.
+Bounds that capture has proved are proved here again, because a module may come from a file. A proof is an interval over
+the values of loop variables, program ids and axes, with the conditions of enclosing branches and the mask.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ AXES = 1 << 48                      # as symbols of a proof, axes are numbered f
 class RuntimeCheck:
     """A check at run time: a form of slots that must be >= 0, or a routine over the active elements.
 
-    ``upper`` tells the checks of the last element from those of the first.
+    ``upper`` tells checks of the last element from checks of the first.
     """
 
     view: ByteRegion
@@ -57,7 +57,7 @@ def open_checks(values: Values, nest: Nest, views: Sequence[ByteRegion], symbols
 
 
 def _under_mask(values: Values, nest: Nest, k: int, view: ByteRegion, symbols: Sequence[Linear]) -> list[RuntimeCheck]:
-    """Return the checks of an operand where a mask decides which elements count."""
+    """Return the checks of an operand if a mask decides which elements count."""
     operand = nest.operands[k]
     item = operand.dtype.itemsize
     ranges = Ranges(values.ranges)

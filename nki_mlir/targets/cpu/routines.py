@@ -31,12 +31,13 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 AHEAD = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
 LONGEST_ROW = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
-MOST_IN_BATCH = 64               # routines; LLVM takes 0.1 s for so many, and as long for each one in larger batches
+MOST_IN_BATCH = 64  # LLVM takes 0.1 s for this number of routines, and as long for each one in larger batches
 
 
 @dataclass(frozen=True)
 class RowCopies:
-    """Runs ``row`` for each number of an index tile, between that row of a table and the next one of a piece.
+    """Runs ``row`` for each number of an index tile: between the row of a table with that number and the next row of a
+    piece.
 
     Steps are in elements. Arguments: the addresses of index, table and piece, the address of two words for an error,
     the offset of the table in its tensor, the site. It prefetches rows of the table before their turn, since the
@@ -101,8 +102,8 @@ class RowCopies:
         return code.extsi(number, "i64") if self.index_dtype is INT32 else code.extui(number, "i64")
 
     def _ahead(self, code: FunctionEmitter, index: Value, position: Value, number: Value) -> Value | None:
-        """Return the distance in bytes from a row of the table to the row that is copied some numbers later, to
-        prefetch it; None if rows are too long."""
+        """Return the distance in bytes from a row of the table to the row that is copied some numbers later, for
+        prefetches; None if rows are too long."""
         low, high = reach_of(self.row, self._table)
         if high - low >= LONGEST_ROW:
             return None
@@ -181,7 +182,7 @@ class Limits:
         return f"limits_{'x'.join(map(str, self.extents))}"
 
     def emit(self, code: FunctionEmitter, arguments: list[Value]) -> Value:
-        """Return the status: 0, or how far the lowest form is below zero, and the site."""
+        """Return 0, or a status with the site and the amount by which the lowest form is below zero."""
         *symbols, site = arguments
         forms = [c.form for c in (*self.mask, *self.limits)]
         axes = sorted({axis for form in forms for axis, _ in form.axes})
@@ -198,7 +199,7 @@ class Limits:
             self._walk(code, axes[1:], {**positions, axes[0]: i}, symbols, *worst)])[0]
 
     def _worse(self, code: FunctionEmitter, positions: dict[int, Value], symbols: list[Value], worst: Value) -> Value:
-        """Return the lesser of ``worst`` and the forms at one element, if that is active."""
+        """Return the lesser of ``worst`` and the forms at one element, if the element is active."""
         def value(form: Linear) -> Any:
             return code.linear(form.const, [*((symbols[p], c) for p, c in form.symbols),
                                             *((positions[a], c) for a, c in form.axes)])

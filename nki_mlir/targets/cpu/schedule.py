@@ -14,7 +14,7 @@ from nki_mlir.waist.recognize import Fold, fold_of, integer_sums, product_of
 # Operators of which several partial results may be kept and combined at the end.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
                          "logical_and", "logical_or"})
-WITH_32_REGISTERS = 16              # lanes of a host that has so many
+WITH_32_REGISTERS = 16              # lanes of a host with 32 vector registers
 ORDERLESS = frozenset({"maximum", "minimum"})  # any order gives the same result, and a step takes three instructions
 LIGHT = 8                           # steps of a body that is cheap enough to be repeated in code
 UNROLLED = 4                        # partial results of a fold: they hide the latency of its operator
@@ -24,8 +24,8 @@ UNROLLED = 4                        # partial results of a fold: they hide the l
 class Schedule:
     """``order`` are the axes from the outermost loop to the innermost, parallel ones before reduced ones.
 
-    ``carried`` are the outputs kept in registers over the reduced loops. ``folds`` is not empty where the vector axis
-    is reduced: each lane then has its own partial results.
+    ``carried`` are the outputs kept in registers over the reduced loops. ``folds`` is not empty if the vector axis is
+    reduced: each lane then has separate partial results.
     """
 
     order: tuple[int, ...]
@@ -68,26 +68,27 @@ def schedule(nest: Nest) -> Schedule:
 
 
 def weight_of(nest: Nest) -> int:
-    """Count the steps of the body besides conversions, so that a nest on 16 bits is scheduled like that on float32."""
+    """Count the steps of the body without conversions, so that a nest on 16 bits gets the schedule of the same nest on
+    float32."""
     return sum(step.kind != "convert" for step in nest.steps)
 
 
 def has_wide_registers(nest: Nest) -> bool:
     """Whether a register holds 32 elements of an operand: one instruction then loads, narrows or stores two registers
-    of float32. Sums keep their order, since partial results stay those of 16 lanes."""
+    of float32. Sums keep their order, since there are partial results of 16 lanes as before."""
     return host.lanes() == WITH_32_REGISTERS and any(
         o.dtype.itemsize == 2 and o.dtype.is_float for o in nest.operands)
 
 
 def _registers_at_once(nest: Nest) -> int:
-    """Return the registers that each step computes where operands have 16 bits: of functions four, since their steps
-    wait for each other, and the processor sees only so many instructions ahead."""
+    """Return the number of registers that each step computes if operands have 16 bits. For functions it is four, since
+    their steps wait for each other, and the processor looks ahead only a limited number of instructions."""
     return UNROLLED if any(step.kind == "activation" for step in nest.steps) else 2
 
 
 def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
-    """Whether most steps of a body wait for the one before, as those of functions and of conversions to narrow floats
-    do, and there are registers to run two of them at a time."""
+    """Whether most steps of a body wait for the step before, as in functions and in conversions to narrow floats, and
+    there are registers to run two chains at a time."""
     functions = any(step.kind in ("activation", "lookup") or (step.kind == "convert" and step.dtype.itemsize < 4)
                     for step in nest.steps)
     return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
@@ -103,9 +104,9 @@ def _lanes_of_transpose(nest: Nest, vector: int, inside: int, lanes: int) -> int
 
 
 def transposed_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
-    """Return the operands that lie along the innermost axis, lanes far apart: code reads blocks of them as rows.
+    """Return the operands that lie along the innermost axis, with lanes far apart: code reads blocks of them as rows.
 
-    None where the vector axis is innermost, bodies are heavy, or an output is read as well.
+    Return none if the vector axis is innermost, bodies are heavy, or an output is also read.
     """
     if plan.vector is None or plan.order[-1] == plan.vector or nest.mask or weight_of(nest) > 2 * LIGHT:
         return ()
@@ -171,10 +172,10 @@ def cost_of(nest: Nest) -> float:
 
 
 def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
-    """Divide the nest into equal parts along its first axis; return one part, how many there are, and the extent of a
+    """Divide the nest into equal parts along its first axis. Return one part, the number of parts, and the extent of a
     part.
 
-    None where no number of parts between the two fits, or a part would have to know its number.
+    Return None if no number of parts between the two limits fits, or if a part would have to know its number.
     """
     if nest.mask or not nest.extents or 0 in nest.reduced or any(0 in dict(form.axes) for form in nest.forms):
         return None
@@ -201,8 +202,8 @@ def dims_of(nest: Nest, operand: int) -> tuple[tuple[int, int], ...]:
 
 
 def fields_beside(nest: Nest, starts: Sequence[object]) -> tuple[tuple[int, int, int], ...]:
-    """Return the inputs that vectors load together, as fields of records: of each its number, the number of the first
-    one of its group in memory, and the elements between their starts."""
+    """Return the inputs that vectors load together, as fields of records. For each: its number, the number of the first
+    input of its group in memory, and the elements between their starts."""
     steps = {k: max(map(abs, o.strides), default=0) for k, o in enumerate(nest.inputs)}
     if sum(step > 1 for step in steps.values()) < 2 or nest.mask:
         return ()

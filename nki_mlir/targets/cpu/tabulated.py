@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions of one 16-bit float in a nest, and their tables: a value for each of the 65,536 arguments.
 
-Compiled code of the function computes the table, so that a lookup returns the bits that the function would.
+Compiled code of the function computes the table, so that a lookup returns the same bits as the function.
 """
 
 import ctypes
@@ -50,14 +50,14 @@ class TabulatedFunction:
         return self.over(COUNT)
 
     def over(self, count: int) -> Nest:
-        """Return the function as a nest over that many arguments."""
+        """Return the function as a nest over ``count`` arguments."""
         number = {self.argument: 0, **{value: 2 + k for k, value in enumerate(self.steps)}}
         steps = [replace(step, operands=tuple([number[v] for v in step.operands])) for step in self._steps()]
         source, target = (Operand(self.nest.dtype_of(v), (1,)) for v in (self.argument, self.result))
         return Nest((count,), frozenset(), (source,), 0, (target,), tuple(steps), (number[self.result],))
 
     def lookups(self, count: int) -> Nest:
-        """Return a nest that looks that many arguments up in the table, its second input."""
+        """Return a nest that looks up ``count`` arguments in the table, its second input."""
         source, target = (self.nest.dtype_of(v) for v in (self.argument, self.result))
         return Nest((count,), frozenset(), (Operand(source, (1,)), Operand(target, (0,))), 0, (Operand(target, (1,)),),
                     (Step("lookup", target, (0, 1), self.name),), (3,))
@@ -78,7 +78,7 @@ class TabulatedFunction:
                        results=tuple([number[v] for v in nest.results]))
 
     def _shared_constants(self) -> set[int]:
-        """Return the constants of the function that other steps, or results, read as well."""
+        """Return the constants of the function that other steps, or results, also read."""
         nest = self.nest
         read = {v for k, step in enumerate(nest.steps) if nest.first_step + k not in self.steps for v in step.operands}
         return {v for v, step in zip(self.steps, self._steps()) if step.kind == "constant"} & {*read, *nest.results}
@@ -91,7 +91,8 @@ class TabulatedFunction:
 
 
 def tabulated_functions(nest: Nest) -> Iterator[TabulatedFunction]:
-    """Yield the functions of a nest, those with the most steps first, that call a function of the scalar library."""
+    """Yield the functions of a nest that call a function of the scalar library; functions with the most steps come
+    first."""
     for argument in range(nest.first_step + len(nest.steps)):
         if not _is_narrow(nest.dtype_of(argument)) or nest.first_output <= argument < nest.first_step:
             continue
@@ -131,7 +132,7 @@ def _needed_for(nest: Nest, result: int, argument: int) -> tuple[int, ...]:
 
 
 def _are_private(nest: Nest, steps: tuple[int, ...]) -> bool:
-    """Whether nothing but the last of some steps is read by others. Constants may be."""
+    """Whether only the last of some steps, and their constants, are read by other steps."""
     inner = {v for v in steps[:-1] if nest.steps[v - nest.first_step].kind != "constant"}
     other_steps = [step for k, step in enumerate(nest.steps) if nest.first_step + k not in steps]
     return not inner.intersection(nest.results) and not any(inner.intersection(step.operands) for step in other_steps)

@@ -3,8 +3,8 @@
 
 A register has 16 rows of 64 bytes. One instruction adds to each of 16 x 16 float32 the products of 32 bfloat16: of a
 row of ``a``, and of 16 rows of ``b`` that have pairs of neighbours along the summed axis. Numbers and sums below 2^-126
-count as 0; each of the two neighbours' products is added up by itself, and both sums are added to the old one (Intel 64
-and IA-32 Architectures Software Developer's Manual, TDPBF16PS).
+count as 0; the products of even and of odd neighbours are summed separately, and both sums are added to the old one
+(Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS).
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ class TileRegisterProduct:
     """Panels of rows by panels of columns, ``depth`` words of two bfloat16 deep, to rows ``line`` float32 apart.
 
     A panel of ``a`` is, for each 16 words of depth, 32 rows of 16 words; one of ``b`` is, for each word, 32 columns.
-    Sums start from 0, or where the product is not ``fresh`` from what is there. Arguments: panels of ``a`` and ``b``,
-    the result.
+    Sums start from 0; unless the product is ``fresh``, from the old values. Arguments: panels of ``a`` and ``b``, the
+    result.
     """
 
     panels_of_rows: int

@@ -93,7 +93,7 @@ class Values:
         return isinstance(node, ScalarConstant | IndexMap)
 
     def define(self, node: ScalarValue) -> None:
-        """Define a value as a form; compute it here where it is not linear. Float constants have none."""
+        """Define a value as a form; if it is not linear, compute it here. Float constants have no form."""
         match node:
             case ScalarConstant(number=int(number)):
                 self.forms[node.result] = Linear(int(number))
@@ -157,8 +157,8 @@ class Values:
         return self.compute(FUNCTIONS[node.function], a, b, bounds=(0, min(bits)) if bits else None)
 
     def cast(self, node: IndexCast) -> Linear:
-        """Return the same number, or its bits where it may be negative and the type has no sign. Truth values are 0
-        and 1."""
+        """Return the same number, or its bits if it may be negative and the type has no sign. Truth values are 0 and
+        1."""
         operand, = node.operands
         form, kind = self.form(operand), operand.type
         if not node.unsigned or self.interval(form)[0] >= 0 or not isinstance(kind, ir.IntegerType) or kind.width == 1:

@@ -151,7 +151,8 @@ class Pattern:
         return part.view(array, 0, free + sum(moved))
 
     def elements(self, array: np.ndarray, values: Sequence[int], positions: np.ndarray) -> np.ndarray:
-        """Return the flat indices, in elements of the dtype, of positions ``[dims, n]``, checked against the buffer."""
+        """Return the flat indices, in elements of the dtype, of positions ``[dims, n]``, after a check against the
+        buffer."""
         start = self.partition(values) * self.row + self.free(values)
         flat = start + np.dot(self.steps, positions)
         size = array.nbytes // self.tile.dtype.itemsize
@@ -168,9 +169,9 @@ def flat_view(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 # -- masks -------------------------------------------------------------------------------------------------------------
 def active_part(mask: Mask, extents: Sequence[int], values: Values
                 ) -> tuple[list[int], list[int], np.ndarray | None] | None:
-    """Return the box of active elements as starts and counts, and which of its elements are active, None for all.
+    """Return the box of active elements as starts and counts, and flags of its active elements (None:
 
-    Return None where no element is active.
+    all are active). Return None if no element is active.
     """
     starts, counts, remaining_mask = masked_box(mask, extents, values)
     if 0 in counts:
@@ -288,7 +289,8 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
         value = flat_view(arrays[patterns[name][1]], tile.dtype.numpy)[elements(name)]
         sources.append(convert(value, compute, tile.dtype) if compute is not None else value)
     sources += [p.astype((compute or op.operands()[0][1].dtype).numpy) for p in positions]
-    # Gathered elements without reduction lie in one dimension: there is nothing to transpose, as the reference would.
+    # Without a reduction, gathered elements lie in one dimension: the reference would transpose, but there is nothing
+    # to transpose.
     by_body = not reduced and hasattr(op, "body")
     result = op.body(ArrayScalars(compute), *sources) if by_body else op.reference(*sources)    # type: ignore[attr-defined]
     for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
@@ -332,7 +334,7 @@ class OutsideDomain(TargetRule):
 
 
 def has_domain(op: Op) -> bool:
-    """Whether an operation evaluates a function by a table that is accurate in a part of the numbers only.
+    """Whether an operation evaluates a function by a table that is accurate for only a part of the numbers.
 
     The reciprocal of the tile language is an instruction of the Vector engine, which needs no table.
     """

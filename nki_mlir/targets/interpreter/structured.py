@@ -48,7 +48,7 @@ class OutputPlan:
 
 
 class Generic:
-    """One nest, ready to run on any memory: what operations of one structure share."""
+    """One nest, ready to run on any memory: operations of one structure share it."""
 
     def __init__(self, read: Structured, operands: int, name: str) -> None:
         """``operands`` are how many the operation has, ``name`` is what errors call it."""
@@ -67,13 +67,13 @@ class Generic:
         self.stepped = sorted({a for axes in self.missing for a in axes})
         self.plain = OutputPlan(tuple(self.body.assigned(k) for k in range(len(self.targets))))
         self.plan = self._plan()
-        # A view keeps an axis along which it only repeats where its layout may decide the order of a sum.
+        # If a view's layout may decide the order of a sum, it keeps axes along which it only repeats.
         self.axes = [[a if a in w.axes and (w.steps[a] or self.stepped) else -1 for a in range(self.rank)]
                      if w is not None else [] for w in self.windows]
         self.origin = (0,) * self.rank
 
     def _plan(self) -> OutputPlan | None:
-        """Plan all outputs at once; None where an output is read in a way that needs one step after the other."""
+        """Plan all outputs at once; None if the use of an output requires one step after the other."""
         outputs = []
         for k, missing in enumerate(self.missing):
             output = self.body.folded(k) if missing else None
@@ -168,7 +168,7 @@ class Generic:
 
     def _fold_scattered(self, target: object, box: Box, active: np.ndarray, k: int, output: "BodyOutput",
                         value: np.generic | np.ndarray) -> None:
-        """Fold under a mask: inactive elements count as the identity, totals with no active element stay."""
+        """Fold under a mask: inactive elements count as the identity; totals without an active element stay."""
         entry, missing = ALU[output.fold or ""], self.missing[k]
         filled = np.full(tuple(box[1]), output.identity)
         filled[active] = value
@@ -210,9 +210,9 @@ def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequen
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------
-# The body of a nest, compiled to functions of whole arrays, and what each of its outputs is: assigned, or a fold, which
-# is ``alu(output, value)`` where nothing else reads the output. The value of a fold over reduced axes is computed for
-# all elements at once and then reduced by the operation's NumPy reduction.
+# The body of a nest, compiled to functions of whole arrays. Each output is either assigned or a fold: ``alu(output,
+# value)``, if nothing else reads the output. The value of a fold over reduced axes is computed for all elements at once
+# and then reduced by the operation's NumPy reduction.
 
 @dataclass
 class BodyOutput:
@@ -241,8 +241,7 @@ class Body:
 
     def run(self, initial: Sequence[Any], position: Callable[[int], Any], symbols: Sequence[int],
             skipped: frozenset[int] = frozenset()) -> list[Any]:
-        """Compute all values from those of inputs and outputs; ``position`` returns those along an axis.
-
+        """Compute all values from the values of inputs and outputs; ``position`` returns the positions along an axis.
         The ``skipped`` values are not computed.
         """
         values = [*initial, *[None] * len(self.nest.steps)]

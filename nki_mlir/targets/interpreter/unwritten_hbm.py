@@ -48,7 +48,7 @@ class Tracked(np.ndarray):
     reported: bool = False
 
     def first_unwritten(self) -> tuple[int, list[int]] | None:
-        """Return how many elements are unwritten, and the index of the first; None where all are written."""
+        """Return the number of unwritten elements, and the index of the first; None if all are written."""
         if not self.left:
             return None
         written_elements = self.written_units if self.unit == self.itemsize else self.written_units.reshape(
@@ -86,7 +86,8 @@ def tracked(array: np.ndarray, label: str) -> Tracked:
 
 
 class PreparedOperation:
-    """An operation prepared once for all that differ only in their buffers or in where their tiles start."""
+    """An operation prepared once for all operations that differ only in their buffers or in the starts of their
+    tiles."""
 
     def __init__(self, op: Op, run: Runner | None = None) -> None:
         self.op, self.run, self.bounded = op, run or compile_op(op), has_domain(op)
@@ -112,7 +113,7 @@ class Uses:
 
     def __init__(self, op: Op) -> None:
         self.op, self.operands = op, op.operands()
-        # A barrier is about its tensor, of which each core may have written a part, and looks at no element.
+        # A barrier is about its tensor, whose parts different cores may have written; it looks at no element.
         sources = {name for name, _ in op.sources()} if not isinstance(op, CoreBarrierOp) else set()
         self.reads = [k for k, (f, _) in enumerate(self.operands) if f.name in sources]
         self.writes = [k for k, (f, _) in enumerate(self.operands) if f.writes]
@@ -172,7 +173,7 @@ class Uses:
     # -- addresses known at run time -----------------------------------------------------------------------------------
     def perform_tried(self, act: Callable[[], None], arrays: Arrays, values: Values, open_: Sequence[int],
                       at: Callable[[], Location | None]) -> None:
-        """Find out by running the operation twice on other memory what it reads and writes."""
+        """Find out what the operation reads and writes, by running it twice on other memory."""
         for k in open_:
             arrays[k].refine(1)                                         # type: ignore[attr-defined]
         trials = [self.trial(arrays, values, *fills) for fills in TRIALS]
@@ -198,7 +199,7 @@ class Uses:
                 report(array, int(missing[0]) // array.itemsize if len(missing) else 0, at)
 
     def trial(self, arrays: Arrays, values: Values, source: int, target: int) -> list[np.ndarray] | None:
-        """Return the arrays after a run with these bytes where nothing was written; None where it fails."""
+        """Return the arrays after a run in which unwritten memory has these bytes; None if the run fails."""
         if self.run is None:
             self.run = compile_op(self.op)
         copies: list[np.ndarray] = []
@@ -218,7 +219,7 @@ class Uses:
 
 
 def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callable[[Any], np.ndarray]:
-    """Return the flags of a tile under a mask or, where that is not a box, the indices of its units."""
+    """Return the flags of a tile under a mask. If the mask is not a box, return the indices of the tile's units."""
     pattern = Pattern(tile)
     starts, counts, which = box
     of_dims = [(starts[a], counts[a]) if extent > 1 else (0, 1) for a, extent in zip(axes, pattern.shape)]

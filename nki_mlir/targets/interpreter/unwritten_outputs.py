@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which elements of its outputs a captured kernel leaves unwritten, as its modules tell.
+"""Finds in the modules of a captured kernel which elements of its outputs it leaves unwritten.
 
 ``left_out`` enumerates every write of an output: over the iterations of the loops around it and the programs of the
-grid, under its mask and the branches around it. An output stays undecided where only a run can tell a write (addresses
-that are loaded, loops of the device), unless the other writes cover it.
+grid, under its mask and the branches around it. If only a run can decide a write (loaded addresses, loops of the
+device), the output stays undecided, unless the other writes cover it.
 """
 
 from collections.abc import Collection, Iterable
@@ -37,9 +37,11 @@ class LeftOut:
 
 
 def left_out(modules: Iterable[Module], complete: Collection[int] = ()) -> dict[int, LeftOut | None]:
-    """Return what is left out of each shared output, by its number: None for nothing, no entry where it is undecided.
+    """Return the unwritten elements of each shared output, by its number: None if there are none, no entry if that is
+    undecided.
 
-    ``modules`` are those of all programs of the grid, ``complete`` outputs that are known to be written everywhere.
+    ``modules`` has the modules of all programs of the grid, ``complete`` the outputs that are known to be written
+    everywhere.
     """
     flags: dict[int, np.ndarray] = {}
     undecided: set[int] = set()

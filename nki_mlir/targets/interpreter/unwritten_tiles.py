@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""On-chip elements that nothing has written: what is computed from them, and whether it reaches memory in HBM.
+"""Follows on-chip elements that nothing has written: which results depend on them, and whether one reaches HBM.
 
-Kernels work on whole tiles, of which a mask may have left elements out, and store the rows that count. So an operation
-passes on that its sources were not written; only a transfer that stores such an element is reported. Scans, searches
-and gathers pass on tiles of which nothing was written; a choice between tiles, and a product that adds to PSUM, count
+Kernels work on complete tiles, although a mask may have left elements out, and store the rows that count. So results of
+unwritten elements count as unwritten; only a transfer that stores such an element is reported. Scans, searches and
+gathers pass on only tiles that are entirely unwritten; a choice between tiles, and a product that adds to PSUM, count
 as written.
 """
 
@@ -49,7 +49,7 @@ class UnwrittenTiles:
 
     def perform(self, op: Op, shadows: Sequence[Shadow], values: Sequence[int], at: Callable[[], Location | None]
                 ) -> list[Shadow]:
-        """Run an operation with those values of its symbols on the shadows of its operands, and return the new
+        """Run an operation, with these values of its symbols, on the shadows of its operands; return the new
         shadows."""
         operands, after = op.operands(), list(shadows)
         part = active_part(op.mask, op.iteration().extents, values) if op.mask else ([], [], None)
@@ -176,7 +176,8 @@ class UnwrittenTiles:
 
 
 def same(handle: object, other_handle: object) -> bool:
-    """Whether two handles are of one buffer: arrays, or SSA values, of which Python may have several objects."""
+    """Whether two handles denote one buffer. Handles are arrays, or SSA values, for which Python may have several
+    objects."""
     return handle is other_handle or (not isinstance(handle, np.ndarray) and handle == other_handle)
 
 

@@ -17,8 +17,8 @@ _WORDS = {"x86_64": ("202", "pause"), "aarch64": ("98", "yield"), "arm64": ("98"
 MOST_THREADS = 256                  # slots of the pool
 LINE = 64                           # bytes every buffer starts at a multiple of
 PAGE = 4096
-MOST_CACHE = 32 << 20               # bytes of the last cache, where it is not known
-WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads get none
+MOST_CACHE = 32 << 20               # bytes of the last cache, if its size is unknown
+WORTH_WAKING = 50_000               # nanoseconds: less work is not given to the pool's threads
 
 
 class BadThreadCount(NkiMlirError, ValueError):
@@ -49,7 +49,7 @@ class Caches(NamedTuple):
 
 
 def chosen_caches() -> Caches | None:
-    """Return the sizes of ``NKI_MLIR_CACHES``, as 48K,2M,32M; None where it is not set. Raise ``BadCacheSizes``."""
+    """Return the sizes of ``NKI_MLIR_CACHES``, as 48K,2M,32M; None if it is not set. Raise ``BadCacheSizes``."""
     text = os.environ.get("NKI_MLIR_CACHES")
     if text is None:
         return None
@@ -65,7 +65,7 @@ def chosen_caches() -> Caches | None:
 
 @cache
 def reported_caches(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> Caches | None:
-    """Return the sizes that Linux reports of the first processor; None where it does not, or they are not plausible."""
+    """Return the sizes that Linux reports for the first processor; None if it reports none, or implausible ones."""
     sizes: dict[str, int] = {}
     try:
         for index in sorted(Path(folder).glob("index*")):
@@ -101,7 +101,7 @@ def features() -> frozenset[str]:
 
 @cache
 def cache_bytes() -> int:
-    """Return the size of the last cache as the system reports it, else that of a large server core's share."""
+    """Return the size of the last cache as the system reports it, else the share of a large server's core."""
     try:
         return os.sysconf("SC_LEVEL3_CACHE_SIZE") or MOST_CACHE
     except (ValueError, AttributeError):        # no such name, or no such function, on this system

@@ -85,8 +85,9 @@ def lower(module: Module, observer: "PassObserver | None" = None) -> None:
 def compile_functions(make: Callable[[], Module], names: Sequence[str], description: str) -> Batch:
     """Return the functions of a module in the order of ``names``. Their addresses stay valid for good.
 
-    The module is built, lowered and compiled where the cache on disk has no code of ``description``, which
-    names all that it depends on except sources and host. Its text must have had ``addresses_text(names)`` in it.
+    If the cache on disk has no code of ``description``, the module is built, lowered and compiled. The description
+    names all that the code depends on, except sources and host. The module's text must contain
+    ``addresses_text(names)``.
     """
     key = object_cache.key_of(description.encode())
     try:
@@ -147,9 +148,10 @@ def compile_anew(make: Callable[[], Module], count: int, key: str | None = None)
 
 
 def _object_of(engine: Any) -> bytes:
-    """Return the engine's code as an object file; empty where there is none.
+    """Return the engine's code as an object file, or nothing. If a limit keeps files from growing, the system ends a
+    process that writes one, even in memory.
 
-    Where files cannot grow, the system ends a process that writes one, even in memory.
+
     """
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return b""

@@ -19,8 +19,8 @@ SERVICE = ("nki_launch", "nki_launch_arrays", "nki_launch_arrays_watched", "nki_
            "nki_overlap", "nki_memory_start", "nki_use_pool")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
-# Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address.
-# Division by 0, which would trap, is 0 as in NumPy; so would the lowest integer by -1, which is its negative, itself.
+# Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address. Divisions that
+# would trap have values: by 0 the quotient is 0, as in NumPy; the lowest integer by -1 is that integer, its negative.
 _DIVISION = """%one = arith.constant 1 : i64
   %minus_one = arith.constant -1 : i64
   %none = arith.cmpi eq, %b, %zero : i64
@@ -103,8 +103,8 @@ class RoutineMachine:
         return ctypes.CFUNCTYPE(*kinds)(self.functions[name])
 
     def polls(self) -> Generator[int, None, None]:
-        """Let Python handle signals in the middle of a launch at each ``next``; the status ends the launch where a
-        handler raises.
+        """Let Python handle signals in the middle of a launch at each ``next``; if a handler raises, the status ends
+        the launch.
 
         Python runs handlers as a function starts, or as a generator goes on, which is inside the ``try``.
         """

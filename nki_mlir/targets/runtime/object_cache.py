@@ -85,7 +85,7 @@ def find(key: str) -> bytes | None:
     if digest_of(file, content[DIGEST:]) != content[:DIGEST]:
         return None
     try:
-        os.utime(file)                          # the entry was used, so others are removed first
+        os.utime(file)                          # the entry was used: older entries are removed first
     except OSError:
         pass
     return content[DIGEST:]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An object file that the ExecutionEngine wrote, put into memory again: x86-64 ELF in the large code model.
 
-There addresses are 64-bit words, so that sections are placed one behind the other and two kinds of relocation do.
-Python has no way to give an object to the engine, and the bindings have no linker.
+In this model addresses are 64-bit words, so that sections can lie one behind the other, and two kinds of relocation
+suffice. Python has no way to give an object to the engine, and the bindings have no linker.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ SYMBOL, RELOCATION = struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
 
 
 class RelocationKind(IntEnum):
-    """Of a relocation: symbol + addend, and that minus where it stands."""
+    """The two kinds of relocation: symbol + addend, and symbol + addend - the address of the word."""
 
     ABSOLUTE = 1
     RELATIVE = 24

@@ -4,10 +4,10 @@
 before:  exp(x, t); add(t, sums); multiply(t, sums, y)
 after:   for 16 chunks of 8 rows each: exp(x', t'); add(t', sums'); multiply(t', sums', y')
 
-The results of one operation are in the cache for the next. The pass requires that a chunk of each operation
-reads nothing but what the same chunk of earlier ones wrote. Chunks are compared by the bytes they touch: of memory
-that is written, those of one chunk lie apart from those of any other. All chunks use the first chunk's part of a buffer
-that nothing else uses; it stays in the cache.
+The results of one operation are in the cache for the next. The pass requires that a chunk of each operation reads
+nothing but what the same chunk of earlier ones wrote. Chunks are compared by the bytes they touch: in written memory,
+one chunk's bytes lie apart from the bytes of any other. All chunks use the first chunk's part of a buffer that nothing
+else uses; it stays in the cache.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class PoolLoop:
 
 
 class ChunkRows(FunctionPass, name="chunk-rows"):
-    large: int = 524_288        # bytes that a run of nests must touch: fewer are in the cache as they are
+    large: int = 524_288        # bytes that a run of nests must touch: fewer stay in the cache anyway
     chunk: int = 262_144        # bytes that a chunk should touch at most
     least: int = 1_024          # elements of a call on average: with fewer, calls cost more than they save
     nests: int = 32             # most operations of a loop: all pairs of their operands are compared
@@ -96,7 +96,7 @@ def accesses(call: Compute, part: Chunk) -> list[ByteInterval]:
 
 
 def chunk_of(nest: Nest, count: int) -> Chunk | None:
-    """Return a chunk; None where the nest has no such parts, or is a product, which is faster undivided."""
+    """Return a chunk; None if the nest has no such parts, or is a product, which is faster undivided."""
     cut = parts_of(nest, count, count)
     if cut is None or contraction_of(nest) is not None:
         return None
@@ -114,7 +114,7 @@ class Run:
         self.chunks = Iterations(CHUNK, range(self.count))
 
     def chunks_wanted(self) -> int:
-        """Return a number of chunks that fit the cache and that divides most nests; 0: none."""
+        """Return a number of chunks that fit the cache and that divides most nests; 0 if there is none."""
         calls = [node for node in self.nodes if isinstance(node, Compute)]
         nests = [call.nest for call in calls]
         sizes: dict[object, int] = {}
@@ -152,8 +152,8 @@ class Run:
             begin = end
 
     def group(self, begin: int) -> tuple[int, dict[int, Chunk], list[int]]:
-        """Return the end of the nodes from one on that run chunk by chunk, the chunks of their nests by their numbers,
-        and the small nodes that run before all chunks, because later ones need all of their rows."""
+        """Starting at a node, return the end of the nodes that run chunk by chunk, the chunks of their nests by number,
+        and the small nodes that must run before all chunks, because later ones need all of their rows."""
         parts: dict[int, Chunk] = {}
         touched: dict[int, list[ByteInterval]] = {}
         front: list[int] = []
@@ -181,14 +181,14 @@ class Run:
         return all(self.chunks.apart(a, b) for a in intervals for b in other_intervals)
 
     def can_be_first(self, number: int, touched: Mapping[int, list[ByteInterval]]) -> bool:
-        """Whether a call is small, and touches nothing that the chunks of those in front of it do."""
+        """Whether a call is small, and touches no memory of the chunks of the calls in front of it."""
         call = self.call(number)
         intervals = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
         return call.nest.elements < self.options.least * self.count and all(
             self.all_apart(intervals, intervals_before) for k, intervals_before in touched.items() if k < number)
 
     def loop(self, begin: int, end: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
-        """Append a loop over chunks of the nodes. Allocations of their buffers come before."""
+        """Append a loop over chunks of the nodes, after the allocations of their buffers."""
         common = self.buffers_of_chunks(begin, end, parts, front)
         for node in self.nodes[begin:end]:
             if isinstance(node, Allocate):
@@ -201,10 +201,10 @@ class Run:
         ChunkLoop(self.function, self.count, [self.call(k) for k in parts], [*parts.values()], routines, common).write()
 
     def prefetch_distances(self, parts: Mapping[int, Chunk]) -> dict[int, dict[int, int]]:
-        """Return the distances in bytes to what this thread reads next of a kernel's array, by numbers of call and
-        operand.
+        """By the numbers of call and operand, return the distance in bytes to the part of a kernel's array that this
+        thread reads next.
 
-        That is the next chunk or, if the iteration has read the array before, the chunk of a later iteration. Memory
+        It is the next chunk or, if the iteration has read the array before, the chunk of a later iteration. Memory
         would be idle while a chunk is computed, so the heaviest nest that reads an array prefetches it.
         """
         heaviest: dict[tuple[object, int], tuple[int, int, int]] = {}
@@ -222,17 +222,17 @@ class Run:
         return distances
 
     def later(self, start: Linear) -> int:
-        """Return the distance in bytes from an operand to the same one in the iteration that this thread is likely to
-        run next."""
+        """Return the distance in bytes from an operand to the same operand in the iteration that this thread is likely
+        to run next."""
         slot, step = self.around.slot, self.around.step
         return dict(start.symbols).get(slot, 0) * step * host.threads()
 
     def buffers_of_chunks(self, start: int, stop: int, parts: Mapping[int, Chunk], front: Sequence[int]
                           ) -> set[object]:
-        """Return the buffers whose content is of no use beyond a chunk: no other node uses them."""
+        """Return the buffers whose content only one chunk needs: no other node uses them."""
         begin = start
         while begin and isinstance(self.nodes[begin - 1], Allocate):
-            begin -= 1                  # buffers come into being before the first operation on them
+            begin -= 1                  # include the allocations before the first operation
         nodes = self.nodes[begin:stop]
         private = {node.buffer for node in nodes if isinstance(node, Allocate) and not node.buffer.zeroed and all(
             user in nodes for user in self.users.get(node.buffer, ()))}
@@ -252,6 +252,6 @@ class Run:
 
 
 def bytes_of(nest: Nest, operand: int) -> int:
-    """Return the bytes that a nest touches of an operand: a small part of a large tile is small."""
+    """Return the bytes that a nest touches of an operand. For a small part of a large tile they are few."""
     memory = nest.operands[operand]
     return memory.dtype.itemsize * prod(extent for extent, stride in zip(nest.extents, memory.strides) if stride)

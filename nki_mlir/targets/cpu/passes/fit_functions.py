@@ -4,9 +4,9 @@
 before:  y = round(gelu(widen(x)))          for x and y in bfloat16
 after:   y = round(p(widen(x)))             p is one of 32 polynomials, chosen by the nearest multiple of a step
 
-The pass compares code of the polynomials with the function for all arguments, so results keep their bits. Arguments far
-from 0, of functions that do not become constant there, are read from a table of the function, as are results that are
-denormal. The host must round to bfloat16 in one instruction.
+The pass compares code of the polynomials with the function for all arguments, so results keep their bits. A table of
+the function provides denormal results, and results of arguments far from 0 if the function does not become constant
+there. The host must round to bfloat16 in one instruction.
 """
 
 from nki_mlir.targets.cpu import host_measurements
@@ -21,7 +21,7 @@ from nki_mlir.targets.runtime import host
 
 class FitFunctions(FunctionLookups, FunctionPass, name="fit-functions"):
     least: int = 131_072        # elements that a nest must compute: with fewer, polynomials cost more than they save
-    gain: int = 120             # time of the function in percent of that of polynomials on this host; 0: always fit
+    gain: int = 120  # least time of the function on this host, in percent of the polynomials' time; 0: always fit
 
     def table(self, code: NativeFunction, function: TabulatedFunction) -> tuple[ByteRegion, str]:
         fit = fit_of(function.alone)

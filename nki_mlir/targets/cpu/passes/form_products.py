@@ -4,7 +4,7 @@
 before:  for i, j:  total = 0;  for s:  total += a[s, i].T @ b[s, j];  out[i, j] = total
 after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a @ panels of b
 
-The blocks of a product, and what they move beyond each cache, are a note of the function.
+A note of the function lists the blocks of a product, and the bytes that they move beyond each cache.
 """
 
 from nki_mlir.targets.cpu.function import (
@@ -51,8 +51,8 @@ class FormProducts(FunctionPass, name="form-products"):
             end = end - 1 if start is None else start
 
     def packed_up_to(self, function: NativeFunction, parts: list[int]) -> int | None:
-        """Pack the product that some parts up to the last one are; return the number of its first part, None where
-        there is none."""
+        """If some parts up to the last one are a product, pack it, and return the number of its first part; else return
+        None."""
         nodes = function.body.nodes
         last_node = nodes[parts[-1]]
         if isinstance(last_node, RoutineCall) or not can_be_flat(last_node):

@@ -99,7 +99,7 @@ def on_source(user: Compute, copy: Compute) -> Compute | None:
 
 
 def is_kept_for(function: NativeFunction, block: NativeBlock, copy: Compute, readers: Readers) -> bool:
-    """Whether the copy's source stays as it is up to the end of the nodes with its readers, which are in its block."""
+    """Whether the copy's source stays unchanged up to the end of the nodes with its readers, which are in its block."""
     at = block.nodes.index(copy)
     last_reader, inside = at, 0
     for k, node in enumerate(block.nodes[at + 1:], at + 1):
@@ -125,7 +125,7 @@ def inputs_written(function: NativeFunction, nodes: Sequence[Node]) -> set[objec
 
 
 def _has_long_rows(copy: Nest) -> bool:
-    """Whether the source is one piece, or pieces of a page or more: short ones, far apart, leave the caches."""
+    """Whether the source is one piece, or pieces of a page or more: short pieces, far apart, leave the caches."""
     source, long = copy.inputs[0], host.PAGE // copy.inputs[0].dtype.itemsize
     return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] >= long)
 
@@ -144,7 +144,7 @@ def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> t
 
 
 def divided_by_rows(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:
-    """Return the nest with each axis that goes over several rows, by these strides, as one over rows and one within a
+    """Return the nest with each axis that spans several rows of these strides split in two: over rows, and within a
     row."""
     for axis, (step, extent) in enumerate(zip(strides, nest.extents)):
         if 0 < step < row and row % step == 0 and extent > row // step and extent % (row // step) == 0:

@@ -45,8 +45,7 @@ class MergePrograms(FunctionPass, name="merge-programs"):
 
 
 def merged_call(function: NativeFunction, call: Compute, count: int) -> Compute | None:
-    """Join the computations of several programs to one on longer rows; None where their operands are not parts of
-    rows."""
+    """Join the computations of several programs to one on longer rows; None if their operands are not parts of rows."""
     nest, slot = call.nest, FIRST_ID + function.axes - 1
     outputs = call.output_regions
     if nest.mask or nest.forms or call.symbols or contraction_of(nest) is not None or not all(

@@ -31,8 +31,8 @@ SlotRanges = dict[int, tuple[int, int]]         # the least and greatest value o
 
 
 class PadRows(FunctionPass, name="pad-rows"):
-    multiple: int = 512         # bytes of which a row's length is a multiple, where rows share sets of the cache
-    rows: int = 16              # fewest rows that a product reads or writes: those of fewer stay in one set
+    multiple: int = 512         # rows share sets of the cache if their length is a multiple of these bytes
+    rows: int = 16              # fewest rows that a product reads or writes: fewer rows fit one set
 
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[RoutineCall, Compute] = {}
@@ -47,7 +47,8 @@ class PadRows(FunctionPass, name="pad-rows"):
         function.replace_calls(new_calls)
 
     def row_of(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> int:
-        """Return the bytes of a row of a tile that products read or write in columns; 0 where its rows stay."""
+        """Return the bytes of a row of a tile that products read or write in columns; 0 if its rows stay as they
+        are."""
         products = [call for call in calls if isinstance(call, Compute) and contraction_of(call.nest) is not None]
         steps = [step * operand.dtype.itemsize for call in products
                  for operand, region in zip(call.nest.operands, call.regions) if region.root is buffer
@@ -57,8 +58,8 @@ class PadRows(FunctionPass, name="pad-rows"):
 
 
 def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRanges) -> Compute | None:
-    """Return a computation on a buffer with a cache line behind each row of so many bytes; None where it steps
-    otherwise than by rows and within one."""
+    """Return a computation on a buffer with a cache line behind each row of ``row`` bytes. Return None if it steps
+    neither by rows nor within one."""
     if not isinstance(call, Compute):
         return None
     nest, regions, product = call.nest, list(call.regions), contraction_of(call.nest)
@@ -85,7 +86,7 @@ def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRa
 
 
 def in_padded(distance: int, row: int) -> int:
-    """Return a distance in bytes where each row of so many bytes has a cache line behind it."""
+    """Return a distance in bytes in a buffer with a cache line behind each row of ``row`` bytes."""
     return distance + distance // row * host.LINE
 
 
@@ -96,7 +97,7 @@ def step_in_padded(step: int, row: int) -> int:
 
 def within_row(offset: Linear, steps: Sequence[int], extents: Sequence[int], row: int, ranges: SlotRanges
                ) -> tuple[int, int]:
-    """Return the first and last byte, in a row, at which elements of an operand begin that steps by rows and within
+    """Return the first and the last byte of a row at which elements of an operand begin, if it steps by rows and within
     rows."""
     low = high = offset.const % row
     moves = [(step, (0, extent - 1)) for step, extent in zip(steps, extents)]

@@ -79,7 +79,7 @@ class Parallelize(FunctionPass, name="parallelize"):
 
 
 def repetitions(node: Node) -> int:
-    """Return how often a node runs the blocks in it, as far as that is known."""
+    """Return how often a node runs its blocks, as far as that is known."""
     return len(node.span) if isinstance(node, NativeLoop) and node.span else 1
 
 

@@ -20,7 +20,7 @@ from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 
-LEAST_ROWS = 8                      # rows that a tile has at least, since its first rows are not prefetched
+LEAST_ROWS = 8                      # fewest rows of a tile: its first rows are not prefetched
 
 
 class PrefetchRows(FunctionPass, name="prefetch-rows"):
@@ -38,8 +38,8 @@ class PrefetchRows(FunctionPass, name="prefetch-rows"):
                     [(k, step) for k, step in ahead.items() if step])))
 
     def ahead(self, nest: Nest, operand: Operand) -> int:
-        """Return the distance in bytes of an input's prefetch; 0 where its rows are long, few, or no loop's innermost.
-        """
+        """Return the distance in bytes of an input's prefetch; 0 if its rows are long or few, or no innermost loop
+        walks them."""
         order, size = schedule(nest).order, operand.dtype.itemsize
         if len(order) < 2 or order[-1] != schedule(nest).vector or operand.strides[order[-1]] != 1:
             return 0

@@ -4,8 +4,8 @@
 before:  set(sums, 0); sums += a.T @ b; copy(sums, scores + 512 * j)
 after:   scores + 512 * j = a.T @ b
 
-The pass drops the zeros where the product writes all of the tile that they fill, and nothing uses them in between. It
-drops the copy as well where that takes all of the tile, which nothing else uses, to a buffer of float32.
+The pass drops the zeros if the product writes the complete tile that they fill, and nothing uses them in between. It
+also drops the copy if it copies the complete tile to a buffer of float32, and nothing else uses the tile.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def fills_a_tile(call: Compute) -> bool:
 
 
 def zeros_before(block: NativeBlock, product: Compute, users: Sequence[RoutineCall]) -> Compute | None:
-    """Return the computation that fills the product's tile with zeros, if it is the one use of the tile before the
+    """Return the computation that fills the product's tile with zeros, if nothing else uses the tile before the
     product."""
     if len(users) < 2 or users[1] is not product or not isinstance(users[0], Compute) or users[0] not in block.nodes:
         return None
@@ -63,7 +63,7 @@ def with_sums_from_zero(product: Compute, nest: Nest, regions: Sequence[ByteRegi
 
 
 def stored_at_copy(product: Compute, copy: Compute) -> Compute | None:
-    """Return the product with its sums where a copy puts them; None where the copy is another one."""
+    """Return the product with its sums at the destination of a copy; None if the copy has another form."""
     target = copy.regions[-1].root
     if not is_copy(copy.nest) or copy.nest.outputs[0].dtype is not FLOAT32 or not isinstance(target, ScratchBuffer) or (
             target in [region.root for region in product.regions]):

@@ -16,7 +16,7 @@ from nki_mlir.targets.cpu.tabulated import TabulatedFunction, table_region
 
 class TabulateFunctions(FunctionLookups, FunctionPass, name="tabulate-functions"):
     least: int = 131_072        # elements that a nest must compute: with fewer, the table costs more than it saves
-    gain: int = 150             # time of the function in percent of that of lookups on this host; 0: always look up
+    gain: int = 150  # least time of the function on this host, in percent of the lookups' time; 0: always look up
 
     def table(self, code: NativeFunction, function: TabulatedFunction) -> tuple[ByteRegion, str]:
         return table_region(code, function.alone), function.name

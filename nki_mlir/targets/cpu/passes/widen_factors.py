@@ -60,7 +60,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
 
 
 def dense_strides(steps: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of elements without gaps, in the order in which these steps lie in memory."""
+    """Return the strides of the same elements without gaps, in their order in memory."""
     strides, size = [0] * len(steps), 1
     for axis in sorted([a for a, step in enumerate(steps) if step], key=lambda a: (abs(steps[a]), -extents[a])):
         strides[axis] = size

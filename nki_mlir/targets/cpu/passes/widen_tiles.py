@@ -33,13 +33,13 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[RoutineCall, Compute] = {}
         users_of = function.users()
-        while self.widen_one(users_of, new_calls):      # a copy converts a tile once its target is wide
+        while self.widen_one(users_of, new_calls):      # once the target of a copy is wide, its source may be, too
             pass
         function.replace_calls(new_calls)
 
     def widen_one(self, users_of: Mapping[ScratchBuffer, Sequence[RoutineCall]],
                   new_calls: dict[RoutineCall, Compute]) -> bool:
-        """Widen a tile, and map each call that uses it to a new one; return whether there was one to widen."""
+        """Widen a tile, and map each call that uses it to a new one. Return whether a tile was widened."""
         for buffer, users in users_of.items():
             calls = [new_calls.get(user, user) for user in users]
             if self.can_be_wide(buffer, calls):
@@ -52,8 +52,8 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
         return False
 
     def can_be_wide(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> bool:
-        """Whether all that use a buffer write it as a narrow float or convert what they read, and products that read
-        it do so often."""
+        """Whether all calls that use a buffer write it as a narrow float or convert the elements that they read, and
+        products read it often."""
         dtypes: set[DType] = set()
         products = 0
         for call in calls:
@@ -95,7 +95,7 @@ def operands_in(buffer: ScratchBuffer, call: RoutineCall) -> list[tuple[int, Ope
 
 
 def widened(buffer: ScratchBuffer, call: Compute, scale: int) -> Compute:
-    """Return a call that reads and writes a buffer in float32, whose elements are ``scale`` times as large."""
+    """Return a call that reads and writes a buffer in float32; its elements are ``scale`` times as large as before."""
     nest, regions = call.nest, list(call.regions)
     for k, _ in operands_in(buffer, call):
         region = regions[k]
@@ -105,7 +105,7 @@ def widened(buffer: ScratchBuffer, call: Compute, scale: int) -> Compute:
 
 
 def with_wide_input(nest: Nest, number: int) -> Nest:
-    """Return a nest whose input is float32 already: the steps that convert it are gone."""
+    """Return the nest with an input that is float32 already, without the steps that convert it."""
     inputs = tuple([replace(o, dtype=FLOAT32) if k == number else o for k, o in enumerate(nest.inputs)])
     is_gone = [step.kind == "convert" and step.operands == (number,) and step.dtype is FLOAT32 for step in nest.steps]
     values = {value: value for value in range(nest.first_step)}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""zero-unwritten: zero the buffers of which an element may be read before it is written.
+"""zero-unwritten: zero each buffer if one of its elements may be read before it is written.
 
 before:  t = allocate; add(t, x)        after:  t = allocate zeroed; add(t, x)
 
-Their memory contains values of other buffers, calls and kernels, so the pass zeroes each buffer without a proof. A
-proof is the first operation on a buffer: it writes all of it, alone or over the iterations of the loops around it, of
-which each has read no more than it has written.
+Their memory contains values of other buffers, calls and kernels, so the pass zeroes each buffer without a proof. The
+proof is that the first operation on a buffer writes all of it, alone or over the iterations of the loops around it, and
+that no iteration has read more than was written.
 """
 
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ class FreshBuffers:
         self.buffers: dict[ScratchBuffer, Fresh] = {}
 
     def block(self, *blocks: NativeBlock, opened: OpenBlock | None = None) -> None:
-        """Blocks that run one after the other, as the blocks of one node."""
+        """Handle blocks that run one after the other, as do the blocks of one node."""
         if opened is not None:
             self.blocks.append(opened)
         for block in blocks:
@@ -104,7 +104,7 @@ class FreshBuffers:
                     self.block(inner, opened=OpenBlock())
 
     def open(self, root: ScratchBuffer | str) -> Fresh | None:
-        """Return the state of a buffer of which something may be unwritten."""
+        """Return the state of a buffer if part of it may be unwritten."""
         fresh = self.buffers.get(root) if isinstance(root, ScratchBuffer) else None
         if fresh is None or fresh.zeroed or fresh.state is True:
             return None
