@@ -6,6 +6,7 @@ The numbers of a target are in its own file. Each number is ``Cited``: it has it
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import ceil
 from typing import NamedTuple
 
@@ -252,9 +253,21 @@ class Costs:
                 return Cost(0.0, 0.0, 0.0)
         return self.engines[engine].cost(work, clock_ghz)
 
+    @cached_property
+    def residuals(self) -> dict[tuple[Engine, Work, str], float]:
+        """The memo of ``residual``."""
+        return {}
+
     def residual(self, engine: Engine, work: Work, part: str = "runs") -> float:
-        """Return the relative residual of a part of the critical path: ``runs`` and ``result`` are parts of an engine's
-        work, the others of a transfer (``DmaCosts.residual``)."""
+        """Return the relative residual of a part of the critical path, memoized: ``runs`` and ``result`` are parts of
+        an engine's work, the others of a transfer (``DmaCosts.residual``)."""
+        residual = self.residuals.get((engine, work, part))
+        if residual is None:
+            residual = self.residuals[engine, work, part] = self.residual_of(engine, work, part)
+        return residual
+
+    def residual_of(self, engine: Engine, work: Work, part: str) -> float:
+        """Return the same without the memo."""
         match work.law:
             case CORE_SIGNAL.law:
                 return self.control.core_signal_ns.residual

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects import catalogue
@@ -197,7 +197,8 @@ class SourceIteration:
 @dataclass(slots=True)
 class Instruction:
     """One entry of a stream. ``queue`` is the DMA queue of a transfer; ``work`` is the operation's work, and
-    ``iteration`` that of the kernel's innermost loop, if they are known: no text or binary form has them."""
+    ``iteration`` that of the kernel's innermost loop, if they are known: no text or binary form has them. ``timed``:
+    a machine, and what the timed machine knows of the instruction there."""
 
     op: Op | Control
     waits: tuple[Wait, ...] = ()
@@ -206,6 +207,7 @@ class Instruction:
     location: Location | None = None
     work: Work | None = field(default=None, compare=False, repr=False)
     iteration: SourceIteration | None = field(default=None, compare=False, repr=False)
+    timed: tuple[Machine, Any] | None = field(default=None, compare=False, repr=False)
 
     def work_of(self, op: Op) -> Work:
         """Return the work of its operation ``op``, memoized."""

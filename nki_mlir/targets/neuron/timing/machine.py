@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
+from operator import itemgetter
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa import instruction as isa
@@ -68,13 +69,6 @@ class TimedSemaphore:
             self.value += coming.popleft()[1]
         return self.value
 
-    def change(self, time: float, amount: int, event: int) -> None:
-        """Record a change at a later time."""
-        coming = self.coming
-        coming.append((time, amount, event))
-        if len(coming) > 1 and coming[-2][0] > time:
-            self.coming = deque(sorted(coming, key=lambda change: change[0]))
-
     def reached(self, value: int) -> Change | None:
         """Return the first known change after which the semaphore has at least the value, or None."""
         shown = self.value
@@ -124,8 +118,9 @@ class Agent:
         self.waits_for: TimedSemaphore | None = None
         self.met = False                            # whether the meeting that it is at is complete
         self.recent: deque[tuple[int, float]] = deque(maxlen=NEAR)      # events, and when results can be read
-        self.parts = (number, stream.entries, stream.instructions, stream.details, stream.waits_for_itself,
-                      core.semaphores, self.recent, ramp, stream.shares)  # the state that ``advance`` reads each time
+        self.parts = (number, stream.entries, stream.instructions, stream.details, stream.meetings,
+                      stream.waits_for_itself, core.semaphores, self.recent, ramp,
+                      stream.shares)                # the state that ``advance`` reads each time
         self.why, self.cause = BEGIN, -1            # reason and cause of the current wait
 
 
@@ -202,7 +197,8 @@ class TimedMachine:
     # -- one engine ----------------------------------------------------------------------------------------------------
     def advance(self, agent: Agent, time: float) -> None:
         """Advance an engine from ``time`` until it has to wait, or until another engine has to advance first."""
-        number, entries, instructions, details, waits_for_itself, semaphores, recent, ramp, shares = agent.parts
+        (number, entries, instructions, details, meetings, waits_for_itself, semaphores, recent, ramp,
+         shares) = agent.parts
         heap, record, at, free, count = self.heap, self.record, agent.at, agent.free, len(entries)
         event, note = len(record.agent) + len(record.latest) // WIDTH, record.latest.extend
         if agent.waits_for is not None:
@@ -265,7 +261,10 @@ class TimedMachine:
             agent.event = event
             at, event = at + 1, event + 1
             if kind == TRANSFER:
-                self.transfer(agent, at - 1, event - 1, start)
+                if meetings:
+                    self.transfer(agent, at - 1, event - 1, start)
+                else:
+                    self.carry_out(agent, update, details[at - 1], event - 1, start, -1)    # type: ignore[arg-type]
                 continue
             if update is not None:                      # an engine sees at once what it counts down itself
                 self.signal(semaphores[update.semaphore], complete if update.amount > 0 or kind == WORK else free,
@@ -328,7 +327,11 @@ class TimedMachine:
                 heappush(self.heap, (time, agent.number))
 
     def signal(self, semaphore: TimedSemaphore, time: float, amount: int, event: int) -> None:
-        semaphore.change(time, amount, event)
+        """Change a semaphore at a later time, and wake the engines that wait for the change."""
+        coming = semaphore.coming
+        coming.append((time, amount, event))
+        if len(coming) > 1 and coming[-2][0] > time:
+            semaphore.coming = deque(sorted(coming, key=itemgetter(0)))
         if semaphore.sleepers:
             for number, value in semaphore.sleepers.items():
                 agent = self.agents[number]
@@ -378,36 +381,40 @@ class TimedMachine:
         """Trigger a transfer. A transfer of several cores begins when the last core has triggered its part."""
         transfer = agent.stream.details[position]
         assert isinstance(transfer, TimedTransfer)
-        occasion = agent.stream.meetings.get(position) if agent.stream.meetings else None
+        occasion = agent.stream.meetings.get(position)
         if occasion is None:
-            self.carry_out(agent, position, transfer, event, start, -1)
+            self.carry_out(agent, agent.stream.instructions[position].update, transfer, event, start, -1)
             return
         gathering = self.gathering(agent, occasion)
         gathering.transfers.append((agent, position, transfer, event))
         if len(gathering.transfers) == len(occasion.members):
             for other, at, moved, number in gathering.transfers:
-                self.carry_out(other, at, moved, number, start, event)
+                self.carry_out(other, other.stream.instructions[at].update, moved, number, start, event)
 
-    def carry_out(self, agent: Agent, position: int, transfer: TimedTransfer, event: int, start: float,
+    def carry_out(self, agent: Agent, update: isa.Update | None, transfer: TimedTransfer, event: int, start: float,
                   met: int) -> None:
+        """Move the data of a transfer, and signal its end."""
         core, earliest = agent.core, start + self.trigger
+        dma = core.dma
         core.hbm_bytes += transfer.hbm_bytes
         if transfer.under_way:
             begin, end, behind = earliest, earliest + transfer.under_way, -1
-            finished = [(end, core.dma.count)]
+            finished = [(end, dma.count)]
         else:
-            begin, end, finished, behind = core.dma.move(transfer, earliest, event)
-        notified = end + self.notify
-        update = agent.stream.instructions[position].update
+            begin, end, finished, behind = dma.move(transfer, earliest, event)
+        notified, movements = end + self.notify, self.record.movements
         if update is None:
-            signals = []
-        elif len(finished) == 1 or update.amount != core.dma.count:     # one signal when all DMA engines are done
-            signals = [(notified, update.amount)]
-        else:
-            signals = [(time + self.notify, engines) for time, engines in finished]
-        self.record.movements[event] = Movement(earliest, begin, end, notified, behind, met, signals)
-        for time, amount in signals:
-            self.signal(core.semaphores[update.semaphore], time, amount, event)     # type: ignore[union-attr]
+            movements[event] = Movement(earliest, begin, end, notified, behind, met, ())
+            return
+        number, amount = update
+        if len(finished) == 1 or amount != dma.count:                   # one signal when all DMA engines are done
+            movements[event] = Movement(earliest, begin, end, notified, behind, met, ((notified, amount),))
+            self.signal(core.semaphores[number], notified, amount, event)
+            return
+        signals = [(time + self.notify, engines) for time, engines in finished]
+        movements[event] = Movement(earliest, begin, end, notified, behind, met, signals)
+        for time, engines in signals:
+            self.signal(core.semaphores[number], time, engines, event)
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
     def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:

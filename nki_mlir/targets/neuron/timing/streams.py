@@ -96,7 +96,7 @@ class _Builder:
             if instruction.queue is not None:
                 assert isinstance(op, Op)
                 add(self.issue)
-                stream.details[at] = self.transfers.of(op)
+                stream.details[at] = self.transfer(instruction, op)
                 if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
                     stream.meetings[at] = occasion
             elif isinstance(op, Control):
@@ -121,9 +121,24 @@ class _Builder:
         """Return the entry of a cost; an engine is never faster than the fetch of its instructions."""
         return kind, max(cost.busy, float(self.machine.costs.control.fetch_ns)), cost.result, cost.own_result, port
 
+    def transfer(self, instruction: Instruction, op: Op) -> TimedTransfer:
+        """Return the transfer of an instruction, memoized: a search, its result and profiles time the same program."""
+        timed = instruction.timed
+        if timed is None or timed[0] is not self.machine:
+            timed = instruction.timed = self.machine, self.transfers.of(op)
+        transfer: TimedTransfer = timed[1]
+        return transfer
+
     def share(self, instruction: Instruction) -> float:
+        """Return the share of the engine's rows that an instruction needs, memoized as above."""
         op = instruction.op
-        return 0.0 if instruction.queue is not None or isinstance(op, Control) else share_of_rows(op, self.machine)
+        if instruction.queue is not None or isinstance(op, Control):
+            return 0.0
+        timed = instruction.timed
+        if timed is None or timed[0] is not self.machine:
+            timed = instruction.timed = self.machine, share_of_rows(op, self.machine)
+        share: float = timed[1]
+        return share
 
     def ports(self, op: Op, engine: Engine) -> int:
         port = 0

@@ -153,7 +153,10 @@ class DmaEngines:
             (_, ns), (_, free, holder) = parts[0], self.runs[0]
             begin = free if free > earliest else earliest
             self.busy += ns
-            end = self.through_hbm(transfer, begin, begin + ns)
+            hbm, end = self.hbm, begin + ns
+            hbm.free = occupied = (hbm.free if hbm.free > begin else begin) + transfer.hbm_bytes / hbm.bytes_per_ns
+            if occupied > end:
+                end = occupied
             self.runs = [(self.count, end, event)]
             return begin, end, [(end, self.count)], holder if free > earliest else -1
         pieces = self.pieces(parts)
