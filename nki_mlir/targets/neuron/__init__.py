@@ -66,7 +66,7 @@ def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission 
 
 
 def emission(as_written: bool = False, level: int = 1, static: bool = False) -> "Emission":
-    """Return the options of the emission. ``as_written`` treats a kernel as the vendor's compiler does; ``level`` is
+    """Return the options of the emission. ``as_written`` treats a kernel as the vendor's compiler does; ``level`` sets
     how long to search for a fast order (0: program order; 1; 3); ``static`` makes the compiler write all descriptors of
     transfers, as its option ``--disable-dge`` does."""
     from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: imported on first use

@@ -25,7 +25,7 @@ from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.order import Step
 
 EXECUTED = 100_000              # instructions that are followed on a path, and about as many on all
-PATHS = 32                      # ways through branches that data decide
+PATHS = 32                      # paths through branches that data decide
 VIOLATIONS = 20                 # reported violations of a kind
 
 
@@ -48,9 +48,8 @@ class StreamReport:
 
 @alone
 def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> StreamReport:
-    """Check the programs of a launch, one a core.
-
-    ``executed``: how many instructions are followed; a program that executes more is not analysed.
+    """Check the programs of a launch, one a core. At most ``executed`` instructions are followed; a program that
+    executes more is not analysed.
     """
     report, paths, left = StreamReport(), 0, executed
     scripts: list[list[bool]] = [[]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Finds accesses to one byte of which at least one writes and which nothing orders.
+"""Finds unordered accesses to one byte, at least one of which writes.
 
 The module cuts a memory into cells at all bytes and partitions where an access begins or ends, so that each access
 touches all of a cell or nothing of it. For a cell it stores the last write and the reads after it: an access that is
@@ -16,11 +16,11 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, Memory, runs_of
 from nki_mlir.targets.neuron.checker.trace import Event
 
-SPARSE = 64                     # histories for each cell that is looked at, from where sorting beats counting all
+SPARSE = 64                     # from this number of histories for each cell on, sorting is faster than counting all
 
 
 class Conflict(NamedTuple):
-    """Two unordered accesses of one byte, of which at least one writes."""
+    """Two unordered accesses to one byte, at least one of which writes."""
 
     first: Event
     then: Event
@@ -52,11 +52,10 @@ class MemoryAccess(NamedTuple):
 
 
 class CellHistory:
-    """The accesses to ``cells`` cells since one access alone wrote them last; the cells have the history's ``number``.
+    """The accesses to ``cells`` cells since one access last wrote all of them; the cells have the history's ``number``.
 
     Reads of a lane complete in order, so the last of them represents all. Accesses whose bytes depend on data are
-    stored one by one; a cell can have several such writes. Of accesses ``by_data`` the last of each lane is stored as
-    well.
+    stored one by one; a cell can have several such writes. The last access ``by_data`` of each lane is stored as well.
     """
 
     __slots__ = ("cells", "number", "reads", "writes")
@@ -94,7 +93,7 @@ def block_of(footprint: ByteFootprint) -> BytesOfRows:
 
 
 def folded(footprint: ByteFootprint, pitch: int) -> BytesOfRows | None:
-    """Return the same with rows of ``pitch`` bytes of HBM, or None if these rows do not have equal bytes."""
+    """Fold a block of HBM into rows of ``pitch`` bytes; return None if these rows do not have equal bytes."""
     first_row, low = divmod(footprint.low, pitch)
     last_row, high = divmod(footprint.high - 1, pitch)
     high += 1
@@ -140,7 +139,7 @@ class Cells:
         self.numbers = np.zeros((len(rows) - 1, len(self.edges)), np.int32)
         self.histories = [CellHistory(self.numbers.size, 0)]
         self.free: list[int] = []               # numbers whose histories have no cells any more
-        self.renumbered = np.zeros(1, np.int32)     # the number of each history, but for those that ``split`` changes
+        self.renumbered = np.zeros(1, np.int32)     # the number of each history, except the ones that ``split`` changes
         self.touched: dict[ByteFootprint, tuple[slice, slice | np.ndarray, int]] = {}
         # The history with which a footprint's cells began; it is valid while it has lost none of them.
         self.of_footprint: dict[ByteFootprint, tuple[CellHistory, int]] = {}

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is complete for certain when an instruction starts, in every order that the semaphores allow.
+"""Derives which events are certainly complete when an instruction starts, in every order that the semaphores allow.
 
-Lanes are engines, which complete their instructions in order, and queues, whose transfers complete as their sixteen
-DMA engines report. A wait for S >= v implies an update u of S if S cannot reach v without u and without everything
-that happens after u, or after the wait; all other updates count as done. Each DMA engine of a queue may lag alone, and
-each reports in order, so that the fifteen others may be far ahead.
+Lanes are engines, which complete their instructions in order, and queues, whose transfers complete as their sixteen DMA
+engines report. A wait for S >= v implies an update u of S if S cannot reach v without u and without everything that
+happens after u, or after the wait; all other updates count as done. Each DMA engine of a queue reports in order, but
+one may lag while the fifteen others are far ahead.
 
-Which updates are implied depends on what happens after what, and that on which are implied. The relation is computed
-from a guess, in which each wait implies as much as it can; guesses that do not hold in the relation are withdrawn until
-all hold. What then holds is true of every run: at the first wait in it that started without an update that it implies,
-all events before agreed with the relation, and so the semaphore was too low.
+The implied updates depend on the happens-before relation, and the relation on the implied updates. The relation is
+computed from a guess, in which each wait implies as much as it can; guesses that do not hold in the relation are
+withdrawn until all hold. The result holds in every run: assume that a wait is the first to start without an update that
+it implies. All events before it agreed with the relation, so the semaphore was too low for it to start.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.targets.neuron.checker.trace import CoreMeeting, Event, StreamTrace
 
-TRIED = 500_000                 # updates left out, which takes some seconds
+TRIED = 500_000                 # updates that may be left out on trial, which takes some seconds
 Clock = tuple[int, ...]
 WaitKey = tuple[int, int, int]              # lane, index, number of the wait
 
 
 @dataclass(slots=True)
 class Updates:
-    """The updates that a lane makes to a semaphore: the lane index of each increment and the sum so far, and the same
-    of decrements."""
+    """The updates that a lane makes to a semaphore: for each increment its lane index and the sum so far; the same for
+    decrements."""
 
     indices: list[int] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Epoch:
 
 
 class TooManyUpdates(Exception):
-    """It would take too long to find out what waits for semaphores that several lanes count up imply."""
+    """Several lanes count up semaphores, and it would take too long to find out what the waits for them imply."""
 
 
 class HappensBefore:
@@ -118,7 +118,7 @@ class HappensBefore:
         self.clocks[event.lane] = clock
 
     def joined(self, clock: Clock, lane: int, index: int) -> Clock:
-        """Merge a clock with that of the completion of event ``index`` of a lane, and of all events before it."""
+        """Merge a clock with the clock of a lane's event ``index``, at its completion, and of all events before it."""
         events = self.trace.lanes[lane]
         if not self.trace.is_queue[lane]:
             last_event = events[index - 1]
@@ -225,8 +225,9 @@ class HappensBefore:
     def implied_updates(self, value: int, epoch: Epoch, possible: Callable[[int, tuple[int, int] | None], int],
                         certain: Callable[[int, Updates], int], guessed: dict[int, int] | None = None
                         ) -> dict[int, int]:
-        """``possible`` gives how many updates of a lane may be done without a certain one, ``certain`` how many that
-        count down are done before the wait. With ``guessed``, no more than that."""
+        """Return the updates that a wait implies. ``possible`` returns how many updates of a lane may be done without a
+        certain one; ``certain`` is the number of decrements that are done before the wait. With ``guessed``, return at
+        most these."""
         down = sum(sums_at(u.down_sums, certain(lane, u)) for lane, u in epoch.updates.items() if u.down_indices)
         needed_updates: dict[int, int] = {}
         for lane, updates in epoch.updates.items():

@@ -28,7 +28,7 @@ class BuffersOfAddress:
         self.firsts = {engine: [begin for begin, _, _ in of] for engine, of in self.spans.items()}
         self.ends = {engine: list(accumulate((end for _, end, _ in of), max)) for engine, of in self.spans.items()}
 
-        self.begun = 0                  # number of the buffers that have begun and share a byte with these
+        self.begun = 0                  # number of begun buffers that share a byte with these
 
     def at(self, event: Event) -> Sequence[DeviceLiveRange]:
         """Return the buffers that are live at an instruction."""

@@ -95,8 +95,8 @@ class Choices:
         return self.decided[key]
 
     def differ(self, cores: int) -> bool:
-        """Return whether some cores took different sides. Numbers that cores load from their own tiles may
-        differ or not, so the checker cannot tell whether the data of a run take the cores apart."""
+        """Return whether some cores took different sides. The checker cannot tell whether they do so in a run, since
+        numbers that cores load from different tiles may be equal or not."""
         sides = [list(self.of_core[core].values()) for core in range(cores)]
         return any(of_core != sides[0] for of_core in sides)
 

@@ -82,7 +82,7 @@ class BrokenByInstruction(StreamViolation):
 
 
 def in_source_order(conflict: Conflict) -> Conflict:
-    """Return the conflict with the access first that comes first in the kernel; the order in the trace is arbitrary."""
+    """Return the conflict whose access comes first in the kernel; the order in the trace is arbitrary."""
     first_location, second_location = conflict.first.instruction.location, conflict.then.instruction.location
     if first_location is None or second_location is None or first_location.file != second_location.file or (
             first_location.line <= second_location.line):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Addresses of one on-chip memory while instructions are scheduled: the free ranges, and the last owners of bytes.
 
-``FreeRanges`` allocates a buffer when its first instruction starts, and releases it when its last is complete.
-Buffers with long live ranges come from one end and the others from the other, so that gaps stay large.
-``Predecessors`` follows an order whose addresses are known, and finds the buffers that had the bytes of a new buffer
-before.
+``FreeRanges`` allocates a buffer when its first instruction starts, and releases it when its last is complete. Buffers
+with long live ranges come from one end and the others from the other, so that gaps stay large. ``Predecessors`` follows
+an order whose addresses are known, and finds the buffers that occupied the bytes of a new buffer before it.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -12,13 +11,12 @@ from math import inf
 
 
 class FreeRanges:
-    """The free bytes of a partition, as ranges in order. ``bank``: what a buffer does not cross unless it is larger, 0
-    where there is none.
+    """The free bytes of a partition, as ranges in order. ``bank``: the size of a bank, which only larger buffers cross;
 
-    ``released`` is the number of releases until the last one of each bank. Of several banks with equal room a buffer
-    gets the least recently released: an instruction that runs later than its schedule says then delays no other one
-    that writes the bank. On devices this gains about 3%, as measured by others. Without ``rotates`` a buffer gets the
-    first of equal banks, which leaves larger gaps.
+    0 without banks. ``released`` is, for each bank, the number of releases until its last one. If several banks have
+    equal room, a buffer gets the least recently released: an instruction that runs later than scheduled then delays no
+    other instruction that writes the bank. On devices this gains about 3%, as measured by others. Without ``rotates`` a
+    buffer gets the first of equal banks, which leaves larger gaps.
     """
 
     def __init__(self, start: int, end: int, bank: int = 0, rotates: bool = True) -> None:
@@ -44,7 +42,8 @@ class FreeRanges:
         return None if address is None else self.cut(address, size)
 
     def in_bank(self, size: int) -> int | None:
-        """Return the address in the bank with the least room that is enough, of several the least recently released."""
+        """Return the address in the bank with the least room that suffices; among equal banks, the least recently
+        released."""
         best: tuple[int, int, int] | None = None
         for start, end in self.ranges:
             while start < end:

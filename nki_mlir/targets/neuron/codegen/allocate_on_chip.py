@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """allocate-on-chip: choose an address for every SBUF and PSUM buffer.
 
-before:  %0 = memref.alloc() : memref<128x512xf32, "sbuf">
-after:   %0 = memref.alloc() {nki.address = [0, 4096], nki.placed} ...      (partition 0, byte 4096 of each partition)
+before: %0 = memref.alloc() : memref<128x512xf32, "sbuf"> after: %0 = memref.alloc() {nki.address = [0, 4096],
+nki.placed} ... (partition 0, byte 4096 of each partition)
 
 Buffers that are needed at the same time do not share a byte. An address that the kernel chose (``nki.address`` without
-``nki.placed``) is kept. A PSUM buffer lies in one bank, or starts at a bank where it is larger than one. Addresses are
-multiples of 32 bytes where that costs nothing, else of the machine's alignment. A memory that is too small is an error
-which names the buffers that are needed at once.
+``nki.placed``) is kept. A PSUM buffer lies in one bank, or starts at a bank if it is larger than one. Addresses are
+multiples of 32 bytes if that costs nothing, else of the machine's alignment. If a memory is too small, an error names
+the buffers that are needed at once.
 
-No fast algorithm finds a packing whenever there is one. The pass tries several, one after the other; each suits
-other mixtures of sizes and live ranges.
+No fast algorithm always finds a packing if one exists. The pass tries several, one after the other; each suits other
+mixtures of sizes and live ranges.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,9 +86,9 @@ class OnChipSpace:
 
 
 def allocate(code: Code, thorough: bool = True) -> tuple[int, int]:
-    """Give all buffers addresses; the bytes per partition of SBUF and PSUM up to the last one used.
+    """Give all buffers addresses. Return the bytes per partition of SBUF and of PSUM up to the last one used.
 
-    ``thorough``: try what takes long with many buffers, too.
+    ``thorough``: also try methods that take long with many buffers.
     """
     lifetimes, machine = Liveness(code), code.machine
     for buffer in lifetimes.of:
@@ -153,7 +153,7 @@ def check_banks(code: Code) -> None:
 
 
 def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, machine: Machine) -> MemoryFull:
-    """Return the error, at the step where most is needed."""
+    """Return the error for a full memory, at the step that needs most."""
     needed, where = peak(lives)
     live = sorted((life.buffer for life in lives if life.first <= where <= life.last),
                   key=lambda b: (-b.bytes_per_partition, b.name))
@@ -168,16 +168,16 @@ def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, ma
 
 
 # -- packing -----------------------------------------------------------------------------------------------------------
-GENEROUS = 32                   # bytes: rows that start so are read without partial sectors
+GENEROUS = 32                   # bytes: rows that start at a multiple are read without partial sectors
 LONG = 8                        # a buffer that is needed for this part of the code, or longer, is placed first
 BEHIND, LOWEST, TIGHTEST, ENDS = "behind", "lowest", "tightest", "ends"     # how a room is chosen
 Interval = tuple[int, int]      # first byte, byte after the last
-Placed = tuple[Lifetime, int, int]      # a buffer that has its interval
+Placed = tuple[Lifetime, int, int]      # a buffer with its interval
 
 
 def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifetime],
            thorough: bool) -> list[int] | None:
-    """Return addresses of buffers that are sorted by first use, beside those that have theirs; None where none were
+    """Return addresses for buffers that are sorted by first use, around buffers that have intervals; None if none were
     found."""
     needed = peak(lives)[0]
     if needed > memory.limit:
@@ -221,12 +221,12 @@ class Packing:
     room: str
 
     def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
-        """Return addresses of buffers that are sorted by first use; None where one has no room."""
+        """Return addresses of buffers that are sorted by first use; None if there is no room for one."""
         placed = self.beside(lives, fixed)
         return None if placed is None else [start for _, start, _ in placed]
 
     def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
-        """Return the same with buffers first that are needed for long."""
+        """Return the addresses if buffers with long live ranges are placed first."""
         long = max((life.last for life in lives), default=0) // LONG
         long_lived = self.beside([life for life in lives if life.last - life.first > long], fixed)
         if long_lived is None:
@@ -278,8 +278,8 @@ class Packing:
         return self.gap(life, intervals, 0)
 
     def rooms(self, life: Lifetime, intervals: Sequence[Interval], start: int = 0) -> Iterator[Interval]:
-        """From the first address that the buffer may have, to the end, of each gap among sorted intervals that is large
-        enough, from ``start`` on."""
+        """Yield (first address that the buffer may have, end) of each gap among sorted intervals that is large enough,
+        from ``start`` on."""
         size, limit = life.buffer.bytes_per_partition, self.limit
         at = self.fitted(start, life)
         for begin, after in (*intervals, (limit, limit)):
@@ -295,7 +295,7 @@ class Packing:
         return max(start, at // step * step)
 
     def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
-        """Return the same with large buffers first, which leaves smaller gaps."""
+        """Return the addresses if large buffers are placed first, which leaves smaller gaps."""
         rectangles = [(life.first, life.last, start, after) for life, start, after in fixed]
         fixed_rectangles = np.array(rectangles, np.int64).reshape(-1, 4)
         # first, last step; first, last byte

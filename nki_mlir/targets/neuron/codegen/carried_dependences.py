@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which steps of a loop's body an iteration's steps come after, of the iterations before.
+"""Finds the steps of earlier iterations that the steps of a loop's body must come after.
 
-An address that grows with the loop's variable is compared for each distance between iterations; one that depends on it
-in another way counts as any. A step that touches the same bytes in each iteration comes after itself, so that of all
-distances the shortest, one, says enough.
+An address that grows with the loop's variable is compared for each distance between iterations; an address that depends
+on it in another way counts as any address. A step that touches the same bytes in each iteration comes after itself, so
+that the shortest distance, one, suffices.
 
 In a body of thousands of steps at addresses that registers compute nearly every pair of steps may share bytes. Above a
 number of pairs there is no result, and the engines meet behind each iteration: such steps overlap little anyway.
@@ -23,9 +23,9 @@ PAIRS = 250_000                 # of steps of two iterations, one after the othe
 
 def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], loop: Loop
                         ) -> list[list[int]] | None:
-    """For each step those of the iteration before that it comes after; None where that may be over ``PAIRS`` pairs.
-    ``issuers``: the engine of each, and its group of queues (None: it is not a transfer, and completes before the
-    engine's next one starts)."""
+    """Return for each step the steps of the previous iteration that it comes after; None if that may be more than
+    ``PAIRS`` pairs. ``issuers``: the engine of each, and its group of queues (None: it is not a transfer, and completes
+    before the engine's next one starts)."""
     memories, regions, reads, writes = columns = touched(steps, physical)
     number, distinct, pairs = len(steps), len(regions), 0
     reads_next, writes_next = ([[distinct + region for region in accesses] for accesses in side]
@@ -45,12 +45,13 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
 
 
 def next_iteration(region: Region) -> Region:
-    """Return the region in the next iteration: with registers in its address another one."""
+    """Return the region in the next iteration. It differs if registers are part of the address."""
     return region if region.symbolic is None else replace(region, symbolic=("next", region.symbolic))
 
 
 def depends(columns: Touched, advances: "Sequence[Advance]", later: int, earlier: int, loop: Loop) -> bool:
-    """Return whether a step of a later iteration depends on another one: one of them writes what the other touches."""
+    """Return whether a step of a later iteration depends on an earlier one: one of them writes bytes that the other
+    touches."""
     memories, regions, reads, writes = columns
     for earlier_regions, later_regions in ((writes[earlier], reads[later] + writes[later]),
                                            (reads[earlier], writes[later])):
@@ -62,8 +63,8 @@ def depends(columns: Touched, advances: "Sequence[Advance]", later: int, earlier
 
 
 class Advance(NamedTuple):
-    """By how many bytes and partitions a region moves as the loop's variable grows by one, and what else is in its
-    address; ``is_constant`` is False where it moves in another way."""
+    """The bytes and partitions by which a region moves when the loop's variable grows by one, and the rest of its
+    address. ``is_constant`` is False if it moves in another way."""
 
     byte: int
     partition: int

@@ -6,7 +6,7 @@ before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y
 
 The pass merges them if the copy changes no element's dtype, if one run of instructions writes the tile, reads it only
 while it writes it, and copies it last, all through one access pattern, and if nothing else touches the destination from
-the first of these instructions to the copy. ``apart`` bounds how many instructions are between the first and the copy.
+the first of these instructions to the copy. ``apart`` bounds the number of instructions between the first and the copy.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
 
 
 def coalesce_copies(code: Code, apart: int = APART) -> int:
-    """Drop copies whose source may be the destination itself, in place. Return how many were dropped."""
+    """Drop copies if the source can be the destination itself, in place. Return the number of dropped copies."""
     uses, dropped = dict[DeviceBuffer, BufferUses](), 0
     for block in blocks(code.body):
         dropped_copies: set[InstructionStep] = set()
@@ -64,12 +64,12 @@ def _may_be_dropped(step: InstructionStep) -> bool:
 def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]
              ) -> list[InstructionStep]:
     """Return the instructions that write the copy's source, in order; none if they cannot write its destination
-    instead. ``before``: the instructions before the copy, among which all of them must be."""
+    instead. ``before`` are the instructions before the copy; all of them must be among these."""
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source_uses = uses[op.src.handle]
     if not source_uses.free or not source_uses.writers:
-        return []                               # the compiler does not place it, or nothing writes it
+        return []                               # the kernel chose its address, or nothing writes it
     first_writer = next(iter(source_uses.writers))
     start = next((k for k, step in enumerate(before) if step is first_writer), len(before))
     between = [step for step in before[start:] if any(t.handle is op.src.handle for t in tiles_of(step))]
@@ -124,7 +124,8 @@ def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], mach
 
 
 def _note(copy: InstructionStep, writers: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]) -> None:
-    """Update the uses of the two tiles: the writers of the source write in place of the copy."""
+    """Update the uses of the two tiles: the instructions that wrote the source now write the destination, at the copy's
+    number."""
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source, target = uses[op.src.handle], uses[op.dst.handle]

@@ -76,7 +76,7 @@ class _RecordsWriter:
                 self.buffers[by_place["output" if spec.kind == "shared" else "input", spec.index]] = argument
 
     def signature(self) -> None:
-        """Drop the program ids and the grid where loops have taken their place."""
+        """Drop the program ids and the grid if loops replace them."""
         op, block = self.kernel.op, self.kernel.op.regions[0].blocks[0]
         used_axes = {p.axis for p in self.code.programs}
         used_arguments = [k for k, a in enumerate(self.kernel.arguments) if a.kind != "program_id"
@@ -216,7 +216,8 @@ class _RecordsWriter:
                               {"map": mapping}).results[0]
 
     def affine(self, value: Value, leaves: dict[Value, int]) -> ir.AffineExpr:
-        """Return the value as an affine expression of loop variables and of what is not affine in them, as symbols."""
+        """Return the value as an affine expression of loop variables. Values that are not affine in them become
+        symbols."""
         if isinstance(value, int):
             return ir.AffineExpr.get_constant(value)
         if not isinstance(value, Computed) or value.op in LEAVES:
@@ -242,6 +243,6 @@ class _RecordsWriter:
 
     def at_head(self, name: str, results: list[ir.Type], attributes: dict[str, Attribute],
                 location: ir.Location) -> ir.Operation:
-        """At the head of the function, where every block sees it."""
+        """Write at the head of the function, where every block sees it."""
         ip = ir.InsertionPoint.at_block_begin(self.kernel.op.regions[0].blocks[0])
         return ir.Operation.create(name, results=results, attributes=attributes, loc=location, ip=ip)

@@ -6,8 +6,8 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import written_out
 
 
 def cut_short(rolled: Code, instructions: int) -> Code:
-    """Return the code without the last iterations of the loops that run most instructions: it has about
-    ``instructions``, or more where each loop has one iteration left."""
+    """Return the code without the last iterations of the loops that run most instructions. It runs about
+    ``instructions``, or more if each loop has one iteration left."""
     body = rolled.body
     while (remaining := written_out(body)) > instructions:
         loops = [node for node in nodes_in(body)

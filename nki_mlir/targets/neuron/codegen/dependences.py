@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which earlier instructions an instruction must come after: read after write, write after read, write after write.
 
-What steps touch are columns of numbers: each distinct region (``waist/overlap.py``) has one, and is compared with
-others once. Accesses are noted in program order. An access is forgotten once another implies it: a write that covers
-it, or an equal access of the same engine or queue, which completes later.
+The accesses of steps are columns of numbers: each distinct region (``waist/overlap.py``) has a number, and is compared
+with the others once. Accesses are noted in program order. An access is forgotten once another implies it: a write that
+covers it, or an equal access of the same engine or queue, which completes later.
 
-In a memory with many distinct regions only those that lie near are compared. Such a memory is cut into buckets of
-several sizes: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are told apart by
-their columns. There a write through registers, which may touch all bytes of a range, comes after all accesses in it:
-steps behind the write need not come after these, too, unless their address has the same registers.
+In a memory with many distinct regions only regions that lie near each other are compared. Such a memory is cut into
+buckets of several sizes: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are told
+apart by their columns. In such a memory a write through registers, which may touch all bytes of a range, comes after
+all accesses in the range. Steps behind the write then need not come after these accesses, too, unless their address has
+the same registers.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -24,12 +25,12 @@ from nki_mlir.waist.overlap import Region, nest_of, region_of
 MANY = 128                      # regions of a memory that are all compared with each other
 BUCKETS = 256                   # buckets of the smallest size into which a memory is cut
 LEVELS, FACTOR = 5, 4           # sizes of buckets, and how much longer the next is
-COLUMNS, SPREAD = 64, 4         # strips that the rows of a matrix are cut into; how many of them an access is noted in
+COLUMNS, SPREAD = 64, 4  # strips into which the rows of a matrix are cut; most strips in which an access is noted
 
 
 class Touched(NamedTuple):
-    """What steps touch. ``reads`` and ``writes``: for each step the numbers of the regions that it reads, and that it
-    writes; ``memories`` and ``regions``: by that number, a memory and the bytes in it."""
+    """The accesses of steps. ``reads`` and ``writes``: for each step the numbers of the regions that it reads and
+    writes; ``memories`` and ``regions``: by that number, the memory and the bytes in it."""
 
     memories: list[Hashable]
     regions: list[Region]
@@ -41,8 +42,8 @@ NOBODY: dict[Hashable, int] = {}        # instead of a new dictionary; never cha
 
 
 class RegionUses:
-    """The latest nodes that read and wrote a region, by stream, but for those that a later write covers. ``touching``:
-    uses of regions that share a byte with it, its own among them; ``covered``: those of them whose bytes it
+    """The latest nodes that read and wrote a region, by stream, without nodes that a later write covers. ``touching``:
+    the uses of all regions that share a byte with it, including its own; ``covered``: the uses of all regions that it
     contains."""
 
     __slots__ = ("covered", "readers", "region", "touching", "writers")
@@ -55,14 +56,14 @@ class RegionUses:
 
 
 class Dependences:
-    """The dependences of steps whose columns are given. Steps are added in order. ``every``: also those that others
-    imply, through a write whose address is in registers."""
+    """The dependences of steps whose columns are given. Steps are added in order. ``every``: include dependences that
+    others imply, through a write whose address is in registers."""
 
     def __init__(self, steps: Touched, every: bool = False) -> None:
         self.every = every
         self.memories, self.regions, self.reads, self.writes = steps
         written = {self.memories[number] for number in set(chain.from_iterable(self.writes))}
-        unordered = RegionUses(OUTSIDE)                 # what no step writes orders nothing
+        unordered = RegionUses(OUTSIDE)                 # memory that no step writes orders nothing
         unordered.touching = ()
         self.uses = [None if memory in written else unordered for memory in self.memories]
         self.compared: dict[Hashable, list[RegionUses]] = {}
@@ -71,7 +72,8 @@ class Dependences:
     def add(self, k: int, stream: Hashable) -> list[int]:
         """Note the accesses of step ``k``, and return the steps before it that it depends on, each once.
 
-        Steps of one ``stream`` complete in the order they are added. Where that is not known, each has its own.
+        Steps of one ``stream`` complete in the order in which they are added. If that is not known, each step has a
+        separate stream.
         """
         earlier: set[int] = set()
         every, reads, writes = self.uses, self.reads[k], self.writes[k]
@@ -177,7 +179,7 @@ Bucket = dict[int | None, Entries]              # by strip; None: any
 
 
 class Nearby(NamedTuple):
-    """Where accesses lie that may touch a region, by the levels in use and the pitch that were known."""
+    """The buckets with the accesses that may touch a region, for the levels and the pitch that were in use."""
 
     levels: int
     pitch: int | None
@@ -195,7 +197,8 @@ class NearbyAccesses:
         self.near: dict[Region, Nearby] = {}
         self.levels: set[int] = set()                   # in use
         self.latest: dict[tuple[object, ...], TrackedAccess] = {}
-        # Accesses that only those through the same registers as a later write have to look at, by these registers.
+        # By registers: accesses that only a later access through the same registers as a write in between has to look
+        # at.
         self.behind: dict[Hashable, Entries] = {}
         self.queries = 0
 
@@ -239,8 +242,8 @@ class NearbyAccesses:
         return [bucket[k] for bucket in near.buckets if bucket for k in near.strips if k in bucket]
 
     def put_behind(self, region: Region) -> None:
-        """Let only accesses through the same registers look at the accesses that a write through registers comes
-        after, all of whose bytes it may touch: others that touch these come after the write."""
+        """A write through registers comes after accesses that lie entirely in bytes that it may touch. From now on only
+        accesses through the same registers look at these: all others come after the write."""
         low, high, symbolic = region.low, region.high, region.symbolic
         behind = self.behind.setdefault(symbolic, ([], []))
         for several in self.entries_near(region):
@@ -277,7 +280,7 @@ class NearbyAccesses:
             yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
 
     def strips(self, region: Region) -> range | None:
-        """Return the strips of the matrix that a region keeps to; None where it does not keep to few."""
+        """Return the strips of the matrix that a region keeps to; None if they are not few."""
         pitch = self.pitch
         if pitch is None or region.symbolic is not None:
             return None
@@ -306,12 +309,13 @@ OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewh
 
 
 def own_memory(buffer: DeviceBuffer) -> Address:
-    """Before allocation each buffer has its own memory; those whose address the kernel chose may share bytes."""
+    """Return the address before allocation: each buffer has a separate memory; buffers whose address the kernel chose
+    may share bytes."""
     return physical(buffer) if buffer.fixed else (buffer, 0, 0)
 
 
 def physical(buffer: DeviceBuffer) -> Address:
-    """After allocation."""
+    """Return the address after allocation."""
     if buffer.space == HBM:
         return buffer, 0, 0
     assert buffer.address is not None

@@ -69,8 +69,8 @@ class Observation:
             return copy
 
 
-WRITTEN_OUT = 400_000           # instructions: published profiles show static loops unrolled
-FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
+WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
+FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
 OPTIMIZATIONS = ("fuse", "coalesce", "transposes", "reorder", "engines", "issuers", "loads", "evict", "overlap",
                  "pipeline", "overwrite")
 
@@ -81,10 +81,10 @@ class Emission(SearchOptions):
 
     fuse: bool = True           # fuse two instructions into one where the values stay equal
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
-    transposes: bool = True     # transpose loads in the DMA engines where the target can
+    transposes: bool = True     # let the DMA engines transpose loads if the target can
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # let instructions for which the kernel names no engine run on any that has them
-    issuers: bool = True        # let any engine that can trigger the transfers for which the kernel names none
+    issuers: bool = True  # let any engine that can trigger transfers trigger those for which the kernel names none
     vendor: bool = False        # choose engines as the vendor's compiler evidently does
     static: bool = False        # write all descriptors of transfers statically, as the option --disable-dge says
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
@@ -98,8 +98,8 @@ class Emission(SearchOptions):
 
     @classmethod
     def in_program_order(cls) -> "Emission":
-        """Return options for program order, unrolled, on each instruction's first engine, with which optimizations
-        are compared."""
+        """Return options for program order, unrolled, with each instruction on its first engine: the baseline of
+        optimizations."""
         return cls(unroll_limit=UNROLL_LIMIT, fuse=False, coalesce=False, transposes=False, reorder=False,
                    engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False,
                    overwrite=False)
@@ -111,14 +111,14 @@ class Emission(SearchOptions):
 
     @classmethod
     def for_values(cls) -> "Emission":
-        """Return options for callers that need values alone: as few instructions as loops allow, in program order,
+        """Return options for callers that need only values: the fewest instructions that loops allow, in program order,
         which needs the least memory."""
         return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, transposes=False, reorder=False, loads=False)
 
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
-    """Emit with the options for values. A loop of the device holds memory that code without loops releases: where the
-    loop does not fit, the code is emitted without loops, and an error is that of this code."""
+    """Emit with the options for values. A loop of the device holds memory that code without loops releases: if the loop
+    does not fit, the code is emitted without loops, and any error is the error of this code."""
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
@@ -131,13 +131,12 @@ def emit_module(module: Module, options: Emission = Emission()) -> Program:
 
 
 def emit_each(module: Module, options: Emission = Emission()) -> list[Program]:
-    """Return the program of a module, or, for a module that stands for programs that meet, the programs of all of
-    them."""
+    """Return the program of a module; for a module that stands for programs that meet, return all of these programs."""
     return emit_lowered(LoweredKernel(module, is_lowered=True), options)
 
 
 def emit_lowered(lowered: LoweredKernel, options: Emission = Emission()) -> list[Program]:
-    """Return the program of a kernel; where it stands for programs that meet, those of all of them."""
+    """Return the program of a kernel; if it stands for programs that meet, return all of these programs."""
     if any(a.kind == "program_id" for a in lowered.kernel.arguments):
         return emit_cores({(): lowered}, lowered.kernel.grid, options)
     return [emit_code(with_grid(lowered.code()), options)]
@@ -198,7 +197,7 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
                   points: Sequence[tuple[int, ...]] | None = None) -> Program:
     """Return the program of a kernel that was captured once for each combination of some program ids.
 
-    It runs the programs of all ``points`` of the grid, of the whole grid without them, in row-major order.
+    It runs the programs of all ``points`` (by default the whole grid) in row-major order.
     """
     lowered, *other_modules = dict.fromkeys(variants.values())
     first_code = lowered.code()
@@ -214,8 +213,8 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
 def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
                cores: Sequence[int] = ()) -> list[Program]:
-    """Return a program for each core: one, which runs the whole grid, but as many as there are where these meet, and
-    those that the launch names. ``cores`` has the core of each program of the grid."""
+    """Return a program for each core: usually one, which runs the whole grid; one for each point if programs meet; one
+    for each core that the launch names. ``cores`` has the core of each program of the grid."""
     points = list(product(*(range(n) for n in grid)))
     if prod(grid) == 1 or not any(variant.meets for variant in variants.values()):
         named = sorted(set(cores))

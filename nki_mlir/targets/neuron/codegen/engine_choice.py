@@ -23,8 +23,8 @@ ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer 
 class EngineChoice:
     """Chooses engines. ``balanced``: instructions may go to any engine that has them; ``issued``: transfers, too.
     Without these options each gets the first engine of its class. ``written``: choose as the vendor's compiler
-    evidently does: the GpSimd engine runs only what the kernel gives it, the sync engine triggers transfers,
-    products are ordered as if the tensor engine had its full speed, and results take PSUM in program order
+    evidently does: the GpSimd engine runs only instructions for which the kernel names it, the sync engine triggers
+    transfers, products are ordered as if the tensor engine had its full speed, and results take PSUM in program order
     (``result_ring.py``). Engines and ``forms`` are memoized for each form of instruction."""
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
@@ -33,11 +33,11 @@ class EngineChoice:
         self.issued = issued and not written
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.engines: dict[object, tuple[Engine, ...]] = {}
-        self.forms: dict[object, Any] = {}      # what steps of a form have in common (``scheduling_graph.py``)
+        self.forms: dict[object, Any] = {}      # the common data of steps of a form (``scheduling_graph.py``)
 
     def of(self, op: Op) -> tuple[Engine, ...]:
-        """Return the engines that may run an operation, the class's choice first; that one alone where the kernel or
-        the class names it."""
+        """Return the engines that may run an operation, the class's choice first; only one engine if the kernel or the
+        class names it."""
         chosen = op.runs_on
         if op.engine != Engine.UNKNOWN.value:
             return (chosen,)
@@ -52,7 +52,7 @@ class EngineChoice:
         return self.engines[key]
 
     def different(self, orders: Sequence[Order]) -> tuple[Order, ...]:
-        """Return the orders without those that choose the same engines as an earlier one."""
+        """Return the orders without repetitions: orders that choose the same engines as an earlier one are left out."""
         chosen: dict[Order, Order] = {}
         for order in orders:
             engines = order._replace(issue=order.issue and self.issued,

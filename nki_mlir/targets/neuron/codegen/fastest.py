@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Finds the fastest of several programs: unrolled code in different orders, program order, loops of the device.
 
-How much overlap pays depends on dependences and on memory, so that no single heuristic is best. Each heuristic
+The best amount of overlap depends on dependences and on memory, so that no single heuristic is best. Each heuristic
 estimates the time of its order; among those with good estimates the timed machine decides, on real streams. Program
 order is a candidate, too, so the result is never slower.
 
-Code of more than ``STRAIGHT`` instructions stays a loop of the device, with bodies of several sizes as candidates:
-the time to compile then does not grow with trip counts. Program order, which would be unrolled, is timed there on a
-window of the code: with loops of few iterations, and of twice as many; the difference is the time of its steady state.
-If it is faster after all, it is emitted.
+Code of more than ``STRAIGHT`` instructions stays a loop of the device, with bodies of several sizes as candidates: the
+time to compile then does not grow with trip counts. Program order, which would be unrolled, is then timed on a window
+of the code: once with few iterations of the loops, once with twice the number; the difference is the time of its steady
+state. If it is faster after all, it is emitted.
 
-The first candidate of all but short code has short bodies: where these are close to the bound, nothing else is tried,
-and few instructions are compiled. Of each candidate with loops the best order is timed with engines that meet
-behind each iteration, and with iterations that overlap: overlap takes more signals. Of code that stays a loop,
-pipelined loops come before longer bodies, unless short bodies load data repeatedly.
+Unless the code is short, the first candidate has short bodies: if these are close to the bound, nothing else is tried,
+and few instructions are compiled. The best order of each candidate with loops is timed twice: with engines that meet
+behind each iteration, and with iterations that overlap, which takes more signals. For code that stays a loop, pipelined
+loops are tried before longer bodies, unless short bodies load data repeatedly.
 
-A candidate's first order says about how long it takes. If a variant of it may take much less, because it needs less
+A candidate's first order tells roughly how long it takes. If a variant of it may take much less, because it needs less
 memory, the variant is timed first, and the candidate needs no program.
 """
 
@@ -50,23 +50,23 @@ from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 LOADS = 85, 60                  # percent of SBUF that loads may fill, tried where tiles do not all fit at once
 LAST = (90, 3), (90, 2), (80, 0)        # the same, and how many loaded tiles may wait to be read; tried second and last
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
-ORDERED = 12_000                # steps that are ordered at level 1, in all orders together; at least TWO orders
+ORDERED = 12_000  # steps that are ordered at level 1, all orders together; at least TWO orders are computed
 TWO = 2
-GOOD = 1.03                     # an order up to this factor worse than the best is timed
+GOOD = 1.03                     # orders that are worse than the best by up to this factor are timed
 NEARLY = 1.01                   # an order's estimate of its time is off by this factor
 HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
-FAR = 1.3                       # the same of the first order
+FAR = 1.3                       # the same for the first order
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the search ends there, by level
-CLOSE = 1.01                    # the same of short bodies, since longer ones are often faster, and of ``BRIEF`` code
+CLOSE = 1.01                    # the same for short bodies, since longer ones are often faster, and for ``BRIEF`` code
 BRIEF = 300                     # steps of code whose orders are all timed within a few hundredths of a second
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
                                 # by whether iterations overlap, one
-MISSED = 3                      # times so many are timed if those take ``HOPELESS`` times their estimates
+MISSED = 3                      # times more orders are timed if the first take ``HOPELESS`` times their estimates
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of unrolled code, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit; first the one with most room
 THRASHES = 1.5                  # times the bound without spills: tiles spill repeatedly, so more of them should stay
 ROOM = 20                       # further percent of SBUF that an order may fill with early loads
-ROUNDS = 1.08                   # times the bound of balanced engines: behind pipelined loops no longer bodies are tried
+ROUNDS = 1.08  # times the bound of balanced engines: up to this, no longer bodies are tried after pipelined loops
 AGAIN = 1.5                     # times the bytes of the accessed HBM: more are moved if data are loaded again
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
 WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
@@ -115,7 +115,7 @@ class Prepared:
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
     def bound(self) -> float:
-        """Return the ns that no order takes less than; for pipelined loops, with balanced engines."""
+        """Return ns that every order takes at least; for pipelined loops, with balanced engines."""
         return min(self.balanced, self.schedules.bound()) if self.candidate.pipelined else self.schedules.bound()
 
     def loads_again(self) -> bool:
@@ -127,7 +127,7 @@ class Prepared:
         return self.program(self.schedules.as_written())
 
     def program(self, arrangement: Arrangement, overlap: bool = False) -> Program:
-        """Raises ``MemoryFull`` where the order finds no addresses."""
+        """Return the program of an order. Raise ``MemoryFull`` if the order finds no addresses."""
         take_addresses(self.schedules, arrangement)
         return synchronized(self.code, self.schedules.dependences(arrangement), overlap)
 
@@ -148,7 +148,7 @@ class Prepared:
                     break
                 if count and (arrangement.ns > best * GOOD or count >= most) and (
                         not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
-                    break                           # else the orders with the best estimates miss full speed
+                    break                           # go on only if the best estimates miss full speed
                 if arrangement.ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
                     break                           # short bodies may be faster where their iterations overlap
                 if arrangement[:2] in tried:
@@ -172,8 +172,8 @@ class Prepared:
                     raise
 
     def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
-        """Yield the arrangements of the orders behind the first ``computed``, until one takes no longer than ``enough``
-        by its estimate, or the first ones take much longer than the fastest program."""
+        """Yield the arrangements of the orders behind the first ``computed``. Stop at one whose estimate is at most
+        ``enough``, or if the first ones take much longer than the fastest program."""
         best, room = inf, False
         most, orders = self.orders(level)
         if computed >= most:
@@ -191,8 +191,8 @@ class Prepared:
                 break
 
     def orders(self, level: int) -> tuple[int, tuple[Order, ...]]:
-        """Return the orders, and how many of them to try: all of them would take long for long code. If these have no
-        room for tiles that do not all fit, or take long, the ones behind them leave more room to results."""
+        """Return the orders, and the number to try: trying all takes long for long code. If these have no room for
+        tiles that do not all fit, or take long, the orders behind them leave more room to results."""
         steps = sum(map(len, self.schedules.runs))
         orders, ordered = self.different(MORE_ORDERS if level > 1 else ORDERS), ORDERED
         if self.schedules.crowded:
@@ -216,14 +216,14 @@ class Fastest(NamedTuple):
 
 
 class TimedCandidates:
-    """The programs that were timed, with how long each takes."""
+    """The timed programs, each with its time."""
 
     def __init__(self, code: Code, choice: EngineChoice, options: SearchOptions) -> None:
         self.code, self.choice, self.options = code, choice, options
         self.timed: list[tuple[float, Fastest]] = []
         self.expanded: dict[tuple[int, int], Code] = {}
         self.least_in_order = 0.0                              # ns that program order takes at least
-        self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
+        self.crowded: dict[Candidate, float] = {}       # candidates whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
@@ -254,7 +254,7 @@ class TimedCandidates:
         return arrangement.ns <= prepared.schedules.bound() * WAITS
 
     def least_time_again(self, candidate: Candidate) -> float:
-        """Return the ns that loops of a candidate take at least if they load data repeatedly; else 0. Keep its code."""
+        """Return ns that a candidate's loops take at least if they load data repeatedly, else 0. Keep its code."""
         try:
             prepared = self.prepared(candidate)
         except NkiMlirError:
@@ -263,10 +263,10 @@ class TimedCandidates:
         return prepared.schedules.bound() if prepared.loads_again() else 0.0
 
     def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
-        """Return variants of a candidate to time before it, because its first order takes long: with its own loads, if
-        these take less time, with fewer results in PSUM, if its products may wait for banks, with results written over
-        operands, if SBUF has no room for two iterations, or with more tiles on chip, if spills take long. Keep its
-        code."""
+        """Return the variants of a candidate to time before it if its first order takes long, and keep its code. A
+        variant keeps all loads of the kernel if these take less time; fewer results in PSUM if products may wait for
+        banks; results written over operands if SBUF has no room for two iterations; or more tiles on chip if spills
+        take long."""
         if candidate.memory == SPILLED[0] and candidate not in self.variants.values() and (
                 prepared.schedules.bound() > self.unspilled * THRASHES):
             fuller = [candidate._replace(memory=memory) for memory in SPILLED[1:]]
@@ -314,8 +314,8 @@ class TimedCandidates:
             self.note(candidate._replace(overlap=True), best[1], prepared.program(best[1], overlap=True))
 
     def time_rounds(self, candidate: Candidate, prepared: Prepared) -> None:
-        """Time pipelined loops, in orders that hardly differ from that of their rounds: the first one with engines that
-        meet behind each iteration and with iterations that overlap, the others as is faster."""
+        """Time pipelined loops, in orders that hardly differ from the order of their rounds. Time the first order both
+        with engines that meet behind each iteration and with iterations that overlap, the others in the faster way."""
         overlaps = (True, False) if self.options.overlap else (False,)
         forms = [candidate._replace(overlap=overlap) for overlap in overlaps]
         for order in IN_ROUNDS:
@@ -336,8 +336,8 @@ class TimedCandidates:
         return ns
 
     def needs_no_more(self, memory: int) -> bool:
-        """Return whether the program that was timed last is the same if its iterations may fill only that percentage
-        of SBUF."""
+        """Return whether the last timed program stays the same if its iterations may fill only this percentage of
+        SBUF."""
         limit = self.code.machine.sbuf_bytes_per_partition * memory
         return bool(self.timed) and self.timed[-1][1].program.sbuf_bytes * 100 <= limit
 
@@ -357,7 +357,7 @@ class TimedCandidates:
 def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Fastest:
     """Return the fastest program, with its candidate and its arrangement.
 
-    Raises the error of program order where none has a program.
+    Raise the error of program order if no candidate has a program.
     """
     limit, level = options.unroll_limit, options.level
     search = TimedCandidates(rolled, choice, options)
@@ -390,11 +390,11 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Faste
             if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
                 waiting = [other for other in waiting if not other.pipelined]
             most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
-            if ns <= most and not prepared.loads_again():       # else the bound is that of its loads
+            if ns <= most and not prepared.loads_again():       # repeated loads decide the bound
                 waiting = [other for other in waiting if other in search.variants.values()]   # others have no fewer
             if candidate.pipelined:
                 continue
-            # With its own loads it may be faster: it needs less memory.
+            # With all loads of the kernel it may be faster: it needs less memory.
             loading = candidate._replace(loads=False)
             if prepared.dropped and loading not in search.variants and (
                     ns > max(bound * NEAR[level], prepared.schedules.bound(loads=prepared.dropped))):
@@ -425,7 +425,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Faste
 
 
 def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
-    """Return the candidates of code that does not fit: tiles spill. Loops are unrolled up to ``UNROLL_LIMIT``
+    """Return the candidates for code that does not fit, so that tiles spill. Loops are unrolled up to ``UNROLL_LIMIT``
     instructions, since tiles that runs share spill at each end of a run."""
     if limit is None:
         full = [candidate._replace(limit=UNROLL_LIMIT) for candidate in full]
@@ -434,7 +434,7 @@ def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
 
 def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: EngineChoice, spill: bool
                                    ) -> tuple[Candidate, Program]:
-    """Return the program in program order, with spilled tiles where SBUF is too small otherwise."""
+    """Return the program in program order, with spilled tiles if SBUF is too small without."""
     failed: MemoryFull | None = None
     for memory in (0, *reversed(SPILLED)) if spill else (0,):
         variant = candidate._replace(memory=memory, loads=candidate.loads and not memory)
@@ -447,7 +447,7 @@ def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: E
 
 
 def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:
-    """Return candidates for the loops to unroll that give different code, the fastest to compile first."""
+    """Return candidates for the loops to unroll that have different code, first the one that compiles fastest."""
     straight = Candidate(STRAIGHT[level], BODY)
     if limit is not None:
         return [straight._replace(limit=limit)]
@@ -458,14 +458,14 @@ def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True
 
 
 def pipelined_candidates(rolled: Code, level: int, evict: bool) -> list[Candidate]:
-    """Return candidates with pipelined loops, for code that stays a loop, and where much is tried for any code."""
+    """Return candidates with pipelined loops: for code that stays a loop and, at levels that try much, for any code."""
     if (level == 1 and written_out(rolled.body) <= STRAIGHT[level]) or not loops_to_keep(rolled.body, BODY)[0]:
         return []
     return [Candidate(BODY, PIPELINED, results=FREE_BANKS if evict else 100, pipelined=memory) for memory in IN_FLIGHT]
 
 
 def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:
-    """Put the code in the order of an arrangement, at its addresses, or at those that ``allocate-on-chip`` assigns."""
+    """Put the code in the order of an arrangement, at its addresses or at addresses from ``allocate-on-chip``."""
     schedules.arrange(arrangement)
     if arrangement.addresses is None:
         allocate(schedules.code)

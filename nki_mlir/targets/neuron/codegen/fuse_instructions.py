@@ -12,8 +12,8 @@ before:  t = x - m; e = exp(t); s = sum of e          after:  e, s = exp(x + -m)
 | tensor_scalar | tensor_scalar | tensor_scalar of two operations |
 | tensor_scalar | tensor_tensor | scalar_tensor_tensor |
 
-Intermediate tiles are float32, in which instructions compute, so that no value is rounded less often than the kernel
-says. A subtrahend is negated where it is computed (``negate`` of a reduction). An activation that only copies becomes a
+Intermediate tiles are float32, in which instructions compute, so that values are rounded as often as the kernel says. A
+subtrahend is negated where it is computed (``negate`` of a reduction). An activation that only copies becomes a
 tensor_copy, which more engines have. Both instructions stay if the fused one would take longer, break a rule of the
 target, or run on an engine that the kernel did not name.
 """
@@ -56,7 +56,7 @@ class FuseInstructions(RecordsPass, name="fuse-instructions", reads=Level.NISA):
 
 
 def fuse_instructions(code: Code) -> int:
-    """Fuse instructions in place, and return the number of those that it removed."""
+    """Fuse instructions in place, and return the number of removed ones."""
     uses, pairs = uses_of(code), FusedPairs(code.machine)
     return sum(_FusedRun(code.machine, block, run, uses, pairs).fused for block in blocks(code.body)
                for run in list(runs_of(block.nodes)) if len(run) > 1)
@@ -64,8 +64,8 @@ def fuse_instructions(code: Code) -> int:
 
 @dataclass(eq=False)
 class BufferUses:
-    """The users of a buffer: the steps that write it, those that read it, in order, as keys of dicts from which a
-    step is removed in constant time; ``free``: no other code uses it, and the compiler chooses its address."""
+    """The users of a buffer: the steps that write it and the steps that read it, in order, as keys of dicts, from which
+    a step is removed in constant time. ``free``: no other code uses it, and the compiler chooses its address."""
 
     writers: dict[InstructionStep, None] = field(default_factory=dict)
     readers: dict[InstructionStep, None] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class _FusedRun:
 
     # -- both cases ---------------------------------------------------------------------------------------------------
     def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:
-        """Put an operation in place of two, unless the kernel chose the address of a tile of the one that goes."""
+        """Put an operation in place of two, unless the kernel chose the address of a tile of the removed operation."""
         where, other = (second, first) if pair.step else (first, second)
         handles = [tile.handle for step in (first, second) for _, tile in step.op.operands()]
         if any([tile.handle.fixed or tile.handle.addresses for _, tile in other.op.operands()]):
@@ -214,9 +214,9 @@ class _FusedRun:
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
 class PairForm(NamedTuple):
-    """The fused operation of one of the pairs that differ in their buffers alone. ``tiles``: the field of each
-    of its tiles, which operation (0 or 1) has that tile in which field, and its pattern if it has another one;
-    ``negated``: likewise the tile to negate."""
+    """The fused operation of pairs that differ only in their buffers. ``tiles``: for each of its tiles the field, the
+    operation (0 or 1) and the field that the tile comes from, and its pattern if that changes. ``negated``: the same
+    for the tile to negate."""
 
     op: Op
     step: int
@@ -226,7 +226,7 @@ class PairForm(NamedTuple):
 
 class FusedPairs:
     """Decides what two operations become, by operations and buffers alone. The result is memoized for pairs without
-    masks and symbols that differ in their buffers alone."""
+    masks and symbols that differ only in their buffers."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -298,7 +298,7 @@ def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
 
 
 def plain(op: Op) -> bool:
-    """Return whether an operation may be fused: it has no effect but on its tiles, and may move."""
+    """Return whether an operation may be fused: it has no effect except on its tiles, and may move."""
     return not op.acts_outside and NO_REORDER not in op.extra and not op.queued
 
 
@@ -307,7 +307,7 @@ def written_by(step: InstructionStep) -> set[object]:
 
 
 def in_one_bank(tile: Tile, machine: Machine) -> bool:
-    """Return whether a tile stays in one bank wherever its buffer goes."""
+    """Return whether a tile stays in one bank at any address of its buffer."""
     buffer, bank, access = tile.handle, machine.psum_bank_bytes, tile.access
     if tile.space != PSUM or buffer.fixed or buffer.addresses:
         return False
@@ -318,7 +318,7 @@ def in_one_bank(tile: Tile, machine: Machine) -> bool:
 
 
 def open_copy(op: Op) -> TensorCopyOp | None:
-    """Return a copy that any engine may do, of an activation that does nothing else."""
+    """Return a copy on any engine in place of an activation that only copies."""
     if type(op) is not ActivationOp or op.engine != Engine.UNKNOWN.value or not op.src.dtype.is_float:
         return None
     if op.fn != "copy" or op.bias is not None or op.scale is not None or op.imm != 1.0:

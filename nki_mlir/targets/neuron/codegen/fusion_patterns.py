@@ -73,7 +73,7 @@ def shared(op: Op) -> dict[str, Any]:
 
 
 def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    """The first operation, which writes to where the second copies its result."""
+    """Return the first operation, writing to the destination of the second, which copies its result."""
     assert isinstance(second, TensorCopyOp)
     if type(first) not in REDIRECTED or first.compute is not FLOAT32 or second.dst.shape != intermediate.shape:
         return None
@@ -87,7 +87,7 @@ def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
 
 
 def reducing(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    """The first operation, which also reduces its result as the second does."""
+    """Return the first operation, which also reduces its result as the second does."""
     assert isinstance(second, TensorReduceOp)
     if intermediate.dtype is not FLOAT32 or second.negate or not reads_whole(second, intermediate) or (
             first.compute is not FLOAT32 or second.compute is not FLOAT32):
@@ -114,7 +114,7 @@ def in_float32(first: Op, second: Op, intermediate: Tile) -> bool:
 
 
 def scaled_activation(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    """fn(x * scale), fn(x - tile), fn(x + tile): the activation; what is subtracted has to be negated."""
+    """Return the activation fn(x * scale), fn(x - tile) or fn(x + tile); a subtracted tile has to be negated."""
     if not in_float32(first, second, intermediate):
         return None
     first, second = in_one(first, second)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which instructions of a loop's body wait for which others, of the same iteration and of the one before.
+"""Plans which instructions of a loop's body wait for which others, of the same iteration and of the previous one.
 
 Engines do not meet between iterations: each begins the next one as soon as the steps that it depends on are complete. A
-step that depends on a step of an earlier iteration depends on the one of the previous iteration, which comes after the
-others.
+dependence on a step of any earlier iteration is a dependence on that step in the previous iteration, which comes after
+the others.
 
-A semaphore has one engine that waits for it: one for each pair of an engine that signals and one that waits, and one
-for each DMA queue. The engine that waits for it counts it down at the end of each iteration by what an iteration adds,
-so that the same values hold in all of them. For stores to HBM the issuing engine waits, since others overwrite their
-sources late. The engine that needs a load first issues it. The waiting engines tell others that a transfer is complete.
+Only one engine waits for a semaphore. There is a semaphore for each pair of a signalling and a waiting engine, and one
+for each DMA queue. At the end of each iteration the waiting engine counts it down by the amount that an iteration adds,
+so that the same values hold in all iterations. For stores to HBM the issuing engine waits, since others overwrite their
+sources late. The engine that needs a load first waits for it. The waiting engines tell the others that a transfer is
+complete.
 
 The waits come from vector clocks, as in straight-line code (``segment_waits.py``), over as many iterations as it takes
 until two of them have the same waits: the previous iteration then guarantees what an iteration relies on.
@@ -26,7 +27,7 @@ from nki_mlir.dialects.isa.instruction import COMPLETIONS
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop, meets, nodes_in
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 
-ITERATIONS = 6                  # after which two have had the same waits, or the engines meet
+ITERATIONS = 6                  # if no two of these have the same waits, the engines meet
 Clock = NDArray[np.int64]       # for each lane, the time up to which its events are known to be complete
 
 
