@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The effects of instructions on registers and semaphores, for all executors of a stream.
 
-The simulator has numbers in its registers. The timed machine runs without memory, the checker for all values of it:
-the value of a register after a load is unknown to the former and a symbol to the latter. So each passes a function that
-computes.
+The simulator has numbers in its registers. The timed machine runs without memory, so a register's value is unknown
+after a load. The checker covers all values of memory, so that value is a symbol. Therefore each executor passes a
+function that computes.
 """
 
 from collections.abc import Callable

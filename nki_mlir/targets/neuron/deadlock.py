@@ -51,7 +51,7 @@ def signals(waiter: Waiter, semaphore: int, programs: Sequence[Program]) -> bool
 
 
 def first_cycle(after: dict[Waiter, list[Waiter]]) -> list[Waiter]:
-    """Return waiters of which each waits for the next and the last for the first, or an empty list if there is no
+    """Return waiters each of which waits for the next, and the last for the first, or an empty list if there is no
     cycle."""
     for start in after:
         path, visited = [start], {start}

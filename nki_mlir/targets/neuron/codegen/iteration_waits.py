@@ -41,7 +41,7 @@ def straight_loops(code: Code) -> list[Loop]:
 @dataclass(frozen=True)
 class IterationEvent:
     """The completion of a step (its ``time`` is ``2 * number + 1``), or a relay in front of one (``2 * number``), of
-    this iteration or of the one before."""
+    this iteration or of the previous one."""
 
     lane: int
     time: int
@@ -50,7 +50,7 @@ class IterationEvent:
 
 @dataclass
 class PlannedIteration:
-    """The events that each step waits for, and those that relays wait for, by (time, engine)."""
+    """The events that each step waits for, and the events that relays wait for, by (time, engine)."""
 
     waits: list[list[IterationEvent]] = field(default_factory=list)
     relays: dict[tuple[int, int], list[IterationEvent]] = field(default_factory=dict)
@@ -59,10 +59,10 @@ class PlannedIteration:
 class IterationWaits:
     """The waits of a loop's body. ``issuers``: for each step the engine that issues it, and the group of queues that it
     is put into (None: it is not a transfer); ``stores``: which groups write HBM; ``before`` and ``carried``: the steps
-    that each comes after, of the same iteration and of the one before. Lane ``engines + QUEUES * group + n`` is queue n
-    of a group.
+    that each comes after, of the same iteration and of the previous one. Lane ``engines + QUEUES * group + n`` is queue
+    n of a group.
 
-    ``plan`` is None where no two iterations have the same waits.
+    ``plan`` is None if no two iterations have the same waits.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], engines: int,
@@ -177,8 +177,8 @@ class IterationWaits:
 
 
 def shares(counts: dict[int, int], queues: int) -> dict[int, int]:
-    """Return the number of queues for each kind of transfers: at least one, and none more than the kind has transfers.
-    """
+    """Return the number of queues for each kind of transfers: at least one, and at most one for each transfer of the
+    kind."""
     total = sum(counts.values())
     shared = {kind: max(1, min(count, queues * count // total)) for kind, count in counts.items()}
     while sum(shared.values()) > queues:
@@ -217,7 +217,7 @@ class SignalledIteration:
 
     def value(self, event: IterationEvent, engine: int) -> int:
         """Return the value of the semaphore by which an engine knows that an event is complete. At the beginning of an
-        iteration a semaphore counts from the beginning of the one before."""
+        iteration a semaphore counts from the beginning of the previous one."""
         transfer = self.transfers.get((event.lane, event.time))
         number = (bisect_left(self.events[event.lane, engine], event.time) + 1 if transfer is None else
                   transfer * COMPLETIONS)

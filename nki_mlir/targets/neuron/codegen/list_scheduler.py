@@ -8,8 +8,8 @@ loads of functions.
 
 On-chip memory is a resource. A buffer gets its address when its first step starts, and is released when its last user
 is complete, so that no step of the order waits for an address. A step that needs a new buffer waits while there is no
-room, and while the buffer would take the room that the remaining steps need in program order. If the free bytes are too
-fragmented, the scheduler continues with their number alone, and returns no addresses.
+room, or while the buffer would take room that the remaining steps need in program order. If the free bytes are too
+fragmented, the scheduler goes on with only their number, and returns no addresses.
 """
 
 from array import array
@@ -50,11 +50,12 @@ def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | N
 
 
 class _ListScheduler:
-    """Engines have numbers, in the order in which they choose. An event is its time and a number: that of the step
-    whose engine is free, plus ``count`` where its own engine sees the result, plus twice that where all do.
+    """Engines have numbers, in the order in which they choose. An event is its time and a number. The number of a step
+    means that its engine is free; plus ``count``, that its own engine sees the result; plus twice ``count``, that all
+    engines see it.
 
-    ``version`` changes whenever memory is released or the oldest step starts: until then a step that finds no room
-    finds none again.
+    ``version`` changes whenever memory is released or the oldest step starts: until then, a step that has found no room
+    will find none.
     """
 
     def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None,
@@ -99,8 +100,7 @@ class _ListScheduler:
                 self.make_ready(k)
 
     def name_choices(self, choices: list[Choices]) -> None:
-        """Note for each step the engines that it may run on, the only one of them or -1, and its choice on each
-        engine."""
+        """Note for each step the engines that it may run on, its only engine or -1, and its choice on each engine."""
         forms: dict[Choices, tuple[tuple[int, ...], int, list[Choice | None]]] = {}
         for step_choices in set(choices):
             numbers = tuple([self.engines.index(choice.engine) for choice in step_choices])
@@ -133,17 +133,17 @@ class _ListScheduler:
         self.unread = UnreadLoads(graph, order.unread) if order.unread else None
         self.uses = list(graph.uses)
         self.version = 0
-        self.no_room = [-1] * self.count        # the version, twice, in which a transfer had none; one more: no events
-        self.absent = [[*numbers] for numbers in graph.buffers]     # by step, its buffers that no step has begun to use
+        self.no_room = [-1] * self.count  # twice the version in which a transfer had no room; plus one: without events
+        self.absent = [[*numbers] for numbers in graph.buffers]  # by step, those of its buffers that no step uses yet
         self.demands: list[list[tuple[int, int, int]] | None] = [None] * self.count     # of ``absent``, where known
 
     def least_loads(self) -> int:
-        """Return the least percent of SBUF beyond which no load had to start."""
+        """Return the least percent of SBUF such that no load started beyond it."""
         return next(loads for loads in range(101) if self.limit[0] * (100 - loads) // 100 <= max(self.spare, 0))
 
     def pressures(self, choices: list[tuple[Choice, ...]]) -> list[float]:
-        """Return for each engine the share of time that steps which no other engine may have keep it busy: a step that
-        goes there delays these."""
+        """Return for each engine the share of the time for which it is busy with steps that no other engine may run:
+        any other step that goes there delays these."""
         alone = [0.0] * len(self.engines)
         for step_choices, only in zip(choices, self.only):
             if only >= 0:
@@ -193,8 +193,8 @@ class _ListScheduler:
             insort(self.ready[e], rank)
 
     def seen_by_itself(self, k: int) -> bool:
-        """Release the steps that run on the same engine alone, which sees a result before others do. Return whether
-        one of them is ready now."""
+        """Release the steps that run only on the step's own engine, which sees a result before the others. Return
+        whether one of them is ready now."""
         missing, only, engine = self.missing, self.only, self.engine_of[k]
         changed = False
         for user in self.graph.users[k]:
@@ -207,7 +207,7 @@ class _ListScheduler:
 
     def complete(self, k: int) -> bool:
         """Release the other steps that wait for a step, and its memory; return whether another step may start now. A
-        step that may run on several engines waits as if it were on another one."""
+        step that may run on several engines waits as if it ran on another engine."""
         missing, only = self.missing, self.only
         changed = transfer = self.is_transfer[k]
         engine = -2 if transfer else self.engine_of[k]
@@ -256,7 +256,7 @@ class _ListScheduler:
         self.version += 1
 
     def release_early(self, engine: int, k: int) -> bool:
-        """Free the buffers of which a step of the engine was the last user, if another step of it needs such memory:
+        """Free the buffers whose last user was a step of the engine, if another step of the engine needs such memory:
         only other engines have to wait for the end. Return whether there were any."""
         spaces = {self.space[buffer] for buffer in self.absent[k]}
         soon = [entry for entry in self.soon[engine] if self.space[entry[0]] in spaces]
@@ -289,8 +289,8 @@ class _ListScheduler:
         if self.refused[engine] == state:
             return -1                           # nothing has changed since none was found
         turns = self.graph.takes_turns and engine == self.scalar
-        deferred: list[int] = []                  # if none needs the functions that are there
-        waits = False                           # an engine that is not free yet takes the step: that depends on time
+        deferred: list[int] = []                  # steps to take if no step needs the loaded functions
+        waits = False                           # another engine, not free yet, will take the step: that depends on time
         memory = 2 * self.version + idle
         by_rank, no_room, only = self.by_rank, self.no_room, self.only
         full = not idle and (loads >= QUEUES or stores >= QUEUES)
@@ -331,7 +331,7 @@ class _ListScheduler:
         return k
 
     def better_elsewhere(self, k: int, engine: int, time: float) -> bool:
-        """Return whether another engine would complete the step earlier, behind the steps that are ready there before
+        """Return whether another engine would complete the step earlier, after the steps that are ready there before
         it."""
         rank, choices, load, by_rank, on = self.ranks[k], self.on[k], self.load, self.by_rank, self.on
         choice = choices[engine]
@@ -395,13 +395,14 @@ class _ListScheduler:
         return not self.free_ranges or self.give_addresses(new)
 
     def needed_until(self, space: int, last_step: int) -> int:
-        """Return the most bytes that the steps before ``last_step`` need if the rest is in program order."""
+        """Return the most bytes that the steps before ``last_step`` need if the remaining steps run in program
+        order."""
         needed = np.cumsum(np.frombuffer(self.changes[space], np.int64))[self.oldest:]
         self.most[space] = int(np.maximum.reduce(needed))
         return int(np.maximum.reduce(needed[:last_step - self.oldest]))
 
     def give_addresses(self, new: list[int]) -> bool:
-        """Assign addresses to all of the buffers, or to none; return which."""
+        """Assign addresses to all of the buffers or to none. Return whether it did."""
         assigned: list[int] = []
         for buffer in new:
             ranges, size = self.free_ranges[self.space[buffer]], self.graph.size[buffer]
@@ -415,7 +416,7 @@ class _ListScheduler:
         return True
 
     def begin(self, k: int, time: float) -> float:
-        """Return when a step begins that could begin now. The scalar engine loads functions once its last step has
+        """Return when a step begins if it is started now. The scalar engine loads functions once its last step has
         ended."""
         table = self.graph.tables[k]
         if table in ("", self.table):

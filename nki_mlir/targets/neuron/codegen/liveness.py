@@ -2,7 +2,7 @@
 """The live range of each on-chip buffer: its first and last instruction in the order of the code.
 
 Steps are numbered in order, loop bodies once. A buffer that a register loop uses but does not allocate is needed from
-the loop's first to its last step; one that its body allocates is new in each iteration.
+the loop's first to its last step; a buffer that its body allocates is new in each iteration.
 """
 
 from collections import defaultdict

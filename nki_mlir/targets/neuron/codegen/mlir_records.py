@@ -59,8 +59,8 @@ def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats
     """Return the records of a kernel function; raises ``Unsupported`` for an operation without an instruction.
 
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
-    ``repeats``: the operations that the function lacks, since they repeat others; raises ``NoTemplate`` where they have
-    to be lowered.
+    ``repeats``: the operations that the function lacks, since they repeat others; raises ``NoTemplate`` if they must be
+    lowered.
     """
     return _Reader(kernel, like, repeats).code
 

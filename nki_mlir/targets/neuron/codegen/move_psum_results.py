@@ -5,12 +5,12 @@ before:  p0 = l.T @ m0 ... p8 = l.T @ m8              after:  p0 = l.T @ m0; t0 
          max of p0 ... max of p8                              max of t0 ... max of t8
 
 A result is moved when its last product is done; all later instructions read it from SBUF. The pass moves all tiles of
-the line of the kernel that occupies most of PSUM at the peak, then those of the next line, until the others fit in
+the kernel's line that occupies most of PSUM at the peak, then the tiles of the next line, until the others fit in
 program order. Tiles to which later products add, whose address the kernel chose, or that other runs of instructions use
 as well, stay; if PSUM is then too small, ``allocate-on-chip`` raises the error.
 
-A ``percent`` below 100 keeps the other part of PSUM free: products of the next iteration start there while the results
-of this one are read.
+A ``percent`` below 100 keeps the rest of PSUM free: products of the next iteration start there while this iteration's
+results are read.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class MovePsumResults(RecordsPass, name="move-psum-results", reads=Level.NISA):
 
 @dataclass
 class PsumResult:
-    """A tile in PSUM that one run of instructions uses: the steps that write it, and those that only read it."""
+    """A tile in PSUM that one run of instructions uses: the steps that write it, and the steps that only read it."""
 
     block: Block
     run: int
@@ -68,7 +68,7 @@ def held_at_peak(code: Code, percent: int = 100) -> list[DeviceBuffer]:
 
 
 def room(buffer: DeviceBuffer, machine: Machine) -> int:
-    """Return bytes of a partition that a tile keeps from others: it does not cross banks without need."""
+    """Return the bytes of a partition that a tile occupies, with the gap that keeps it from crossing banks."""
     size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes
     return -(-size // bank) * bank if 2 * size > bank else size
 
@@ -87,7 +87,7 @@ def to_move(live: list[DeviceBuffer], results: dict[DeviceBuffer, PsumResult], m
 
 
 def line(buffer: DeviceBuffer) -> object:
-    """Return a key that the tiles of one line of a kernel have in common."""
+    """Return a key that the tiles of one line of a kernel share."""
     return buffer if buffer.location is None else (buffer.location, buffer.shape, buffer.dtype)
 
 
@@ -143,7 +143,7 @@ def entire(buffer: DeviceBuffer) -> Tile:
 
 
 def reading(op: Op, buffer: DeviceBuffer, destination: DeviceBuffer) -> Op:
-    """Return the operation with the tile in its new memory, on the engine that it would have been on."""
+    """Return the operation with the tile in its new memory, on the engine that it would have without the move."""
     def tile(old: Tile) -> Tile:
         return old if old.handle is not buffer else Tile(destination, SBUF, old.base_shape, old.base_dtype, old.access,
                                                          old.label)

@@ -5,9 +5,10 @@ before:  b = a * s; c = b + t; store c                after:  a = a * s; a = a +
 
 An instruction writes over an operand if it computes each element of its result from the element at the same position of
 the operand, in the same pattern. The operand and the result have equal partitions, bytes and dtypes, the kernel chose
-the address of neither, and only instructions of one run use them: the operand none behind this one, the result none in
-front of it, which writes all of it. Values stay the same. The instruction now comes after all others that read the
-operand, so whether it is faster depends on the kernel: it is if two iterations do not fit in SBUF.
+the address of neither, and only instructions of one run use them. The instruction writes the complete result; no
+instruction behind it uses the operand, and none in front of it the result. Values stay the same. The instruction now
+comes after all others that read the operand, so the gain depends on the kernel: it is large if two iterations do not
+fit in SBUF.
 """
 
 from collections.abc import Sequence
@@ -44,8 +45,8 @@ def overwrite_operands(code: Code) -> bool:
 
 def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
                  overwritten: dict[DeviceBuffer, DeviceBuffer]) -> set[DeviceBuffer]:
-    """Rewrite the steps of a run; return the buffers of results that it does not use any more. ``overwritten`` gets
-    the buffer of an operand for each of these."""
+    """Rewrite the steps of a run. Return the buffers of results that it does not use any more; ``overwritten`` maps
+    each of them to the operand's buffer."""
     first: dict[DeviceBuffer, int] = {}
     last: dict[DeviceBuffer, int] = {}
     for at, step in enumerate(run):
@@ -73,8 +74,8 @@ def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
 
 
 def result_of(op: Op) -> Tile | None:
-    """Return the only result of an instruction of an engine, if it writes all of its buffer, and what it computes for
-    an element depends on no others."""
+    """Return the only result of an engine's instruction, if it writes all of the buffer and computes each element
+    independently of the others."""
     written = op.targets()
     if len(written) != 1 or op.queued or not op.is_loop_nest or op.mask or op.limits or op.iteration().reduced:
         return None
@@ -104,6 +105,6 @@ def is_like(buffer: DeviceBuffer, result: DeviceBuffer) -> bool:
 
 
 def placed(tile: Tile, overwritten: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
-    """Return the tile in the buffer of the operand that its buffer is written over."""
+    """Return the tile in the buffer of the operand over which its buffer is written."""
     buffer = overwritten.get(tile.handle)
     return tile if buffer is None else Tile(buffer, tile.space, buffer.shape, buffer.dtype, tile.access, tile.label)

@@ -51,11 +51,11 @@ from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import MEMORY, ListSchedule, Order
 from nki_mlir.targets.neuron.codegen.unroll_loops import Unroller
 
-WINDOW = 1_000                  # instructions that are ordered to see how iterations follow each other
+WINDOW = 1_000                  # instructions that are scheduled to find the interval between iterations
 LEAST, MOST = 4, 12             # iterations of the window
 COPIES = 4                      # copies of a buffer at most
 LONGER = 1, 1.5, 2, 3, 5        # times the interval: longer rounds have fewer stages, and need fewer copies
-SWEEPS = 50                     # passes over the steps, until each is behind those that it depends on
+SWEEPS = 50                     # most passes over the steps, until each follows the steps that it depends on
 EARLY = 0.5                     # intervals by which a load starts before its data are needed
 BEHIND = 1e-6                   # ns: the next time in a round
 
@@ -68,7 +68,7 @@ class PipelineLoops(RecordsPass, name="pipeline-loops", reads=Level.NISA):
 
 
 def pipeline_loops(code: Code, choice: EngineChoice, memory: int = MEMORY) -> int:
-    """Pipeline the register loops whose bodies are straight-line code, in place; return how many."""
+    """Pipeline the register loops whose bodies are straight-line code, in place. Return their number."""
     straight = straight_loops(code)
     order = Order(memory, share=3)
     count = 0
@@ -94,7 +94,7 @@ class Stages:
     """``stage`` of each step of a loop's body, their ``order`` in a round, and their ``engines``.
 
     ``starts`` are the times of the steps of one iteration, ``interval`` the time from an iteration to the next.
-    ``possible``: each step can come behind those that it depends on (``before``). ``users`` has the steps that use each
+    ``possible``: each step can follow the steps that it depends on (``before``). ``users`` has the steps that use each
     buffer of the body.
     """
 
@@ -125,8 +125,8 @@ class Stages:
         return float(times[np.lexsort((times, *in_use))[0]])
 
     def settle(self) -> bool:
-        """Move steps back until each comes behind all that it depends on and the users of a PSUM buffer have one stage.
-        Return False if that does not end."""
+        """Move steps back until each follows all steps that it depends on, and the users of a PSUM buffer have one
+        stage. Return False if that does not end."""
         times = self.times
         for _ in range(SWEEPS):
             settled = True
@@ -187,8 +187,8 @@ def stages_of(loop: Loop, code: Code, choice: EngineChoice, order: Order) -> Sta
 
 
 def interval_of(schedule: ListSchedule, middle: int, size: int, before: Dependences) -> float:
-    """Return the time from an iteration of the window to the next, by the steps that wait for others of their
-    iteration; 0 where that is not known."""
+    """Return the time from an iteration of the window to the next, for steps that wait for others of their iteration; 0
+    if it is not known."""
     return median([(schedule.starts[middle + size + k] - schedule.starts[middle - size + k]) / 2 for k in range(size)
                    if schedule.starts and not all(distance for _, distance in before[k])] or [0.0])
 
@@ -238,7 +238,8 @@ class PipelinedLoop:
         return outer
 
     def append(self, block: Block, r: int, value_of: Callable[[int], Value | None]) -> None:
-        """Append round ``r``. ``value_of``: what the loop's variable is in an iteration, None where there is none."""
+        """Append round ``r``. ``value_of`` returns the value of the loop's variable in an iteration, None if there is
+        none."""
         values = [value_of(r - stage) for stage in range(self.stages.count)]
         buffers = []
         for stage, local in enumerate(self.local):

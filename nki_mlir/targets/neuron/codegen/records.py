@@ -97,8 +97,8 @@ def variables_of(value: Value) -> Iterator[LoopVariable]:
 class DeviceBuffer:
     """An allocation or an HBM tensor. ``role`` is local, or input, output or constant with its ``index`` and ``data``.
 
-    ``address`` is (partition, byte in the partition) on chip. ``fixed``: the kernel chose it. ``addresses`` are those
-    that it chose for the blocks along the leading free axes, row-major.
+    ``address`` is (partition, byte in the partition) on chip. ``fixed``: the kernel chose it. ``addresses`` are the
+    addresses that the kernel chose for the blocks along the leading free axes, row-major.
     """
 
     name: str
@@ -273,7 +273,7 @@ def meets(code: Code) -> bool:
 
 
 def forget_addresses(code: Code) -> None:
-    """Drop the addresses that were allocated; those that the kernel chose stay."""
+    """Drop the addresses that were allocated; addresses that the kernel chose stay."""
     for block in blocks(code.body):
         for buffer in block.buffers:
             if not buffer.fixed:

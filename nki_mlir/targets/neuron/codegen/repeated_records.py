@@ -41,9 +41,8 @@ class NewBuffer(NamedTuple):
 
 
 class StampedInstruction(NamedTuple):
-    """An instruction whose symbols have their values, with the source of the buffer of each of its tiles, and the
-    cluster of patterns with which the tile moves, by number; -1: none. ``operation``: the number of the operation that
-    it belongs to."""
+    """An instruction whose symbols have values. For each tile: the source of its buffer, and the number of the cluster
+    of patterns with which it moves (-1: none). ``operation``: the number of the operation that it belongs to."""
 
     op: Op
     tiles: tuple[tuple[str, Tile, int, int], ...]
@@ -73,7 +72,7 @@ class GroupTemplate:
         return tuple(slot for slot in range(len(self.first.buffers)) if slot not in used)
 
     def locations(self, operations: Sequence[Operation]) -> list[Location | None]:
-        """Return the locations of the operations of a group, which mostly are those of the group before it."""
+        """Return the locations of the operations of a group, which mostly equal the previous group's."""
         last = self.last
         for number, operation in enumerate(operations):
             location = operation.location
@@ -231,8 +230,8 @@ def cluster_of(tile: Tile, slot: int, clusters: Sequence[PatternCluster]) -> int
 
 def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | None], distances: Sequence[int],
             tiles: dict[tuple[Tile, DeviceBuffer, int], Tile]) -> Op:
-    """Return the operation of an instruction on these buffers, in which tiles start behind those of the template by
-    the distances of their clusters, if there are any. ``tiles`` memoizes tiles that start elsewhere."""
+    """Return the operation of an instruction on these buffers. Tiles start at the template's starts, moved by the
+    distances of their clusters, if there are any. ``tiles`` memoizes moved tiles."""
     op = instruction.op
     copy = object.__new__(type(op))
     values = copy.__dict__
@@ -253,5 +252,5 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
 
 
 def new_buffer(like: DeviceBuffer, location: Location | None) -> DeviceBuffer:
-    """Return another buffer as the lowering allocates it: it has no name and no address."""
+    """Return another buffer like the one that the lowering allocates, without name and address."""
     return DeviceBuffer(like.name, like.space, like.shape, like.dtype, location=location)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PSUM as a ring buffer, which allocates results in program order, whatever the order of the instructions.
+"""PSUM as a ring buffer, which allocates results in program order, even if instructions run in another order.
 
 The vendor's compiler evidently allocates PSUM before it schedules: on a device a transpose does not start while the
-products before it in the program, whose results fill PSUM, wait for their operands (variants V051 to V056), but one
-whose results leave room does (published attention). A result that is live longer keeps its room: the ring goes on
-behind it.
+products before it in the program, whose results fill PSUM, wait for their operands (variants V051 to V056), but a
+transpose starts if the products' results leave room (published attention). A result that is live longer keeps its room:
+the ring goes on behind it.
 """
 
 from collections import deque
@@ -15,9 +15,9 @@ from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingG
 
 
 class ResultRing:
-    """The buffers of PSUM by their first use in program order: each takes the bytes behind those of the one before it,
-    modulo the bytes of the ring, except bytes that are live there in program order. ``limit``: the bytes of a
-    partition. ``owners``: by buffer, the buffers that had its bytes before."""
+    """The buffers of PSUM by their first use in program order: each takes the bytes behind the previous buffer, modulo
+    the size of the ring, and skips bytes that are live there in program order. ``limit``: the bytes of a partition.
+    ``owners``: by buffer, the buffers that had its bytes before."""
 
     def __init__(self, graph: SchedulingGraph, limit: int) -> None:
         psum = SPACES.index(PSUM)
@@ -32,12 +32,13 @@ class ResultRing:
         self.released.add(buffer)
 
     def has_room(self, buffers: Sequence[int]) -> bool:
-        """Return whether the buffers that had the bytes of these buffers before are released."""
+        """Return whether the buffers that occupied these buffers' bytes before have been released."""
         return all(owner in self.released for buffer in buffers for owner in self.owners.get(buffer, ()))
 
 
 def take(ring: deque[tuple[int, int]], buffer: int, graph: SchedulingGraph) -> list[int]:
-    """Give the next bytes of the ring that are not live to a buffer, all if there are too few. Return their owners."""
+    """Give a buffer the next bytes of the ring that are not live, or all bytes if there are too few. Return their
+    owners."""
     missing, owners = graph.size[buffer], []
     for _ in range(len(ring)):
         owner, size = ring.popleft()

@@ -44,7 +44,7 @@ class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
 
 
 def reuse_loads(code: Code, room: int = ROOM, spaces: Sequence[str] = (HBM, SBUF)) -> list[Op]:
-    """Drop repeated copies from the memories ``spaces`` to SBUF in place; return those from HBM that were dropped."""
+    """Drop repeated copies from the memories ``spaces`` to SBUF in place; return the dropped copies from HBM."""
     runs = [(block, run) for block in blocks(code.body) for run in runs_of(block.nodes)
             if has_repeated_loads(run, spaces)]
     if not runs:
@@ -64,7 +64,7 @@ def has_repeated_loads(run: Sequence[InstructionStep], spaces: Sequence[str]) ->
 
 
 def loaded_once(code: Code, spaces: Sequence[str]) -> dict[DeviceBuffer, InstructionStep]:
-    """Return tiles in SBUF without an address whose only write is such a copy: that copy."""
+    """For tiles in SBUF without an address whose only write is such a copy, return the copy."""
     writers: dict[DeviceBuffer, InstructionStep | None] = {}        # None: several, or something else
     for node in nodes_in(code.body):
         if isinstance(node, InstructionStep):

@@ -44,7 +44,7 @@ NO_REORDER = "nki.no_reorder"   # no instruction moves across an operation with 
 
 class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):
     memory: int = 100           # percent of on-chip memory that buffers may fill
-    ahead: int = 0              # percent of the time that follows an instruction by which its priority rises
+    ahead: int = 0              # an instruction's priority rises by this percent of the time that follows it
     loads: int = 100            # percent of SBUF beyond which no load starts
     unread: int = 0             # loaded tiles that may wait for a step that reads them; 0: any number
     engines: bool = True        # let any engine run instructions that name none, else the first of their class
@@ -74,7 +74,7 @@ class Arrangement(NamedTuple):
 
 
 class OrderedRun(NamedTuple):
-    """Steps in an order, and of each the positions of those that it comes after."""
+    """Steps in an order. For each step the positions of the steps that it comes after."""
 
     steps: list[InstructionStep]
     before: list[list[int]]
@@ -109,7 +109,8 @@ class Schedules:
         self.moved: dict[tuple[InstructionStep, Engine], Op] = {}       # operations on one of several engines
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
-        """Return addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
+        """Return addresses of the buffers that several runs use, one above the other; None if they do not fit in this
+        way."""
         machine = self.code.machine
         self.base = dict.fromkeys(SPACES, 0)
         addresses = {}
@@ -155,9 +156,9 @@ class Schedules:
         return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns, loads)
 
     def bound(self, first_engine: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> float:
-        """Return ns that no order takes less than; ``first_engine``: none that has each step on its class's first
-        engine; ``loads``: none with these loads besides; ``balanced``: none whose engines share steps as program
-        order balances them."""
+        """Return ns that every order takes at least. ``first_engine``: with each step on its class's first engine;
+        ``loads``: with these additional loads; ``balanced``: with engines that share steps as program order balances
+        them."""
         transfers = Transfers(self.code.machine)
         total = moving([transfers.of(op) for op in loads], self.code.machine)
         for parts, times in zip(self.parts, self.times):
@@ -244,8 +245,8 @@ class Schedules:
 
 
 def ordered_dependences(graph: SchedulingGraph, order: Sequence[int]) -> list[list[int]]:
-    """Return, by position in an order, the positions of the steps that each comes after: those it depends on, and the
-    previous users of the memory of its new buffers."""
+    """Return, by position in an order, the positions of the steps that each comes after: the steps that it depends on,
+    and the previous users of the memory of its new buffers."""
     position = [0] * len(order)
     for at, k in enumerate(order):
         position[k] = at
@@ -287,7 +288,8 @@ def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> Sequence[int]:
 
 
 def parts_of(run: Sequence[InstructionStep]) -> Iterator[tuple[int, int]]:
-    """Yield the begin and the end of each part of a run that is ordered by itself: marked steps stay where they are."""
+    """Yield the begin and the end of each part of a run that is ordered separately: marked steps stay where they
+    are."""
     if not any([NO_REORDER in step.op.extra for step in run]):
         yield 0, len(run)
         return

@@ -19,13 +19,13 @@ from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 SPACES = SBUF, PSUM
-DIRECT = 2                      # dependences of a step; of more, those that others imply are dropped
+DIRECT = 2                      # dependences of a step: if there are more, implied ones are dropped
 GRAIN = 32                      # bytes: rows that start at a multiple are read without partial sectors
 
 
 class Choice(NamedTuple):
     """A step on one engine, in ns as ``Cost`` has them, with its ``work`` there. ``port``: it takes PSUM for itself;
-    ``share``: of the rows of an engine with a ramp those that it needs."""
+    ``share``: the part of the rows that it needs, on an engine with a ramp."""
 
     engine: Engine
     busy: float
@@ -80,14 +80,14 @@ class StepForms:
 
 class SchedulingGraph:
     """The steps of a run. ``choices``: on which engines each may run, the class's first; ``before`` and ``users``: the
-    steps that it depends on, and that depend on it; ``buffers``: on chip, of this run alone, by number.
+    steps that each depends on, and the steps that depend on it; ``buffers``: on chip, of this run alone, by number.
 
     By number of a buffer: ``buffer_by_number``, the buffers; ``size``, the bytes of a partition that each keeps from
-    others; ``first`` and ``last``: the steps that use it first and last in program order. ``changes``, by memory, is by
-    how much the bytes that program order needs change at each step; ``outside``: what buffers of several runs take of
-    each memory; ``outside_users``: the steps that use these. ``crowded``: SBUF has no room for all of them at once.
-    ``ring``: results take PSUM in program order, as with the vendor's compiler (``result_ring.py``). That is not known
-    of programs that evict results because PSUM is full: these copies are ours.
+    others; ``first`` and ``last``: the steps that use it first and last in program order. ``changes``, by memory, has
+    the change at each step of the bytes that program order needs; ``outside``: the bytes of each memory that buffers of
+    several runs take; ``outside_users``: the steps that use these. ``crowded``: SBUF has no room for all of them at
+    once. ``ring``: results take PSUM in program order, as with the vendor's compiler (``result_ring.py``). This is not
+    known for programs that evict results because PSUM is full: only our compiler has these copies.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
@@ -177,8 +177,8 @@ class SchedulingGraph:
         return [SPACES.index(buffer.space) for buffer in self.buffer_by_number]
 
     def demand(self, buffers: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return for each memory in which these buffers are their bytes, and the last step in program order that is
-        the first to use one of them."""
+        """Return for each memory the bytes of those of these buffers that are in it, and the last step in program order
+        that is the first to use one of them."""
         if len(buffers) == 1:
             buffer, = buffers
             return [(self.space[buffer], self.size[buffer], self.first[buffer])]
@@ -189,8 +189,8 @@ class SchedulingGraph:
         return [(space, *totals[space]) for space in sorted(totals)]
 
     def changes_of(self, space: str) -> list[int]:
-        """Return the bytes of a memory that each step in program order, and the end, allocates, less those that the
-        step before it freed. The first step also has those that are in use throughout."""
+        """Return the bytes of a memory that each step in program order, and the end, allocates, less the bytes that the
+        previous step freed. The first step also counts bytes that are in use throughout."""
         changes = [self.outside[space]] + [0] * len(self.ops)
         for buffer, size, start, end in zip(self.buffer_by_number, self.size, self.first, self.last):
             if buffer.space == space:
@@ -203,7 +203,7 @@ class SchedulingGraph:
         return self.sharings[self.sharing(share, issue)]
 
     def sharing(self, share: int, issue: bool) -> int:
-        """Return the number of the choices that an order may make: equal where these are."""
+        """Return a number for the choices that an order may make; orders with the same choices have the same number."""
         number = self.sharing_numbers.get((share, issue))
         if number is None:
             shares = self.instructions_shared(share)
@@ -259,9 +259,9 @@ class SchedulingGraph:
         return dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
 
     def busy(self, first_engine: bool, balanced: bool = False) -> dict[object, float]:
-        """Return ns that parts of the machine are busy in any order: each engine with the steps that no other may have
-        (``first_engine``: with all steps on their first engine; ``balanced``: as ``spread`` shares them out), the
-        DMA engines, HBM."""
+        """Return ns for which parts of the machine are busy in any order: the DMA engines, HBM, and each engine with
+        the steps that no other engine may run (``first_engine``: with all steps on their first engine; ``balanced``:
+        with the steps that ``spread`` gives it)."""
         totals: dict[object, float] = dict.fromkeys(Engine, 0.0)
         for choices in self.spread if balanced else self.choices:
             if first_engine or len(choices) == 1:
@@ -292,9 +292,10 @@ class SchedulingGraph:
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int) -> list[int]:
-        """Return the rank of each step: the smallest starts first. It is when the busiest engine comes to it in
-        program order, less ``ahead`` percent of what it takes from its start to the end of all that waits for it,
-        each step on its class's first engine. With ``ring``, ready steps of the tensor engine stay in program order."""
+        """Return the rank of each step: the smallest starts first. The rank is the time at which the busiest engine
+        reaches the step in program order, less ``ahead`` percent of the time from the step's start to the end of all
+        steps that wait for it, with each step on its class's first engine. With ``ring``, ready steps of the tensor
+        engine stay in program order."""
         if ahead not in self.known_ranks:
             self.known_ranks[ahead] = self.ranked(ahead) if ahead else list(range(len(self.ops)))
         return self.known_ranks[ahead]

@@ -8,11 +8,11 @@ from typing import NamedTuple
 @dataclass(frozen=True)
 class SearchOptions:
     """Options of the search. ``unroll_limit``: above this number of instructions the largest loops stay loops of the
-    device; None: what is faster. ``level``: how long a good order is searched for: 0 (program order), 1 or 3."""
+    device; None: the faster choice. ``level``: how long to search for a good order: 0 (program order), 1 or 3."""
 
     unroll_limit: int | None = None
     level: int = 1
-    loads: bool = True          # load data that stays unchanged once where memory allows
+    loads: bool = True          # load unchanged data only once, if memory allows
     evict: bool = True          # evict results from PSUM where products would wait for its banks
     overlap: bool = True        # overlap iterations of the device's loops
     pipeline: bool = True       # pipeline the loops that remain in long code

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which instructions of straight-line code wait for which others, and which queue each transfer is put into.
 
-Engines and DMA queues are lanes: each completes its instructions in order. An instruction must wait for one on another
-lane that it depends on, unless its engine knows already that this one is complete: from an earlier wait, or from a wait
-whose producer knew it (vector clocks). The waits that no order implies remain.
+Engines and DMA queues are lanes: each completes its instructions in order. An instruction must wait for an instruction
+on another lane that it depends on, unless its engine already knows that the other one is complete: from an earlier
+wait, or from a wait whose producer knew it (vector clocks). The waits that no order implies remain.
 
-A queue's semaphore is counted up by 16 DMA engines, each for itself, of which one may be far ahead. So that it says
-which transfers are complete, a queue has at most one that is not known to be: a transfer goes into a queue whose last
-one its engine knows to be complete, else into one that was not used yet, else into the one that was used longest ago,
-whose last it waits for.
+16 DMA engines count up a queue's semaphore independently, and one may be far ahead. So that the semaphore shows which
+transfers are complete, at most one transfer of a queue may be incomplete. A transfer goes into a queue whose last
+transfer its engine knows to be complete, else into an unused queue, else into the least recently used queue, whose last
+transfer it waits for.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ class SegmentWaits:
         counts.append(count)
 
     def merged(self, clock: Clock, needed: dict[int, int]) -> Clock:
-        """Return a clock after waits."""
+        """Return a clock after some waits."""
         for lane, count in needed.items():
             other, engine, number = self.reported[lane][count - 1]
             if len(other) > len(clock):
@@ -87,7 +87,7 @@ class SegmentWaits:
         return clock
 
     def implied(self, lane: int, count: int, needed: dict[int, int]) -> bool:
-        """Return whether the wait for another lane implies that for a lane."""
+        """Return whether the wait for another lane implies the wait for a lane."""
         for other_lane, other_count in needed.items():
             if other_lane != lane:
                 clock, engine, number = self.reported[other_lane][other_count - 1]
@@ -108,14 +108,13 @@ class SegmentWaits:
         return lane
 
     def unknown(self, engine: int, lane: int) -> bool:
-        """Return whether the engine has not yet waited for all that the lane does."""
+        """Return whether a lane has completed events that the engine has not waited for."""
         clock = self.clocks[engine]
         return self.totals[lane] > (clock[lane] if lane < len(clock) else 0)
 
 
 def group_of(step: InstructionStep) -> tuple[Engine, int]:
-    """Return the group of queues of a transfer: an engine has queues for those that write SBUF and others for those
-    that write HBM."""
+    """Return the group of queues of a transfer: an engine has separate queues for transfers to SBUF and to HBM."""
     (_, written), *_ = step.op.targets()
     return step.op.runs_on, int(written.space == HBM)
 

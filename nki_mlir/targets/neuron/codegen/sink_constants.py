@@ -88,8 +88,8 @@ def box_of(tile: Tile) -> tuple[slice, slice] | None:
 
 
 def overwritten(buffer: DeviceBuffer, users: Iterable[InstructionStep | Loop], dies: bool) -> bool:
-    """Return whether the users of a buffer read nothing of it but what they have written themselves, until they have
-    written all of it or, where it ``dies``, to the last of them."""
+    """Return whether the users of a buffer read only elements that they have written themselves, until they have
+    written all of it or, if it ``dies``, up to the last user."""
     written = np.zeros((buffer.shape[0], prod(buffer.shape[1:]) * buffer.dtype.itemsize), np.bool_)
     missing = written.size
     for node in users:
@@ -129,7 +129,7 @@ def is_constant(node: Branch | InstructionStep | Loop) -> bool:
 
 
 def touched(node: InstructionStep | Loop) -> Iterator[Tile]:
-    """Yield the tiles that a node uses, those of its inner blocks included."""
+    """Yield the tiles that a node uses, including the tiles of its inner blocks."""
     yield from tiles_of(node)
     for inner in sub_blocks(node):
         for part in nodes_in(inner):

@@ -6,13 +6,13 @@ after:   a = ...; store a; b = ...; c = b + b; a' = load; d = a' + c
 
 A tile of PSUM spills to SBUF, and returns if a later product adds to it; else it is read there. A tile of SBUF spills
 to HBM. The pass stores no tile that the next use overwrites, that HBM still has, or that its instruction can recompute
-from tiles in SBUF in less time. Of the tiles that a step does not need, the one spills whose spill costs the least time
-for the bytes and the steps that it makes room for. The code's notes say how many tiles of a line spilled, the bytes
-that moved, and their time.
+from tiles in SBUF in less time. Among the tiles that a step does not need, the tile spills that costs the least time
+for the bytes and steps of room that it frees. The code's notes say how many tiles of a line spilled, the bytes that
+moved, and their time.
 
 Tiles of SBUF that several runs of instructions use, as loops and the code around them do, spill between these runs
-(``shared_tiles``). Tiles stay that have an address of the kernel's choice, and those of PSUM that several runs use.
-Where they and the operands of one step leave no room, ``allocate-on-chip`` raises the error.
+(``shared_tiles``). Tiles whose address the kernel chose stay, and so do tiles of PSUM that several runs use. If these
+and the operands of one step leave no room, ``allocate-on-chip`` raises the error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -225,7 +225,7 @@ class _Run:
         return True
 
     def cheapest(self, k: int, needed: Sequence[_SpilledTile]) -> _SpilledTile | None:
-        """Return the tile whose restoration costs the least time for the room that its spill gives."""
+        """Return the tile that costs the least time to restore for the room that its spill frees."""
         candidates = [tile for tile in self.resident if tile not in needed]
         return min(candidates, default=None, key=lambda tile: self.ns_of(tile, k) / (
             tile.size * (tile.next_use() - k)))
@@ -306,7 +306,7 @@ class _Run:
                 and len(op.targets()) == 1 and not (op.mask or op.limits))
 
     def computable(self, tile: _SpilledTile, k: int, expected: bool = False) -> bool:
-        """Return whether the operands of the step that computed the tile are there at step ``k``, unchanged;
+        """Return whether the operands of the step that computed the tile are available at step ``k``, unchanged;
         ``expected``: whether they may be."""
         assert tile.recipe is not None
         for buffer, version in self.versions[tile.recipe].items():

@@ -3,10 +3,11 @@
 
 before:  t[p, f] = copy x[f, p]             after:  t = transpose of x[f, p]
 
-That is so where the elements of neighbouring partitions are neighbours in HBM, have 2 or 4 bytes and keep their dtype,
-no mask applies, and the transpose takes less time by the machine's costs. ``stated`` restricts the pass to loads that
-the kernel states as transposes (``nl.load_transpose2d``): the vendor's compiler has no others. It leaves only elements
-of 2 bytes to the DMA engines. Those of 4 bytes it loads as they are, and the tensor engine transposes them:
+The pass transposes a load if the elements of neighbouring partitions are neighbours in HBM, have 2 or 4 bytes and keep
+their dtype, no mask applies, and the transpose takes less time by the machine's costs. ``stated`` restricts the pass to
+loads that the kernel states as transposes (``nl.load_transpose2d``): the vendor's compiler has no others. That compiler
+leaves only elements of 2 bytes to the DMA engines. It loads elements of 4 bytes without a transpose, and the tensor
+engine transposes them:
 
 before:  t[p, f] = copy x[f, p]             after:  r = copy x[f, p];  s = transpose of r (PSUM);  t = copy s
 """

@@ -78,7 +78,7 @@ def with_grid(code: Code) -> Code:
 
 
 def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
-    """Return the code with all loops unrolled but those that ``limit`` leaves, whose bodies have about ``body``
+    """Return the code with all loops unrolled except the loops that ``limit`` leaves; their bodies have about ``body``
     instructions."""
     remaining, sizes = loops_to_keep(code.body, limit)
     notes = list(code.notes)
@@ -365,8 +365,8 @@ def bounded(op: Op) -> Op | None:
 def _rows(op: Op) -> Iterator[Op]:
     """Return pieces that are boxes: the operation cut along an axis of its mask into single indices.
 
-    A transfer may be cut anywhere. An engine's access starts at quarters of the partitions only, so that an instruction
-    is cut along free axes, and refused where that leaves a partition start that the engine does not have.
+    A transfer may be cut anywhere. An engine's access starts only at quarters of the partitions. So an instruction is
+    cut along free axes, and refused if a partition start remains that the engine does not support.
     """
     if not op.mask:
         if not op.queued and any(t.on_chip and not legal_start(t) for _, t in op.operands()):

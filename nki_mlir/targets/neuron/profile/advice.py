@@ -107,7 +107,7 @@ def named(lines: Sequence[Location]) -> str:
     return ", ".join(texts) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
 
 
-WORTH = 0.03                     # of the time that advice saves at least
+WORTH = 0.03                     # least part of the time that advice must save
 SHORT = 512                     # bytes of a run, under which transfers are slow (guide to DMA bandwidth)
 TURNS = 4                       # loads into one tile that are a loop
 LARGE = 1 << 18                 # bytes of a transfer that is large enough

@@ -171,8 +171,8 @@ def _limited(run: TimedMachine, launch: float) -> list[Document]:
 
 
 def _slices(slices: Slices, limit: int) -> tuple[Document, dict[int, int]]:
-    """Columns by slice, on each track by time, and the new number of each; thinned where there are too many, which
-    ``notes`` then says, without numbers."""
+    """Return columns by slice, on each track by time, and the new number of each slice. If there are too many, they are
+    thinned, without numbers, and ``notes`` says so."""
     order = sorted(range(len(slices)), key=lambda s: (slices.track[s], slices.begin[s]))
     rows = [(slices.track[s], slices.begin[s], slices.end[s], slices.instruction[s], slices.cause[s],
              slices.stalled[s], 1, slices.position[s], slices.iteration[s]) for s in order]
@@ -254,7 +254,8 @@ def _bandwidth(slices: Slices, total: float) -> Document:
 
 # -- the roofline ------------------------------------------------------------------------------------------------------
 def operations(instruction: Instruction) -> int:
-    """Return the multiplications and additions of a product; one for each element of other work; none of a transfer."""
+    """Return the multiplications and additions of a product, one operation for each element of other work, none for a
+    transfer."""
     op = instruction.op
     if isinstance(op, Control) or instruction.queue is not None:
         return 0
@@ -286,7 +287,7 @@ class RooflinePoint:
 
 
 def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
-    """Return the loops of a source file that contain one of the lines; none of a file that is not Python."""
+    """Return the loops of a source file that contain one of the lines; none for a file that is not Python."""
     wanted_lines = set(lines)
     loops = []
     for node in SourceNames(file).loops:
@@ -342,7 +343,8 @@ LONG = 1 << 14                  # elements of a partition for which an instructi
 
 
 def ceilings(machine: Machine, cores: int) -> dict[str, float]:
-    """Return operations a ns of each engine that computes, by its fastest law; of the tensor engine by one pass."""
+    """Return the operations a ns of each engine that computes, by its fastest law; for the tensor engine by one
+    pass."""
     tensor = machine.costs.engines[Engine.TENSOR]
     peak = 2 * machine.partitions * machine.stationary_free_max * machine.clocks[Engine.TENSOR] * cores
     peaks = {"tensor": peak}

@@ -25,8 +25,8 @@ class SourceLine(TypedDict):
 
 
 class Cause(TypedDict):
-    """What a profile says first. ``bound``: the resource that is at its bound, empty where none is. ``share`` of the
-    time: of the resource, the launch or the line. ``file`` and ``line`` have the most of the critical path."""
+    """The first statement of a profile. ``bound``: the resource that is at its bound, or "". ``share`` of the time: of
+    the resource, the launch or the line. ``file`` and ``line`` have the most of the critical path."""
 
     bound: str
     share: float

@@ -39,9 +39,9 @@ class Track:
 
 
 class Traffic(NamedTuple):
-    """What one execution of an instruction moves, in bytes, and how many operations of a product or transpose it is.
+    """The bytes that one execution of an instruction moves, and the operations of a product or transpose.
 
-    ``spill_saved`` and ``spill_reloaded`` are the part of HBM's that is memory for tiles that do not fit on chip.
+    ``spill_saved`` and ``spill_reloaded`` are the part of HBM's bytes that spilled tiles cause.
     """
 
     hbm_read: int = 0
@@ -83,8 +83,8 @@ def traffic_of(op: Op | Control) -> Traffic:
 
 
 def form_of(instruction: Instruction) -> tuple[object, ...]:
-    """Equal for instructions whose traffic, operations and passes are the same: they may differ in where their tiles
-    start."""
+    """Return a key that is equal for instructions with the same traffic, operations and passes. Their tiles may start
+    at different elements."""
     op = instruction.op
     if isinstance(op, Control):
         return (type(op),)
@@ -114,7 +114,7 @@ OF_32_BITS, OF_8_BITS, MICROSCALED = 4.0, 0.5, 0.25
 
 
 def passes_of(op: Op | Control, generation: int) -> float:
-    """Return how many bfloat16 operations one operation of this product or transpose counts as."""
+    """Return the number of bfloat16 operations that equal one operation of this product or transpose."""
     if isinstance(op, Control):
         return 1.0
     law = op.work().law

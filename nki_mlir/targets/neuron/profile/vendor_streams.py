@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the vendor's schema says of streams: positions, semaphores and their updates, iterations of device loops."""
+"""The vendor's tables about streams: positions, semaphores and their updates, iterations of device loops."""
 
 from pathlib import PurePath
 
@@ -12,8 +12,8 @@ NO_SEMAPHORE = "-1"
 
 
 class VendorStreams:
-    """The streams of a document, by its slices. A slice that several executions are joined in has no position, no
-    semaphores and no iteration."""
+    """The streams of a document, by its slices. A slice that joins several executions has no position, no semaphores
+    and no iteration."""
 
     def __init__(self, document: Document) -> None:
         self.document, self.slices = document, document["slices"]

@@ -91,8 +91,8 @@ def vendor_summary(document: Document) -> dict[str, Any]:
 
 
 def queue_type(document: Document, instruction: int) -> str:
-    """Return the writer of the descriptors of a transfer: the GpSimd engine, the generator of the engine that
-    triggers it, or, where there is none, the compiler; then what they are for."""
+    """Return the writer of a transfer's descriptors, then their purpose. The writer is the GpSimd engine, the generator
+    of the engine that triggers the transfer or, without a generator, the compiler."""
     if not document.get("static_descriptors"):
         if document["instructions"]["engine"][instruction] == Engine.GPSIMD.value:
             return "software_dynamic"
@@ -104,8 +104,8 @@ def queue_type(document: Document, instruction: int) -> str:
 
 
 def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
-    """Figures of transfers: of all, by queue and by who writes their descriptors. Those of packets are None where there
-    are none, because slices are thinned."""
+    """Return the figures of transfers: of all, by queue, and by writer of their descriptors. Figures of packets are
+    None if there are none, because slices are thinned."""
     timing, instructions, packets = document["timing"], document["instructions"], document["packets"]
     total = timing["total_ns"]
     clock = machine_named(timing["target"]).clocks[Engine.SYNC]

@@ -15,10 +15,10 @@ WIDTH = 7                       # columns
 
 
 class Movement(NamedTuple):
-    """A transfer's times, in ns: its first byte could move, moved; its last byte had; other engines know of that.
+    """A transfer's times, in ns: its first byte could move; its first byte moved; its last byte had moved;
 
-    By event (-1: none) the transfer in front of it at the DMA engine, and the one of another core that it waited for.
-    ``signals``: when its semaphore changes, and by how much.
+    other engines know that. Two events (-1: none): the transfer in front of it at the DMA engine, and the transfer of
+    another core that it waited for. ``signals``: when its semaphore changes, and by how much.
     """
 
     first: float
@@ -35,8 +35,8 @@ class Record:
     and when the result was visible; why it did not start earlier, and by which event (-1: none).
 
     ``latest`` are the last events, a value for each column in turn, which the columns do not have yet (``settle``).
-    ``later_events``: by event, the event of the same engine before whose result its own was not seen; ``movements``
-    are those of transfers.
+    ``later_events``: by event, the event of the same engine whose result was seen first; ``movements``: by event, the
+    movement of a transfer.
     """
 
     def __init__(self) -> None:

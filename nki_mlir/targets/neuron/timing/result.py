@@ -125,7 +125,7 @@ class Timing:
         return sum(n for core in self.cores for n in core.instructions.values())
 
     def figures(self) -> Figures:
-        """Return the JSON form. Of several cores, the engines' figures at the top are those of the slowest."""
+        """Return the JSON form. For several cores, the engines' figures at the top are the slowest core's."""
         cores = [_figures(core) for core in self.cores]
         top = cores[self.cores.index(self.slowest)]
         counted = {e.value: sum(core.instructions.get(e, 0) for core in self.cores) for e in ENGINES}
@@ -229,8 +229,8 @@ def at_barriers(run: TimedMachine, events: Sequence[int]) -> list[bool]:
 
 
 def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Return what each event waited for, as a number into names: an engine's, those of transfers, of the cores'
-    barrier ..."""
+    """Return what each event waited for, as a number that indexes names: of engines, of parts of transfers, of the
+    cores' barrier ..."""
     names = [agent.stream.engine.value for agent in run.agents]
     base = len(names)
     names += [CONTROL, OWN, PORTS, CORES, TRANSFERS, BARRIER, TABLE]

@@ -99,8 +99,8 @@ class Transfers:
 
 
 def moved(op: Op) -> list[tuple[Tile, int]]:
-    """Return each tile of a transfer, with the elements that the transfer moves to or from it: of a table whose rows
-    data select, as many as the other tile has."""
+    """Return each tile of a transfer, with the number of elements that the transfer moves to or from it. For a table
+    whose rows data select, it is the other tile's number."""
     if isinstance(op, DataAddressed):
         piece = prod(op.piece.shape)
         return [(tile, piece if tile is op.table else prod(tile.shape)) for _, tile in op.operands()]
@@ -123,13 +123,13 @@ def rows_served(start: int, count: int, engines: int, partitions: int) -> list[i
     return [max(0, min(start + count, (k + 1) * served) - max(start, k * served)) for k in range(engines)]
 
 
-# When a transfer's first byte moved and its last one had; the (time, number) of engines that finished; and which
-# transfer it waited for at the engine that was last (-1: none).
+# The times at which a transfer's first byte moved and its last byte had moved; the (time, number) of engines that
+# finished; and the transfer that it waited for at the last engine (-1: none).
 Moved = tuple[float, float, list[tuple[float, int]], int]
 
 
 class Hbm:
-    """The bandwidth of HBM that the cores of a launch share, and until when it is taken."""
+    """The bandwidth of HBM that the cores of a launch share, and the time until which it is occupied."""
 
     def __init__(self, machine: Machine, cores: int) -> None:
         self.bytes_per_ns = machine.hbm_bytes_per_ns(cores)

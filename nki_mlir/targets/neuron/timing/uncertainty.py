@@ -34,7 +34,7 @@ LAUNCH_LAW = "launch"
 
 
 class LawShare(TypedDict):
-    """The share of a law in the critical path: engine and law (of a transfer its part), ns, relative residual."""
+    """The share of a law in the critical path: engine and law (for a transfer its part), ns, relative residual."""
 
     law: str
     ns: float
