@@ -23,9 +23,9 @@ def without_local_texts(fact: Fact) -> Fact:
 
 
 def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef) -> dict[str, Fact]:
-    """Return the facts of parameters by those of their arguments. A size that is not a number becomes
-    ``name.shape[k]``, a dtype ``name.dtype``, of the first parameter whose argument has the same text: equal sizes
-    have equal texts."""
+    """Return the facts of parameters, from the facts of their arguments. A size that is not a number becomes
+    ``name.shape[k]``, a dtype ``name.dtype``, of the first parameter whose argument has the same text: equal sizes have
+    equal texts."""
     assigned = bound_names(tree)
     sizes: dict[str, str] = {}
     dtypes: dict[str, str] = {}
@@ -47,7 +47,7 @@ def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef) -> dict[str, Fact]:
 
 
 def _text(texts: dict[str, str], outside: str, inside: str, is_assigned: bool) -> str:
-    """Return the text of a value in the called function: that of the first parameter which has the same value."""
+    """Return the text of a value in the called function: the first parameter that has the same value."""
     if outside.strip() in ("", "?") or is_assigned:
         return inside
     return texts.setdefault(outside, inside)

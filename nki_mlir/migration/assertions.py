@@ -14,8 +14,8 @@ OPPOSITES |= {opposite: operator for operator, opposite in OPPOSITES.items()}
 
 
 def text_of(node: cst.Raise) -> cst.BaseExpression | None:
-    """Return the text that an assertion has instead of an exception: its only argument, or the name of its class. None
-    if the exception has other arguments, or is raised again."""
+    """Return the text of the assertion that replaces an exception: the exception's only argument, or the name of its
+    class. Return None if it has other arguments, or is raised again."""
     match node:
         case cst.Raise(cause=None, exc=cst.Call(args=[cst.Arg(keyword=None, star="", value=value)])):
             return value
@@ -25,7 +25,7 @@ def text_of(node: cst.Raise) -> cst.BaseExpression | None:
 
 
 def raises_alone(node: cst.If) -> tuple[cst.Raise, list[cst.EmptyLine]] | None:
-    """Return the ``raise`` that is all that an ``if`` without ``else`` has, and the lines above; None for others."""
+    """If an ``if`` without ``else`` contains only a ``raise``, return it and the lines above it; else None."""
     match node:
         case cst.If(orelse=None, body=cst.IndentedBlock(body=[cst.SimpleStatementLine(
                 leading_lines=lines, body=[cst.Raise() as statement])])):

@@ -43,7 +43,7 @@ HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", *(
     if forms and "dst" in forms[0].names)}
 DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a call writes
 OTHER_COLUMNS = {*(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(f"nisa.{n}" for n in (
-    "tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))}     # a mask's columns are none of the result's
+    "tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))}     # a mask's columns are not the result's
 
 
 @dataclass
@@ -101,8 +101,8 @@ class Arguments:
         return view if writes else self.calls.operand(*view)
 
     def factor(self, name: str, *axes: int) -> tuple[str, TensorFact]:
-        """Return an operand of a product under the call's mask, whose axes are those of K, M and N; two of them are
-        the operand's ``axes``."""
+        """Return an operand of a product under the call's mask. The mask's axes are K, M and N; two of them are the
+        operand's ``axes``."""
         if self.mask is None:
             return self.tensor(name)
         if (getattr(self.fact(name), "rank", None) or 2) > 2:
@@ -194,7 +194,7 @@ class Calls(ElementwiseTexts):
         return self.note(updated_node, NumberFact(kind))
 
     def _moved(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
-        """Return an index plus a tile of one element, or None if the operands are others."""
+        """Return an index plus a tile of one element; None for other operands."""
         index, tile = self.fact(node), self.fact(by)
         if isinstance(index, IndexFact) and not index.moved and isinstance(tile, TensorFact) and (
                 tile.on_chip and tile.shape == ("1", "1")):
@@ -373,8 +373,8 @@ class Calls(ElementwiseTexts):
         return Arguments(self, meaning, nodes, mask, condition)
 
     def member(self, parameter: str, node: cst.BaseExpression) -> cst.BaseExpression:
-        """Return the member of an enumeration for its number in the beta generation: 0 and 3 of ``dge_mode`` have
-        other meanings in the current one."""
+        """Return the member of an enumeration for its number in the beta generation: 0 and 3 of ``dge_mode`` mean
+        something else in the current one."""
         if parameter not in ENUMERATIONS:
             return node
         if isinstance(node, cst.Integer):

@@ -28,7 +28,8 @@ def dtype_argument(arguments: Arguments) -> str:
 
 
 def shape_items(calls: Calls, node: cst.BaseExpression) -> tuple[list[str] | None, int, str]:
-    """(the elements of a shape, how many block dimensions are in front of the partition, the shape's own text)."""
+    """Return the elements of a shape, the number of block dimensions in front of the partition, and the shape's
+    text."""
     fact = calls.fact(node)
     if isinstance(node, (cst.Tuple, cst.List)):
         if any(isinstance(e, cst.StarredElement) for e in node.elements):
@@ -103,7 +104,7 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("shared_constant")
 def shared_constant(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return a constant of the host in HBM; its dtype is that of the array."""
+    """Return a constant of the host in HBM; it has the array's dtype."""
     text = calls.text(next(iter(a.nodes.values())))
     if a.dtype:
         text = f"{terms.factor(text)}.astype({a.dtype})"

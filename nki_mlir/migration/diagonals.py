@@ -52,7 +52,7 @@ class Diagonals(EngineRows):
         return texts
 
     def _within(self, mask: MaskFact, shape: tuple[str, ...]) -> tuple[Comparison, ...]:
-        """Return the comparisons in the part of the iteration space that the bounds of a mask leave."""
+        """Return the comparisons in the part of the iteration space that a mask's bounds leave."""
         comparisons = tuple(Comparison(clamped(c.index, mask), c.operator) for c in mask.diagonals)
         if any(len(c.index.axes) != len(shape) or "?" in shape for c in comparisons):
             raise LeftForAPerson("a mask that compares indices, on a tile whose shape the text does not say")
@@ -91,7 +91,8 @@ class Diagonals(EngineRows):
 
     def predicated(self, dst: str, into: TensorFact, mask: MaskFact, write: Callable[[str, TensorFact], list[str]],
                    hint: str) -> list[str]:
-        """Return the statements that write elements of a tile that a mask selects; ``write`` returns those for all."""
+        """Return the statements that write the elements of a tile that a mask selects; ``write`` returns statements
+        that write all."""
         predicate = self.predicate(mask, into)
         name = self.fresh(hint)
         tile = TensorFact(SBUF, into.shape, into.dtype)
@@ -149,15 +150,15 @@ class Diagonals(EngineRows):
 
 
 def _span(bound: MaskBound | None, size: str) -> tuple[str, str]:
-    """Return the first element of an axis that a bound selects and the one after the last."""
+    """Return the first element of an axis that a bound selects, and the element after the last."""
     if bound is None:
         return "0", size
     return bound.low or "0", terms.simplified(terms.add(bound.low, bound.high)) if bound.low else bound.high
 
 
 def _columns(comparison: Comparison, row: str) -> tuple[str, str]:
-    """Return the first column that a comparison selects in a row and the one after the last, each empty if it sets
-    none."""
+    """Return the first column that a comparison selects in a row, and the column after the last; a text is empty if the
+    comparison sets no such limit."""
     rows, columns = comparison.index.axes
     base = terms.add(comparison.index.base, terms.multiply(rows.step, row))
     operator = comparison.operator

@@ -4,7 +4,7 @@
     nl.divide(x, total)       nl.multiply(x, nl.reciprocal(total).broadcast(1, 512))
     x / 3                     nl.multiply(x, 1 / 3)
 
-``nl.divide`` of the current generation runs in the simulator alone.
+``nl.divide`` of the current generation runs only in the simulator.
 """
 
 import math
@@ -23,9 +23,9 @@ from nki_mlir.migration.views import bound_of, masked, part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
-NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
+NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # operators that tensor_tensor lacks
 FLOAT32 = "nl.float32"
-NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}         # an integer makes int32 of them
+NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}  # an integer operand turns them into int32
 INTEGERS = NARROW | {"nl.int32", "nl.uint32"}
 ACTIVATIONS = {"square", "abs", "sign", "relu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
                "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "erf", "erf_dx", "exp", "log", "sin", "arctan",
@@ -39,7 +39,7 @@ Into = Callable[[str, TensorFact], list[str]]
 
 
 def literal(text: str) -> float | None:
-    """Return the number that a text is, or None."""
+    """Return the number that a text denotes, or None."""
     try:
         return float(text)
     except ValueError:
@@ -94,7 +94,7 @@ class ElementwiseTexts(GuardedWindows):
         return text + "".join(f".expand_dim({k})" for k in more), tensor.like((*tensor.shape, *("1" for _ in more)))
 
     def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
-        """Return the part of a tile that a mask selects of the other operand."""
+        """Return the part of a tile that remains when a mask cuts the other operand."""
         assert tensor.shape is not None and other.shape is not None
         counts = set(self.scope.counts.values())
         shape = tuple(y if y in counts and x not in counts and x != "1" else x
@@ -129,8 +129,8 @@ class ElementwiseTexts(GuardedWindows):
 
     def cut_after_broadcast(self, node: cst.BaseExpression, view: tuple[str, TensorFact], other: TensorFact,
                             mask: MaskFact) -> tuple[str, TensorFact]:
-        """Return an operand that may have one column, or as many as the other operand had before the mask: it is
-        broadcast to those before a slice leaves the columns that the mask selects."""
+        """Return an operand that may have one column, or the number of columns that the other operand had before the
+        mask. It is broadcast to that number before a slice leaves the columns that the mask selects."""
         fact, bound = self.fact(node), bound_of(mask, -1)
         extents = [c.index.axes[-1].extent for c in mask.comparisons if c.varying == [-1]]
         if bound is None or not extents or not isinstance(fact, TensorFact) or fact.rank != 2 or other.rank != 2:
@@ -154,7 +154,8 @@ class ElementwiseTexts(GuardedWindows):
                                      (first, second))
 
     def step(self, node: cst.BaseExpression) -> EarlierOperation | None:
-        """Return the operation with a number or a column that a node is, unless a mask or a condition restricts it."""
+        """Return the operation with a number or a column that computes a node, unless a mask or a condition restricts
+        it."""
         result = self.result(node)
         if result is None or result.condition or result.part or result.mask is not None:
             return None
@@ -162,8 +163,8 @@ class ElementwiseTexts(GuardedWindows):
 
     def in_one(self, result: OperationText, name: str, steps: Sequence[EarlierOperation | None],
                operands: Sequence[Operand]) -> OperationText:
-        """Return an operation of which one operand is itself one with a number or a column, such as ``acc * factor +
-        product``, so that one instruction writes its result into a destination."""
+        """Return an operation one operand of which is an operation with a number or a column, such as ``acc * factor +
+        product``, so that one instruction writes the result into a destination."""
         for k, (step, (_, inner), (text, fact)) in enumerate(zip(steps, operands, operands[::-1])):
             if step is None or not isinstance(inner, TensorFact) or not isinstance(fact, TensorFact):
                 continue
@@ -175,8 +176,8 @@ class ElementwiseTexts(GuardedWindows):
         return result
 
     def both_into(self, first: EarlierOperation, name: str, operand: str, is_second: bool, apart: Into | None) -> Into:
-        """Return what writes both operations by one instruction. ``apart`` writes them by two, if the result is
-        converted."""
+        """Return a function that writes both operations by one instruction. ``apart`` writes them by two, if the result
+        is converted."""
         reverse = [", reverse0=True" * first.is_reversed, ", reverse1=True" * (is_second and name not in COMMUTE)]
 
         def into(dst: str, target: TensorFact) -> list[str]:
@@ -188,7 +189,7 @@ class ElementwiseTexts(GuardedWindows):
         return into
 
     def computed(self, name: str, left: Operand, right: Operand, dtype: str = "", meaning: str = "") -> OperationText:
-        """Return that operation of operands whose texts are known."""
+        """Return the operation ``name`` of operands whose texts are known."""
         pair, nl = (left, right), self.nl
         tiles = [(text, tensor) for text, tensor in pair if isinstance(tensor, TensorFact)]
         is_tile = [isinstance(operand, TensorFact) for _, operand in pair]
@@ -243,8 +244,8 @@ class ElementwiseTexts(GuardedWindows):
                              dtype or common_dtype, name, step=self.step_of(name, pair, result))
 
     def step_of(self, name: str, pair: Sequence[Operand], result: TensorFact) -> EarlierOperation | None:
-        """Return an operation of a tile with a number or a column of float32 that an instruction computes in float32,
-        or None for others."""
+        """Return an operation of a tile with a number or a column of float32, if an instruction computes it in float32;
+        else None."""
         tiles = [(text, tensor) for text, tensor in pair if isinstance(tensor, TensorFact)]
         number = next((k for k, (_, fact) in enumerate(pair) if not isinstance(fact, TensorFact)), None)
         if number is None:
@@ -255,13 +256,13 @@ class ElementwiseTexts(GuardedWindows):
         if number is None or result.dtype != FLOAT32 or name in {*NO_INSTRUCTION, *BITWISE, *VERDICTS}:
             return None
         (data, tensor), (operand, _) = pair[1 - number], pair[number]
-        if not isinstance(tensor, TensorFact) or tensor.shape != result.shape:      # of which a mask leaves a part
+        if not isinstance(tensor, TensorFact) or tensor.shape != result.shape:      # a mask leaves only a part of it
             return None
         return EarlierOperation(name, data, operand, tensor, number == 0 and name not in COMMUTE)
 
     @staticmethod
     def column_of(pair: Sequence[tuple[str, TensorFact]]) -> int | None:
-        """Return which of two operands is a column of float32, an operand of ``tensor_scalar``, if one is."""
+        """Return which of two operands is a column of float32, which ``tensor_scalar`` accepts; None if neither is."""
         (first, second), shapes = pair, [tensor.shape for _, tensor in pair]
         for k, (column, other) in enumerate(zip(shapes, shapes[::-1])):
             if column is None or other is None or len(column) != 2 or len(other) < 2 or column[1] != "1":
@@ -303,7 +304,7 @@ class ElementwiseTexts(GuardedWindows):
         return result
 
     def must_be_exact(self, *facts: Fact, dtype: str = "") -> bool:
-        """Return whether a quotient of values of which these facts are known, in that dtype, is one of integers."""
+        """Return whether a quotient of values with these facts, in that dtype, is a quotient of integers."""
         is_integer = dtype in INTEGERS or any(isinstance(f, TensorFact) and f.dtype in INTEGERS for f in facts)
         self.report.changed(self.line, EXACT if is_integer else INVERTED)
         return is_integer

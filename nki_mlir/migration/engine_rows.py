@@ -21,7 +21,7 @@ REASON = "a DMA moves these rows, because engines start only at certain partitio
 
 
 def is_between(text: str, tensor: TensorFact) -> bool:
-    """Return whether the numbers of a view show that its rows begin at a partition where no engine can start."""
+    """Return whether the numbers of a view prove that its rows begin at a partition where no engine can start."""
     match = FIRST_ROWS.match(text)
     if match is None or not tensor.on_chip:
         return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Expressions of a kernel: what each is, and its text in the current generation.
 
-Bottom up, in the order in which Python evaluates. A call whose form is a statement of the current generation (an
-instruction with a destination) becomes a ``Result``, of which the text has a mark: the statement around it decides
-whether the result is written into its target, or into a new tile in front of the statement.
+Bottom up, in the order in which Python evaluates. A call that becomes a statement in the current generation (an
+instruction with a destination) is a ``Result``, for which the text has a mark: the statement around it decides whether
+the result is written into its target, or into a new tile in front of the statement.
 """
 
 import re
@@ -43,7 +43,7 @@ from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.views import Integer, Item, NotAView, Part, RowNumbers, SubscriptText, masked, render
 
 MARK = re.compile(r"__nki_result_(\d+)__")
-COMPUTED = re.compile(r"\w+(\.\w+)*\(")              # a call in front, not a view of a name
+COMPUTED = re.compile(r"\w+(\.\w+)*\(")              # begins with a call, not with a name
 MODULE = cst.Module([])
 DTYPES = {"float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32", "bool_", "tfloat32",
           "float8_e4m3", "float8_e5m2", "float8_e4m3fn"}
@@ -51,13 +51,13 @@ BUFFERS = {"nl.sbuf": SBUF, "nl.psum": PSUM, "nl.hbm": HBM, "nl.private_hbm": HB
 OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
              cst.Modulo: "mod", cst.Power: "power", cst.BitAnd: "bitwise_and", cst.BitOr: "bitwise_or",
              cst.BitXor: "bitwise_xor", cst.LeftShift: "left_shift", cst.RightShift: "right_shift"}
-TILE_FUNCTIONS = {*UNARY, "copy"}       # those that are elements of tables, or arguments of functions
+TILE_FUNCTIONS = {*UNARY, "copy"}       # functions that tables contain, or that are passed as arguments
 COMPARISONS = {cst.LessThan: "less", cst.LessThanEqual: "less_equal", cst.GreaterThan: "greater",
                cst.GreaterThanEqual: "greater_equal", cst.Equal: "equal", cst.NotEqual: "not_equal"}
 
 
 class LeftForAPerson(Exception):
-    """The error about code that the rewriter cannot write; its text gives the code and the reason."""
+    """The rewriter cannot write some code; the error's text has the code and the reason."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class FunctionScope:
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
     sizes: dict[str, str] = field(default_factory=dict)         # `x.shape[1]` where a statement has named it
     tensor_names: set[str] = field(default_factory=set)         # arguments `name=` of tensors
-    repeats: int = 0                # how many loops are around, with those of programs and one for a helper's calls
+    repeats: int = 0                # number of loops around, including loops over programs and one for a helper's calls
 
 
 class Expressions(cst.CSTTransformer):
@@ -82,7 +82,7 @@ class Expressions(cst.CSTTransformer):
     target = ""                 # the name that a conditional expression is assigned to, if it does not read the name
     loop_starts: dict[str, str] = {}
     loop_stops: dict[str, str] = {}
-    inline = 0                      # how many conditions, lambdas or tests of loops are around: no statement may be
+    inline = 0                      # number of conditions, lambdas or tests of loops around: they admit no statement
 
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__()
@@ -103,11 +103,11 @@ class Expressions(cst.CSTTransformer):
 
     # -- texts and facts -----------------------------------------------------------------------------------------------
     def left(self, text: str) -> NoReturn:
-        """End the statement: a person has to rewrite it."""
+        """End the statement: a person must rewrite it."""
         raise LeftForAPerson(text)
 
     def stays(self, rule: PythonRule) -> None:
-        """Report Python that stays and that the vendor's front end of most releases does not read."""
+        """Report Python that stays, although the vendor's parser in most releases does not read it."""
         self.report.changed(self.line, f"{rule.construct} stays, which {PARSER} refuses: {rule.instead}")
 
     def code(self, node: cst.CSTNode) -> str:
@@ -137,7 +137,7 @@ class Expressions(cst.CSTTransformer):
     def allocated(self, name: str, result: OperationText) -> list[str]:
         """Return the statements that create a tile for a result and write it, under the condition of the result."""
         memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
-        if not dtype.strip() or (not result.into and result.fact.shape is None):     # which only the expression says
+        if not dtype.strip() or (not result.into and result.fact.shape is None):     # only the expression tells it
             self.left("a tile that is computed under a condition")
         texts = [self.settled(t) for t in result.into(name + result.part, result.fact)] if result.into else []
         shape = self.settled(result.shape)
@@ -180,17 +180,17 @@ class Expressions(cst.CSTTransformer):
         return name
 
     def fact(self, node: cst.CSTNode) -> Fact:
-        """Return what is known about the value of a rewritten node."""
+        """Return the facts about the value of a rewritten node."""
         if isinstance(node, cst.Name) and node.value in self.results:
             return self.results[node.value].fact
         return self.facts.get(id(node), Fact())
 
     def new(self, text: str, fact: Fact) -> cst.BaseExpression:
-        """Return a node for a text, and note what is known about its value."""
+        """Return a node for a text, and note the facts about its value."""
         return self.note(cst.parse_expression(text), fact)
 
     def note(self, node: cst.BaseExpression, fact: Fact) -> cst.BaseExpression:
-        """Note what is known about the value of a node, and return the node."""
+        """Note the facts about the value of a node, and return the node."""
         if isinstance(fact, TensorFact) and fact.shape is not None and self.scope.sizes:
             fact = replace(fact, shape=tuple(self.scope.sizes.get(size, size) for size in fact.shape))
         self.facts[id(node)] = fact
@@ -214,7 +214,7 @@ class Expressions(cst.CSTTransformer):
         return expression
 
     def bind(self, name: str, fact: Fact) -> None:
-        """Record the value that a name has from here on."""
+        """Record the value of a name from here on."""
         self.scope.versions[name] = self.scope.versions.get(name, 0) + 1
         self.scope.facts[name] = fact
         self.scope.counts = {t: n for t, n in self.scope.counts.items() if name not in terms.names(t) and n != name}
@@ -239,7 +239,7 @@ class Expressions(cst.CSTTransformer):
 
     # -- names and attributes ------------------------------------------------------------------------------------------
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """Note what is known about a variable, or rewrite a public name."""
+        """Note the facts about a variable, or rewrite a public name."""
         fact = self.scope.facts.get(updated_node.value)
         if updated_node.value == "None":
             return self.note(updated_node, NoneFact())
@@ -249,11 +249,11 @@ class Expressions(cst.CSTTransformer):
         return self.note(updated_node.with_changes(), fact)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        """Only the owner is an expression."""
+        """Visit only the owner of an attribute: it is the expression."""
         return False
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """Attributes of tensors, and public names."""
+        """Rewrite attributes of tensors, and public names."""
         meaning = self.names.meaning(original_node)
         if meaning:
             return self._public(original_node, meaning)
@@ -295,7 +295,7 @@ class Expressions(cst.CSTTransformer):
         return self.note(node.with_changes(), TileFunction() if package == "nl" and name in TILE_FUNCTIONS else Fact())
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
-        """Note what a lambda returns, as far as that is the same for all arguments."""
+        """Note the facts about a lambda's result that hold for all arguments."""
         self.inline += 1
         result = self.fact(self.rewritten(original_node.body))
         self.inline -= 1
@@ -303,11 +303,11 @@ class Expressions(cst.CSTTransformer):
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def visit_Subscript(self, node: cst.Subscript) -> bool:
-        """Public names are not values to look into."""
+        """Skip public names: they have no parts to rewrite."""
         return False
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """Views of tensors, elements of lists, and index vectors with axes put in."""
+        """Rewrite views of tensors, elements of lists, and index vectors with inserted axes."""
         meaning = self.names.meaning(original_node.value)
         if meaning == "nl.mgrid":
             return self.note(original_node, self._mesh(original_node))
@@ -344,7 +344,8 @@ class Expressions(cst.CSTTransformer):
         return item.with_changes(**parts)
 
     def _size_of_blocks(self, node: cst.Subscript) -> cst.BaseExpression | None:
-        """Return a size of a tensor with block dimensions, whose partition axis is now the first; None for others."""
+        """Return a size of a tensor with block dimensions, whose partition axis is now the first; None for other
+        sizes."""
         match node:
             case cst.Subscript(value=cst.Attribute(value=tensor, attr=cst.Name(value="shape")),
                                slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
@@ -371,7 +372,7 @@ class Expressions(cst.CSTTransformer):
         return Items(tuple(indices), tuple("pxyzw"[:len(axes)]))
 
     def _spread(self, node: cst.Subscript, index: IndexFact) -> cst.BaseExpression:
-        """``nl.arange(n)[:, None]``: axes put in."""
+        """Rewrite ``nl.arange(n)[:, None]``, which inserts axes."""
         axes: list[Axis] = []
         unused_axes = list(index.axes)
         for element in node.slice:

@@ -14,7 +14,8 @@ Shape = tuple[str, ...] | None
 
 @dataclass(frozen=True)
 class Fact:
-    """A value of which nothing is known but that it is neither a tensor nor an index: computed by the host."""
+    """A value that is certainly neither a tensor nor an index, and about which nothing else is known: the host computes
+    it."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,18 @@ class Unknown(Fact):
 
 @dataclass(frozen=True)
 class NoElement(Unknown):
-    """The elements of an empty list: those that are appended are all."""
+    """The elements of an empty list: appended elements become all of them."""
 
 
 @dataclass(frozen=True)
 class NoneFact(Fact):
-    """None. No operation takes it, so a name that is None or a tensor is the tensor wherever it is an operand."""
+    """The value None. No operation takes it, so if a name is either None or a tensor, it is the tensor wherever it is
+    an operand."""
 
 
 @dataclass(frozen=True)
 class NumberFact(Fact):
-    """A number of the host; ``kind`` is float, int or empty where the text does not say."""
+    """A number of the host; ``kind`` is float or int, or empty if the text does not show it."""
 
     kind: str = ""
 
@@ -46,7 +48,7 @@ class TileFunction(Fact):
 
 @dataclass(frozen=True)
 class LambdaFact(Fact):
-    """A lambda; ``result`` is what it returns, whatever its arguments are."""
+    """A lambda; ``result`` has the facts about its result for any arguments."""
 
     result: Fact
 
@@ -60,7 +62,7 @@ class TileClass(Fact):
 
 @dataclass(frozen=True)
 class RecordClass(Fact):
-    """A named tuple or a class of data; ``defaults`` has what is known about the defaults of its fields."""
+    """A named tuple or a data class; ``defaults`` has the facts about the defaults of its fields."""
 
     fields: tuple[str, ...]
     defaults: tuple[tuple[str, Fact], ...] = ()
@@ -68,7 +70,7 @@ class RecordClass(Fact):
 
 @dataclass(frozen=True)
 class TileObject(Fact):
-    """An object of such a class: what its attributes are is not known."""
+    """An object of such a class: nothing is known about its attributes."""
 
     name: str
 
@@ -91,14 +93,14 @@ class Many(Fact):
 
 @dataclass(frozen=True)
 class ShapeOf(Fact):
-    """``tensor.shape`` of a tensor, whose elements have texts where they are known."""
+    """``tensor.shape`` of a tensor; its elements have texts if they are known."""
 
     shape: Shape
 
 
 @dataclass(frozen=True)
 class Dtype(Fact):
-    """A dtype; the text that says which."""
+    """A dtype, with its text."""
 
     text: str
 
@@ -118,7 +120,7 @@ class TensorFact(Fact):
     shape: Shape = None
     dtype: str = ""
     blocks: int = 0
-    base: bool = False              # a whole tensor as it was created, whose rows lie behind each other
+    base: bool = False              # a complete tensor as it was created, with rows one behind the other
     parameter: bool = False
     fresh: bool = False             # a PSUM tensor that was set to 0 when it was created
     floating: bool = False          # computed by a function whose results are floats, so the dtype is one of floats
@@ -146,7 +148,7 @@ class TensorFact(Fact):
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of an index: how many positions it has and the step from one to the next."""
+    """One axis of an index: the number of its positions, and the step from one to the next."""
 
     extent: str
     step: str
@@ -156,7 +158,7 @@ class Axis:
 class IndexFact(Fact):
     """An affine index: ``base`` plus a step for each axis. Axes of one position have step 0.
 
-    ``moved`` is the text of a tile of one element, which the device adds to the index; empty where none is added.
+    ``moved`` is the text of a tile of one element that the device adds to the index, or empty.
     """
 
     base: str
@@ -196,7 +198,7 @@ class Comparison:
 class MaskFact(Fact):
     """Comparisons of indices, all of which hold.
 
-    ``conditions`` are those of the host alone, ``diagonals`` the comparisons that ``bounds`` and conditions do not
+    ``conditions`` are conditions of the host, ``diagonals`` the comparisons that ``bounds`` and conditions do not
     express, such as a causal mask.
     """
 
@@ -208,7 +210,7 @@ class MaskFact(Fact):
 
 
 def join(left: Fact, right: Fact) -> Fact:
-    """Return the fact that holds for both values, for a name that may be bound to either."""
+    """Return the fact that holds for both values, for a name that may have either."""
     if left == right or isinstance(right, NoneFact):
         return left
     if isinstance(left, NoneFact):

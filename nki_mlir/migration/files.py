@@ -50,7 +50,7 @@ def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> 
     if release not in releases:
         raise MigrationError(what=f"there is no release {release} to migrate to",
                              how=f"choose one of {', '.join(releases)}")
-    if not os.path.exists(path):           # of Path's methods a name that is too long is an error
+    if not os.path.exists(path):           # Path's methods raise errors for names that are too long
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
     if not os.path.isdir(path) and not os.path.isfile(path):        # to read a FIFO would wait for a writer
         raise MigrationError(what=f"cannot read {path}: it is not a regular file", how="give a file or a directory")
@@ -119,8 +119,8 @@ def _read(file: Path) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Raise ``SyntaxError`` where Python does not read the text since it nests too deeply, or has too long an integer
-    or a NUL byte: libcst, which has no such limits, overflows the stack and ends the process."""
+    """Raise ``SyntaxError`` if Python does not read the text, since it nests too deeply, or has too long an integer or
+    a NUL byte. libcst has no such limits: it would overflow the stack and end the process."""
     try:
         ast.parse(text)
     except (RecursionError, MemoryError):

@@ -9,8 +9,8 @@ before:  def add(a, b, out):                        after:  @nki.jit
                       x.shape, x.dtype))
                                                             add[4](x, y)
 
-What comes out is of the beta generation: the rest of the migration rewrites it. A kernel stays as it is where a shape
-does not follow from the arguments of the call, or where two calls want different results.
+The new text is of the beta generation: the rest of the migration rewrites it. A kernel stays unchanged if a shape does
+not follow from the arguments of the call, or if two calls expect different results.
 """
 
 import ast
@@ -28,7 +28,7 @@ Function = ast.FunctionDef | ast.Module
 
 
 class NotSaid(Exception):
-    """The text does not say what a call needs to be rewritten."""
+    """The text does not show what is needed to rewrite a call."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class FrameworkCall:
     constants: list[ast.keyword]
     grid: ast.expr | None
     results: list[tuple[str, str]]
-    spare: ast.Assign | None            # what gave the shapes a name that nothing else uses
+    spare: ast.Assign | None            # the assignment of the shapes to a name that nothing else uses
 
 
 @dataclass
@@ -113,7 +113,7 @@ class FrameworkCalls:
         return self.edits.result()
 
     def meaning(self, node: ast.expr) -> str:
-        """``nki.jit`` for what reads as that, else an empty text."""
+        """Return ``nki.jit`` for every node that means it, else an empty text."""
         return self.names.meaning(cst.parse_expression(ast.unparse(node))) if isinstance(
             node, ast.Name | ast.Attribute) else ""
 
@@ -127,7 +127,7 @@ class FrameworkCalls:
 
     # -- one kernel ----------------------------------------------------------------------------------------------------
     def rewrite(self, name: str, sites: list[tuple[ast.Call, Function]]) -> bool:
-        """Edit a kernel and its calls; False where they stay."""
+        """Edit a kernel and its calls; return False if they stay."""
         kernel = self.functions[name]
         uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(self.tree))
         returns = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(kernel))
@@ -228,7 +228,8 @@ class FrameworkCalls:
         self.report.changed(call.node.lineno, f"nki_call becomes a call of {name}")
 
     def import_nki(self, all_done: bool) -> None:
-        """Import ``nki`` where the text has it not, in place of ``nki_call`` where nothing calls that any more."""
+        """Import ``nki`` if the text does not. The import replaces the import of ``nki_call``, if no call needs that
+        any more."""
         is_here = "nki" in map(self.names.meaning, map(cst.Name, self.names.paths))
         missing = "" if is_here else "import neuronxcc.nki as nki"
         statements = [n for n in ast.walk(self.tree) if isinstance(n, ast.Import | ast.ImportFrom)]

@@ -31,13 +31,14 @@ from nki_mlir.migration.transfer_calls import TRANSFERS
 
 
 class FunctionCalls(Calls):
-    """Adds the calls; ``helper`` says what a function of the file returns for given arguments."""
+    """Adds the calls; ``helper`` returns the facts about the result of a function of the file for given arguments."""
 
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
 
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
-        """Return what a function of the file returns, or None if the file has no function with that name."""
+        """Return the facts about a call of a function of the file, or None if the file has no function with that
+        name."""
         return None
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
@@ -106,7 +107,7 @@ class FunctionCalls(Calls):
         return Fact()
 
     def of_tile(self, node: cst.Call) -> TensorFact | None:
-        """Return the result of a function of each element of a tile, with or without a dtype; None for other
+        """Return the result of a function that computes each element of a tile, with or without a dtype; None for other
         arguments."""
         match node.args:
             case [cst.Arg(value=tile, keyword=None), *by_name] if isinstance(tensor := self.fact(tile), TensorFact):

@@ -5,7 +5,7 @@
            mask=(i_y + i_dy < 20))          nisa.tensor_copy(dst=padded[:, 0:20], src=t)
                                             nl.max(padded.ap([[22, 128], [1, 20], [1, 3]]), axis=2)
 
-Windows of the padded tile that leave the tile read the identity of the reduction, as masked elements count for nothing.
+Windows that leave the tile read the identity of the reduction from the padding, since masked elements do not count.
 """
 
 from dataclasses import replace
@@ -22,8 +22,8 @@ class GuardedWindows(Diagonals):
     """Adds the padded tiles."""
 
     def padded(self, view: SubscriptText, mask: MaskFact, operator: str) -> tuple[SubscriptText, MaskFact] | None:
-        """Return the subscript on a padded tile, and the mask without what the padding stands for. None if the mask is
-        another one."""
+        """Return the subscript on a padded tile, and the rest of the mask that the padding does not replace. Return
+        None for other masks."""
         sizes, items = view.tensor.shape, view.items
         if operator not in IDENTITIES or view.tensor.memory != SBUF or view.tensor.blocks or sizes is None or (
                 "?" in sizes or len(items) != len(sizes)):

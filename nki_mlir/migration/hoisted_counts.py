@@ -17,8 +17,8 @@ MODULE = cst.Module([])
 
 
 def with_hoisted_counts(body: Sequence[cst.BaseStatement], counts: Set[str]) -> list[cst.BaseStatement]:
-    """Return the statements of a function with the assignments of ``counts`` hoisted, as far as a count is assigned
-    once. Two equal counts of one block become one."""
+    """Return the statements of a function with the assignments of ``counts`` hoisted. Only counts that are assigned
+    once move; two equal counts of one block become one."""
     bound = bound_names(_tree(body))
     hoister = _Hoister({name for name in counts if bound[name] == 1})
     statements = hoister.block(body)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which files of a package a file imports, as its text shows it: relative and absolute imports, and ``__init__.py``."""
+"""Finds the files of a package that a file imports, from its text: relative and absolute imports, and
+``__init__.py``."""
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,8 @@ class DynamicImport:
 
 
 def reachable_files(file: Path, outermost: Path) -> tuple[list[Path], list[DynamicImport]]:
-    """Return the files of a package that a file imports, directly or by way of others, itself among them, and the calls
-    that import by a name. Files that do not parse import nothing."""
+    """Return the files of a package that a file imports, directly or indirectly, including itself, and the calls that
+    import a module by a name. Files that do not parse import nothing."""
     reached: dict[Path, None] = {}
     calls: list[DynamicImport] = []
     pending = [file.resolve()]
@@ -61,7 +62,8 @@ def absolute(parts: Sequence[str], outermost: Path) -> Iterator[Path]:
 
 
 def modules(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that names below a folder may be: each a module, a package, or a name in the one before."""
+    """Yield the files to which names below a folder may refer: each is a module, a package, or a name in the one
+    before."""
     for part in parts:
         yield folder / "__init__.py"
         yield (folder / part).with_suffix(".py")
@@ -95,8 +97,8 @@ def _renamed(item: ast.alias, old: str, new: str) -> ast.alias:
 
 
 def module_of(path: str, importer: Path, files: Mapping[str, Sequence[Path]]) -> Path | None:
-    """Return the file that a dotted path names, among files by their last names: the one whose folders the path names,
-    or that is nearest to the file that imports it."""
+    """Return the file that a dotted path names. Among files with the same last name, it is the one in the folders that
+    the path names, or the nearest to the file that imports it."""
     parts = path.split(".")
     candidates = files.get(parts[-1], [])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Arithmetic of index vectors, the masks that their comparisons are, and comprehensions."""
+"""Arithmetic of index vectors, masks from comparisons of these vectors, and comprehensions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -34,17 +34,17 @@ from nki_mlir.migration.views import Integer, Item, Part
 
 
 class Indices(Expressions):
-    """Adds them to expressions."""
+    """Adds indices, masks and comprehensions to expressions."""
 
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__(names, report)
-        self.extents: dict[str, str] = {}                           # of a count: all elements of the axis
+        self.extents: dict[str, str] = {}                           # by count: all elements of its axis
         self.exceeded: dict[str, set[int]] = {}     # dimensions of tiles that a subscript may leave if a mask cuts them
-        self.uncut: dict[str, set[int]] = {}        # those dimensions, which keep the size that they have without masks
+        self.uncut: dict[str, set[int]] = {}        # the ones that keep the size that they have without masks
 
     # -- index arithmetic and masks ------------------------------------------------------------------------------------
     def combined(self, operator: str, left: IndexFact, right: IndexFact) -> IndexFact:
-        """left + right or left - right."""
+        """Return left + right or left - right."""
         sign = "1" if operator == "add" else "-1"
         rank = max(len(left.axes), len(right.axes))
         pad = [[Axis("1", "0")] * (rank - len(i.axes)) + list(i.axes) for i in (left, right)]
@@ -98,11 +98,12 @@ class Indices(Expressions):
         return MaskFact((MaskBound(axis - rank, start, terms.subtract(extent, start), rank),), (), (plain,))
 
     def _may_be_empty(self, bound: str) -> bool:
-        """Return whether a loop over tiles has one more iteration than tiles where the tiles divide the dimension."""
+        """Return whether a loop over tiles has one iteration more than there are tiles if the tiles divide the
+        dimension."""
         return any(terms.is_one_more(self.loop_stops.get(name, "")) for name in terms.names(bound))
 
     def count(self, text: str, axis: int, hint: str = "", extent: str = "") -> str:
-        """Return a name for the number of elements that a mask selects of an axis of ``extent``; a statement before
+        """Return a name for the number of elements that a mask selects from an axis of ``extent``; a statement before
         assigns it."""
         if terms.SIMPLE.match(text):
             return text
@@ -119,7 +120,7 @@ class Indices(Expressions):
         return name
 
     def conjunction(self, left: MaskFact, right: MaskFact) -> MaskFact:
-        """Return the mask that selects what both masks select. Two upper bounds of one axis become one."""
+        """Return the mask that selects the elements that both masks select. Two upper bounds of one axis become one."""
         bounds = list(left.bounds)
         for bound in right.bounds:
             same_axis = next((b for b in bounds if b.axis == bound.axis), None)
@@ -147,8 +148,8 @@ class Indices(Expressions):
         return expression
 
     def uncut_part(self, name: str, result: OperationText) -> None:
-        """Let the tile of a name have all elements of the dimensions of which subscripts name some. The operation
-        writes the part that its mask selects, as in the beta generation."""
+        """Let the tile of a name keep all elements of dimensions that subscripts name in part. The operation writes the
+        part that its mask selects, as in the beta generation."""
         if name not in self.uncut or result.fact.shape is None or result.part:
             return
         extents = {k: self.extents[size] for k, size in enumerate(result.fact.shape)
@@ -247,7 +248,7 @@ class Indices(Expressions):
         return self.new(name, Many(fact))
 
     def visit_IfExp(self, node: cst.IfExp) -> bool:
-        """Its parts are rewritten one by one: what one of them needs in front is executed under the condition."""
+        """Rewrite the parts one by one: statements that a part needs in front are executed under the condition."""
         return False
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
@@ -285,7 +286,7 @@ class Indices(Expressions):
         return self.new(name, fact)
 
     def element(self, fact: Fact) -> Fact:
-        """Return the fact of an element that an iteration over a value yields."""
+        """Return the facts about an element that an iteration over a value yields."""
         if isinstance(fact, Many):
             return Fact() if fact.is_dictionary else fact.element
         if isinstance(fact, Items) and fact.items:
@@ -295,7 +296,8 @@ class Indices(Expressions):
                 memories = {f.memory for f in fact.items if isinstance(f, TensorFact)}
                 if len(memories) == 1:
                     return TensorFact(first.memory, first.shape if len(shapes) == 1 else None)
-            if all(isinstance(f, Items) for f in fact.items):           # of pairs: what each part is in all of them
+            # of pairs: the facts about each part that hold in all of them
+            if all(isinstance(f, Items) for f in fact.items):
                 return reduce(join, fact.items)
             return first if all(f == first for f in fact.items) else Unknown()
         return Fact()
@@ -320,7 +322,7 @@ class Indices(Expressions):
 
 
 def loops_of(node: cst.ListComp | cst.GeneratorExp) -> Iterator[cst.CompFor]:
-    """The loops of a comprehension, the outermost first."""
+    """Return the loops of a comprehension, the outermost first."""
     loop: cst.CompFor | None = node.for_in
     while loop is not None:
         yield loop
@@ -361,7 +363,7 @@ def outside(tensor: TensorFact, variables: set[str]) -> TensorFact:
 
 
 def _is_within(item: Item, size: str) -> bool:
-    """Return whether an index into a dimension that a mask has cut to ``size`` elements names none of the others."""
+    """Return whether an index into a dimension that a mask has cut to ``size`` elements stays within these elements."""
     match item:
         case Integer(text):
             return text == "0"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls of functions that get or return index vectors, which no value of the new text is: the body replaces the call.
+"""Calls of functions that get or return index vectors, which the new text does not have: the body replaces the call.
 
 before:  def rows_of(t, n):                             after:  for t in nl.affine_range(8):
              i_p = nl.arange(128)[:, None]                          i_p = nl.arange(128)[:, None]
@@ -27,8 +27,8 @@ class NeedsInlining(Exception):
 
 
 def is_inlinable(function: cst.FunctionDef) -> bool:
-    """Return whether the body of a function can replace a call: it returns at its end alone, or nowhere, and defines
-    nothing."""
+    """Return whether the body of a function can replace a call: it defines nothing, and returns only at its end, if at
+    all."""
     parameters = function.params
     if function.asynchronous is not None or not isinstance(function.body, cst.IndentedBlock) or isinstance(
             parameters.star_arg, cst.Param) or parameters.star_kwarg is not None:
@@ -41,7 +41,8 @@ def is_inlinable(function: cst.FunctionDef) -> bool:
 
 
 def with_inlined_calls(caller: cst.FunctionDef, name: str, callee: cst.FunctionDef, note: Note) -> cst.FunctionDef:
-    """Return a function in which the body of another one replaces its calls; ``note`` gets each old and new node."""
+    """Return a function whose calls of another function are replaced by that function's body; ``note`` gets each old
+    and new node."""
     function = caller.visit(_Inliner(caller, name, callee, note))
     assert isinstance(function, cst.FunctionDef)
     return function
@@ -49,7 +50,7 @@ def with_inlined_calls(caller: cst.FunctionDef, name: str, callee: cst.FunctionD
 
 @dataclass
 class _Body:
-    """What a call becomes: statements, and the value of the call, if there is one, with the comments above it."""
+    """The replacement of a call: statements, and the value of the call, if there is one, with the comments above it."""
 
     statements: list[cst.BaseStatement]
     value: cst.BaseExpression | None

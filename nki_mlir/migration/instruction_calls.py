@@ -28,7 +28,7 @@ TOKENS = {"op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1", "cmp_op"}
 
 
 class InstructionForm(NamedTuple):
-    """An instruction: the operand whose shape and dtype its result has, else how many columns and which dtype."""
+    """An instruction: the operand whose shape and dtype its result has, or the columns and the dtype of the result."""
 
     like: str
     columns: int = 0
@@ -53,8 +53,8 @@ def recipe(*names: str) -> Callable[[Recipe], Recipe]:
 
 
 def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact | None = None) -> str:
-    """``, name=value`` in the order of the newest signature. An operand has as many partitions as a mask leaves of the
-    one that is ``like`` the result."""
+    """Return ``, name=value`` in the order of the newest signature. Operands are cut to the partitions of ``like``,
+    which a mask may have cut."""
     calls, parts = a.calls, []
     parameters = list(inspect.signature(getattr(current_isa, name)).parameters)
     unknown = [n for n in a.nodes if n not in (*parameters, "dtype", "engine") and n not in replaced]
@@ -323,14 +323,14 @@ def call_with_destination(calls: Calls, a: Arguments, name: str) -> cst.BaseExpr
 
 @recipe("tensor_copy_dynamic_src")
 def copied_from_the_run_time(calls: Calls, a: Arguments) -> OperationText:
-    """Return a copy of a view that a tile of one element moves."""
+    """Return a copy of a view at the position that a tile of one element holds."""
     text, source = a.tensor("src")
     return instruction(a, "tensor_copy", source.shape, text, source.dtype, hint="copied")
 
 
 @recipe("tensor_copy_dynamic_dst")
 def copied_to_the_run_time(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return a copy to a view that a tile of one element moves."""
+    """Return a copy to a view at the position that a tile of one element holds."""
     return call_with_destination(calls, a, "tensor_copy")
 
 

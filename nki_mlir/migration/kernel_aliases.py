@@ -10,8 +10,8 @@ from nki_mlir.migration.names import Names
 
 
 def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[str]) -> dict[str, str]:
-    """Return the kernel of each variable whose assignments are all of that kernel, plain or in a wrapper. A name that
-    is a parameter somewhere is none."""
+    """Return the kernel of each variable that is assigned only that kernel, plain or in a wrapper. Names of parameters
+    do not count."""
     tree = ast.parse(text)
     parameters = {argument.arg for node in ast.walk(tree) if isinstance(node, ast.arguments)
                   for argument in [*node.posonlyargs, *node.args, *node.kwonlyargs]}
@@ -30,7 +30,7 @@ def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[s
 
 
 def _kernel(value: ast.expr, names: Names, wrappers: Set[str]) -> str:
-    """Return the name that a value is, without the call of a wrapper around it; "" for other values."""
+    """Return the name of the kernel in a value, without a wrapper around it; "" for other values."""
     if isinstance(value, ast.Call) and value.args:
         function = value.func.func if isinstance(value.func, ast.Call) else value.func
         if names.meaning(cst.parse_expression(ast.unparse(function))) not in wrappers:

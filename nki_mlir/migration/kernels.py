@@ -63,14 +63,15 @@ def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:
 
 
 class Kernels(Statements):
-    """Rewrites functions; ``functions`` has those of the file by name, ``globals`` what its constants are."""
+    """Rewrites functions; ``functions`` has the functions of the file by name, ``globals`` the facts about its
+    constants."""
 
     def __init__(self, names: Names, report: MigrationReport, functions: dict[str, cst.FunctionDef],
                  line_of: dict[int, int]) -> None:
         super().__init__(names, report)
         self.functions, self.line_of = functions, line_of
         self.imported = {}
-        self.is_written = True                  # whether the new text replaces the file, not only shows what it returns
+        self.is_written = True  # whether the new text replaces the file; else it only shows the facts about results
         self.host_functions: dict[str, cst.FunctionDef] = {}    # those that call no operation themselves
         self.trees = {name: tree_of(f) for name, f in functions.items()}
         self.parameters = Parameters(names, self.trees)
@@ -109,7 +110,7 @@ class Kernels(Statements):
         return axes
 
     def program(self, name: str, arguments: str) -> cst.BaseExpression:
-        """Replace the index of a program by that of a loop over the grid."""
+        """Replace the index of a program by the variable of a loop over the grid."""
         if not self.on_grid:
             return super().program(name, arguments)
         axis = arguments.partition("=")[2] or arguments or "0"
@@ -171,8 +172,8 @@ class Kernels(Statements):
         return returned
 
     def inlined_or_left(self, name: str, why: str) -> NoReturn:
-        """End the rewriting of the function that calls another one, whose body replaces the call, if it can; else leave
-        the statement."""
+        """If the body of the called function can replace the call, end the rewriting of the caller, to begin anew; else
+        leave the statement."""
         caller = self.callers[-1] if self.callers else ""
         if name != caller and (caller, name) not in self.inlined and is_inlinable(self.functions[name]):
             raise NeedsInlining(name)
@@ -332,7 +333,7 @@ class Kernels(Statements):
         return function.with_changes(decorators=[])
 
     def annotations(self, parameters: cst.Parameters) -> cst.Parameters:
-        """Parameters without ``mutable_tensor``: a kernel may write what it returns."""
+        """Remove ``mutable_tensor`` from parameters: a kernel may write what it returns."""
         def plain(p: cst.Param) -> cst.Param:
             if p.annotation is None:
                 return p
@@ -343,7 +344,7 @@ class Kernels(Statements):
     # -- results and grids ---------------------------------------------------------------------------------------------
     def returning(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
                   ) -> list[cst.BaseStatement]:
-        """Parameters that are written are returned where the kernel returns nothing."""
+        """If a kernel returns nothing, let it return the parameters that it writes."""
         returns = [n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.value is not None]
         if returns:
             return body
@@ -365,7 +366,7 @@ class Kernels(Statements):
 
     def programs(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
                  ) -> tuple[list[cst.BaseStatement], cst.Parameters]:
-        """Return the body within loops over the programs of its grid, behind the statements that all programs share."""
+        """Return the body within loops over the programs of its grid, after the statements that all programs share."""
         line = self.line_of.get(id(node), 0)
         rank = max(self.axes) + 1
         first_return = len(body)
@@ -448,7 +449,7 @@ def _loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[
 
 
 def is_index(fact: Fact) -> bool:
-    """Return whether a value has index vectors or masks of them, which no value of the new text is."""
+    """Return whether a value has index vectors or masks of them, which the new text does not have."""
     if isinstance(fact, MaskFact):
         return not fact.is_known or bool(fact.bounds or fact.comparisons)
     return isinstance(fact, IndexFact) or (isinstance(fact, Items) and any(map(is_index, fact.items)))

@@ -49,7 +49,7 @@ def copy(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("transpose")
 def transpose(calls: Calls, a: Arguments) -> OperationText:
-    """Return a transpose by the Tensor engine, whose result is in PSUM; that of the beta generation is in SBUF."""
+    """Return a transpose by the Tensor engine, whose result is in PSUM; in the beta generation it is in SBUF."""
     text, source = a.tensor("x")
     shape = source.shape[::-1] if source.shape is not None else None
     fact = TensorFact(SBUF, shape, a.dtype_meaning or source.dtype)
@@ -276,7 +276,8 @@ def where(calls: Calls, a: Arguments) -> OperationText:
     types = {source.dtype for source in sources if isinstance(source, TensorFact)}
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        """Write what is not selected, unless the destination has it, then the rest under the predicate."""
+        """Write the values that are not selected, unless the destination has them; then write the rest under the
+        predicate."""
         keeps = dst in parts
         on_true, on_false = parts
         reverse = ", reverse_pred=True" if on_true == dst else ""

@@ -25,7 +25,7 @@ SCOPES = ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictCom
 
 @dataclass
 class _Inner:
-    """A function within a kernel: the names that it reads of the kernel, and the inner functions that it calls."""
+    """A function within a kernel: the kernel's names that it reads, and the inner functions that it calls."""
 
     node: ast.FunctionDef
     name: str                   # at the top of the file
@@ -198,7 +198,7 @@ def _assigned(statement: ast.stmt) -> set[str]:
 
 
 class _Definitions(cst.CSTTransformer):
-    """Defines the functions that lambdas in some functions are, ``double = lambda a: a + a``."""
+    """Turns lambdas with a name, ``double = lambda a: a + a``, in some functions into definitions of functions."""
 
     def __init__(self, functions: Collection[str]) -> None:
         super().__init__()

@@ -203,7 +203,8 @@ def _is_table(node: cst.BaseExpression) -> bool:
 
 
 def wrapper_of(call: cst.Call, names: Names) -> str:
-    """Return what a call wraps a kernel in, as ``nki.benchmark(k)`` and ``nki.benchmark(iters=5)(k)`` do, else ""."""
+    """Return the wrapper that a call puts around a kernel, as ``nki.benchmark(k)`` and ``nki.benchmark(iters=5)(k)``
+    do, else ""."""
     if not call.args or call.args[0].keyword is not None:
         return ""
     function = call.func
@@ -229,7 +230,7 @@ class Aliases(cst.CSTTransformer):
 
 
 class Host(GridAxes):
-    """Everything but kernels, which are replaced."""
+    """Rewrites everything outside of kernels, and replaces kernels by their new text."""
 
     def __init__(self, module: SourceModule) -> None:
         super().__init__(module.names)

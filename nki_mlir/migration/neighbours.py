@@ -24,7 +24,7 @@ def by_stem(paths: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def imported_files(files: list[Path], texts: Mapping[Path, str]) -> set[Path]:
-    """Return those of the files with texts that some of them import, directly or by way of others."""
+    """Return the files that some of the files with texts import, directly or by way of others."""
     stems = by_stem(texts)
     imported, pending = set[Path](), list(files)
     while pending:
@@ -37,7 +37,7 @@ def imported_files(files: list[Path], texts: Mapping[Path, str]) -> set[Path]:
 
 
 def link(modules: Mapping[Path, SourceModule]) -> None:
-    """Let the functions of each file know those that it imports from other files."""
+    """Tell the functions of each file which functions it imports from other files."""
     stems = by_stem(modules)
     for importer, module in modules.items():
         for name, path in module.names.imports.items():
@@ -64,7 +64,8 @@ def _share(module: SourceModule, name: str, source: SourceModule, function: str)
 
 
 def rewrite_together(modules: Mapping[Path, SourceModule]) -> None:
-    """Rewrite the functions of all files: kernels first, which show what the functions that they call get."""
+    """Rewrite the functions of all files: first the kernels, which show the arguments of the functions that they
+    call."""
     link(modules)
     for step in (SourceModule.prepare, SourceModule.rewrite_kernels, SourceModule.rewrite_others):
         for module in modules.values():

@@ -19,7 +19,7 @@ class OperationText:
     name: str = "tile"
     product: "Callable[[str], list[str]] | None" = None         # of a matrix product: the statement that accumulates
     exact: "Callable[[], OperationText] | None" = None          # of a product with a reciprocal: the quotient itself
-    condition: str = ""          # of the host, under which the operation is executed
+    condition: str = ""          # a condition of the host, under which the operation is executed
     mask: MaskFact | None = None
     operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
     part: str = ""               # the subscript of the part of a new tile that a mask selects

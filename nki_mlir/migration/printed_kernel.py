@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel that the text could not be rewritten for, replaced by one that is printed from what capture gave."""
+"""Replaces a kernel whose text cannot be rewritten by a kernel that is printed from its capture."""
 
 import ast
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ IMPORTS = {"nki": "import nki", "nisa": "import nki.isa as nisa", "nl": "import 
 
 
 def left_kernels(file: Migrated) -> list[str]:
-    """Return the functions of a file in which the report leaves lines to a person."""
+    """Return the functions of a file with lines that the report leaves to a person."""
     return [f.name for f in _functions(file.old) if any(_has(f, e) for e in file.report.entries if e.left)]
 
 
@@ -81,6 +81,6 @@ def _imported(text: str) -> dict[str, str]:
 
 
 def _foreign_names(text: str, printed: str) -> Sequence[str]:
-    """Names that the printed kernel takes from its imports, and that are something else in a file."""
+    """Return the names that the printed kernel takes from its imports, but that mean something else in a file."""
     printed_imports, file_imports = _imported(printed), _imported(text)
     return [name for name, path in printed_imports.items() if file_imports.get(name, path) != path]

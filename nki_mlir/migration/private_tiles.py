@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tensors with a block for each iteration, of which an iteration uses only its block, as tiles of the loop's body.
+"""Tensors with a block for each iteration, if an iteration uses only its own block, become tiles of the loop's body.
 
 before:  t = nl.ndarray((n, par_dim(128), 512), ...)    after:  for i in nl.affine_range(n):
          for i in nl.affine_range(n):                               t = nl.ndarray((par_dim(128), 512), ...)
@@ -65,7 +65,7 @@ def _allocated(statement: cst.SimpleStatementLine, names: Names) -> BlockTensor 
 
 
 def _is_private(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
-    """Return whether each iteration of the loops over a tensor's block indices uses its own block alone."""
+    """Return whether each iteration of the loops over a tensor's block indices uses only its own block."""
     uses = list(_uses(function, tensor.name, ()))
     reads = [use for use in uses if use[0] is not None]
     if not reads or sum(use[0] is None for use in uses) != 1:           # besides the assignment, only subscripts

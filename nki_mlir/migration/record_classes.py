@@ -10,8 +10,8 @@ INITIALIZERS = {"__init__", "__new__", "__post_init__"}
 
 
 def record_classes(module: ast.Module) -> dict[str, RecordClass]:
-    """Return the classes of a file whose objects are their fields, by name: ``namedtuple``, ``NamedTuple``, and data
-    classes that assign no field and compute none."""
+    """Return the classes of a file whose objects consist of their fields, by name: ``namedtuple``, ``NamedTuple``, and
+    data classes that assign and compute no field."""
     classes: dict[str, RecordClass] = {}
     stored = {n.attr for n in ast.walk(module) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     for node in module.body:

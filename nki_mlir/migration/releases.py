@@ -180,7 +180,7 @@ class _Newest(cst.CSTTransformer):
 
     def leave_ComparisonTarget(self, original_node: cst.ComparisonTarget, updated_node: cst.ComparisonTarget
                                ) -> cst.ComparisonTarget:
-        """Kernels have ``is`` for None alone."""
+        """Keep ``is`` only for None: kernels have no other use of it."""
         operator, with_none = updated_node.operator, MODULE.code_for_node(updated_node.comparator) == "None"
         if not self.kernels or with_none or not isinstance(operator, cst.Is | cst.IsNot):
             return updated_node
@@ -248,7 +248,7 @@ class _Newest(cst.CSTTransformer):
 
 
 def _positional(parameters: cst.Parameters) -> list[cst.Param]:
-    """Return all parameters, of which those without a default that follow one with a default get None."""
+    """Return all parameters. A parameter without a default that follows one with a default gets the default None."""
     positional, has_default = list(parameters.params), any(p.default is not None for p in parameters.params)
     for parameter in sorted(parameters.kwonly_params, key=lambda p: p.default is not None):
         if parameter.default is None and has_default:

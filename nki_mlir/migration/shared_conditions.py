@@ -78,7 +78,8 @@ class _Merger(cst.CSTTransformer):
         return inner.pop() if len(inner) == 1 else ""
 
     def unguarded(self, statement: cst.BaseStatement, condition: str) -> Statements | None:
-        """Return the statements that a statement is if the condition holds, or None if it also does something else."""
+        """If the condition holds, a statement is equivalent to other statements: return these, or None if it also does
+        something else."""
         if _created(statement):
             return [statement]
         if not isinstance(statement, cst.If):
@@ -117,7 +118,7 @@ class _Merger(cst.CSTTransformer):
         return result
 
     def _row(self, statements: Statements) -> tuple[int, Statements]:
-        """Return how many of the first statements one ``if`` replaces, and the replacement: 1 and none if no row
+        """Return the number of first statements that one ``if`` replaces, and the replacement; 1 and none if no row
         begins here."""
         first = next((s for s in statements if not _created(s)), None)
         condition = self.guard(first) if first is not None else ""

@@ -103,7 +103,7 @@ class Statements(FunctionCalls):
         return body.with_changes(body=statements or parsed("pass"))
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
-        """Return the statements that one statement becomes."""
+        """Return the statements that replace one statement."""
         match node:
             case cst.SimpleStatementLine():
                 return self._line(node)
@@ -212,7 +212,7 @@ class Statements(FunctionCalls):
         return list(statements)
 
     def small(self, node: cst.BaseSmallStatement) -> list[str] | None:
-        """Return the statements that a small statement becomes, or None if it stays."""
+        """Return the statements that replace a small statement, or None if it stays."""
         match node:
             case cst.Expr():
                 if isinstance(node.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)):

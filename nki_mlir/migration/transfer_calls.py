@@ -99,7 +99,7 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 
 def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFact) -> cst.BaseExpression:
-    """Return a loop that stores of each row the elements that a mask selects. An expression is first assigned to a
+    """Return a loop that stores, for each row, the elements that a mask selects. An expression is first assigned to a
     name."""
     value = a.nodes["value"]
     if not isinstance(calls.fact(value), NumberFact):

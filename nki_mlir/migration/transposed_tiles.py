@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles that only transposes write and only copies read: they get the dtype of what is transposed.
+"""Tiles that only transposes write and only copies read: they get the dtype of the transposed tensor.
 
 before:  t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)    after:  t = nl.ndarray(..., dtype=p.dtype, ...)
          t[...] = nisa.nc_transpose(p)                                           nisa.nc_transpose(dst=t, data=p)
@@ -46,7 +46,7 @@ def transposed_tiles(function: ast.FunctionDef, meaning: Callable[[ast.expr], st
 
 
 def _transposed(call: ast.expr, of_call: Callable[[ast.expr], str]) -> str:
-    """Return the name of the tensor that a call transposes, or of which it loads what it transposes; "" for others."""
+    """Return the name of the tensor that a call transposes, directly or from a load; "" for others."""
     assert isinstance(call, ast.Call)
     data = next((k.value for k in call.keywords if k.arg == "data"), call.args[0] if call.args else None)
     if isinstance(data, ast.Call) and of_call(data) == "nl.load" and len(data.args) == 1 and not data.keywords:

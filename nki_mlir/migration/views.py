@@ -2,7 +2,7 @@
 """Subscripts of tensors by index grids as slices, permuted slices or access patterns.
 
 A subscript is a list of items, one for each dimension: an ``Index``, a ``Part`` (a slice or ``nl.ds``), the text of an
-integer, or a tile of row numbers. Masks shorten the axes of indices, and slices that they are as long as.
+integer, or a tile of row numbers. Masks shorten the axes of indices, and slices of the same length.
 """
 
 import ast
@@ -51,7 +51,7 @@ class SubscriptText:
     text: str
     tensor: TensorFact
     items: tuple[Item, ...]
-    counts: frozenset[str] = frozenset()            # names of what masks leave: a tile has no more elements
+    counts: frozenset[str] = frozenset()            # names of counts that masks leave: a tile has no more elements
 
 
 def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
@@ -68,8 +68,8 @@ def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
 
 
 def _stop(start: str, size: str, step: str, dimension: str) -> str:
-    """Return the stop of a slice with a step: the element after the last, or the end of ``size`` steps if these are
-    certainly within the dimension."""
+    """Return the stop of a slice with a step: the element after the last or, if that is certainly within the dimension,
+    the end of ``size`` steps."""
     first, by = terms.number(start), terms.number(step)
     if first is not None and by is not None and 0 <= first < by:
         if first == by - 1 or size == f"{dimension} // {step}":
@@ -85,7 +85,7 @@ def _stop(start: str, size: str, step: str, dimension: str) -> str:
 
 def part_of(text: str, items: Sequence[str]) -> str:
     """Return the subscript of a tensor or of a view by ``items``, one for each dimension. A dimension that the view has
-    as a whole gets its item in the view's own subscript."""
+    completely gets its item in the view's subscript."""
     items = list(items)
     while items and items[-1] == ":":
         items.pop()
@@ -227,7 +227,7 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
 
 
 def _with_axes(text: str, tensor: TensorFact, axes: list[int]) -> tuple[str, TensorFact]:
-    """Return a view with axes of one element, which the indices have and no dimension of the tensor."""
+    """Return a view with the axes of one element that the indices have, but no dimension of the tensor."""
     if tensor.shape is None:
         return text, tensor
     shape = list(tensor.shape)
@@ -353,8 +353,8 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
 
 def _selected_rows(text: str, tensor: TensorFact, items: Sequence[Item], dimension: int, extents: list[str],
                    steps: list[list[str]], along: list[list[int]]) -> tuple[str, TensorFact]:
-    """Return rows by the numbers in a tile of one element of the dimensions before it: patterns with a vector offset
-    count rows from the first of the tensor."""
+    """Return the rows whose numbers a tile has, within the element that the dimensions in front select: a pattern with
+    a vector offset counts rows from the first of its tensor."""
     item = items[dimension]
     assert isinstance(item, RowNumbers)
     if tensor.shape is None or any(along[:dimension]):

@@ -20,7 +20,7 @@ from nki_mlir.printing.masked import call, is_backwards
 from nki_mlir.printing.tile_text import dtype_text
 from nki_mlir.scalar.dtypes import INT32
 
-FLOAT_INTEGERS = 1 << 24         # below it float32 has all integers
+FLOAT_INTEGERS = 1 << 24         # float32 has all integers below this
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     index = op.offset
     if low != high and op.mode == "skip":
         raise Unprintable(what="a transfer that skips some elements of a row", fix="give each row its own index")
-    if low:                                     # the least index is that of the first element
+    if low:                                     # the least index is the first element's
         moved = f"nl.add({text.tile(op, index)}, {low}, dtype={dtype_text(index.dtype)})"
         index = text.temporary(index.shape, index.dtype, SBUF, moved, name="moved")
     position = op.position

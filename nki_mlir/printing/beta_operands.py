@@ -231,7 +231,7 @@ def linear_text(form: Mapping[str, int]) -> str:
 def index_vector(start: str, steps: Sequence[int], counts: Sequence[int], keep_all: bool = False) -> str:
     """Return an index vector along each axis that steps, such as ``start + nl.arange(128)[:, None] * 2``.
 
-    With ``keep_all``, axes that do not step count as zeros, so that the vector has all counts.
+    With ``keep_all``, axes without a step are added as zeros, so that the vector has the complete shape.
     """
     parts = [] if start == "0" else [start]
     for axis, (step, count) in enumerate(zip(steps, counts)):

@@ -89,7 +89,7 @@ def filled_first(block: FunctionBlock) -> set[Value]:
 
 
 def used_rows(body: FunctionBlock) -> dict[Value, int]:
-    """Return how many partitions of each on-chip buffer operations use."""
+    """Return the number of partitions of each on-chip buffer that operations use."""
     rows: dict[Value, int] = {}
     unbounded: set[Value] = set()
     for node in nodes_of(body):
@@ -110,7 +110,7 @@ def used_rows(body: FunctionBlock) -> dict[Value, int]:
 
 
 def writers_of(block: FunctionBlock) -> Counter[Value]:
-    """Return how many operations of a block, and of the blocks inside, write each buffer."""
+    """Return for each buffer the number of operations that write it, in a block and the blocks inside."""
     return Counter(t.handle for node in nodes_of(block) if isinstance(node, TileInstruction)
                    for _, t in node.instruction.targets())
 
@@ -195,12 +195,12 @@ class BodyPrinter:
                 out.allocate(value, tensor)
         self.results = [arguments[n] for n in kernel.results]
         self.registers = Registers(self.body, loads_conditions=not self.out.beta)
-        self.rows: dict[Value, int] = {}        # of buffers, as many as are used
+        self.rows: dict[Value, int] = {}        # by buffer, the number of used rows
         self.loop_names = loop_names(self.body)
         self.note_buffers()
 
     def note_buffers(self) -> None:
-        """Record the registers of engines, and the buffers of which operations read elements that nothing writes."""
+        """Record the registers of engines, and the buffers with elements that operations read but nothing writes."""
         for node in nodes_of(self.body):
             if isinstance(node, BufferAllocation) and (engine := generator_of(node)) is not None:
                 self.out.generators[node.result] = engine
@@ -410,7 +410,7 @@ class BodyPrinter:
                     self.name_results(read_op(use.owner.operation))
 
     def numbered(self, op: Op) -> Op:
-        """Return the operation with numbers for the symbols that have one."""
+        """Return the operation with numbers for the symbols whose values are known."""
         values = [self.out.indices.texts.get(s) for s in op.symbols]
         numbers = {k: v.number for k, v in enumerate(values) if v is not None and v.number is not None}
 

@@ -7,8 +7,8 @@ before:  nki.matmul %total = %a0, %b0                         after:  nki.matmul
 In the current generation, a product without ``accumulate=`` overwrites elements that no instruction has written since
 the tile's allocation, and adds to the others. The first product of a sum then has the text of the others, and all of
 them roll into one loop. A memset to zero in front of a sum is erased unless elements are read that no product writes: a
-device gives no defined result where a product is told to add to what another instruction wrote. (A sum of which all
-terms are -0 then is -0.)
+device gives no defined result if a product adds to elements that another instruction wrote. (A sum whose terms are all
+-0 is then -0.)
 
 The marked module is for the printer alone: its products read a tile before anything writes it.
 """
@@ -51,7 +51,8 @@ def accumulate_text(op: MatrixProduct | NcMatmulMxOp) -> str:
 
 
 class _Uses:
-    """The operations on a buffer: products that write it, other writers (``fills``), and those that only read it."""
+    """The operations on a buffer: products that write it, other writers (``fills``), and operations that only read
+    it."""
 
     def __init__(self, allocation: Operation, ops: dict[Operation, Op]) -> None:
         self.buffer, self.block = allocation.results[0], allocation.block

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The call of ``nki.isa`` for each operation: the field of the operation that each parameter takes.
 
-Regular instructions have it in their entries; here are the others.
+The entries of regular instructions contain this; this module has the others.
 """
 
 from collections.abc import Mapping

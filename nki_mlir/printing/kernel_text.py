@@ -40,7 +40,7 @@ class NamedTensor:
     region: str
     expression: str = ""                  # the expression of one that is not an allocation
     address: tuple[int, int] | None = None
-    wanted: str = ""                      # its name where no other tensor has that
+    wanted: str = ""                      # its name, unless another tensor has that name
 
     @property
     def definition(self) -> str:
@@ -55,8 +55,8 @@ class KernelText:
     """Lines that are written so far, and what is known about names.
 
     ``waiting`` are allocations of the open blocks that nothing has used yet: they are written in front of the first
-    use, so that a function's result can define them. ``zeroed`` are buffers of which operations read elements that a
-    mask left out, which are zeros.
+    use, so that a function's result can define them. ``zeroed`` are buffers in which operations read elements that a
+    mask left out; these are zeros.
     """
 
     comments: bool
@@ -154,7 +154,7 @@ class KernelText:
         self.opened = self.opened[:-1]
 
     def comment(self, op: Operation) -> None:
-        """Write the line of the source as a comment, unless it is that of the lines before."""
+        """Write the line of the source as a comment, unless it is the same line as before."""
         at = location_of(op)
         if self.comments and at is not None and (at.file, at.line) != self.line:
             self.line = at.file, at.line
@@ -230,8 +230,8 @@ class KernelText:
         """Return a tile of all elements of a new tensor. The first use writes its allocation; an ``expression`` defines
         the tensor at once.
 
-        ``before`` is a buffer of which some rows go through the tile. If nothing has used that buffer yet, its
-        other rows are filled with zeros.
+        Some rows of the buffer ``before`` go through the tile. If nothing has used that buffer yet, its other rows are
+        filled with zeros.
         """
         if before in self.waiting:
             self.zeroed.add(before)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The variables of loops: those of the ``for`` statements in the source that they come from."""
+"""Finds the variables of loops in the ``for`` statements of the source that they come from."""
 
 import ast
 from collections.abc import Iterable, Iterator

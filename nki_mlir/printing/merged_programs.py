@@ -21,7 +21,7 @@ from nki_mlir.transforms.roll_repeats import OperationItems, move_starts
 
 Program = list[Item[Operation]]
 RANKS = ("send_to", "receive_from")             # the cores that an exchange names
-RANK_STEPS = "nki.rank_steps"                   # how far each moves from one program to the next
+RANK_STEPS = "nki.rank_steps"                   # the distance by which each moves from one program to the next
 
 
 def merged_programs(modules: Sequence[Module]) -> list[Module]:
@@ -81,8 +81,8 @@ def _around(module: Module) -> str:
 
 
 def _steps(programs: Sequence[Program]) -> list[Steps] | None:
-    """Return how far each operation's starts move from one program to the next, or None if programs differ otherwise.
-    """
+    """Return the distances by which each operation's starts move from one program to the next; None if programs differ
+    otherwise."""
     first, *later_programs = programs
     steps: list[Steps] = []
     for number, program in enumerate(later_programs, 1):
