@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Finds the files of a package that a file imports, from its text: relative and absolute imports, and
-``__init__.py``."""
+"""Finds in a text the files of a package that it imports: by relative and absolute imports, and by ``__init__.py``."""
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
