@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from math import ceil
@@ -46,6 +47,8 @@ def outcomes(changes: list[Change], files: list[str], jobs: int) -> Iterator[tup
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"                # which does not reduce failing examples
     os.environ["NKI_MLIR_CACHE"] = "off"                        # a cache takes the package's files for its sources
     paths = [str(Path(file).resolve()) for file in files]
+    for change in changes:
+        _source(change.file)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         reader, writer = os.pipe()
@@ -242,13 +245,19 @@ def _is_loaded(change: Change) -> bool:
     return _name(change) in sys.modules
 
 
+@cache
+def _source(file: str) -> str:
+    """Return the text of a file as it is when the mutants are drawn, whatever is written to it later."""
+    return (ROOT / PACKAGE / file).read_text()
+
+
 def _text(change: Change) -> str:
-    return edited(Path(_path(change)).read_text(), change)
+    return edited(_source(change.file), change)
 
 
 def function_of(change: Change) -> tuple[str, int] | None:
     """Return the name and first line of the outermost function whose body contains a change, or None."""
-    text = Path(_path(change)).read_text()
+    text = _source(change.file)
     first = text.count("\n", 0, change.start) + 1
     last = text.count("\n", 0, change.end) + 1
 

@@ -38,10 +38,10 @@ def writes_once(nest: Nest) -> bool:
 def filled_tile(call: OnRegions) -> ScratchBuffer | None:
     """Return the buffer if a computation writes every element of it once; else None."""
     nest, tile = call.nest, call.regions[-1].root
+    if not isinstance(tile, ScratchBuffer) or len(nest.outputs) != 1 or nest.mask or not writes_once(nest):
+        return None
     count = prod(n for axis, n in enumerate(nest.extents) if axis not in nest.reduced)
-    fills = len(nest.outputs) == 1 and not nest.mask and writes_once(nest) and isinstance(tile, ScratchBuffer) and (
-        count * nest.outputs[0].dtype.itemsize == tile.size)
-    return tile if fills and isinstance(tile, ScratchBuffer) else None
+    return tile if count * nest.outputs[0].dtype.itemsize == tile.size else None
 
 
 def zeroed_tile(call: OnRegions) -> ScratchBuffer | None:
@@ -54,7 +54,7 @@ def zeroed_tile(call: OnRegions) -> ScratchBuffer | None:
 
 def move_of(copy: OnRegions) -> ElementMove:
     """Return a nest that moves each element of its one input, as a move through which operands are followed."""
-    return ElementMove(copy.nest, copy.regions[0].offset, copy.regions[-1].offset)
+    return ElementMove(copy.nest, copy.regions[0].offset, copy.regions[1].offset)
 
 
 def reading_source(nest: Nest, number: int, region: ByteRegion, copy: OnRegions) -> tuple[Nest, ByteRegion] | None:
@@ -74,4 +74,4 @@ def writing_target(nest: Nest, region: ByteRegion, copy: OnRegions) -> tuple[Nes
     count = prod(n for axis, n in enumerate(nest.extents) if axis not in nest.reduced)
     if target is None or count != copy.nest.elements:
         return None
-    return replace(nest, outputs=(target[0],)), replace(copy.regions[-1], offset=target[1])
+    return replace(nest, outputs=(target[0],)), replace(copy.regions[1], offset=target[1])

@@ -42,6 +42,32 @@ def test_schedules_are_those_of_the_rules(seed: int, with_addresses: bool) -> No
         compare(graph, order, {"sbuf": 96 * (seed % 2), "psum": 0} if with_addresses else None)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_runs_leave_room_for_the_buffers_of_others(seed: int) -> None:
+    for graph in graphs_of(program(seed, 24, loop_at=14)):
+        for order in ORDERS:
+            compare(graph, order, None)
+
+
+@pytest.mark.parametrize("target,written", [("trn1", False), ("trn1", True), ("trn2", True)])
+def test_results_wait_for_psum_and_its_port(target: str, written: bool) -> None:
+    """Products whose results fill PSUM several times, read by both engines that share its port."""
+    b = Builder(target)
+    x = b.on_chip("x", (128, 512))
+    b.memset((x, 0, 128, 0, 512), 1)
+    for k in range(20):
+        total, result = b.on_chip(f"p{k}", (128, 512), "psum"), b.on_chip(f"r{k}", (128, 512))
+        b.matmul((total, 0, 128, 0, 512), (x, 0, 128, 0, 128), (x, 0, 128, 0, 512))
+        (b.activation if k % 3 else b.tensor_copy)((result, 0, 128, 0, 512), (total, 0, 128, 0, 512))
+        b.add((result, 0, 128, 0, 512), (result, 0, 128, 0, 512), (total if k % 2 else x, 0, 128, 0, 512))
+        if k % 4 == 0:
+            b.activation((x, 0, 128, 0, 256), (result, 0, 128, 0, 256), "exp")
+    graph, = graphs_of(b, written)
+    for order in (Order(), Order(ahead=300), Order(ahead=50, passed=16)):
+        compare(graph, order, None)
+        compare(graph, order, {"sbuf": 0, "psum": 0})
+
+
 @pytest.mark.parametrize("order", [Order(share=0), Order(ahead=50), Order(passed=16)], ids=str)
 def test_transfers_wait_for_a_queue(order: Order) -> None:
     b = Builder()

@@ -78,7 +78,7 @@ def test_buffers_are_those_of_the_run(seed: int) -> None:
 
 def test_memory_that_is_just_full_is_not_crowded() -> None:
     for more in (0, 32):
-        b = Builder()
+        b = Builder("trn1")
         for bytes_per_partition in (1024, b.code.machine.sbuf_bytes_per_partition // 32 * 32 - 1024 + more):
             tile = b.on_chip("t", (128, bytes_per_partition // 4))
             b.memset((tile, 0, 128, 0, 64), 0)
