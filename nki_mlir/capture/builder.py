@@ -15,6 +15,7 @@ import numpy as np
 
 from nki_mlir.capture.affine import A, Affine, IndexChange
 from nki_mlir.capture.assigned_names import assigned_name
+from nki_mlir.capture.broadcasting import broadcast
 from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, TensorName, UnsupportedMask
 from nki_mlir.capture.index import Index, Mask, Symbol
 from nki_mlir.capture.iterations import LoopRun
@@ -137,6 +138,11 @@ class Builder:
     def undo(self, result: View) -> bool:
         """Undo the operation that computed ``result``, so that it can write elsewhere, and return whether that is
         possible. An execution is not undone."""
+        return False
+
+    def retarget(self, result: View, target: View, attributes: dict[str, object]) -> bool:
+        """Undo the operation that computed ``result``, and let it write ``target``, if that is quickly possible; return
+        whether it does."""
         return False
 
     def promote(self, buffer: Buffer) -> None:
@@ -481,20 +487,3 @@ def lift_to(iteration: Iteration, name: str) -> IndexChange:
             moved[axis] += c
         return index.with_axes(moved, extents)
     return lift
-
-
-def broadcast(view: View, shape: tuple[int, ...]) -> View:
-    """Broadcast a source to the destination's shape: extents of 1 repeat; those in front or behind may be missing."""
-    missing = len(shape) - view.ndim
-    if missing > 0 and repeats_behind(view.shape, shape):
-        view = view.with_unit_dims(range(view.ndim, len(shape)), len(shape))
-    if missing < 0 and [n for n in view.shape if n != 1] == [n for n in shape if n != 1]:
-        return view.reshape(shape)
-    return view.broadcast_to(shape)
-
-
-def repeats_behind(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Return whether a tile of fewer dimensions has one value per partition, or lacks only trailing extents of 1."""
-    if small[:1] != shape[:1]:
-        return False
-    return all(n == 1 for n in small[1:]) or (small == shape[:len(small)] and all(n == 1 for n in shape[len(small):]))

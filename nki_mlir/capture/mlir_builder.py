@@ -19,9 +19,10 @@ from nki_mlir.capture.loop_state import BlockArguments, Trace
 from nki_mlir.capture.races.hazards import CaptureDependences
 from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.capture.waiting_result import LateValue, WaitingResult, WaitingWriter
 from nki_mlir.capture.wrapping import definition_location, name_of
 from nki_mlir.capture.writes import FirstUses, OutputWrites
-from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.enclosing_conditions import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
@@ -42,29 +43,6 @@ class UnrollPlan:
     reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
     limit: int = 50_000
     replay: bool = True
-
-
-@dataclass(eq=False, slots=True)
-class LateValue:
-    """The SSA value of a buffer, which is known once its allocation has been emitted."""
-
-    value: Any = None
-
-
-@dataclass(eq=False, slots=True)
-class WaitingResult:
-    """An allocation and the operation that writes it, not yet emitted: an assignment that follows at once may redirect
-    it.
-
-    ``stands`` is False in a replay, whose operations are erased. ``writer`` has the operation, as ``write`` takes it.
-    """
-
-    buffer: Buffer
-    attributes: dict[str, Attribute]
-    at: Location
-    writer_at: Location | None          # location of the writer, if known before
-    stands: bool
-    writer: tuple[Op, Operands, Memo, list[str], Location] | None = None
 
 
 class MlirBuilder(Builder):
@@ -193,7 +171,7 @@ class MlirBuilder(Builder):
             if waiting.writer is None:
                 self.first_uses.allocated(buffer)
         if waiting.writer is not None:
-            self.write(*waiting.writer)
+            self.write(*waiting.writer[:-1])
 
     def mark(self) -> int:
         """Emit what is waiting, and return the position in the trace."""
@@ -274,7 +252,7 @@ class MlirBuilder(Builder):
         marks = [mark for mark, of in MARKS.items() if self.properties.get(of)]
         waits = waiting is not None and waiting.writer is None and views and views[0].buffer is waiting.buffer
         if waiting is not None and waits:
-            waiting.writer = op, operands, memo, marks, waiting.writer_at or user_location(5)
+            waiting.writer = WaitingWriter(op, operands, memo, marks, waiting.writer_at or user_location(5), views)
             is_filled = fills(op, operands) and not any([view.buffer is waiting.buffer for view in views[1:]])
             if not is_filled and waiting.stands:
                 self.first_uses.allocated(waiting.buffer)
@@ -330,6 +308,24 @@ class MlirBuilder(Builder):
         self.taken_back[result.buffer] = key
         self.first_uses.forget(result.buffer)
         self.memory.forget(result.buffer)
+        return True
+
+    def retarget(self, result: View, target: View, attributes: dict[str, object]) -> bool:
+        """Undo the operation that computed ``result`` and perform it with ``target`` as its destination, if one like it
+        has been verified; return whether it does."""
+        writer = None if self.waiting is None else self.waiting.writer
+        tile = target._tile or target.plain_tile()
+        if writer is None or tile is None or not target.dims[0].partition:
+            return False
+        redirected = writer.redirected(tile, self.memos, attributes)
+        if redirected is None or not self.undo(result):
+            return False
+        op, operands, memo = redirected
+        self.advance()
+        try:
+            self._perform(op, operands, [target, *writer.views[1:]], (), memo)
+        except KernelError as error:
+            raise error.here() from None
         return True
 
     # -- structure -----------------------------------------------------------------------------------------------------

@@ -77,6 +77,9 @@ def redirect(producer: LastResult, target: View, mask: object) -> bool:
     if target.buffer.space != value.buffer.space and target.buffer.space not in producer.cls.destinations:
         return False
     builder = active()
+    if producer.mask is None and not producer.states_transpose and builder.retarget(
+            producer.operand, beside(producer, target), producer.attributes):
+        return True
     undone = builder.symbolic and builder.undo(producer.operand)
     if not undone and target.dtype is value.dtype and not producer.is_masked:
         builder.consider(producer.cls, producer.views, beside(producer, target), producer.mask, producer.attributes)

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from nki_mlir.capture.builder import broadcast
+from nki_mlir.capture.broadcasting import broadcast
 from nki_mlir.capture.errors import BlockTensorNotTile, MixedIndexing
 from nki_mlir.capture.index import DynamicSlice, Index, check_placed
 from nki_mlir.capture.strides import ONE_MORE, Limit, expand_ellipsis, first_lanes, from_front, slice_span, substitute

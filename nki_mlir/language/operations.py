@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from nki_mlir.capture.builder import Views, active, lift_to, plain_mask, repeats_behind
+from nki_mlir.capture.broadcasting import repeats_behind
+from nki_mlir.capture.builder import Views, active, lift_to, plain_mask
 from nki_mlir.capture.errors import TooManyDimensions
 from nki_mlir.capture.index import Index, Mask
 from nki_mlir.capture.strides import same_extents

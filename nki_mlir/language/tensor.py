@@ -222,7 +222,7 @@ class Tensor(TensorObject, View):
 
     # -- assignment ----------------------------------------------------------------------------------------------------
     def __setitem__(self, items: object, value: object) -> None:
-        target = self[items]
+        target = self if items is Ellipsis and self._tile is not None else self[items]
         if isinstance(target, indirect.ADDRESSED) and not target.buffer.on_chip:
             return indirect.scatter(target, value)
         if isinstance(value, LoopReduction):

@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_mlir.capture.errors import BadSliceSize, TwoEllipses
 from nki_mlir.capture.index import DynamicSlice, Index, broadcast_shape, check_placed
-from nki_mlir.capture.strides import expand_ellipsis
+from nki_mlir.capture.strides import EVERYTHING, NUMBERS, expand_ellipsis
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, out_of_range, require
 from nki_mlir.language.current.memory import Indirection, VirtualRegister
@@ -42,44 +42,52 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     """Return the view ``tensor[key]``. Integers drop their dimension, but an on-chip view keeps dimension 0 and at
     least one free dimension."""
     items = key if isinstance(key, tuple) else (key,)
-    core_rule(sum(i is Ellipsis for i in items) <= 1, TwoEllipses)
-    count = sum(i is not Ellipsis for i in items)
-    if count > tensor.ndim:
-        out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}",
-                     "give at most one subscript for each dimension", code="NKI-SUBSCRIPT")
-    items = expand_ellipsis(items, tensor.ndim)
-    if any(isinstance(i, Index) for i in items):
-        return picked(tensor, items)
-    view = tensor
+    if len(items) != tensor.ndim or not all([type(item) in NUMBERS for item in items]):
+        core_rule(sum(i is Ellipsis for i in items) <= 1, TwoEllipses)
+        count = sum(i is not Ellipsis for i in items)
+        if count > tensor.ndim:
+            out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}",
+                         "give at most one subscript for each dimension", code="NKI-SUBSCRIPT")
+        items = expand_ellipsis(items, tensor.ndim)
+        if any(isinstance(i, Index) for i in items):
+            return picked(tensor, items)
+    view, on_chip = tensor, tensor.on_chip
     dropped: list[int] = []
+    shape, strides, offset = [*view.shape], [*view.strides], view.offset
     for dim, item in enumerate(items):
-        if isinstance(item, NkiTensor) and item.size > 1:
-            require(dropped == list(range(dim)), f"a tensor of {item.size} indices can only index the first dimension "
-                                                 f"that no integer indexes, not dimension {dim}",
-                    fix="put it first, and integers or slices after it")
-            require(not tensor.on_chip or dim == 0, "on chip a tensor of indices selects partitions",
-                    fix="use nisa.local_gather or nisa.nc_n_gather along the free dimensions")
-        view, drop = _pick(view, dim, item)
+        if isinstance(item, (slice, int, np.integer)) and not isinstance(item, bool):
+            drop, extent, stride = not isinstance(item, slice), shape[dim], strides[dim]
+            if item == EVERYTHING:
+                continue
+            if dim == 0:
+                view.check_sliceable()
+            start, stop, step = _bounds(item, extent) if isinstance(item, slice) else _element(item, dim, extent)
+            shape[dim], strides[dim], offset = -((start - stop) // step), stride * step, offset + start * stride
+        else:
+            if isinstance(item, NkiTensor) and item.size > 1:
+                require(dropped == list(range(dim)), f"a tensor of {item.size} indices can only index the first "
+                                                     f"dimension that no integer indexes, not dimension {dim}",
+                        fix="put it first, and integers or slices after it")
+                require(not on_chip or dim == 0, "on chip a tensor of indices selects partitions",
+                        fix="use nisa.local_gather or nisa.nc_n_gather along the free dimensions")
+            view, drop = _pick(view.of_pattern(shape, strides, offset), dim, item)
+            shape = [*view.shape]
         if drop:
             dropped.append(dim)
-    dropped = [d for d in dropped if d > 0 or not tensor.on_chip]
-    if dropped and view.ndim - len(dropped) < (2 if tensor.on_chip else 1):
-        dropped.pop()
-    remaining = [d for d in range(view.ndim) if d not in dropped]
-    return view.like(shape=[view.shape[d] for d in remaining], strides=[view.strides[d] for d in remaining])
+    if dropped:
+        dropped = [d for d in dropped if d > 0 or not on_chip]
+        if dropped and len(shape) - len(dropped) < (2 if on_chip else 1):
+            dropped.pop()
+        shape, strides = ([n for d, n in enumerate(numbers) if d not in dropped] for numbers in (shape, strides))
+    return view.of_pattern(shape, strides, offset)
 
 
 def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
-    """Apply one item of a subscript. Return the view with dimension ``dim`` restricted, and whether to drop it."""
-    extent = view.shape[dim]
+    """Apply an item of a subscript that is neither an integer nor a slice of integers. Return the view with dimension
+    ``dim`` restricted, and whether to drop it."""
     match item:
         case None:
             return view, False
-        case slice():
-            if item == slice(None):
-                return view, False
-            start, stop, step = _bounds(item, extent)
-            return view.part(dim, start, stop, step), False
         case VirtualRegister():
             return _dynamic(view, dim, item, 1), True
         case RegisterSlice():
@@ -87,12 +95,6 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
         case bool() | np.bool_():
             invalid("a bool cannot be an index", fix="use an integer, or select elements with nl.where",
                     code="NKI-SUBSCRIPT")
-        case int() | np.integer():
-            position = int(item) + extent if item < 0 else int(item)
-            if not 0 <= position < extent:
-                out_of_range(f"index {item} of dimension {dim} with size {extent}: "
-                             "index out of range of tensor dimension", f"use -{extent} to {extent - 1}")
-            return view.slice(dim, position, position + 1), True
         case tuple() | list():
             invalid("nested tuple/list indexes not supported", fix="give each dimension an integer, a slice or a tile",
                     code="NKI-SUBSCRIPT")
@@ -109,10 +111,18 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
             code="NKI-SUBSCRIPT")
 
 
+def _element(item: int | np.integer, dim: int, extent: int) -> tuple[int, int, int]:
+    position = int(item) + extent if item < 0 else int(item)
+    if not 0 <= position < extent:
+        out_of_range(f"index {item} of dimension {dim} with size {extent}: index out of range of tensor dimension",
+                     f"use -{extent} to {extent - 1}")
+    return position, position + 1, 1
+
+
 def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
-    start, stop = (integer(b, "slice", "NKI-SUBSCRIPT") for b in (0 if item.start is None else item.start,
-                                                 extent if item.stop is None else item.stop))
-    start, stop = (b + extent if b < 0 else b for b in (start, stop))
+    start = 0 if item.start is None else integer(item.start, "slice", "NKI-SUBSCRIPT")
+    stop = extent if item.stop is None else integer(item.stop, "slice", "NKI-SUBSCRIPT")
+    start, stop = start + extent if start < 0 else start, stop + extent if stop < 0 else stop
     step = 1 if item.step is None else integer(item.step, "slice step", "NKI-SUBSCRIPT")
     if step < 1:
         invalid("slice step cannot be zero or negative", fix=BACKWARDS, code="NKI-SLICE-STEP")

@@ -30,7 +30,7 @@ from nki_mlir.language.current.memory import (
     sbuf,
 )
 from nki_mlir.language.current.pairing import aligned
-from nki_mlir.language.current.tensor import NkiTensor, check_reach
+from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, MICROSCALING, UINT16, UINT32, DType
 
@@ -77,8 +77,11 @@ def core_view(tensor: NkiTensor) -> View:
     """Return (and memoize) the core view of a tensor, without its run-time address. Check that it is in its storage."""
     view = tensor.core
     if view is None:
-        check_reach(tensor)
-        view = _core_view(tensor)
+        views, key = tensor.storage.views, (tensor.offset, tensor.strides, tensor.shape, tensor.dtype.name)
+        view = views.get(key)
+        if view is None:
+            tensor.check_reach()
+            view = views[key] = _core_view(tensor)
         object.__setattr__(tensor, "core", view)
     return view
 
@@ -170,7 +173,7 @@ def pattern_attributes(tensor: NkiTensor, indirection: Indirection) -> dict[str,
 
 def partition_attributes(tensor: NkiTensor, indirection: Indirection) -> dict[str, object]:
     """Return the attributes that locate the elements of an on-chip tensor whose partitions are indexed at run time."""
-    check_reach(tensor, free_only=True)
+    tensor.check_reach(free_only=True)
     shape = tuple(tensor.shape)
     steps = [0 if n == 1 or (k == 0 and indirection.kind == "vector") else s
              for k, (s, n) in enumerate(zip(tensor.strides, shape))]
@@ -270,14 +273,20 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
             emit(movement.TensorCopyOp, {"dst": outside, "src": inside})
         else:
             yield tensor
-        write_history.note(core_view(tensor))
-        write_history.mark(tensor.storage, core_view(tensor))
+        wrote(tensor)
         return
     temporary = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
     if reads:
         read_into(core_view(temporary), tensor, group=group_size(op))
     yield temporary
     write_from(tensor, core_view(temporary), group=group_size(op))
+
+
+def wrote(tensor: NkiTensor) -> None:
+    """Record that an instruction has written a tensor without a run-time address."""
+    view = core_view(tensor)
+    write_history.note(view)
+    write_history.mark(tensor.storage, view)
 
 
 def repeated(tensor: NkiTensor) -> list[int]:
@@ -390,8 +399,12 @@ def paired(op: str, **operands: object) -> list[View]:
 def operands(op: str, dst: object, *, reads: bool = False, scratch: bool = False, **sources: object
              ) -> Iterator[list[View]]:
     """Yield the views of ``paired`` for the destination, which is open for ``writing``, and the other operands."""
-    with writing(dst, op, reads=reads, scratch=scratch) as out:
-        yield paired(op, dst=out, **sources)
+    if isinstance(dst, NkiTensor) and dst.indirection is None and not scratch:
+        yield paired(op, dst=dst, **sources)
+        wrote(dst)
+    else:
+        with writing(dst, op, reads=reads, scratch=scratch) as out:
+            yield paired(op, dst=out, **sources)
 
 
 def _dense(tensor: NkiTensor) -> NkiTensor:

@@ -146,7 +146,8 @@ class Storage:
     """An allocation: the capture core's buffer and its region.
 
     ``identity``: it holds an identity matrix. ``verdict``: it is the result of a comparison, which kernels assert.
-    ``written_elements``: the views that instructions have written (``write_history.py``).
+    ``written_elements``: the views that instructions have written (``write_history.py``). ``views``: the core views of
+    its parts, by offset, strides, shape and dtype.
     """
 
     buffer: Buffer
@@ -156,6 +157,7 @@ class Storage:
     identity: bool = False
     verdict: bool = False
     written_elements: set[Any] = field(default_factory=set)
+    views: dict[tuple[Any, ...], View] = field(default_factory=dict)
 
     @property
     def on_chip(self) -> bool:

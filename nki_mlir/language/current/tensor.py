@@ -23,13 +23,13 @@ from nki_mlir.language.current.errors import (
     invalid,
     of_core,
     older,
-    out_of_range,
     pairs,
     require,
     unknown_name,
 )
 from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister, shared_hbm
 from nki_mlir.language.current.older_methods import Address, OlderMethods
+from nki_mlir.language.current.reach import check_reach
 from nki_mlir.language.signatures.table import functions_of
 from nki_mlir.machine import Machine
 
@@ -79,9 +79,13 @@ class NkiTensor(OlderMethods):
         return cls(storage, view.shape, strides, view.partition.const * row + view.free.const, view.dtype)
 
     def like(self, **changes: object) -> "NkiTensor":
-        parts = {name: getattr(self, name) for name in
-                 ("storage", "shape", "strides", "offset", "dtype", "base", "indirection")} | changes
+        parts = {"storage": self.storage, "shape": self.shape, "strides": self.strides, "offset": self.offset,
+                 "dtype": self.dtype, "base": self.base, "indirection": self.indirection} | changes
         return NkiTensor(**parts)
+
+    def of_pattern(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> "NkiTensor":
+        """Return a view of other elements of the same storage."""
+        return NkiTensor(self.storage, shape, strides, offset, self.dtype, self.base, self.indirection)
 
     # -- attributes ----------------------------------------------------------------------------------------------------
     @property
@@ -114,7 +118,7 @@ class NkiTensor(OlderMethods):
         """The elements while the kernel is simulated; None while it is captured."""
         if self.indirection is not None or not isinstance(self.storage.buffer.handle, np.ndarray):
             return None
-        check_reach(self)
+        self.check_reach()
         flat = self.storage.buffer.handle.reshape(-1).view(self.dtype.numpy)
         size = self.itemsize
         view = np.ndarray(tuple(self.shape), self.dtype.numpy, flat, self.offset * size,
@@ -166,10 +170,11 @@ class NkiTensor(OlderMethods):
 
     def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """Return a slice of dimension ``dim``, which may be empty. The caller has checked the bounds."""
-        require(dim != 0 or not self._has_rows, "a dimension that a tensor indexes cannot be sliced",
-                fix="slice before indexing")
-        view = self._replaced(dim, dim + 1, [ceil((end - start) / step)], [self.strides[dim] * step])
-        return view.like(offset=self.offset + start * self.strides[dim])
+        if dim == 0:
+            self.check_sliceable()
+        shape, strides = [*self.shape], [*self.strides]
+        shape[dim], strides[dim] = ceil((end - start) / step), self.strides[dim] * step
+        return self.of_pattern(shape, strides, self.offset + start * self.strides[dim])
 
     @reported
     def select(self, dim: int, index: object) -> "NkiTensor":
@@ -343,6 +348,13 @@ class NkiTensor(OlderMethods):
 
     reinterpret_cast = view
 
+    def check_reach(self, free_only: bool = False) -> None:
+        check_reach(self.storage, self.shape, self.strides, self.offset, self.dtype, free_only)
+
+    def check_sliceable(self) -> None:
+        """Raise an error if dimension 0 cannot be sliced."""
+        require(not self._has_rows, "a dimension that a tensor indexes cannot be sliced", fix="slice before indexing")
+
     def check_direct(self, subject: str) -> None:
         """Raise an error if the tensor has a run-time index already: it can have only one."""
         require(self.indirection is None, f"{subject} cannot address a tensor that is already indexed at run time",
@@ -454,29 +466,6 @@ def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirectio
     one_index(value, "scalar_offset")
     dimension(dim, 0, len(base), len(base), "indirect_dim")
     return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)
-
-
-def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
-    """Check that a tensor's elements are in its storage: on chip in its partitions, unless ``free_only``, and rows."""
-    if not tensor.size:
-        if not prod(tensor.storage.buffer.shape):               # the allocation itself is empty
-            return
-        invalid(f"{tensor.name} is used through a view, and that view, of shape {list(tensor.shape)}, is empty",
-                fix="skip the operation with a Python if when the part is empty")
-    row, start = tensor.storage.row(tensor.dtype), tensor.offset
-    steps, part = list(zip(tensor.strides, tensor.shape)), "the tensor"
-    if tensor.on_chip:
-        (step, count), *steps = steps
-        rows, before = tensor.storage.buffer.shape[0], start // row
-        last_partition = before + (count - 1) * step // row
-        if not free_only and not 0 <= before <= last_partition < rows:
-            out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last_partition}, "
-                         f"{tensor.name} has {rows}", fix="shorten the pattern, or start it at an earlier partition")
-        start, part = start % row, "a partition"
-    low, high = (start + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
-    if low < 0 or high >= row:
-        out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {part}, {tensor.name} "
-                     f"has {row}", fix="shorten the pattern, or start it earlier")
 
 
 def check_integers(value: object, subject: str, dtype: str = "nl.int32") -> None:
