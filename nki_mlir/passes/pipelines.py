@@ -10,7 +10,7 @@ from nki_mlir.passes.pass_manager import Pass, pass_named
 
 TO_LINALG = ("split-masked-loops", "nki-to-linalg")
 TO_NISA = (*TO_LINALG, "linalg-to-nisa", "verify-target")
-GRAPH = ("stablehlo-to-linalg", "forward-moves", "tile-and-place")          # a graph, to the waist
+GRAPH = ("stablehlo-to-linalg", "forward-moves", "split-rows", "tile-and-place")     # a graph, to the waist
 GRAPH_ON_CPU = ("stablehlo-to-linalg", "fuse-graph", "fuse-tiles")      # operations of any size
 TO_RECORDS = ("nisa-to-linalg", "arith-to-scalar")      # the waist, for the reader of the CPU
 PIPELINES: dict[str, Sequence[str]] = {"linalg": TO_LINALG, "nisa": TO_NISA}

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""split-rows: compute a graph's operations on rows for one block of rows after the other, if SBUF cannot keep all.
+
+before:  linalg.generic ins(%x) outs(%sums) { in + out }               (16384 rows)
+         linalg.generic ins(%x, %sums) outs(%r) { in / in }
+after:   linalg.generic ins(%x 0) outs(%sums 0) { in + out }           (views of rows 0 to 1023)
+         linalg.generic ins(%x 0, %sums 0) outs(%r 0) { in / in }
+         linalg.generic ins(%x 1) outs(%sums 1) { in + out }           (rows 1024 to 2047)
+         ...
+
+Each operation computes a row of its result from that row of its operands, and from operands that all rows share. So
+what one operation loads or computes is still on chip when the next one needs it. A block has as many rows, a multiple
+of 128, as results may have that ``tile-and-place`` keeps on chip. Operands that all rows share take as much at most: an
+operation with larger ones begins another run.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from nki_mlir.analysis.effects import VIEWS, memory_of
+from nki_mlir.bindings import Module, Operation, Value, ir
+from nki_mlir.dialects.buffer_types import memref_parts
+from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
+from nki_mlir.graph.nests import in_hbm
+from nki_mlir.graph.placement import KEPT, SHARE
+from nki_mlir.graph.views import reinterpreted, start_in_buffer
+from nki_mlir.machine import Machine, machine_named
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.transforms.fuse_tiles import fuse_function
+from nki_mlir.waist.fusion import fusible
+from nki_mlir.waist.generic import GenericOperation, axes_of
+
+FILL = 75                   # percent of what shared operands leave that a block may fill
+BESIDE = (*VIEWS, "memref.alloc", "memref.get_global", "arith.constant")   # operations that may stand between
+
+
+class SplitRows(Pass, name="split-rows"):
+    rows: int = 0               # rows of a block; 0: as many as fit
+
+    def run(self, module: Module) -> None:
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                if not any(a.kind == "input" and kernel.may_alias for a in kernel.arguments):
+                    split_rows(kernel, machine_named(kernel.target), self.rows)
+
+
+def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0) -> None:
+    memory = machine.sbuf_bytes_per_partition // KEPT * machine.partitions
+    room = memory // SHARE
+    if not any(run.reused_bytes > memory or rows for run in runs_of(kernel, room)):
+        return
+    fuse_function(kernel, in_hbm)
+    for run in list(runs_of(kernel, room)):
+        count = rows or run.rows_that_fit() // machine.partitions * machine.partitions
+        if 0 < count < run.rows and (rows or run.reused_bytes > memory):
+            run.split(count)
+
+
+@dataclass
+class RowOperand:
+    """An operand whose row ``i`` begins ``i * step`` elements behind the start of its buffer; step 0: all rows share
+    it."""
+
+    value: Value
+    buffer: Value
+    step: int
+
+    @property
+    def row_bytes(self) -> int:
+        return self.step * self.dtype_bytes
+
+    @property
+    def dtype_bytes(self) -> int:
+        return memref_parts(self.value.type)[1].itemsize
+
+    def block(self, axis: int, mapping: ir.AffineMap, start: int, count: int) -> Value:
+        """Write the view of ``count`` rows from row ``start`` on."""
+        kind = ir.MemRefType(self.value.type)
+        strides, _ = kind.get_strides_and_offset()
+        sizes = [count if a == axis else n for a, n in zip(axes_of(mapping), kind.shape)]
+        offset = start_in_buffer(self.value).offset + start * self.step
+        return reinterpreted(self.buffer, sizes, strides, offset)
+
+
+@dataclass
+class RowOperation:
+    """An operation that computes the rows of its result one by one, along ``axis``."""
+
+    nest: GenericOperation
+    axis: int
+    rows: int
+    operands: dict[int, RowOperand]             # those in memory, by number
+
+    @property
+    def result(self) -> RowOperand:
+        return self.operands[len(self.nest.inputs)]
+
+    @property
+    def is_fill(self) -> bool:
+        return len(self.operands) == 1
+
+
+def row_operation(op: Operation) -> RowOperation | None:
+    """Return the operation with its rows, None if it does not compute the rows of its result one by one."""
+    nest = fusible(op) if in_hbm(op) else None
+    if nest is None:
+        return None
+    kind = ir.MemRefType(nest.output.type)
+    axis = next((a for a, n in zip(axes_of(nest.maps[-1]), kind.shape) if n > 1), -1)
+    operands = {}
+    for number, (value, mapping) in enumerate(zip(nest.operands, nest.maps)):
+        if isinstance(value.type, ir.MemRefType):
+            step = row_step(value, mapping, axis)
+            if step is None:
+                return None
+            operands[number] = RowOperand(value, memory_of(value), step)
+    operation = RowOperation(nest, axis, nest.extents.get(axis, 0), operands)
+    return operation if axis >= 0 and operation.result.step else None
+
+
+def row_step(value: Value, mapping: ir.AffineMap, axis: int) -> int | None:
+    """Return the elements from row to row of an operand, 0 if it does not have the axis of the rows; None if its rows
+    are not apart from each other."""
+    kind, start, axes = ir.MemRefType(value.type), start_in_buffer(value), axes_of(mapping)
+    strides, _ = kind.get_strides_and_offset()
+    if start.buffer != memory_of(value) or start.terms or any(
+            a < 0 and not isinstance(e, ir.AffineConstantExpr) for a, e in zip(axes, mapping.results)):
+        return None
+    steps = [step for a, step in zip(axes, strides) if a == axis]
+    if not steps:
+        return 0
+    last = start.offset + sum((n - 1) * step for a, n, step in zip(axes, kind.shape, strides) if a != axis)
+    return steps[0] if len(steps) == 1 and last < steps[0] else None
+
+
+@dataclass
+class RowRun:
+    """Successive operations on equally many rows, of which none reads what another one writes for another row.
+    ``room``: the bytes that a block may have."""
+
+    room: int
+    operations: list[RowOperation] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return self.operations[0].rows
+
+    def row_bytes(self, least_users: int) -> int:
+        """Return the bytes of a row in the buffers whose rows so many operations use."""
+        users: dict[Value, int] = {}
+        size: dict[Value, int] = {}
+        for operation in self.operations:
+            of_rows = {operand.buffer: operand.row_bytes for operand in operation.operands.values() if operand.step}
+            size |= of_rows
+            for buffer in of_rows:
+                users[buffer] = users.get(buffer, 0) + (not operation.is_fill)
+        return sum(size[buffer] for buffer, count in users.items() if count >= least_users)
+
+    @property
+    def reused_bytes(self) -> int:
+        """Bytes of all rows that several operations use."""
+        return self.row_bytes(2) * self.rows
+
+    def rows_that_fit(self) -> int:
+        """Return of how many rows there is room beside what all rows share."""
+        beside = (self.room * SHARE - shared_bytes(self.operations)) * FILL // 100
+        return min(self.room, beside) // self.row_bytes(1)
+
+    def takes(self, operation: RowOperation) -> bool:
+        """Return whether an operation may follow."""
+        if not self.operations:
+            return True
+        every = [*self.operations, operation]
+        steps: dict[Value, set[int]] = {}
+        for other in every:
+            for operand in other.operands.values():
+                steps.setdefault(operand.buffer, set()).add(operand.step)
+        return operation.rows == self.rows and shared_bytes(every) <= self.room and all(
+            len(steps[other.result.buffer]) == 1 for other in every)
+
+    def split(self, count: int) -> None:
+        """Write the operations of one block of ``count`` rows after the other in place of the run."""
+        for start in range(0, self.rows, count):
+            for operation in self.operations:
+                nest = operation.nest
+                with nest.op.location, ir.InsertionPoint(self.operations[-1].nest.op):
+                    copy = nest.op.clone()
+                    for number, operand in operation.operands.items():
+                        if operand.step:
+                            with ir.InsertionPoint(copy):
+                                copy.operands[number] = operand.block(
+                                    operation.axis, nest.maps[number], start, min(count, self.rows - start))
+        for operation in self.operations:
+            operation.nest.op.erase()
+
+
+def shared_bytes(operations: Sequence[RowOperation]) -> int:
+    """Return the bytes of the operands that all rows share."""
+    return sum({operand.buffer: prod(ir.MemRefType(operand.value.type).shape) * operand.dtype_bytes
+                for operation in operations for operand in operation.operands.values() if not operand.step}.values())
+
+
+def runs_of(kernel: KernelFunction, room: int) -> Iterator[RowRun]:
+    """Yield the runs of several operations on rows."""
+    run = RowRun(room)
+    for entry in [*kernel.op.regions[0].blocks[0].operations]:
+        op = entry.operation
+        if op.name in BESIDE:
+            continue
+        operation = row_operation(op)
+        if operation is None or not run.takes(operation):
+            if len(run.operations) > 1:
+                yield run
+            run = RowRun(room)
+        if operation is not None:
+            run.operations.append(operation)
