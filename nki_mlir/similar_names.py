@@ -81,6 +81,6 @@ _COMPOSED = (
     ("cond when switch", "write a Python if on constants and program ids, and select elements of tiles with nl.where"),
     ("static_print debug_print", "print tiles with nl.device_print"),
     ("barrier debug_barrier syncthreads synchronize",
-     "leave it out: an instruction starts when those that write its operands have ended"),
+     "leave it out: an instruction starts when the instructions that write its operands have ended"),
 )
 COMPOSED = {name: text for names, text in _COMPOSED for name in names.split()}

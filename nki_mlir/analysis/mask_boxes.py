@@ -29,7 +29,7 @@ class AlwaysOutOfBounds(OutOfBounds):
 
 class UnderMask(BrokenRule):
     message = "{what} under its mask"
-    fix = "use a mask that selects as many elements as the instruction needs, or mask the store instead"
+    fix = "use a mask that selects the number of elements that the instruction needs, or mask the store instead"
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,8 @@ class _Level(Generic[O]):
         return steps, at
 
     def fits(self, at: int, start: int, period: int) -> bool:
-        """Return whether the operands are those of one period before: defined before the loop, or one period earlier.
-        """
+        """Return whether the operands correspond to the operands one period before: they are defined before the loop,
+        or one period earlier."""
         for new, old in zip(self.items[at].sources, self.items[at - period].sources):
             if isinstance(new, Item) and new.at >= start:
                 if not isinstance(old, Item) or new.at - old.at != period:

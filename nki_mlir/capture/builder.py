@@ -373,7 +373,7 @@ class Builder:
         """Set the operation's mask, and the bounds that are checked at run time; return False if the mask holds
         nowhere.
 
-        Masks and bounds of operands are mapped from the operand's axes to those of the operation.
+        Masks and bounds of operands are mapped from the operand's axes to the operation's.
         """
         iteration = op.iteration()
         terms = list(mask.spread(iteration.extents).terms) if isinstance(mask, Mask) else []

@@ -43,8 +43,8 @@ class AddressesCollide(TargetRule):
 
 class OutsideMemory(TargetRule):
     code = "NKI-ADDRESS"
-    message = ("a tile of {count} partitions at partition {partition}, bytes {byte} to {end} is not inside {memory}, "
-               "of which kernels of {target} may use {limit} bytes")
+    message = ("a tile of {count} partitions at partition {partition}, bytes {byte} to {end} is not inside {memory}: "
+               "kernels of {target} may use {limit} bytes of it")
     fix = "choose another address"
 
 

@@ -147,8 +147,8 @@ _earlier: dict[str, list[str]] = {}     # contents of files when their kernels w
 
 
 def remember(function: FunctionType | None) -> None:
-    """Keep the text of a function. The text is that of its file, which may change later; without a file, a text in the
-    callers' variables."""
+    """Keep the text of a function: the text of its file, which may change later; without a file, a text in the callers'
+    variables."""
     if function is None:
         return
     code = function.__code__

@@ -392,9 +392,9 @@ class View:
         """Return the indices that must be checked to be ``>= 0`` at run time. ``facts`` (the mask, enclosing ``if``s)
         are known to be.
 
-        ``lift`` maps indices over the view's axes to those of the operation, which the facts are over. Without a
-        related fact the interval is exact, so failing it is an error here and now; with one it is an upper
-        estimate. The checks are a list, because a flat HBM offset cannot show that one dimension was overrun.
+        ``lift`` maps indices over the view's axes to indices over the operation's axes, as the facts have them. Without
+        a related fact the interval is exact, so failing it is an error here and now; with one it is an upper estimate.
+        The checks are a list, because a flat HBM offset cannot show that one dimension was overrun.
         """
         indices = []
         for limit in self.limits:

@@ -174,7 +174,7 @@ class HostMemory(NkiMlirError):
 
 
 def command_line(arguments: Sequence[str] | None) -> list[str]:
-    """Return the arguments of a command: ``arguments``, or those of the process, which then runs nothing but this
+    """Return the arguments of a command: ``arguments``, or the process's arguments, if the process runs only this
     command."""
     if arguments is not None:
         return list(arguments)

@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
         prog="nki-migrate", description="Rewrite kernels of the beta generation, or of an older release of the current "
         "one, to a release of the current generation. Comments, helper functions and control flow stay.")
     p.add_argument("source",
-                   help="rewrite FILE.py, a directory, or FILE.py:KERNEL, of which --check checks a single kernel")
+                   help="rewrite FILE.py, a directory, or FILE.py:KERNEL, for which --check checks only the kernel")
     add_common(p)
     where = p.add_mutually_exclusive_group()
     where.add_argument("-o", dest="output", default="-", metavar="FILE", help="write to FILE, not to standard output")

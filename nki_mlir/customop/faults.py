@@ -179,7 +179,7 @@ class NoDestination(Fault):
 class WrongResult(Fault):
     kind = "result"
     code = "NKI-GPSIMD-RESULT"
-    message = "the kernel's result and that of its shape function are {text}"
+    message = "the results of the kernel and of its shape function are {text}"
 
 
 class Unwritten(KernelWarning):

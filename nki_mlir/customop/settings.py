@@ -68,8 +68,8 @@ _open: list[CallSettings] = []                                # settings of all 
 
 
 def current_engine() -> CallSettings:
-    """Return this thread's settings. A thread without settings, such as those of XLA, uses those that another thread
-    has set."""
+    """Return this thread's settings. A thread without settings, such as XLA's threads, uses the settings of another
+    thread."""
     return current.get() or next(reversed(_open), None) or CallSettings(
         threads=os.environ.get("NKI_MLIR_GPSIMD", "") != "sequential")
 

@@ -93,7 +93,7 @@ class Joined:
         return low, high
 
     def split(self, values: Sequence[int]) -> tuple[int, ...]:
-        """Return values of the given variables that add up to those of the joined ones."""
+        """Return values of the original variables that add up to the values of the joined ones."""
         assigned = [low for low, _ in self.variable_spans]
         for group, value in zip(self.groups, values):
             for k in range(len(group) - 1, -1, -1):

@@ -29,7 +29,7 @@ class ResultShape(NkiMlirError):
     code = "NKI-CUSTOMOP-RESULT"
     message = "{function} of library {library} returns a result of shape {shape}, but dst has shape {expected}"
     why = "the shape function of a program determines the shape of its result"
-    fix = "give dst as many elements as the result has"
+    fix = "give dst the same number of elements as the result"
 
 
 class Libraries(Protocol):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rules of one target, for one instruction: partitions an engine begins at, sizes, memories, generations.
 
-An operation's class has its own rules (``since``, ``verify_target``); this module has those of all instructions of an
-engine. ``target_findings.py`` checks an operation by them.
+An operation's class has its own rules (``since``, ``verify_target``); this module has the rules of all instructions of
+an engine. ``target_findings.py`` checks an operation by them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -194,7 +194,7 @@ class TargetCheck:
         engine, chosen = self.op.runs_on, self.op.engine != Engine.UNKNOWN.value
         for name in names:
             self.rule(name in DOCUMENTED, f"{name} is not in the documents' table of operators",
-                      "divide by multiplying with nisa.reciprocal; compute others from those of the table",
+                      "divide by multiplying with nisa.reciprocal; compute others from operators of the table",
                       contested=True)
             self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators", settled=True)
             if engine not in (has := engines_of(name)):
@@ -245,7 +245,8 @@ class TargetCheck:
 
 
 def _starts(op: TargetedOperation, tile: Tile) -> Iterator[int]:
-    """Yield free offsets that a tile can have: those of each symbol alone, which suffice to find a crossing."""
+    """Yield free offsets that a tile can have: for the values of each symbol alone, which suffice to find a
+    crossing."""
     free = tile.access.free
     base = free.const + sum(c * op.ranges[s][0] for s, c in free.symbols)
     yield base

@@ -122,7 +122,7 @@ def callees() -> dict[str, Callee]:
 
 @dataclass(frozen=True)
 class PlainResults:
-    """Which inputs that a kernel writes and never reads are results of its call rather than operands.
+    """The inputs that a kernel writes and never reads, and that are results of its call rather than operands.
 
     ``indices`` lists them; None selects every input whose elements the kernel provably writes all.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels in the backward of an operation of which PyTorch records the derivative.
+"""Kernels in the backward of an operation whose derivative PyTorch records.
 
 ``create_graph=True`` and ``torch.func.grad`` record every backward, whether or not a second derivative follows. So a
 kernel in a backward runs, and the error for its missing derivative comes with the second derivative.

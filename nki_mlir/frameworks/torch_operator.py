@@ -56,7 +56,7 @@ class UnseenDerivative(NoDerivative):
 
 class OverlappingInGraph(NkiMlirError, RuntimeError):
     code = "NKI-TORCH-OVERLAP"
-    message = "kernel {kernel} updates its parameter {name}, whose memory overlaps that of {other}"
+    message = "kernel {kernel} updates its parameter {name}, whose memory overlaps the memory of {other}"
     why = "in a program of torch.compile or torch.export each parameter has its own value"
     fix = "pass a copy of one of them, or call the kernel outside of the program"
 

@@ -144,9 +144,9 @@ class Handler:
             raise UnknownKernel(what="it carries no kernel_record")
         callee = callee_from(attributes["kernel_record"], attributes.get("kernel_on", "jit"))
         if callee.record.key != attributes.get("kernel_key"):
-            raise UnknownKernel(what="its kernel_key is not that of its kernel_record")
+            raise UnknownKernel(what="its kernel_key does not belong to its kernel_record")
         if callee.number != number:
-            raise UnknownKernel(what="its kernel_id is not that of its kernel_record")
+            raise UnknownKernel(what="its kernel_id does not belong to its kernel_record")
         self.publish(callee)
 
 

@@ -44,7 +44,7 @@ class BadConfig(NkiMlirError, ValueError):
 
 @dataclass(frozen=True)
 class CallForm:
-    """Which buffers of a kernel are operands of its call, and which are results.
+    """The buffers of a kernel that are operands of its call, and those that are results.
 
     ``operands`` has the numbers of the inputs. ``results`` has the buffers that contain the results of the call,
     returned ones first; ``returned`` maps each returned value to its result. An input in both lists is an aliased
@@ -236,7 +236,7 @@ def _check_form(record: KernelRecord) -> None:
     if any(effects.writes and slot not in record.form.results for slot, effects in record.effects.items()):
         raise BadConfig(what="its kernel writes an operand that is not a result")
     if any(the_kernel(module).grid != record.grid for module in record.modules.values()):
-        raise BadConfig(what="its grid is not that of its modules")
+        raise BadConfig(what="its grid differs from the grid of its modules")
 
 
 @alone

@@ -86,7 +86,7 @@ def refuse_leftovers(module: Module | Operation) -> None:
     leftovers = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))
     if leftovers:
         raise Unsupported(feature=f"'{leftovers[0].name}' in a linked module",
-                          instead="run this program with jax.jit, where XLA compiles what is around the kernels"
+                          instead="run this program with jax.jit, where XLA compiles the program around the kernels"
                           ).located(location_of(leftovers[0]))
 
 

@@ -21,7 +21,7 @@ FLAT = "builtin.module(expand-strided-metadata,canonicalize,cse)"
 
 @dataclass(frozen=True)
 class Start:
-    """Where a view begins: the buffer, a constant offset in elements, and values with their factors."""
+    """The beginning of a view: the buffer, a constant offset in elements, and values with their factors."""
 
     buffer: ir.Value
     offset: int = 0

@@ -57,7 +57,8 @@ class CachedCall:
 
 
 class CallCache:
-    """A cache of at most ``most_captures()`` captures. A new one evicts those of the least recently used key."""
+    """A cache of at most ``most_captures()`` captures. A new capture evicts the captures of the least recently used
+    key."""
 
     def __init__(self) -> None:
         self._calls: dict[Key, tuple[CachedCall, ...]] = {}         # the tuples are replaced, never changed

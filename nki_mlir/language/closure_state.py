@@ -187,7 +187,7 @@ class ClosureState:
         for value in self.unseen:
             kind = type(value).__qualname__
             warn_once(f"kernel {kernel} sees {self._name_of(value)}, an object of {kind}, whose state is not compared "
-                      "from call to call; pass what is read from it as an argument", UnseenStateWarning, at)
+                      "from call to call; pass the values that it reads as arguments", UnseenStateWarning, at)
 
     def _name_of(self, value: object) -> str:
         """Return the first name under which a value was seen."""

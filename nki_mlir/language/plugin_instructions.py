@@ -30,7 +30,7 @@ class NotRegular(NkiMlirError):
 
 
 def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., object]:
-    """Generate the function of an op class, like those of ``nisa``.
+    """Generate the function of an op class, like the functions of ``nisa``.
 
     In the beta generation it takes the tiles that are read, the attributes, ``mask`` and ``dtype``, and returns a tile;
     in the current one it writes ``dst``, its first argument. Parameters have the names of the class's fields.

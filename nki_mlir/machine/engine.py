@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Engine(Enum):
-    """The engines of a core, one instruction stream each. ``value`` is the name in IR, ``asm`` the one in assembly."""
+    """The engines of a core, one instruction stream each. ``value`` is the name in IR, ``asm`` the name in assembly."""
 
     TENSOR = "tensor"
     VECTOR = "vector"

@@ -188,7 +188,7 @@ class Calls(ElementwiseTexts):
         if any(isinstance(f, IndexFact) for f in facts):
             return self.note(updated_node, self._index(name, left, right))
         if any(isinstance(f, Unknown) for f in facts):
-            raise LeftForAPerson("an operand of which the text does not say whether it is a tile")
+            raise LeftForAPerson("an operand that may or may not be a tile: the text does not show it")
         kinds = [f.kind if isinstance(f, NumberFact) else "" for f in facts]
         kind = "float" if "float" in kinds or name == "divide" else "int" if kinds == ["int", "int"] else ""
         return self.note(updated_node, NumberFact(kind))

@@ -55,7 +55,7 @@ class Diagonals(EngineRows):
         """Return the comparisons in the part of the iteration space that a mask's bounds leave."""
         comparisons = tuple(Comparison(clamped(c.index, mask), c.operator) for c in mask.diagonals)
         if any(len(c.index.axes) != len(shape) or "?" in shape for c in comparisons):
-            raise LeftForAPerson("a mask that compares indices, on a tile whose shape the text does not say")
+            raise LeftForAPerson("a mask that compares indices, on a tile whose shape the text does not show")
         return comparisons
 
     def selected(self, text: str, tensor: TensorFact, mask: MaskFact, operator: str) -> tuple[str, TensorFact]:

@@ -119,7 +119,7 @@ class ElementwiseTexts(GuardedWindows):
     def operands(self, nodes: Sequence[cst.BaseExpression], mask: MaskFact | None) -> list[Operand]:
         """Return the texts and facts of operands that are tiles or numbers."""
         if any(isinstance(self.fact(n), Unknown) for n in nodes):
-            raise LeftForAPerson("an operand of which the text does not say whether it is a tile")
+            raise LeftForAPerson("an operand that may or may not be a tile: the text does not show it")
         views = [self.viewed(n, mask) if isinstance(self.fact(n), TensorFact) else None for n in nodes]
         for k, (view, other) in enumerate(zip(views, views[::-1])):
             if mask is not None and view is not None and other is not None:

@@ -333,7 +333,7 @@ class Expressions(cst.CSTTransformer):
                 return self.note(changed, fact.items[position])
         if any(isinstance(e.slice, cst.Index) and isinstance(index := self.fact(e.slice.value), IndexFact)
                and index.is_vector for e in changed.slice):
-            self.left("index vectors of a value of which the text does not say whether it is a tensor")
+            self.left("index vectors of a value that may or may not be a tensor: the text does not show it")
         return self.note(changed, Unknown() if isinstance(fact, Unknown) else Fact())
 
     def _rewritten_slice(self, item: cst.BaseSlice) -> cst.BaseSlice:

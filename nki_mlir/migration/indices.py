@@ -54,7 +54,7 @@ class Indices(Expressions):
             axes.append(Axis(b.extent if a.extent == "1" else a.extent, step))
         base = (terms.add if sign == "1" else terms.subtract)(left.base, right.base)
         if right.moved and (left.moved or sign != "1"):
-            raise LeftForAPerson("an index of which tiles are subtracted, or to which several are added")
+            raise LeftForAPerson("an index minus a tile, or plus several tiles")
         return IndexFact(base, tuple(axes), left.moved or right.moved)
 
     def as_index(self, node: cst.BaseExpression) -> IndexFact:
@@ -222,7 +222,7 @@ class Indices(Expressions):
             conditions.append(" and ".join(self.text(self.rewritten(c.test)) for c in loop.ifs))
             names |= terms.names(self.code(loop.target))
             if (statements := self.prelude.pop()) and len(headers) > 1:
-                self.left("a comprehension of which an inner loop takes instructions")
+                self.left("a comprehension whose inner loop takes instructions")
             self.prelude[-1] += statements
         self.prelude.append([])
         element = self.rewritten(node.elt)

@@ -137,7 +137,7 @@ def _parameters(function: ast.FunctionDef) -> list[str]:
 
 
 def _statements(block: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a block and of the blocks in them, but not those of functions and classes."""
+    """Yield the statements of a block and of the blocks in them, except statements of functions and classes."""
     for statement in block:
         yield statement
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
@@ -162,8 +162,7 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement without those of the statements in it, and without the targets of
-    comprehensions."""
+    """Yield the nodes of a statement, except nodes of the statements in it and targets of comprehensions."""
     pending: list[ast.AST] = [statement]
     while pending:
         node = pending.pop()
@@ -205,7 +204,7 @@ class _Definitions(cst.CSTTransformer):
         self.functions, self.depth = functions, 0
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        """Count the functions around a node, of which one has a name of the list."""
+        """Count the functions around a node, one of which has a name of the list."""
         self.depth += bool(self.depth or node.name.value in self.functions)
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:

@@ -27,7 +27,7 @@ def bound_names(node: ast.AST) -> Counter[str]:
 
 
 def single_elements(node: ast.AST) -> frozenset[str]:
-    """Return the names of which a function only reads the first element: ``name[0, 0]``."""
+    """Return the names for which a function reads only the first element: ``name[0, 0]``."""
     first: set[int] = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Load):

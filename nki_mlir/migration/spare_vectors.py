@@ -9,7 +9,7 @@ import libcst as cst
 
 
 def without_spare(body: Sequence[cst.BaseStatement], vectors: set[str]) -> list[cst.BaseStatement]:
-    """Return the statements without assignments to those of the names that nothing in them reads."""
+    """Return the statements without assignments to names of the list that nothing in them reads."""
     statements, spare = list(body), set[str]()
     while vectors and (spare_names := vectors - _read(statements) - spare):
         spare |= spare_names

@@ -395,7 +395,7 @@ class Statements(FunctionCalls):
         subscript = self.rewritten(target)
         target_fact = self.fact(subscript)
         if isinstance(target_fact, TensorFact) and isinstance(fact, Unknown):
-            self.left("a value of which the text does not say whether it is a tile")
+            self.left("a value that may or may not be a tile: the text does not show it")
         if not isinstance(target_fact, TensorFact) or (not (
                 isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not target_fact.on_chip):
             return [f"{self.code(subscript)} = {self.text(value)}"]

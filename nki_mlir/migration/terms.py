@@ -171,7 +171,7 @@ def is_one_more(text: str) -> bool:
 
 
 def tensor_of(text: str) -> str:
-    """Return the tensor of which a text is a view by a subscript, else the text as a factor."""
+    """If a text is a subscript of a tensor, return the tensor, else the text as a factor."""
     match = re.match(r"[\w.]+(?=\[)", text)
     return match.group(0) if match else factor(text)
 

@@ -119,7 +119,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     """
     table, counts = op.table, op.piece.shape
     if len(op.scales) != 1:
-        raise Unprintable(what="a tile of which two dimensions are indexed at run time",
+        raise Unprintable(what="a tile with two dimensions that are indexed at run time",
                           fix="compute one index of both")
     if not _is_whole(op, table):
         raise Unprintable(what="a part of a tile that is indexed at run time", fix="index the complete tile")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The steps of a reduction over programs, on one core: as many operations as the collective has.
+"""The steps of a reduction over programs, on one core: the same number of operations as the collective has.
 
     total = first
     total = total + second

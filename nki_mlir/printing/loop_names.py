@@ -45,7 +45,7 @@ def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:
 
 
 def _begins_at(at: Location) -> ast.For | None:
-    """Return the statement whose first line is that of the location."""
+    """Return the statement that begins at the line of the location."""
     return next((loop for loop in _loops(at.file, id(source_of(at.file).tree)) if loop.lineno == at.line), None)
 
 

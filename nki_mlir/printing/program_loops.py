@@ -37,7 +37,7 @@ def add_program_loops(module: Module) -> None:
 
 
 def add_loops(kernel: KernelFunction, before: Operation, bounds: ir.InsertionPoint) -> tuple[list[Value], Operation]:
-    """Create a loop over each axis of a kernel's grid in front of an operation, their bounds at ``bounds``.
+    """Create a loop over each axis of a kernel's grid in front of an operation, with bounds at ``bounds``.
 
     Return the loops' variables, which are 0 for an axis with one program, and the operation in front of which the
     body goes.

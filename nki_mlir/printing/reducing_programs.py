@@ -308,7 +308,7 @@ def _spread(results: Sequence[Tile]) -> Tile:
 
 
 def _without_unused(op: Op) -> Op:
-    """Return the operation without symbols that none of its forms has."""
+    """Return the operation without symbols that its forms do not use."""
     used: set[int] = set()
 
     def note(form: Linear) -> Linear:

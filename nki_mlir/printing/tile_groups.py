@@ -40,8 +40,8 @@ def group_by_result(function: Operation) -> None:
 
 @dataclass
 class EarlierOperations:
-    """The operations that must precede another one, those of them that depend on tiles on chip alone, and the buffers
-    in HBM that the operation writes."""
+    """The operations that must precede another one, the ones among them that depend only on tiles on chip, and the
+    buffers in HBM that the operation writes."""
 
     all: set[int]
     on_chip: set[int]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of tiles for which the source has none, as those of graphs: by the operation that writes them first."""
+"""Names of tiles that the source does not name, such as tiles of graphs: after the operation that writes them first."""
 
 from nki_mlir.dialects.op import Op
 
@@ -17,7 +17,7 @@ INSTRUCTIONS = {"nc_matmul": "product", "nc_transpose": "transposed", "dma_trans
 
 
 def name_of_result(op: Op, source: str, is_part: bool = False) -> str:
-    """Return a name for what an operation writes, or for the tensor of which it writes a part; ``source`` is the name
+    """Return a name for the result of an operation, or for the tensor of which it writes a part; ``source`` is the name
     of the tensor that it copies, or "" ."""
     instruction = op.full_name().partition(".")[2]
     if instruction in ("dma_copy", "load") and source:

@@ -130,7 +130,7 @@ def row_text(text: KernelText, op: Op, tile: Tile) -> str:
 
 
 def _with_whole_rows(text: KernelText, op: Op) -> Op:
-    """Return the operation on tiles of as many partitions as it reads."""
+    """Return the operation on tiles with the same number of partitions that it reads."""
     rows = {id(tile): tile for field, tile in op.operands() if field.reads and not field.writes and is_row(tile)}
 
     def spread(tile: Tile) -> Tile:

@@ -72,7 +72,7 @@ def _forwards(text: KernelText, op: Copying) -> Copying | None:
 
 
 def _move_rows_backwards(text: KernelText, op: Copying) -> None:
-    """Write a transfer whose rows in HBM are those of a table, counted from the last."""
+    """Write a transfer whose rows in HBM are a table's rows, counted from the last."""
     outside = op.dst if op.dst.space == HBM else op.src
     rows = outside.shape[0]
     index = text.temporary((rows, 1), INT32, SBUF, name="index")

@@ -86,7 +86,7 @@ def _to_bfloat16(e: "ScalarEmitter", value: "Value") -> "Value":
 
 
 def _above(e: "ScalarEmitter", value: "Value") -> "Value":
-    """Emit an i32 whose upper half is that of an f32, no NaN, rounded to nearest even.
+    """Emit an i32 whose upper half is the upper half of an f32, no NaN, rounded to nearest even.
 
     It subtracts -0x7FFF - (the upper half's lowest bit), which logic computes: some hosts have one instruction for it.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors of candidates and references, in addition to those of the compiler."""
+"""Errors of candidates and references, in addition to the compiler's."""
 
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -14,7 +14,7 @@ class ForbiddenAct(NkiMlirError):
     code = "NKI-SCORE-FORBIDDEN"
     message = "the candidate {act}"
     why = "a candidate is a kernel alone: it may not look at, or change, what judges it"
-    fix = "leave out what is not part of the kernel, or keep it under if __name__ == '__main__'"
+    fix = "leave out code that is not part of the kernel, or keep it under if __name__ == '__main__'"
 
 
 class OlderForm(NkiMlirError):
@@ -39,7 +39,7 @@ class ProcessEnded(NkiMlirError):
 class WrongOutputForm(NkiMlirError):
     code = "NKI-SCORE-FORM"
     message = "{what} on {case}"
-    fix = "return what the reference returns: as many tensors, of the same shapes and dtypes"
+    fix = "return what the reference returns: the same number of tensors, with the same shapes and dtypes"
 
 
 class WrongValues(NkiMlirError):

@@ -81,8 +81,8 @@ def status_text(status: int) -> str:
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
 def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
-    """Run ``body`` in a forked process, which leads a new process group, and return the bytes that it writes within so
-    many seconds."""
+    """Run ``body`` in a forked process, which leads a new process group, and return the bytes that it writes within
+    ``seconds``."""
     reader, writer = os.pipe()
     pid = fork_bound()
     if pid == 0:

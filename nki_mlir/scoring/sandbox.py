@@ -30,7 +30,8 @@ SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/
 
 
 class CandidateLimits(NamedTuple):
-    """The limits of each process of a candidate: seconds, and bytes of memory beyond that of the loaded libraries."""
+    """The limits of each process of a candidate: seconds, and bytes of memory beyond the memory of the loaded
+    libraries."""
 
     seconds: float = 60.0
     memory: int = 4 << 30

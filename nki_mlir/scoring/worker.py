@@ -146,7 +146,7 @@ class Worker:
             if set(captures) != set(Captures.__annotations__):
                 raise ValueError
         except (ValueError, TypeError, RecursionError):
-            raise ForbiddenAct(act="sends what is not a program") from None
+            raise ForbiddenAct(act="sends data that is not a program") from None
         return captures
 
     @staticmethod

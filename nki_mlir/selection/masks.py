@@ -87,8 +87,8 @@ def cover(selector: Selector, nest: TileNest) -> Cover:
 
 
 def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOperand:
-    """Return an operand of which an engine may read all elements. If reading inactive elements could leave the tensor,
-    it is a buffer with the active ones."""
+    """Return an operand whose elements an engine may all read. If reading inactive elements could leave the tensor, it
+    is a buffer with the active ones."""
     all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
         return selector.brought(operand, nest)
@@ -284,7 +284,8 @@ class MaskedInstruction:
     @staticmethod
     def in_group(group: RowGroup, axes: Sequence[int], group_tile: Tile, row: int, position: int, counts: Sequence[int]
                  ) -> Access:
-        """Return the access to one run's elements in the group's buffer, with as many dims as the operand."""
+        """Return the access to one run's elements in the group's buffer, with the same number of dims as the
+        operand."""
         steps = dict(zip((a for a in axes if a not in group.free[1:]), (step for step, _ in group_tile.access.dims)))
         steps[group.free[-1]] = steps.get(group.free[0], 0)
         dims = tuple((steps.get(a, 1), n) for a, n in zip(axes, counts))

@@ -22,7 +22,7 @@ class NoSearch(NkiMlirError):
 
 class NothingRight(NkiMlirError):
     code = "NKI-TUNE-NONE"
-    message = "none of {count} choices gives right results; the first: {reason}"
+    message = "none of {count} choices computes right results; the first: {reason}"
     fix = "make the kernel pass nki-score before you tune it"
 
 

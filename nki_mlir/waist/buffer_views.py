@@ -140,7 +140,7 @@ class TileReader:
         first_row = (low + access.reach()[0]) // row
         if first_row != (high + access.reach()[1]) // row:
             raise Unsupported(feature=f"the view {op.results[0].type} of rows in several partitions by one offset",
-                              instead="say which dimension is the partition: use nki.view").located(location_of(op))
+                              instead="use nki.view, which names the partition dim").located(location_of(op))
         access = replace(access, partition=whole_rows.plus(Linear(first_row)),
                          free=free_offset.plus(Linear(-first_row * row)))
         return BufferView(replace(buffer, access=access), tuple(range(not by_lanes, 1 + len(free))))

@@ -61,7 +61,7 @@ RAISED = [
     ("stream_end_write", "stream-end (write)", "a stream writes more than the 512 elements of its tensor"),
     ("stream_closed", "stream-closed", "the kernel reads through a stream that is closed"),
     ("coherence", "coherence", "a write stream is opened while 1 element accessors, 0 read and 0 write streams are open"),
-    ("result", "result", "the kernel's result and that of its shape function are int32[32] and float32[32, 16]"),
+    ("result", "result", "the results of the kernel and of its shape function are int32[32] and float32[32, 16]"),
     ("writes_input", "writes-input", "the kernel writes a tensor that is an argument"),
     ("writes_input_element", "writes-input (element)", "the kernel writes a tensor that is an argument"),
     ("writes_input_transfer", "writes-input (transfer)", "the kernel writes a tensor that is an argument"),

@@ -22,7 +22,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.gpsimd_call", {"numbers": "[1, two]"},
      "'gpsimd_call': numbers is a list of numbers as JSON, got [1, two]"),
     ("nisa.gpsimd_call", {"shapes": "[[2], [1], [1], [1], [1], [1]]"},
-     "'gpsimd_call': shapes has a shape of as many elements for each source as JSON, "
+     "'gpsimd_call': shapes is JSON with a shape for each source, of the same number of elements, "
      "got [[2], [1], [1], [1], [1], [1]]"),
     ("nisa.gpsimd_call", {"bytes_in": -1}, "'gpsimd_call': cycles, transfers and bytes are not negative"),
     ("nisa.gpsimd_call", {"mask": (Constraint(Linear(0, (), ((0, 1),))),)},

@@ -124,7 +124,7 @@ def test_index_vectors(on):
     (lambda t: t[nl.arange(16)[:, None], nl.arange(8)[None, :] - 1], NkiIndexError, "indices -1 to 6 of dimension 1"),
     (lambda t: t[nl.arange(16)[:, None], 0:8], NkiValidationError, "mixes slices with index tensors"),
     (lambda t: t[nl.arange(16), nl.arange(16)], NkiValidationError, "index tensor of one dimension"),
-    (lambda t: t[nl.arange(16)[None, :], nl.arange(16)[None, :]], NkiValidationError, "that of the partition"),
+    (lambda t: t[nl.arange(16)[None, :], nl.arange(16)[None, :]], NkiValidationError, "is the partition's"),
     (lambda t: t[nl.arange(16)[:, None], nl.arange(16)[:, None]], NkiValidationError, "varies along the partition"),
 ])
 def test_index_vectors_that_describe_no_view(on, use, error, text):

@@ -98,7 +98,7 @@ def test_handler__refuses_a_call_without_a_kernel(attributes, says):
 @pytest.mark.parametrize("wrong", [{"kernel_key": "0" * 64}, {"kernel_id": np.int64(7)}, {"kernel_id": np.int64(0)}])
 def test_handler__refuses_a_key_or_number_that_is_not_the_kernels(wrong):
     attributes = attributes_of(kernels.add[2], A, A) | wrong
-    with pytest.raises(jax.errors.JaxRuntimeError, match=f"{next(iter(wrong))} is not that of its kernel_record"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"{next(iter(wrong))} does not belong to its kernel_record"):
         call(A, A, **attributes)
 
 

@@ -111,13 +111,13 @@ def test_a_masked_array_beside_tensors():
 # -- programs of values ------------------------------------------------------------------------------------------------
 def test_a_program_refuses_one_tensor_for_two_parameters():
     x = memory()[:8].clone()
-    with pytest.raises(Exception, match="kernel shifted updates its parameter b, whose memory overlaps that of a") as error:
+    with pytest.raises(Exception, match="kernel shifted updates its parameter b, whose memory overlaps the memory of a") as error:
         torch.compile(lambda t: shifted(t, t), fullgraph=True, backend="aot_eager")(x)
     text = str(error.value)
     assert "NKI-TORCH-OVERLAP" in text
     assert "in a program of torch.compile or torch.export each parameter has its own value" in text
     assert "pass a copy of one of them, or call the kernel outside of the program" in text
-    with pytest.raises(Exception, match="kernel both updates its parameter a, whose memory overlaps that of b"):
+    with pytest.raises(Exception, match="kernel both updates its parameter a, whose memory overlaps the memory of b"):
         torch.compile(lambda t: both(t[:8], t[4:12]), fullgraph=True, backend="aot_eager")(memory())
 
 
@@ -126,7 +126,7 @@ def test_a_program_is_not_used_for_tensors_that_overlap():
     a, b = memory()[:8].clone(), memory()[8:].clone()
     program(a, b)
     assert torch.equal(b, torch.cat([a[:4] + 1, a[:4]]))
-    with pytest.raises(Exception, match="updates its parameter b, whose memory overlaps that of a"):
+    with pytest.raises(Exception, match="updates its parameter b, whose memory overlaps the memory of a"):
         program(a, a)
 
 

@@ -62,7 +62,7 @@ def test_help_says_what_parameters_take():
 def test_a_function_cannot_have_another_default_than_the_table():
     def reciprocal(dst, data, name="mine"):
         """dst = 1 / data."""
-    with pytest.raises(InternalError, match="has defaults of name that are not those of the table"):
+    with pytest.raises(InternalError, match="has defaults of name that are not the table's"):
         bound(reciprocal, "nki.isa.reciprocal", CURRENT)
 
 

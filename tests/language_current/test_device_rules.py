@@ -116,7 +116,7 @@ def test_addresses(on):
     np.testing.assert_allclose(run(on, placed((0, 0), (32, 0)), x), np.exp(x) + x, rtol=1e-4)
     with pytest.raises(NkiValidationError, match="have addresses that overlap in SBUF, and the kernel uses u before its last use of t"):
         run(on, placed((0, 0), (0, 128)), x)
-    with pytest.raises(NkiValidationError, match="bytes 212984 to 213239 is not inside SBUF, of which kernels of trn2"):
+    with pytest.raises(NkiValidationError, match="bytes 212984 to 213239 is not inside SBUF: kernels of trn2"):
         run(on, placed((0, 0), (0, 212984)), x)
 
 

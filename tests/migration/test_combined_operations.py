@@ -132,4 +132,4 @@ def scaled(x):
 """)
     one, = migrated(file, "2.32")
     assert [(e.line, e.text) for e in one.report.entries if e.left] == [
-        (6, "an operand of which the text does not say whether it is a tile")]
+        (6, "an operand that may or may not be a tile: the text does not show it")]

@@ -282,7 +282,7 @@ def test_index_vectors_of_what_may_be_no_tensor_are_left():
     return out
 """, report)
     assert [e.text for e in report.entries if e.left] == [
-        "index vectors of a value of which the text does not say whether it is a tensor"]
+        "index vectors of a value that may or may not be a tensor: the text does not show it"]
 
 
 BLOCKS_OF_PSUM = """def kernel(x):

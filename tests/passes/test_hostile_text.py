@@ -497,7 +497,7 @@ def test_assembly_refuses_access_patterns_at_their_line(pattern):
     """Forty digits with something behind them were tried in all ways to divide them."""
     text = (".nki_isa 1\n.kernel f\n.target trn2\n.sbuf 64 of 212984\n.stream pool\n"
             f"pool 0000: MEMSET dst=fp32@0x0{pattern.format('1' * 40)} value=0.0 channels=4\n")
-    with pytest.raises(NkiMlirError, match=r"^f\.asm:6:\d+: error: expected (dtype@address|as many steps as counts)"):
+    with pytest.raises(NkiMlirError, match=r"^f\.asm:6:\d+: error: expected (dtype@address|a step for each count)"):
         parse_program(text, "f.asm")
 
 

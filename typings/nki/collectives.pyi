@@ -16,7 +16,7 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=No
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
-        dsts: as many tensors, in the same memory, of the same dtypes
+        dsts: the same number of tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0, in SBUF also 1
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
@@ -36,7 +36,7 @@ def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
-        dsts: as many tensors, in the same memory, of the same dtypes
+        dsts: the same number of tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         metadata_tensor: [3, n] of uint32, a column for each rank. Row 0: how many elements this rank sends to it; row 1: the first of them in src; row 2: how many it receives from it. With has_rdispls, row 3: where these begin in dst
         recv_counts_known: True: row 2 is an input; False: the operation writes it
@@ -58,7 +58,7 @@ def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
-        dsts: as many tensors, in the same memory, of the same dtypes
+        dsts: the same number of tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         op: nl.add, nl.minimum or nl.maximum
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
@@ -78,7 +78,7 @@ def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=No
 
     Arguments:
         srcs: a list of tensors in HBM
-        dsts: as many tensors, in the same memory, of the same dtypes
+        dsts: the same number of tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
@@ -98,7 +98,7 @@ def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
-        dsts: as many tensors, in the same memory, of the same dtypes
+        dsts: the same number of tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         metadata_tensor: [3, n] of uint32, a column for each rank. Row 0: how many elements this rank sends to it; row 1: the first of them in src; row 2: how many it receives from it. With has_rdispls, row 3: where these begin in dst
         recv_counts_known: True: row 2 is an input; False: the operation writes it
@@ -120,7 +120,7 @@ def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
-        dsts: as many tensors, in the same memory, of the same dtypes
+        dsts: the same number of tensors, in the same memory, of the same dtypes
         source_target_pairs: (from, to) for each rank that receives
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
         name: a string; the instruction's name in profiles
@@ -213,7 +213,7 @@ def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None,
 
     Arguments:
         srcs: a list of tensors, all in HBM, or one in SBUF
-        dsts: as many tensors, in the same memory, of the same dtypes
+        dsts: the same number of tensors, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0
         op: nl.add, nl.minimum or nl.maximum

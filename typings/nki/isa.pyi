@@ -138,7 +138,7 @@ def bn_stats(dst, data, name=None) -> Any:
         name: a string; the instruction's name in profiles
 
     Result:
-        [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
+        [P, 6]: count, mean, variance * count of the elements at even indices, then at odd indices.
 
     Errors:
         A tile of the wrong shape, or in the wrong memory, is an error.
@@ -204,10 +204,10 @@ def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode
 
     Arguments:
         dst: a tile [P, F...] in SBUF or a tensor in HBM
-        src: a tile; as many elements as dst has, in HBM or SBUF
+        src: a tile; the same number of elements as dst, in HBM or SBUF
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
         oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; the generator of the DMA descriptors; unknown lets the compiler choose
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
         name: a string; the instruction's name in profiles
 
@@ -233,9 +233,9 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
     Arguments:
         dst: a tile in SBUF, of src's dtype and its permuted shape
         src: a tensor of 2 to 4 axes, in HBM or SBUF
-        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with as many axes as src
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with the same number of axes as src
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; the generator of the DMA descriptors; unknown lets the compiler choose
         oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
         name: a string; the instruction's name in profiles
 
@@ -411,7 +411,7 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
 
 
 def nc_find_index8(dst, data, vals, name=None) -> Any:
-    """Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if there is none.
+    """Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if it has none.
 
     Arguments:
         dst: a tile [P, 8] of uint16 or uint32

@@ -255,7 +255,7 @@ class NkiTensor:
             num_elem: an integer; how many offsets are used; all by default
 
         Result:
-            Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.
+            Columns of a tensor on chip, one for each offset, from NeuronCore-v4 on.
 
         Errors:
             A machine before NeuronCore-v4, and a tensor in HBM, are errors.
@@ -2148,7 +2148,7 @@ class tensor:
             num_elem: an integer; how many offsets are used; all by default
 
         Result:
-            Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.
+            Columns of a tensor on chip, one for each offset, from NeuronCore-v4 on.
 
         Errors:
             A machine before NeuronCore-v4, and a tensor in HBM, are errors.

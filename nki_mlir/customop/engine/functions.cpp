@@ -73,7 +73,7 @@ c10::IntArrayRef sizes_of(const Array& array) {
   return c10::IntArrayRef(array.sizes, static_cast<size_t>(array.rank));
 }
 
-// A result for operands of which some are tensors; `like` is one of these.
+// A result for operands, some of which are tensors; `like` is one of these.
 torch::Tensor result_like(const Array& like, ScalarType dtype, Place at) {
   return torch::Tensor(Memory(made(sizes_of(like), dtype, true, at)));
 }

@@ -73,7 +73,7 @@ class Collective(Meeting):
         check.all_in((HBM, SBUF), *(f.name for f, _ in self.operands()))
         spaces = {t.space for f, t in self.operands() if f.name != "metadata"}
         check.rule(len(spaces) == 1, "operands are all in HBM or all in SBUF",
-                   "copy those in SBUF to HBM, or the others to SBUF")
+                   "copy the operands in SBUF to HBM, or the others to SBUF")
         check.unmasked()
 
     def hops(self, members: int) -> int:
@@ -119,7 +119,8 @@ class Grouped(Collective):
                      for label in ("dst", "src")}
             check.rule(sizes["dst"] == sizes["src"],
                        f"dst{list(self.dst.shape)} does not fit src{list(self.src.shape)} between {n} members",
-                       f"give {larger} {n} times the elements of the other" if larger else "give both as many elements")
+                       f"give {larger} {n} times the elements of the other" if larger else
+                       "give both the same number of elements")
 
     def divides(self, check: Check) -> None:
         """Check that axis 0 of src has a part for each member."""

@@ -118,8 +118,8 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
 
 
 def shared_offsets(index: np.ndarray, group: int, count: int) -> np.ndarray:
-    """Return [P, count]: the offsets of each partition. A group of partitions shares those of its rows, partition by
-    partition."""
+    """Return [P, count]: the offsets of each partition. A group of partitions shares the offsets of its rows, partition
+    by partition."""
     p = index.shape[0]
     columns = index.reshape(p, -1).astype(np.int64)
     offsets = np.empty((p, count), np.int64)

@@ -47,7 +47,7 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
         check.rule(all(isinstance(n, int | float) for n in _parsed(self.numbers)),
                    f"numbers is a list of numbers as JSON, got {self.numbers}", "write them as in [1, 2.5]")
         check.rule(_fitting(_parsed(self.shapes), [tile.shape for _, tile in self.sources()]),
-                   f"shapes has a shape of as many elements for each source as JSON, got {self.shapes}",
+                   f"shapes is JSON with a shape for each source, of the same number of elements, got {self.shapes}",
                    "give each source a shape of its number of elements")
         check.rule(min(self.busy, self.transfers_in, self.bytes_in, self.transfers_out, self.bytes_out) >= 0,
                    "cycles, transfers and bytes are not negative", "give 0 or more")
@@ -68,7 +68,7 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
 
 
 def _fitting(shapes: list[object], tiles: list[tuple[int, ...]]) -> bool:
-    """Return whether shapes have as many elements as the tiles."""
+    """Return whether shapes have the same number of elements as the tiles."""
     if shapes and len(shapes) != len(tiles):
         return False
     return all(isinstance(shape, list) and all(isinstance(n, int) for n in shape) and prod(shape) == prod(tile)

@@ -102,7 +102,8 @@ class DataAddressed(NisaOp):
         return False
 
     def iteration(self) -> Iteration:
-        """Return the piece's axes, and those of the other tiles except rows that correspond to the piece's."""
+        """Return the axes of the piece, and the axes of the other tiles, except rows that correspond to the piece's
+        rows."""
         rank, piece = len(self.piece.shape), self.piece_field
         return with_own_axes(self.piece.shape, self.operands(),
                              lambda name, tile: rank if name == piece else int(self.goes_with_piece(name)))
@@ -152,7 +153,7 @@ class RowAddressed(DataAddressed):
         table, piece = list(self.table.shape), list(self.piece.shape)
         check.rule(piece == [self.index.shape[0], *table[1:]],
                    f"moves rows of {table} by {self.index.shape[0]} indices, got {piece}",
-                   "give the tile a row for each index, as long as those of the table")
+                   "give the tile a row for each index, as long as the table's rows")
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         named = np.zeros(self.table.shape, np.bool_)

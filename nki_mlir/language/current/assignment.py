@@ -20,7 +20,7 @@ def assign(target: NkiTensor, value: Any) -> None:
     """Emit ``target = value``, where the value is a tensor or a number."""
     if not isinstance(value, NkiTensor):
         require(is_number(value), f"expecting 'number' or 'tensor', got {value!r}",
-                fix="give a number, or a tensor of the shape that is assigned to")
+                fix="give a number, or a tensor with the shape of the target")
         fill(target, float(value))
     elif not target.size and not value.size:
         return

@@ -183,7 +183,7 @@ def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
     spread = [index.spread(shape) for index in indices]
     if tensor.on_chip:
         along = {axis for axis, c in enumerate(spread[0].axes) if c and shape[axis] > 1}
-        require(along <= {0}, "the first dimension of index tensors is that of the partition",
+        require(along <= {0}, "the first dimension of index tensors is the partition's",
                 fix="put the index of partitions first: nl.arange(n)[:, None]")
         require(shape[0] == 1 or not any(i.axes[0] for i in spread[1:]),
                 "the index of a free dimension varies along the partition",

@@ -170,7 +170,7 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
                        f"{num_elem_per_idx}")
         if in_part and num_elem_per_idx > 1:
             warn(f"{op} writes {count} x {num_elem_per_idx} of the {flat.shape[1]} elements of each partition of dst; "
-                 "devices of release 0.6 take num_elem_per_idx for 1 there; give the part of dst that is written")
+                 "devices of release 0.6 take num_elem_per_idx for 1 there; pass only the part of dst that is written")
         full = target = flat.like(dims=(flat.dims[0], flat.dims[1]._replace(count=gathered)))
         if count != capacity:
             full = low.core_view(low.allocate((source.shape[0], capacity * num_elem_per_idx), out.dtype))

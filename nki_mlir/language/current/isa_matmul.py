@@ -99,7 +99,7 @@ def check_result(out: NkiTensor, length: int) -> None:
         start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
         device(start + length * out.itemsize <= bank or not out.is_contiguous(),
                f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes",
-               fix="split moving into parts of which each result fits a bank", code="NKI-PSUM-BANK")
+               fix="split moving into parts whose results fit a bank each", code="NKI-PSUM-BANK")
 
 
 def accumulation(out: View, accumulate: bool | None) -> bool:
@@ -149,8 +149,8 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
         right = low._dense(right)
         views = aligned([low.core_view(out), low.core_view(right)])
     if views is None:
-        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have sizes of which neither is a "
-                "multiple of the other", fix="make dst as wide as moving, or moving a multiple of it")
+        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have sizes neither of which is "
+                "a multiple of the other", fix="make dst as wide as moving, or moving a multiple of it")
     target, moving = views
     if is_transpose:
         if moving.ndim != 2:

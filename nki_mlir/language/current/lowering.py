@@ -322,7 +322,7 @@ def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
             check_partitions(t.storage.buffer.shape[0], op, label)
     if dst.size != src.size:
         invalid(f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape {list(dst.shape)}",
-                fix="give dst as many elements as src has", code="NKI-SHAPE")
+                fix="give dst the same number of elements as src", code="NKI-SHAPE")
 
 
 def move_tensor(dst: NkiTensor, src: NkiTensor, engine: str = "unknown") -> None:

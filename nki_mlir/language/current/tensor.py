@@ -287,7 +287,7 @@ class NkiTensor(OlderMethods):
             size, limit = (abs(prod(n)) * self.itemsize for n in (wanted, self.shape))
             reason = f"shape has size {size} (bytes), which is too large for buffer of size {limit} (bytes)"
             invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}",
-                    why=reason if size > limit else "", fix="give a shape with as many elements", code="NKI-RESHAPE")
+                    why=reason if size > limit else "", fix="give a shape of equal size", code="NKI-RESHAPE")
         head = self._head
         require(extents[:head] == self.shape[:head],
                 f"reshape of {list(self.shape)} to {list(extents)} changes dimension 0, which is the partition",
@@ -417,7 +417,7 @@ class NkiTensor(OlderMethods):
         require(self.on_chip, "indirect is for on-chip tensors", fix="use .ap(vector_offset=...) for tensors in HBM")
         check_integers(index, "indirect index", "nl.uint16 or nl.uint32")
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}",
-                fix="give the index as many partitions as the tensor")
+                fix="give the index the same number of partitions as the tensor")
         self.check_direct("indirect")
         columns = prod(index.shape[1:])
         rows = min(Machine.gpsimd_group, self.shape[0])

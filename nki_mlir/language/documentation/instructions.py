@@ -26,12 +26,12 @@ COMMON = {
     "engine": "the engine that runs the instruction; unknown lets the compiler choose",
     "name": "the instruction's name in profiles",
     "mask": "a condition on loop variables and indices; elements where it is false keep their values",
-    "dtype": "the result's dtype; that of the operands by default",
+    "dtype": "the result's dtype; by default the operands'",
     "predicate": "[P, F] of unsigned integers; any value but 0 is true",
     "on_true_tile": "[P, F], the values where the condition is true",
     "negate": "True multiplies the result by -1", "keepdims": "True keeps reduced axes, with extent 1",
     "oob_mode": "whether an address out of bounds is an error or its element is skipped",
-    "dge_mode": "what generates the DMA descriptors; unknown lets the compiler choose",
+    "dge_mode": "the generator of the DMA descriptors; unknown lets the compiler choose",
     "priority": "0 (first) to 3, from NeuronCore-v4 on",
     "accumulate": "True adds to dst, False overwrites it, None adds to elements that a product has written and "
                   "overwrites the others",
@@ -41,7 +41,7 @@ COMMON = {
 # -- exchanges between ranks -------------------------------------------------------------------------------------------
 COMMON_OF_COLLECTIVES = {
     "srcs": "a list of tensors, all in HBM, or one in SBUF",
-    "dsts": "as many tensors, in the same memory, of the same dtypes",
+    "dsts": "the same number of tensors, in the same memory, of the same dtypes",
     "replica_group": "a ReplicaGroup", "op": "nl.add, nl.minimum or nl.maximum", "collective_dim": "0",
     "priority": "0 (first) to 3, from NeuronCore-v4 on", "name": "the instruction's name in profiles",
     "srcs_by_channel": "a tensor for each channel", "dsts_by_channel": "a tensor for each channel",

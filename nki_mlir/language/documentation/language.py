@@ -298,7 +298,7 @@ VIEWS = {
     "indirect": Page((), {
         "index": "[P, K] of integers in SBUF: 16 partitions share a list of offsets, offset i at [i % 16, i // 16]",
         "num_elem": "how many offsets are used; all by default"},
-        "Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.",
+        "Columns of a tensor on chip, one for each offset, from NeuronCore-v4 on.",
         "A machine before NeuronCore-v4, and a tensor in HBM, are errors."),
 }
 VIEWS["reinterpret_cast"] = VIEWS["view"]

@@ -213,7 +213,7 @@ SENTENCES = {
     "sbuf": "memory on the chip, 128 partitions, which all engines read and write",
     "psum": "memory on the chip where products are summed: 128 partitions of 8 banks of 512 float32",
     "hbm": "nl.private_hbm", "private_hbm": "memory of the device that one program sees",
-    "shared_hbm": "memory of the device that all programs of a launch see: that of inputs and outputs",
+    "shared_hbm": "memory of the device that all programs of a launch see: the memory of inputs and outputs",
     "tile_size": "limits of tiles on the kernel's target, such as pmax, the partitions, and gemm_moving_fmax",
     "mgrid": "mgrid[a:b, c:d] is an index for each axis, by position or as .p (partition), .x, .y, .z and .w",
     "average": "the mean, an operator of reductions", "bypass": "no operation, an operator of nisa.activate2",

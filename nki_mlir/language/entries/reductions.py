@@ -200,7 +200,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         page=Page(("bn_stats",), {
             "dst": "[P, 6] in SBUF or PSUM",
             "data": "[P, F], F at most 512 elements"},
-            "[P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.",
+            "[P, 6]: count, mean, variance * count of the elements at even indices, then at odd indices.",
             SHAPES),
         example="""
         x: float32[128, 64]

@@ -38,7 +38,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, data, vals, name=None)
         """,
         regular=Regular(
-            "Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if there is none.",
+            "Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if it has none.",
             {"data": "data", "vals": "vals"}, shape=columns(8), dtype=UINT32, positions="dst"),
         page=Page(("nc_find_index8",), {
             "dst": "[P, 8] of uint16 or uint32",

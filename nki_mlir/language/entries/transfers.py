@@ -20,7 +20,7 @@ GROUP = Group("dma", "Transfers", {
         """,
         page=Page(("dma_copy",), {
             "dst": "[P, F...] in SBUF or a tensor in HBM",
-            "src": "as many elements as dst has, in HBM or SBUF",
+            "src": "the same number of elements as dst, in HBM or SBUF",
             "dst_rmw_op": "an operator that combines dst's elements with src's"},
             "dst gets src's elements, converted where dtypes differ.",
             "Different numbers of elements, and an address out of bounds with oob_mode error, are errors."),
@@ -44,7 +44,7 @@ GROUP = Group("dma", "Transfers", {
         page=Page(("dma_transpose",), {
             "dst": "in SBUF, of src's dtype and its permuted shape",
             "src": "a tensor of 2 to 4 axes, in HBM or SBUF",
-            "axes": "(1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with as many axes as src"},
+            "axes": "(1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with the same number of axes as src"},
             "src with its axes permuted, bit for bit.",
             SHAPES),
         example="""

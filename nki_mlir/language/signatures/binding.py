@@ -148,7 +148,7 @@ class Generation(ABC):
         own_defaults = dict(zip(reversed(placed), reversed(function.__defaults__ or ())))
         own_defaults |= function.__kwdefaults__ or {}
         if differ := [n for n in own_defaults if n in table and own_defaults[n] != table[n]]:
-            raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not those of the table")
+            raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not the table's")
         every = table | own_defaults
         function.__defaults__ = tuple(every[n] for n in placed if n in every)
         function.__kwdefaults__ = {n: every[n] for n in named if n in every}

@@ -267,7 +267,7 @@ class NativeProgram:
 
     # -- text ----------------------------------------------------------------------------------------------------------
     def text(self, names: dict[int, str]) -> list[str]:
-        """Print the program, an instruction a line. ``names`` are those of slots."""
+        """Print the program, an instruction a line. ``names`` are the names of slots."""
         lines = []
         labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, ProgramLabel))}
         for item in self.items:

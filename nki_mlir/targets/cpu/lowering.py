@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From captured modules to programs: the passes on MLIR, those on records, and all of it as an image or as text."""
+"""From captured modules to programs: passes on MLIR, passes on records, and the result as an image or as text."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations

@@ -285,7 +285,7 @@ class FunctionWriter(Writer):
         return OperandView(self.part(address, operand.dtype, sizes, strides), operand.dtype, axes)
 
     def nest(self, nest: Nest, arguments: Sequence[Argument], marks: Mapping[str, Attribute]) -> None:
-        """Write a nest on the parts of buffers that begin at the arguments, of which the last ones are its symbols."""
+        """Write a nest on the parts of buffers that begin at the arguments; the last arguments are its symbols."""
         count, rank = len(nest.operands), len(nest.extents)
         views = [self.operand(nest, k, arguments[k]) for k in range(count)]
         inputs, outputs = views[:len(nest.inputs)], views[len(nest.inputs):]

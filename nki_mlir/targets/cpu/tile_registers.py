@@ -108,6 +108,6 @@ class TileRegisters:
         return self.code.at(pointer, self.code.times(times, size), self.byte)
 
     def instruction(self, name: str, *operands: Value | int) -> None:
-        """Emit an instruction of the host; a number is that of a register."""
+        """Emit an instruction of the host; numbers denote registers."""
         self.code.instruction(f"llvm.x86.{name}", *[
             self.code.constant(self.byte, operand) if isinstance(operand, int) else operand for operand in operands])

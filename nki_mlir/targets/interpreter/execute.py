@@ -37,8 +37,7 @@ class MaskTooWeak(OutOfBounds):
 
 
 def compile_op(op: Op) -> Runner:
-    """Return ``run(arrays, symbol values)``. The arrays are those of the operands, in the order of ``op.operands()``.
-    """
+    """Return ``run(arrays, symbol values)``. The arrays are the operands', in the order of ``op.operands()``."""
     if op.mask or op.limits:
         return _masked(op)
     patterns = {f.name: (Pattern(t), k) for k, (f, t) in enumerate(op.operands())}

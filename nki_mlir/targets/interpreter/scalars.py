@@ -34,7 +34,7 @@ Function = Callable[..., Any]
 
 
 def scalar_function(node: ScalarValue) -> Function:
-    """Return the function by which a node computes its value from those of its operands."""
+    """Return the function by which a node computes its value from its operands' values."""
     match node:
         case ScalarConstant():
             number = node.number if node.dtype is None else node.dtype.numpy.type(node.number)

@@ -216,7 +216,7 @@ def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequen
 
 @dataclass
 class BodyOutput:
-    """One result: ``value`` is its number, or that of the value that the ALU operation ``fold`` folds in."""
+    """One result: ``value`` is its number, or the number of the value that the ALU operation ``fold`` folds in."""
 
     value: int
     reads: bool                         # whether the output's value before is used, other than by the fold

@@ -201,7 +201,7 @@ def boxed(tile: Tile, axes: Sequence[int], part: Part) -> Tile:
 
 
 def along(view: np.ndarray, axes: Sequence[int], rank: int) -> np.ndarray:
-    """Return an operand's dims as those of the iteration space, 1 where it has none."""
+    """Return an operand's dims as dims of the iteration space; a dim that it lacks has extent 1."""
     ordered = view.transpose(np.argsort(axes)) if view.ndim else view
     shape = [1] * rank
     for axis, n in zip(sorted(axes), ordered.shape):

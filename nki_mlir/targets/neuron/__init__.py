@@ -111,7 +111,7 @@ def at_nisa(module: "Module") -> "Module":
 def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = None, level: int = 1) -> str | bytes:
     """Emit a nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``).
 
-    ``level`` is that of ``emission``.
+    ``level`` is the level of ``emission``.
     """
     from nki_mlir.targets.neuron.codegen.emission import (  # start-up: imported on first use
         Emission,

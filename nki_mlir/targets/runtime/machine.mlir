@@ -98,7 +98,7 @@ llvm.func internal @now() -> i64 {
   llvm.return %sum : i64
 }
 
-// The status, or that of an interruption.
+// The status, or the status of an interruption.
 llvm.func internal @unless_interrupted(%status: i64) -> i64 {
   %zero = arith.constant 0 : i64
   %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
@@ -285,7 +285,7 @@ llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
   llvm.return %result : i64
 }
 
-// Neighbouring programs, one after the other up to the first status other than 0. The argument is that of @program.
+// Neighbouring programs, one after the other up to the first status other than 0. The argument is the argument of @program.
 llvm.func internal @neighbours(%argument: !llvm.ptr, %number: i64) -> i64 {
   %zero = arith.constant 0 : i64
   %one = arith.constant 1 : i64

@@ -85,7 +85,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     (" rhs=fp32@0x0[1][64]", "", 15, "TENSOR", "TENSOR_TENSOR needs rhs="),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][32]", 15, "", "'tensor_tensor' needs operands of the same shape"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64,2]", 15, "fp32@0x0[1][64,2]",
-     "expected as many steps as counts, which are positive, found 'fp32@0x0[1][64,2]'"),
+     "expected a step for each count, and positive counts, found 'fp32@0x0[1][64,2]'"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x2[1][64]", 15, "fp32@0x2", "expected offsets that are multiples of the 4"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@z[1][64]", 15, "fp32@z", "there is no variable z"),
     ("rhs=fp32@0x0[1][64]", "rhs=fp32@y[1][64]", 15, "", "Expected operand 'rhs' of 'tensor_tensor'"),
@@ -132,7 +132,7 @@ def test_lines__are_limited_in_number_and_length(monkeypatch):
         parse_program(PROGRAM + "\n", "a.nkiasm")
     assert str(caught.value) == (
         "a.nkiasm:1:1: error: the text has 21 lines, more than the limit of 20 [NKI-INPUT-LINES]\n"
-        "  why: each line takes several microseconds to read, and its instruction as many to check\n"
+        "  why: each line takes several microseconds to read, and its instruction several to check\n"
         "  fix: set NKI_MLIR_INPUT_TEXT to 2,688, which is 128 bytes for each line")
     with pytest.raises(AssemblyError, match="a:1:1: error: a line has at most 65,536 characters, this has 70,000"):
         parse_program("." * 70_000, "a")

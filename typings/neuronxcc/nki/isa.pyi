@@ -19,7 +19,7 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce; whether the instruction resets or loads the engine's accumulation registers first, and folds its result into them
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         op(data * scale + bias), computed in float32 and rounded once to dst's dtype.
@@ -41,7 +41,7 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, 
         bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
         scale: a number or a tile; a tile is [P, 1] of float32
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.
@@ -60,7 +60,7 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) 
         on_true_tile: a tile [P, F], the values where the condition is true
         on_false_value: a number; the value of the other elements
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         [P, F]: on_true_tile where pred holds, else on_false_value.
@@ -77,7 +77,7 @@ def bn_aggr(data, *, mask=None, dtype=None) -> Any:
     Arguments:
         data: a tile [P, 3 * groups]: count, mean and variance * count of each group
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         [P, 2]: mean and population variance of all groups together.
@@ -94,10 +94,10 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
     Arguments:
         data: a tile [P, F], F at most 512 elements
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
-        [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
+        [P, 6]: count, mean, variance * count of the elements at even indices, then at odd indices.
 
     Errors:
         A tile of the wrong shape, or in the wrong memory, is an error.
@@ -120,11 +120,11 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, d
 
     Arguments:
         dst: a tile [P, F...] in SBUF or a tensor in HBM
-        src: a tile; as many elements as dst has, in HBM or SBUF
+        src: a tile; the same number of elements as dst, in HBM or SBUF
         mask: a condition on loop variables and indices; elements where it is false keep their values
         dst_rmw_op: an operator that combines dst's elements with src's
         oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; the generator of the DMA descriptors; unknown lets the compiler choose
 
     Result:
         dst gets src's elements, converted where dtypes differ.
@@ -142,10 +142,10 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
 
     Arguments:
         src: a tensor of 2 to 4 axes, in HBM or SBUF
-        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with as many axes as src
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with the same number of axes as src
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
+        dtype: the result's dtype; by default the operands'
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; the generator of the DMA descriptors; unknown lets the compiler choose
 
     Result:
         src with its axes permuted, bit for bit.
@@ -163,7 +163,7 @@ def dropout(data, prob, *, mask=None, dtype=None) -> Any:
         data: a tile [P, F] in SBUF or PSUM
         prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] of float32
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         data with elements set to 0 at random; the others stay as they are.
@@ -210,7 +210,7 @@ def iota(expr, dtype, *, mask=None) -> Any:
 
     Arguments:
         expr: an integer or an index expression; affine in nl.arange indices
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
@@ -247,7 +247,7 @@ def max8(*, src, mask=None, dtype=None) -> Any:
     Arguments:
         src: a tile [P, F] of 8 to 16384 elements a partition
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
@@ -264,7 +264,7 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
     Arguments:
         shape: a tuple of integers; [P, F...] of the new tile
         value: a number, converted to dst's dtype
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
@@ -278,13 +278,13 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
 
 
 def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
-    """Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if there is none.
+    """Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if it has none.
 
     Arguments:
         data: a tile [P, F] of 8 to 16384 elements a partition
         vals: a tile [P, 8]
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         [P, 8]: the index of each value's first occurrence in its flattened partition, or all bits 1 if it does not occur.
@@ -304,7 +304,7 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
         imm: a number; the number that replaces the values
         dst_idx: a tile [P, 8] of uint16 or uint32, to which the instruction writes the indices of the values
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         data with one occurrence of each of the 8 values replaced by imm.
@@ -347,7 +347,7 @@ def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
         src: a tile [P, F] in SBUF or PSUM
         dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
         shuffle_mask: 32 integers: the partition, within a group of 32, from which each partition is copied, or 255
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
@@ -365,7 +365,7 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
     Arguments:
         data: a tile [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
@@ -407,7 +407,7 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
         range_start: a number; the index of the first element
         on_false_value: a number; the value of the other elements
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         on_true_tile where both comparisons of the free index are true, else on_false_value; reduce_res gets each row's maximum.
@@ -423,7 +423,7 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         data: a tile [P, F] in SBUF or PSUM
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
@@ -461,7 +461,7 @@ def scalar_tensor_tensor(*, data, op0, operand0, op1, operand1, reverse0=False, 
         operand1: a tile [P, F], of data's shape
         reverse0: True exchanges op0's operands
         reverse1: True exchanges op1's operands
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
@@ -486,7 +486,7 @@ def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_
         reduce_op: nl.maximum, the only operator
         reverse_pred: True selects on_true where the predicate is 0
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         on_true where the predicate is true, else on_false; the accumulation registers get each row's maximum.
@@ -502,7 +502,7 @@ def sequence_bounds(*, segment_ids, dtype=None) -> Any:
 
     Arguments:
         segment_ids: a tile [1, N] in SBUF, of float32 or int32; 0 is padding
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
@@ -519,7 +519,7 @@ def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
     Arguments:
         src: a tile [P, F] in SBUF or PSUM
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
@@ -538,7 +538,7 @@ def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.un
         dst: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
         src: a tile [P, F] in SBUF or PSUM
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
@@ -556,7 +556,7 @@ def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown
     Arguments:
         src: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
     Result:
@@ -577,7 +577,7 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None
         predicate: a tile [P, F] of unsigned integers; any value but 0 is true
         reverse_pred: True copies where the predicate is 0
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         dst has src's elements where the predicate is true, and keeps its values elsewhere.
@@ -597,7 +597,7 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
         op: an operator, such as nl.add
         data: a tile [P, F] in SBUF
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
 
     Result:
         [1, F]: data folded over its partitions in float32, rounded once.
@@ -616,7 +616,7 @@ def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdi
         data: a tile [P, F] in SBUF or PSUM
         axis: an integer or a tuple of integers; the axes to reduce, which are the last free axes
         mask: a condition on loop variables and indices; elements where it is false keep their values
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         negate: True multiplies the result by -1
         keepdims: True keeps reduced axes, with extent 1
 
@@ -640,7 +640,7 @@ def tensor_scalar(data, op0, operand0, reverse0=False, op1=None, operand1=None, 
         op1: the second operator, such as nl.add
         operand1: a number or a tile; op1's second operand; a tile is [P, 1] of float32
         reverse1: True exchanges op1's operands
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
@@ -663,7 +663,7 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
         reduce_res: a tile [P, 1], to which the instruction writes the accumulation registers
         reverse0: True exchanges op0's operands
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
@@ -682,7 +682,7 @@ def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=engine.unkn
         data1: a tile [P, F] in SBUF or PSUM
         data2: a tile [P, F] in SBUF or PSUM, of data1's shape
         op: an operator, such as nl.add
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
 
@@ -706,7 +706,7 @@ def tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0=False, reverse1
         op1: the second operator, such as nl.add
         reverse0: True exchanges op0's operands
         reverse1: True exchanges op1's operands
-        dtype: the result's dtype; that of the operands by default
+        dtype: the result's dtype; by default the operands'
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:

@@ -59,8 +59,8 @@ def runs_of(dims: Dims, size: int) -> Runs:
 def share(a: Dims, size_a: int, b: Dims, size_b: int, apart: int) -> int | None:
     """Return the lowest byte in which two patterns overlap, counted from the lowest byte of ``a``, or None.
 
-    The lowest byte of ``b`` is ``apart`` bytes after that of ``a``. A pattern of too many runs counts as all bytes
-    between its ends.
+    The lowest byte of ``b`` is ``apart`` bytes after the lowest byte of ``a``. A pattern of too many runs counts as all
+    bytes between its ends.
     """
     runs_a, runs_b = runs_of(a, size_a), runs_of(b, size_b)
     starts_a = np.zeros(1, np.int64) if runs_a.starts is None else runs_a.starts

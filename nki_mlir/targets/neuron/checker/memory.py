@@ -137,7 +137,7 @@ class Operands:
 
 
 class WrittenBytes:
-    """Which bytes of a memory have been written. Partitions that all footprints treat alike are one row."""
+    """Records which bytes of a memory have been written. Partitions that all footprints treat alike are one row."""
 
     def __init__(self, footprints: Sequence[ByteFootprint]) -> None:
         ends = sorted({p for f in footprints for p in (f.first, f.last + 1)})

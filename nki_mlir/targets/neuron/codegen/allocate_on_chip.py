@@ -318,7 +318,7 @@ class Packing:
         return next((at for at, _ in self.rooms(life, intervals, start)), None)
 
     def step(self, life: Lifetime) -> int:
-        """Return the number of which the buffer's address is a multiple."""
+        """Return the alignment of the buffer's address."""
         size = life.buffer.bytes_per_partition
         least = max(self.memory.alignment, life.buffer.dtype.itemsize)
         return max(least, min(self.alignment, 1 << (size - 1).bit_length()) if self.alignment <= GENEROUS

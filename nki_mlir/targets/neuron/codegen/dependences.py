@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which earlier instructions an instruction must come after: read after write, write after read, write after write.
+"""Finds the earlier instructions that an instruction must come after: read after write, write after read, write after
+write.
 
 The accesses of steps are columns of numbers: each distinct region (``waist/overlap.py``) has a number, and is compared
 with the others once. Accesses are noted in program order. An access is forgotten once another implies it: a write that

@@ -77,7 +77,7 @@ OPTIMIZATIONS = ("fuse", "coalesce", "transposes", "reorder", "engines", "issuer
 
 @dataclass(frozen=True)
 class Emission(SearchOptions):
-    """Options of the emission: those of the search, and the following."""
+    """Options of the emission: the search's options, and the following."""
 
     fuse: bool = True           # fuse two instructions into one where the values stay equal
     coalesce: bool = True       # copy tiles that lie side by side with one instruction

@@ -118,7 +118,7 @@ class _FusedRun:
             block.nodes = [node for node in block.nodes if node not in removed]
 
     def fuse(self, first: InstructionStep, k: int) -> bool:
-        """Fuse a step with the one that reads its result; return whether that is possible."""
+        """Fuse a step with the step that reads its result; return whether that is possible."""
         if not plain(first.op) or (len(first.op.targets()) != 1 and type(first.op) not in REDUCING):
             return False
         (_, between), *_ = first.op.targets()

@@ -152,7 +152,7 @@ class _ListScheduler:
         return [busy / most for busy in alone]
 
     def run(self) -> bool:
-        """Start all steps. Return False where the free bytes become too fragmented."""
+        """Start all steps. Return False if the free bytes become too fragmented."""
         with phase("scheduling", self.count, "instructions") as advance:
             self.start_all(0.0)
             self.advance_all(advance)

@@ -52,8 +52,8 @@ class StampedInstruction(NamedTuple):
 @dataclass(eq=False)
 class GroupTemplate:
     """The records of a group. Numbers stand for the buffers of the ``first`` group and, behind them, for new ones. A
-    part that is a number is a buffer of the group that is allocated there. ``new``: the new buffers of the first group.
-    ``last``: the location of each of its operations, and that as a record, of the group that was written last."""
+    part that is a number stands for the allocation of that buffer. ``new``: the new buffers of the first group.
+    ``last``: for the group that was written last, the location of each operation, also as a record."""
 
     first: OperationGroup
     new: list[DeviceBuffer] = field(default_factory=list)

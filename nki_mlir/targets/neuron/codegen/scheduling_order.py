@@ -11,12 +11,12 @@ PASSED_OVER = 4                 # ready steps that are looked at
 
 class Order(NamedTuple):
     """How an order is found. ``memory``: percent of on-chip memory that buffers may fill; ``ahead``: how early a step
-    starts for which a long chain waits, in percent of the time of the chain; ``share``: which engines a step may go to
-    that may run on several, when it starts: its first (0); all but that GpSimd computes (1); all (2); or, but for
-    transfers, the one that balances the engines in program order (3). ``passed``: how many ready steps are looked at
-    for one that can start; ``issue``: any engine that can triggers an open transfer; ``loads``: percent of SBUF beyond
-    which no load starts, which leaves room for results computed from loaded data; ``unread``: how many loaded tiles may
-    wait for the first step that reads them; 0: any number."""
+    starts if a long chain waits for it, in percent of the chain's time; ``share``: the engines that a step with several
+    engines may choose from when it starts: only its first (0); all, but GpSimd does not compute (1); all (2); or,
+    except for transfers, the engine that balances the engines in program order (3). ``passed``: the number of ready
+    steps among which one that can start is searched; ``issue``: any engine that can triggers an open transfer;
+    ``loads``: percent of SBUF beyond which no load starts, which leaves room for results computed from loaded data;
+    ``unread``: the number of loaded tiles that may wait for the first step that reads them; 0: any number."""
 
     memory: int = MEMORY
     ahead: int = 0

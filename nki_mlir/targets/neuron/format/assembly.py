@@ -91,7 +91,7 @@ def amount_text(amount: int) -> str:
 class TooManyLines(NkiMlirError):
     code = "NKI-INPUT-LINES"
     message = "the text has {lines:,} lines, more than the limit of {limit:,}"
-    why = "each line takes several microseconds to read, and its instruction as many to check"
+    why = "each line takes several microseconds to read, and its instruction several to check"
     fix = "set {variable} to {bytes:,}, which is {each} bytes for each line"
 
 

@@ -261,7 +261,7 @@ class OperationReader:
         dtype = element_type(text, match[1])
         steps, counts = ([int(n) for n in part.split(",") if n] for part in match.group(3, 4))
         if len(steps) != len(counts) or min(counts, default=1) < 1:
-            raise text.fail("expected as many steps as counts, which are positive")
+            raise text.fail("expected a step for each count, and positive counts")
         if len(steps) >= RANK:
             raise text.fail(f"expected at most {RANK - 1} steps")
         dims = tuple(zip(steps, counts))[::-1]

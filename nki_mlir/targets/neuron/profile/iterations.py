@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""In which iteration of which loops each instruction of a run was executed.
+"""Finds for each instruction of a run the loops around it, and their iterations.
 
-A loop of a stream is what a backward branch repeats. Its variable is the register that the branch compares, if the loop
-itself advances it. Instructions of unrolled loops know their iterations; in a loop of the device these are relative to
-its variable.
+A loop of a stream is the code that a backward branch repeats. Its variable is the register that the branch compares, if
+the loop itself advances it. Instructions of unrolled loops know their iterations; in a loop of the device these are
+relative to its variable.
 """
 
 from typing import NamedTuple

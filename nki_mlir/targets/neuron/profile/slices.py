@@ -129,9 +129,9 @@ def passes_of(op: Op | Control, generation: int) -> float:
 
 @dataclass(frozen=True)
 class Executed:
-    """An instruction of a stream, however often it ran. ``variable``: the tensor in HBM that a transfer moves, of
-    several the first; ``partitions``: of what it moves on chip. ``passes``: what the vendor's figures count an
-    operation of the tensor engine as, by its dtype, where one of bfloat16 is 1. ``law``: of its work on its engine."""
+    """An instruction of a stream; it may have run several times. ``variable``: the first tensor in HBM that a transfer
+    moves; ``partitions``: its partitions on chip. ``passes``: the weight of an operation of the tensor engine in the
+    vendor's figures, by its dtype; for bfloat16 it is 1. ``law``: of its work on its engine."""
 
     core: int
     engine: str
