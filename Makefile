@@ -44,8 +44,8 @@ bench: setup
 	$(BIN)/python bench/scoring.py --cpu
 
 # Many more examples of the property tests than `make test` tries, and other ones each time; 20,000 random kernels on all
-# executors and on the evaluator of tests/oracle, of which each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number
-# repeats a run. Then random inputs, as many of each entry, for NKI_MLIR_FUZZ_SECONDS, of which a table says how many were accepted and executed.
+# executors and on the evaluator of tests/oracle; each part is reported when it is done. NKI_MLIR_FUZZ_SEED=number
+# repeats a run. Then random inputs, the same number for each entry, for NKI_MLIR_FUZZ_SECONDS; a table says how many were accepted and executed.
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -vv -n $(JOBS) \
 		-m fuzz tests

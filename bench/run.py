@@ -7,7 +7,7 @@ Each contestant runs in its own process. Their rounds are interleaved, because m
 median over the rounds of the best call in a slice of time. A line with the figures of a case appears when the case has
 been measured. A table of all cases follows at the end, with the ratio to the best peer and the fraction of the
 machine's limit, which is measured in the same run, then the goals that are missed, with their notes. The JSON has all
-figures, also those of an interrupted run. With ``--contended`` each case runs three times: alone, beside a process that
+figures, also after an interrupted run. With ``--contended`` each case runs three times: alone, beside a process that
 streams memory, and on one processor. The table has the ratio to the best peer for each, so that it does not depend on
 how quiet the machine is.
 """
@@ -92,7 +92,7 @@ def races(case: str, names: Sequence[str], contended: bool) -> dict[str, Any]:
 
 
 def times_of_best(record: dict[str, Any]) -> float | None:
-    """Return our time divided by that of the best peer; None without a peer."""
+    """Return our time divided by the time of the best peer; None without a peer."""
     peers = [t for name, t in record["seconds"].items() if name != "nki_mlir"]
     return record["seconds"]["nki_mlir"] / min(peers) if peers and "nki_mlir" in record["seconds"] else None
 
@@ -190,7 +190,7 @@ def summary(results: dict[str, Any]) -> list[Any]:
 
 
 def save(path: str, results: dict[str, Any]) -> None:
-    """Write all figures so far, so that an interrupted run leaves those of the cases that it has measured."""
+    """Write all figures so far, so that an interrupted run leaves the figures of the cases that it has measured."""
     from limits import medians
     limits = medians([measured_limits for record in results.values() for measured_limits in record.get("limits", ())])
     Path(path).write_text(json.dumps({"machine": machine(), "python": platform.python_version(), "limits": limits,

@@ -16,7 +16,7 @@ from types import FrameType
 
 import pytest
 
-FACTOR, LEAST = 10, 60              # a test may take so many times what it took, and so many seconds of the processor
+FACTOR, LEAST = 10, 60              # a test may take FACTOR times its last time, and LEAST seconds
 NEW = 1.0                           # seconds of a test without a record
 
 seconds: dict[str, float | None] = json.loads(Path(os.environ["NKI_MLIR_TESTS"]).read_text())

@@ -31,7 +31,7 @@ import pytest
 from .seeding import PACKAGE, ROOT, Change, edited
 
 PYTEST = ["-q", "-x", "-s", "-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
-FACTOR, LEAST = 10, 2       # a fork may take so many times the processor time of the tests, and so many seconds besides
+FACTOR, LEAST = 10, 2       # a fork may take FACTOR times the processor time of the tests, plus LEAST seconds
 IN_PLACE = 99               # the status of a fork that cannot replace the function's code
 LOADED = "loaded"           # the outcome of a mutant that a new process must load
 

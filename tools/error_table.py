@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Write the table of errors to ``docs/profile.md``: the timed machine against published latencies.
 
-The figures are those of ``bench/calibration/figures.json``, which ``python bench/calibration`` writes. ``--check``
+The figures come from ``bench/calibration/figures.json``, which ``python bench/calibration`` writes. ``--check``
 writes nothing and exits with status 1 if the page differs.
 """
 

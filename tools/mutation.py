@@ -212,7 +212,7 @@ def run(tests: list[str], directory: Path) -> str:
         process.wait()
         output.seek(0)
         lines = output.read().splitlines()
-    if status in (0, 5):                                    # 5: the files have none of the tests any more
+    if status in (0, 5):                                    # 5: the tests are no longer in the files
         return ""
     if status in (-signal.SIGKILL, -signal.SIGXCPU, -signal.SIGALRM):
         return "does not end"

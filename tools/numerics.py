@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Write ``docs/numerics.md``: the error of each scalar function and conversion on each executor.
 
-The figures are those of ``bench/numeric_errors.json``, which ``make numerics`` measures. ``--check`` writes nothing
+The figures come from ``bench/numeric_errors.json``, which ``make numerics`` measures. ``--check`` writes nothing
 and exits with status 1 if the page differs.
 """
 
@@ -33,7 +33,7 @@ in float64: a correctly rounded result has at most 0.5, an exact one 0. The argu
 pairs of 8-bit values. Infinity counts as the next value after the largest. NaN must be where the formula has it. The
 sign of a zero does not count.
 
-A single figure is the error of all four executors; four figures are those of `eager`, `interpreter`, `jit` and `isa`.
+A single figure is the error of all four executors; four figures belong to `eager`, `interpreter`, `jit` and `isa`.
 `eager`, `interpreter` and the simulator compute with NumPy, `jit` with expansions of the scalar library. The
 measurements used NumPy {numpy} on {machine}{simd}: NumPy chooses the form of a function by the processor.
 """

@@ -123,7 +123,7 @@ def usable(names: Sequence[str]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pythons", default=",".join(PYTHONS),
-                        help="interpreters, separated by commas (default: those of 3.10 to 3.14 that are installed)")
+                        help="interpreters, separated by commas (default: the installed ones from 3.10 to 3.14)")
     parser.add_argument("--without-frameworks", action="store_true", help="do not install JAX and PyTorch")
     options = parser.parse_args()
     requested = options.pythons.split(",")

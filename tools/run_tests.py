@@ -47,7 +47,7 @@ def run(name: str, command: list[str], results: Path) -> tuple[bool, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run pytest and lit.")
     parser.add_argument("--jobs", default="2", help="the number of parallel workers (2)")
-    parser.add_argument("--fast", action="store_true", help="leave out slow tests and those of JAX and PyTorch")
+    parser.add_argument("--fast", action="store_true", help="leave out slow tests and tests of JAX and PyTorch")
     options = parser.parse_args()
     chosen = ["-m", "not slow and not jax and not torch"] if options.fast else []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Write the folder ``typings``: stubs of ``nki`` and ``neuronxcc.nki`` for editors and type checkers.
 
-Signatures are the newest of each generation, from the table of signatures; docstrings are those of ``help()`` without
+Signatures are the newest of each generation, from the table of signatures; docstrings are texts of ``help()`` without
 cost and examples. Some editors find a folder of this name automatically; configure it as the stub path of others.
 ``--check`` writes nothing and exits with status 1 if a file differs.
 """
