@@ -48,7 +48,7 @@ from nki_mlir.language.creation import (
 from nki_mlir.language.product_rules import product_shape
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType, operand_dtype, promote
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, NUMBER_CLASSES, UINT8, UINT32, DType, operand_dtype, promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 from nki_mlir.targets.interpreter.execute import Pattern
 
@@ -76,7 +76,7 @@ def store(dst: View, value: object, *, mask: object = None) -> None:
     """Store an SBUF (or PSUM) tile, or a number, to HBM."""
     require_space("store", "dst", dst, HBM)
     value = plain_number(value)
-    if isinstance(value, (int, float, np.number, np.bool_, Index)):
+    if isinstance(value, (*NUMBER_CLASSES, Index)):
         value = as_tile(value, as_operand(dst), dst.dtype)
     if dst.ndim == 1 and isinstance(value, View) and value.shape == (1, dst.shape[0]):
         dst = dst.with_unit_dims([0], 2)            # a row of a tile to a row of the tensor
@@ -321,16 +321,16 @@ def plain_number(value: object) -> object:
 LARGEST = int(np.finfo(np.float64).max)
 
 
-def check_number(op: str, value: object) -> None:
+def check_number(op: str, value: Any) -> None:
     if isinstance(value, np.ndarray):
         raise HostArray(shape=value.shape).here()
-    if not isinstance(value, (int, float, np.number, np.bool_)):
+    if not isinstance(value, NUMBER_CLASSES):
         raise BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
                          fix="give it a tile or a number").here()
     if isinstance(value, int) and (bits := value.bit_length()) > LARGEST.bit_length():
         raise BrokenRule(op=op, what=f"takes numbers that a float can hold, got an integer of {bits} bits",
                          fix=f"give it an integer of at most {LARGEST.bit_length()} bits").here()
-    if op in ALU and not ALU[op].floats and float(value) % 1:
+    if op in ALU and not ALU[op].floats and float(value) % 1:     # type: ignore[arg-type]
         raise BrokenRule(op=op, what=f"takes integers, got {value}", fix="round the number").here()
 
 
@@ -339,7 +339,7 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> T
     name = token_name(fn)
     if name not in ALU or ALU[name].arity != 1:
         name = activation_token(fn).name
-    if isinstance(x, (int, float, np.number)):
+    if isinstance(x, NUMBER_CLASSES):
         x = as_tile(x, one_element(), FLOAT32)
     source = as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)

@@ -34,7 +34,7 @@ from nki_mlir.language.tensor_object import (
     not_implemented,
     refuse_math,
 )
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import FLOAT32, NUMBER_CLASSES
 
 
 class NoProductOperator(KernelError, TypeError):
@@ -268,7 +268,7 @@ class _OpenTensor(Tensor):
 
 Tensor.opened, Tensor.closed = _OpenTensor, Tensor
 
-NUMBERS = (Index, int, float, np.number, np.bool_, np.ndarray)      # arrays of no dimensions; others are refused
+NUMBERS = (Index, *NUMBER_CLASSES, np.ndarray)      # arrays of no dimensions; others are refused
 OPERANDS = (View, DynamicIndex, *NUMBERS)
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or")
 _COMPARING = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal"}

@@ -40,7 +40,7 @@ def reachable_files(file: Path, outermost: Path) -> tuple[list[Path], list[Dynam
                     pending += (p for item in names for p in absolute([*module.split("."), item.name], outermost))
                 case ast.ImportFrom(level=level, module=module, names=names):
                     folder = current.parent.joinpath(*[".."] * (level - 1)).resolve()
-                    parts = (module or "").split(".") if module else []
+                    parts = module.split(".") if module else []
                     if folder == outermost or outermost in folder.parents:
                         pending += (p for item in names for p in modules(folder, [*parts, item.name]))
                 case ast.Call(func=function) if ast.unparse(function) in ("importlib.import_module", "import_module",
@@ -101,9 +101,9 @@ def module_of(path: str, importer: Path, files: Mapping[str, Sequence[Path]]) ->
     parts = path.split(".")
     candidates = files.get(parts[-1], [])
 
-    def agreement(file: Path) -> tuple[int, int]:
+    def agreement(file: Path) -> tuple[int, int, int]:
         names = [*(file.parent if file.stem == "__init__" else file.with_suffix("")).parts]
         equal = next((k for k, (a, b) in enumerate(zip(reversed(parts), reversed(names))) if a != b), len(parts))
         near = next((k for k, (a, b) in enumerate(zip(importer.parts, file.parts)) if a != b), len(file.parts))
-        return equal, near
+        return equal, near, -len(names)
     return max(candidates, key=agreement, default=None)

@@ -32,6 +32,7 @@ def _is_loose(text: str) -> bool:
         return False
     node = _tree(text)
     return isinstance(node, (ast.IfExp, ast.Compare, ast.BoolOp, ast.Lambda)) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)) or (
         isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod,
                                                                  ast.Div)))
 
@@ -67,8 +68,6 @@ def subtract(left: str, right: str) -> str:
         return left
     if left == right:
         return "0"
-    if left.endswith(f" - {right}"):
-        pass
     if a == 0:
         return f"-{factor(right)}"
     first = f"({left})" if _is_loose(left) else left
@@ -156,7 +155,7 @@ def simplified(text: str) -> str:
     total = {k: v for k, v in _polynomial(_tree(text)).items() if v}
     result = "0"
     for atoms, count in sorted(total.items(), key=lambda item: (not item[0], item[1] < 0)):
-        part = product((*atoms, str(abs(count)))) if abs(count) != 1 or not atoms else product(atoms)
+        part = product((*atoms, str(abs(count))))
         result = add(result, part) if count > 0 else subtract(result, part)
     return result
 
@@ -184,7 +183,7 @@ def difference(upper: str, lower: str) -> str | None:
     if len(total) > 1:
         return None
     (atoms, count), = total.items()
-    return product((*atoms, str(count))) if count != 1 or not atoms else product(atoms)
+    return product((*atoms, str(count)))
 
 
 def same(left: str, right: str) -> bool:

@@ -127,6 +127,10 @@ BY_MLIR = {d.mlir: d for d in (FLOAT8_E8M0FNU, *ALL)}
 BY_ASM = {d.asm: d for d in (*ALL, *MICROSCALING)}
 _BY_NUMPY = {d.numpy: d for d in (*ALL, FLOAT8_E8M0FNU) if d is not TFLOAT32}
 
+# The classes of numbers, those of the floats that NumPy does not have included.
+NUMBER_CLASSES: tuple[type, ...] = (
+    int, float, np.number, np.bool_, *(d.numpy.type for d in _BY_NUMPY.values() if not d.is_integer))
+
 
 _NO_NUMBERS = {"O": "its elements are Python objects, and have to be numbers",
                "V": "its elements are records, and have to be numbers",

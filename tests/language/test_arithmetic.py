@@ -128,7 +128,9 @@ def test_promotion(on, left, right, result):
 NUMBERS = [
     (np.int8, 2, np.int32), (np.float16, 1.5, np.float32), (BF16, 1.0, np.float32), (np.float16, np.float16(2), np.float16),
     (BF16, 2, BF16), (np.float32, True, np.float32), (np.uint8, np.int16(3), np.int16), (np.int32, 0.5, np.float32),
-    (np.int8, True, np.int16), (np.float32, np.float64(2.5), np.float32),
+    (np.int8, True, np.int16), (np.float32, np.float64(2.5), np.float32), (BF16, BF16(2), BF16),
+    (np.int32, BF16(0.5), BF16), (np.float32, ml_dtypes.float8_e5m2(1.5), np.float32),
+    (ml_dtypes.float8_e4m3, ml_dtypes.float8_e4m3(2), ml_dtypes.float8_e4m3),
 ]
 
 

@@ -11,8 +11,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from nki_mlir.capture.errors import BadBroadcast
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
@@ -30,7 +28,7 @@ from nki_mlir.language.current.memory import psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, SIMULATED, UNARY, VERDICTS, token
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType, promote
+from nki_mlir.scalar.dtypes import FLOAT32, NUMBER_CLASSES, UINT32, DType, promote
 
 
 def in_hbm(op: str, label: str, value: object) -> None:
@@ -293,7 +291,7 @@ def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callabl
     def operate(self: NkiTensor, *other: object) -> object:
         if os.environ.get("NKI_MLIR_STRICT"):
             self._no_operator()
-        strange = [o for o in other if not isinstance(o, (NkiTensor, int, float, np.number, np.bool_))]
+        strange = [o for o in other if not isinstance(o, (NkiTensor, *NUMBER_CLASSES))]
         if strange:
             return tensor_object.not_implemented(strange[0])
         result = compute(*((*other, self) if swapped else (self, *other)))

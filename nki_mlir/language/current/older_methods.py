@@ -12,6 +12,7 @@ from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.tensor import OF_NUMPY
 from nki_mlir.language.tensor_object import TensorObject, called_name, host_function, refuse_math
+from nki_mlir.scalar.dtypes import NUMBER_CLASSES
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,7 +40,7 @@ class OlderMethods(TensorObject):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if isinstance(other, (OlderMethods, int, float, np.number)):
+        if isinstance(other, (OlderMethods, *NUMBER_CLASSES)):
             self._no_comparison(other)
         return False
 
