@@ -126,7 +126,7 @@ def read_without_import(module: ast.Module) -> set[str]:
         return {a.asname or a.name.split(".")[0] for n in ast.walk(statement)
                 if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
     read = {n.id for statement in module.body for n in ast.walk(statement) if isinstance(n, ast.Name)
-            and n.id not in imports(statement)}
+            and isinstance(n.ctx, ast.Load) and n.id not in imports(statement)}
     return read.difference(*(imports(s) for s in module.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)))
 
 

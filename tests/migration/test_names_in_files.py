@@ -63,6 +63,7 @@ CLASSES = {
     "@nki.jit(mode='x')\n    def m(self): return nl.load(self)": False, "@f.g\n    def m(self): return nl.load(self)": True,
     "x = nl.load(y)": False, "def m(self):\n        def inner(): return nl.load(x)\n        return inner": False,
     "def m(self): return [nl.load(x) for x in y]": True, "def m(self): return x[nl.ds(0, 2)]": True,
+    "def m(self):\n        nl.store(x, y)\n        def inner(): pass": True,
     "def a(self): pass\n    def m(self): nl.store(x, y)": True, "def m(self): return mgrid[0:2]": False,
 }
 

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What names of a module's text mean, compared with what Python resolves."""
+
+import ast
+import dis
+import math
+from types import CodeType
+
+import libcst as cst
+import numpy as np
+import pytest
+
+from nki_mlir.migration.names import (
+    Names,
+    dotted,
+    limit_of,
+    operator,
+    read_without_import,
+    shortened,
+    unresolved,
+    with_named_imports,
+)
+
+TEXT = """
+import neuronxcc.nki as nki, neuronxcc.nki.language as lang
+import neuronxcc.nki.isa
+import numpy as xp, numpy
+from neuronxcc.nki import isa, language as nl2, jit as compile_kernel
+from neuronxcc.nki.language import load, store as put
+from torch_neuronx import nki_jit
+from neuronxcc import nki as knki
+from .helpers import local
+from . import sibling as s
+import os.path
+"""
+
+
+@pytest.mark.parametrize("name, meaning", [
+    ("lang.load", "nl.load"), ("nki.language.load", "nl.load"), ("neuronxcc.nki.isa.iota", "nisa.iota"), ("isa.iota", "nisa.iota"),
+    ("nl2.tile_size.pmax", "nl.tile_size.pmax"), ("compile_kernel", "nki.jit"), ("load", "nl.load"), ("put", "nl.store"),
+    ("nki.jit", "nki.jit"), ("knki.trace", "nki.trace"), ("nki_jit", "nki.jit"), ("xp.exp", "np.exp"), ("numpy.float32", "np.float32"),
+    ("neuronxcc.nki.isa.constants.oob_mode", "nisa.oob_mode"), ("isa.neuron_isa.dma_copy", "nisa.dma_copy"),
+    ("nki.typing.tensor", "nt.tensor"), ("nki.compiler.sbuf", "ncc.sbuf"), ("lang", "nl"), ("nki", "nki"), ("local", ""), ("s", ""),
+    ("os.path.join", ""), ("unknown.load", ""), ("f(x).load", ""), ("(lang).load", "nl.load"), ("numpyx.exp", ""), ("x[0]", "")])
+def test_meanings(name, meaning):
+    assert Names(TEXT).meaning(cst.parse_expression(name)) == meaning
+
+
+@pytest.mark.parametrize("path, short", [
+    ("neuronxcc.nki.language", "nl"), ("neuronxcc.nki.languages", "nki.languages"), ("neuronxcc.nki", "nki"), ("nki.isa.iota", "nisa.iota"),
+    ("nki.collectives.all_reduce", "nccl.all_reduce"), ("nkis.isa", ""), ("neuronxcc.other", ""), ("jax_neuronx.nki_call", "nki.nki_call"),
+    ("numpy.random.rand", "np.random.rand"), ("nki.language.constants.x", "nl.constants.x"), ("nki.isa.constants.engine", "nisa.engine"), ("", "")])
+def test_short_paths(path, short):
+    assert shortened(path) == short
+
+
+def test_dotted_names():
+    for text, path in [("a", "a"), ("a.b.c", "a.b.c"), ("f().b", None), ("a[0].b", None), ("1", None)]:
+        assert dotted(cst.parse_expression(text)) == path
+
+
+def test_aliases_and_imports():
+    names = Names(TEXT)
+    assert (names.alias("nl"), names.alias("nisa"), names.alias("nki"), names.alias("np")) == ("lang", "isa", "nki", "xp")
+    assert Names("import os").alias("nl") == "nl" and Names("from neuronxcc.nki.language import load").alias("nl") == "nl"
+    assert names.imports["local"] == "helpers.local" and names.imports["s"] == "sibling" and names.imports["os.path"] == "os.path"
+    assert names.paths["os"] == "os" and "local" not in names.paths and names.paths["neuronxcc"] == "neuronxcc"
+    assert names.imports["put"] == "neuronxcc.nki.language.store"
+
+
+@pytest.mark.parametrize("text, says", [
+    ("import neuronxcc.nki", True), ("import neuronxcc", True), ("from neuronxcc.nki.isa import iota", True), ("import nki", False),
+    ("import nki.language as nl", False), ("from torch_neuronx import nki_jit", True), ("from jax_neuronx import nki_call", True),
+    ("from nki import jit", False), ("import torch_neuronx", False), ("", False), ("from .neuronxcc import nki", False)])
+def test_which_generation(text, says):
+    assert Names(text).is_beta is says
+
+
+@pytest.mark.parametrize("text, named", [
+    ("from neuronxcc.nki.language import *\nload(x); store = 3\n", "from neuronxcc.nki.language import load\nload(x); store = 3\n"),
+    ("x = 1\nfrom neuronxcc.nki.isa import *  # all\niota(load)\n", "x = 1\nfrom neuronxcc.nki.isa import iota  # all\niota(load)\n"),
+    ("from neuronxcc.nki.language import *\nf(x)\n", "import neuronxcc.nki.language\nf(x)\n"),
+    ("from os import *\nload(x)\n", "from os import *\nload(x)\n"),
+    ("from neuronxcc.nki.language import load\n", "from neuronxcc.nki.language import load\n"),
+    ("from neuronxcc.nki.language import *\nfrom neuronxcc.nki.isa import *\niota(store(exp(x)))\n",
+     "from neuronxcc.nki.language import exp, store\nfrom neuronxcc.nki.isa import iota\niota(store(exp(x)))\n")])
+def test_named_imports(text, named):
+    assert with_named_imports(text) == named
+
+
+DEFINING = """
+import a, b.c as d, e.f
+from g import h as i, j
+def k(l, /, m=1, *n, o, **p): return q1, l, m, n, o, p
+async def r(): pass
+class S: T = 1
+u: int = 1
+v = w = 1
+for x, (y, *z) in []: pass
+with open('f') as aa: pass
+try: pass
+except ValueError as bb: print(bb)
+match 1:
+    case {'k': cc, **dd}: pass
+    case [ee, *ff] as gg: pass
+    case S(T=hh): pass
+(ii := 1)
+jj = [kk for kk in range(3)]
+ll = lambda mm: mm
+def nn():
+    global oo
+    oo = 1
+"""
+
+
+def test_names_that_nothing_defines():
+    defined = ("a d e i j k r S u v w x y z aa cc dd ee ff gg hh ii jj ll nn oo").split()
+    text = DEFINING + "\n".join(f"print({name})" for name in defined) + "\nprint(__file__, len, undefined, b, h)\nundefined2\nundefined\n"
+    line = text.splitlines().index("print(__file__, len, undefined, b, h)") + 1
+    assert unresolved(text) == [(4, "q1"), (line, "b"), (line, "h"), (line, "undefined"), (line + 1, "undefined2")]
+    assert unresolved("from x import *\nundefined\n") == [] and unresolved("") == []
+    assert unresolved("f(\n g)\ng\nf = 1\n") == [(2, "g")]
+
+
+def loaded_globals(code):
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from loaded_globals(constant)
+
+
+def test_unresolved_names_are_those_that_python_does_not_find():
+    text = "def f(x):\n    y = x + z\n    return [w for v in y if v] + g(y)\nclass C(D):\n    e = f\n    def m(self): return self.h, e2\n"
+    code = compile(text, "file", "exec")
+    unknown = {n for n in loaded_globals(code) if n not in ("f", "C", "__name__") and n not in code.co_names[:0]}
+    assert {name for _, name in unresolved(text)} == unknown - {"e"}
+
+
+def test_names_that_are_read_without_an_import():
+    tree = ast.parse("import a, b.c\nfrom d import e as f\nif x:\n    import g\na, b, f, g, h\n"
+                     "def k():\n    import l\n    return l, m, a\ndef n():\n    return l\nclass O:\n    import p\n    q = p\np\n")
+    assert read_without_import(tree) == {"x", "h", "m", "l", "p"}
+
+
+def test_operators():
+    for meaning, name in [("nl.add", "add"), ("np.amax", operator("np.max")), ("nisa.iota", ""), ("", ""), ("np.add", "add"), ("os.add", "")]:
+        assert operator(meaning) == name
+    assert operator("np.max") in ("max", "maximum")
+
+
+@pytest.mark.parametrize("text, number", [
+    ("lang.finfo(lang.bfloat16).max", 3.3895313892515355e38), ("nl2.finfo(xp.float32).min", float(np.finfo(np.float32).min)),
+    ("lang.finfo(lang.float16).max", 65504.0), ("lang.finfo(lang.int8).max", None), ("lang.finfo(dtype).max", None),
+    ("xp.finfo(xp.float32).max", None), ("lang.finfo(isa.float32).max", None), ("lang.finfo(lang.bfloat16).nothing", None),
+    ("lang.finfo(lang.bfloat16, 1).max", None), ("lang.finfo.max", None), ("lang.finfo(lang.unknown).max", None)])
+def test_limits_of_dtypes(text, number):
+    assert limit_of(cst.parse_expression(text), Names(TEXT)) == (number if number is None else pytest.approx(number)), math.inf
