@@ -263,7 +263,7 @@ class Expressions(cst.CSTTransformer):
         owner, name = self.rewritten(original_node.value), original_node.attr.value
         fact = self.fact(owner)
         if isinstance(fact, TileObject):
-            self.left(f"{self.code(original_node)}: its value depends on the class {fact.name}")
+            return self.object_attribute(original_node, owner, fact)
         text = f"{self.text(owner)}.{name}" if owner is not original_node.value else ""
         node = self.new(text, Fact()) if text and text != self.code(original_node) else original_node.with_changes()
         self.owners[id(node)] = owner
@@ -279,6 +279,10 @@ class Expressions(cst.CSTTransformer):
         if isinstance(fact, Items) and name in fact.fields:
             return self.note(node, self.received(self.code(node), fact.items[fact.fields.index(name)]))
         return self.note(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
+
+    def object_attribute(self, node: cst.Attribute, owner: cst.BaseExpression, kind: TileObject) -> cst.BaseExpression:
+        """Return an attribute of an object whose class computes on tiles. Subclasses know the attributes."""
+        self.left(f"{self.code(node)}: its value depends on the class {kind.name}")
 
     def _public(self, node: cst.Name | cst.Attribute, meaning: str) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")

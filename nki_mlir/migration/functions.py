@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calls of functions of the file, of methods of tensors, and of Python's own functions."""
 
+from collections.abc import Mapping, Sequence
+
 import libcst as cst
 
 from nki_mlir.migration import terms
@@ -50,6 +52,9 @@ class FunctionCalls(Calls):
         owner = self.owners.get(id(updated.func))
         if owner is not None and isinstance(updated.func, cst.Attribute):
             fact = self.fact(owner)
+            if isinstance(fact, TileObject):
+                returned = self.method_call(fact, updated.func.attr.value, *self._arguments(updated))
+                return self.note(updated, Fact() if returned is None else returned)
             if isinstance(fact, TensorFact):
                 return self._method(self.text(owner), fact, updated.func.attr.value, updated)
             if updated.func.attr.value == "append" and isinstance(owner, cst.Name) and len(updated.args) == 1:
@@ -66,10 +71,23 @@ class FunctionCalls(Calls):
             return self.note(updated, computed)
         return self.note(updated, Unknown() if tiles else Fact())
 
+    def constructed(self, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]) -> Fact:
+        """Return the object that a call of a class creates."""
+        return TileObject(name)
+
+    def method_call(self, kind: TileObject, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]
+                    ) -> Fact | None:
+        """Return what a method of such an object returns, or None for one that computes on the host."""
+        return None
+
+    def _arguments(self, node: cst.Call) -> tuple[list[Fact], dict[str, Fact]]:
+        facts = [self.fact(a.value) for a in node.args]
+        return ([f for f, a in zip(facts, node.args) if a.keyword is None and not a.star],
+                {a.keyword.value: f for f, a in zip(facts, node.args) if a.keyword is not None})
+
     def _named(self, name: str, node: cst.Call) -> Fact:
         facts = [self.fact(a.value) for a in node.args]
-        positional = [f for f, a in zip(facts, node.args) if a.keyword is None and not a.star]
-        keywords = {a.keyword.value: f for f, a in zip(facts, node.args) if a.keyword is not None}
+        positional, keywords = self._arguments(node)
         returned = self.helper(name, positional, keywords)
         if returned is not None:
             return returned
@@ -77,7 +95,7 @@ class FunctionCalls(Calls):
         if isinstance(fact, LambdaFact):
             return fact.result
         if isinstance(fact, TileClass):
-            return TileObject(fact.name)
+            return self.constructed(fact.name, positional, keywords)
         if isinstance(fact, RecordClass):
             return record(fact, positional, keywords) if not any(a.star for a in node.args) else Fact()
         if isinstance(fact, TileFunction) and (computed := self.of_tile(node)) is not None:

@@ -24,6 +24,7 @@ from nki_mlir.migration.facts import (
     NumberFact,
     ShapeOf,
     TensorFact,
+    TileObject,
     Unknown,
     join,
 )
@@ -306,6 +307,10 @@ class Indices(Expressions):
         """Bind the names of an assignment's target to the parts of a value."""
         if isinstance(target, cst.Name):
             self.bind(target.value, self.lasting(fact) if isinstance(fact, TensorFact) else fact)
+        elif isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name) and isinstance(
+                self.scope.facts.get(target.value.value), TileObject):
+            text = self.code(target)
+            self.bind(text, self.received(text, fact))
         elif isinstance(target, (cst.Tuple, cst.List)):
             parts: Sequence[Fact]
             count = len(target.elements)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Other names that a file gives its kernels: ``k = nki.trace(kernel)``, which it launches as ``k[grid](...)``."""
+"""Wrappers of kernels, and the other names that a file gives its kernels: ``k = nki.trace(kernel)``, which it launches
+as ``k[grid](...)``."""
 
 import ast
 from collections.abc import Set
@@ -8,6 +9,7 @@ import libcst as cst
 
 from nki_mlir.migration.names import Names
 
+WRAPPERS = frozenset({"nki.jit", "nki.trace", "nki.baremetal", "nki.benchmark", "nki.profile"})
 
 def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[str]) -> dict[str, str]:
     """Return the kernel of each variable that is assigned only that kernel, plain or in a wrapper. Names of parameters
@@ -37,3 +39,15 @@ def _kernel(value: ast.expr, names: Names, wrappers: Set[str]) -> str:
             return ""
         value = value.args[0]
     return value.id if isinstance(value, ast.Name) else ""
+
+
+def wrapper_of(call: cst.Call, names: Names) -> str:
+    """Return the wrapper that a call puts around a kernel, as ``nki.benchmark(k)`` and ``nki.benchmark(iters=5)(k)``
+    do, else ""."""
+    if not call.args or call.args[0].keyword is not None:
+        return ""
+    function = call.func
+    if isinstance(function, cst.Call) and all(a.keyword is not None for a in function.args):
+        function = function.func
+    meaning = names.meaning(function)
+    return meaning if meaning in WRAPPERS else ""

@@ -36,18 +36,21 @@ from nki_mlir.migration.facts import (
     NumberFact,
     Span,
     TensorFact,
+    TileObject,
     join,
 )
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, with_inlined_calls
 from nki_mlir.migration.lifted_functions import with_lifted_functions
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, unstable
+from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, tree_of, unstable
 from nki_mlir.migration.private_tiles import with_private_tiles
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
-from nki_mlir.migration.statements import Statements, parsed
+from nki_mlir.migration.statements import parsed
+from nki_mlir.migration.tile_classes import FIRST_METHOD
+from nki_mlir.migration.tile_objects import TileObjects
 from nki_mlir.migration.transposed_tiles import transposed_tiles
 
 # Python that the vendor's parser refuses, and that is rewritten
@@ -55,14 +58,7 @@ REWRITTEN = (COMPREHENSION, GENERATOR, RAISE, FORMAT, DECORATOR, KEYWORD_ONLY, W
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 
-def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:
-    """Return the function as Python's own tree."""
-    function = ast.parse(MODULE.code_for_node(node.with_changes(leading_lines=()))).body[0]
-    assert isinstance(function, ast.FunctionDef)
-    return function
-
-
-class Kernels(Statements):
+class Kernels(TileObjects):
     """Rewrites functions; ``functions`` has the functions of the file by name, ``globals`` the facts about its
     constants."""
 
@@ -153,7 +149,7 @@ class Kernels(Statements):
         facts = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
         facts = passed(facts, tree)
         inferred_before = self.signatures.get(name)
-        inferred = self.parameters.facts(tree, False)
+        inferred = self.inferred(name)
         if inferred_before is not None:
             facts = {n: joined(n, inferred_before.get(n, facts.get(n, f)), facts.get(n, inferred_before.get(n, f)))
                      for n, f in inferred.items()}
@@ -170,6 +166,13 @@ class Kernels(Statements):
             self.inlined_or_left(name, f"index vectors or masks that {name} returns: let it return starts and sizes "
                                        "instead")
         return returned
+
+    def inferred(self, name: str) -> dict[str, Fact]:
+        """Return what the body of a function shows about its parameters."""
+        facts = self.parameters.facts(self.trees[name], False)
+        if name in self.methods:
+            facts[next(iter(facts))] = TileObject(name.partition(".")[0])
+        return facts
 
     def inlined_or_left(self, name: str, why: str) -> NoReturn:
         """If the body of the called function can replace the call, end the rewriting of the caller, to begin anew; else
@@ -285,6 +288,8 @@ class Kernels(Statements):
             result: Fact = Fact()
             for k, fact in enumerate(self.returned):
                 result = fact if k == 0 else join(result, fact)
+            if node.name.value == FIRST_METHOD:
+                self.note_object(facts)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
              self.loop_stops, self.local) = outer
             self.returned, self.vectors = returned, vectors

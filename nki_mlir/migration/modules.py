@@ -12,17 +12,17 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
-from nki_mlir.migration.kernel_aliases import kernel_aliases
-from nki_mlir.migration.kernels import Kernels, is_index, tree_of
+from nki_mlir.migration.kernel_aliases import WRAPPERS, kernel_aliases, wrapper_of
+from nki_mlir.migration.kernels import Kernels, is_index
 from nki_mlir.migration.launch_grids import GridAxes, grid_kind
-from nki_mlir.migration.names import Names, read_without_import
+from nki_mlir.migration.names import Aliases, Names, read_without_import
+from nki_mlir.migration.parameters import tree_of
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import without_spare_imports
-from nki_mlir.migration.tile_classes import calls_language, is_tile_class, why_left
+from nki_mlir.migration.tile_classes import calls_language, is_tile_class, rewritable_classes, why_left
 
 N = TypeVar("N", bound=cst.CSTNode)
-WRAPPERS = {"nki.jit", "nki.trace", "nki.baremetal", "nki.benchmark", "nki.profile"}
 MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "neuronxcc.nki.isa": "nki.isa",
            "neuronxcc.nki.typing": "nki.typing", "neuronxcc.nki.isa.constants": "nki.isa",
            "neuronxcc.nki.isa.neuron_isa": "nki.isa"}
@@ -50,7 +50,7 @@ class SourceModule:
         self.line_of = {id(n): old_line(p.start.line) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
         self.shared: set[str] = set()               # functions that other files import
-        self.classes: dict[str, cst.ClassDef] = {}
+        self.classes: dict[str, cst.ClassDef] = {}              # whose methods compute on tiles
         self._collect(self.tree)
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
         self.entries = self._entries(device_functions)
@@ -60,9 +60,10 @@ class SourceModule:
         self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
         self.kernels.globals = {**self._constants(), **record_classes(self.host), **{
             name: TileClass(name) for name in self.classes}}
+        self.kernels.add_classes(rewritable_classes(self.tree, self.classes, self.names))
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
-        self.aliases = kernel_aliases(text, self.names, device_functions.keys(), set(WRAPPERS))
+        self.aliases = kernel_aliases(text, self.names, device_functions.keys(), WRAPPERS)
         self.launches = self._launches()
 
     def _collect(self, node: cst.CSTNode) -> None:
@@ -151,10 +152,22 @@ class SourceModule:
         self._index_vectors()
         self.find_grids()
         for name, node in self.classes.items():
+            if name in self.kernels.tile_classes:
+                continue
             self.report.left(self.line_of.get(id(node), 0), why_left(name))
 
     def rewrite_kernels(self) -> None:
         """Rewrite the kernels, and the functions that they call."""
+        kernels = self.kernels
+        if kernels.tile_classes:        # once for what the attributes of all objects of a class have in common
+            self.report.muted += 1
+            self._rewrite_entries()
+            self.report.muted -= 1
+            for found in (kernels.rewrites, kernels.signatures, kernels.returns, kernels.inner_functions):
+                found.clear()
+        self._rewrite_entries()
+
+    def _rewrite_entries(self) -> None:
         kernels = self.kernels
         for name in self.entries:
             facts = kernels.parameters.facts(kernels.trees[name], True)
@@ -166,7 +179,7 @@ class SourceModule:
         kernels = self.kernels
         for name in list(kernels.functions):
             if name not in kernels.rewrites:
-                kernels.rewrite(name, kernels.parameters.facts(kernels.trees[name], False), False)
+                kernels.rewrite(name, kernels.inferred(name), False)
 
     def text(self) -> str:
         """Return the file's text in the current generation, once its functions are rewritten."""
@@ -202,33 +215,6 @@ def _is_table(node: cst.BaseExpression) -> bool:
         e.value, (cst.Name, cst.Attribute)) for e in node.elements)
 
 
-def wrapper_of(call: cst.Call, names: Names) -> str:
-    """Return the wrapper that a call puts around a kernel, as ``nki.benchmark(k)`` and ``nki.benchmark(iters=5)(k)``
-    do, else ""."""
-    if not call.args or call.args[0].keyword is not None:
-        return ""
-    function = call.func
-    if isinstance(function, cst.Call) and all(a.keyword is not None for a in function.args):
-        function = function.func
-    meaning = names.meaning(function)
-    return meaning if meaning in WRAPPERS else ""
-
-
-class Aliases(cst.CSTTransformer):
-    """Replaces names of packages in new statements by the names under which the module imports them."""
-
-    def __init__(self, alias_of: dict[str, str]) -> None:
-        super().__init__()
-        self.alias_of = alias_of
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        """``nl.ds`` by the module's name of ``nl``."""
-        owner = updated_node.value
-        if isinstance(owner, cst.Name) and owner.value in self.alias_of:
-            return updated_node.with_changes(value=cst.Name(self.alias_of[owner.value]))
-        return updated_node
-
-
 class Host(GridAxes):
     """Rewrites everything outside of kernels, and replaces kernels by their new text."""
 
@@ -236,6 +222,7 @@ class Host(GridAxes):
         super().__init__(module.names)
         self.module, self.report = module, module.report
         self.nki = self.names.alias("nki")
+        self.methods = {id(node): name for name, node in module.kernels.methods.items()}
         self.called: set[cst.CSTNode] = set()
         self.factories: set[cst.CSTNode] = set()
 
@@ -245,7 +232,9 @@ class Host(GridAxes):
 
     # -- functions -----------------------------------------------------------------------------------------------------
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        """Kernels have been rewritten."""
+        """Kernels and methods have been rewritten."""
+        if id(node) in self.methods:
+            return False
         return self.module.functions.get(node.name.value) is not node or not self.is_own(node)
 
     def is_own(self, node: cst.FunctionDef) -> bool:
@@ -255,6 +244,8 @@ class Host(GridAxes):
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
                           ) -> "cst.FunctionDef | cst.RemovalSentinel":
         """Rewrite a kernel for the current generation; remove a function of index vectors that nothing calls."""
+        if id(original_node) in self.methods:
+            return self.module.kernels.rewrites[self.methods[id(original_node)]]
         name = original_node.name.value
         if self.module.functions.get(name) is not original_node or not self.is_own(original_node):
             return updated_node
@@ -276,6 +267,15 @@ class Host(GridAxes):
         if name in self.module.entries:
             decorators.append(cst.Decorator(cst.parse_expression(f"{self.nki}.jit")))
         return function.with_changes(decorators=decorators)
+
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        """Extend the class of objects that kernels have, which the vendor's parser reads."""
+        if self.module.kernels.tile_classes.get(original_node.name.value) is not original_node or any(
+                MODULE.code_for_node(base.value).endswith("NKIObject") for base in original_node.bases):
+            return updated_node
+        self.report.changed(self.line(original_node), "the class extends nl.NKIObject, as classes of kernels do")
+        base = cst.Arg(cst.parse_expression(f"{self.names.alias('nl')}.NKIObject"))
+        return updated_node.with_changes(bases=[base], lpar=cst.LeftParen(), rpar=cst.RightParen())
 
     # -- imports -------------------------------------------------------------------------------------------------------
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> "cst.Import | cst.RemovalSentinel":

@@ -148,3 +148,18 @@ def limit_of(node: cst.Attribute, names: Names) -> float | None:
             if names.meaning(function) == "nl.finfo" and is_float_type:
                 return getattr(finfo(BY_NAME[kind]), name, None)
     return None
+
+
+class Aliases(cst.CSTTransformer):
+    """Replaces names of packages in new statements by the names under which the module imports them."""
+
+    def __init__(self, alias_of: dict[str, str]) -> None:
+        super().__init__()
+        self.alias_of = alias_of
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        """``nl.ds`` by the module's name of ``nl``."""
+        owner = updated_node.value
+        if isinstance(owner, cst.Name) and owner.value in self.alias_of:
+            return updated_node.with_changes(value=cst.Name(self.alias_of[owner.value]))
+        return updated_node

@@ -15,6 +15,13 @@ TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
 FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy"}
 
 
+def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:
+    """Return a function as Python's own tree."""
+    function = ast.parse(cst.Module([]).code_for_node(node.with_changes(leading_lines=()))).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    return function
+
+
 def bound_names(node: ast.AST) -> Counter[str]:
     """Return how often each name is bound."""
     counts: Counter[str] = Counter()

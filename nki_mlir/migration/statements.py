@@ -26,6 +26,7 @@ from nki_mlir.migration.facts import (
     NumberFact,
     TensorFact,
     TileClass,
+    TileObject,
     Unknown,
     join,
 )
@@ -316,6 +317,9 @@ class Statements(FunctionCalls):
             self.bind_target(other_target, fact)
         if isinstance(target, cst.Name):
             return [*(self._name(target.value, expression, fact) or self._vector(target, value)), *copies]
+        if isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name) and isinstance(
+                self.scope.facts.get(target.value.value), TileObject):
+            return [*self._name(self.code(target), expression, fact), *copies]
         if isinstance(target, cst.Subscript):
             return [*self._element(target, expression, fact), *copies]
         if self._is_index(fact) and isinstance(target, (cst.Tuple, cst.List)):

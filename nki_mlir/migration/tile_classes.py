@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Classes of a file whose methods compute on tiles: they are left for a person.
-
-No text states whether an attribute of their objects is a tile or a number.
+"""Classes of a file whose methods compute on tiles. Those that ``is_rewritable`` refuses are left for a person: no text
+states whether an attribute of their objects is a tile or a number.
 """
 
-from collections.abc import Container
+import ast
+from collections.abc import Container, Iterator, Mapping
 
 import libcst as cst
 
 from nki_mlir.migration.names import Names
+from nki_mlir.migration.parameters import bound_names, tree_of
 
+FIRST_METHOD = "__init__"
 HOST_FUNCTIONS = {"nl.static_cast", "nl.nc", "nl.spmd_dim", "nisa.get_nc_version"}
 
 
@@ -52,3 +54,90 @@ def _takes_object(method: cst.FunctionDef, names: Names) -> bool:
 def why_left(name: str) -> str:
     """Return the report's sentence about a class."""
     return f"the class {name}, whose methods call nl or nisa: make them functions, whose parameters are its attributes"
+
+
+def method_name(class_name: str, name: str) -> str:
+    """Return the name by which a method is a function of the file."""
+    return f"{class_name}.{name}"
+
+
+def fields_of(node: cst.ClassDef) -> list[str]:
+    """Return the fields of a class of data, in the order of its parameters."""
+    return [small.target.value for line in node.body.body if isinstance(line, cst.SimpleStatementLine)
+            for small in line.body if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name)]
+
+
+def rewritable_classes(tree: cst.Module, classes: Mapping[str, cst.ClassDef], names: Names) -> dict[str, cst.ClassDef]:
+    """Return the classes at the top of a file whose methods can be rewritten as functions; no class extends them."""
+    definitions = [node for node in _nodes(tree) if isinstance(node, cst.ClassDef)]
+    extended = {name.value for node in definitions for base in node.bases for name in _nodes(base)
+                if isinstance(name, cst.Name)}
+    assigned = attributes_assigned(tree)
+    at_top = {id(statement) for statement in tree.body}
+    return {name: node for name, node in classes.items() if id(node) in at_top and name not in extended
+            and is_rewritable(node, names, assigned)}
+
+
+def _nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _nodes(child)
+
+
+def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[str]) -> bool:
+    """Return whether the methods of a class can be rewritten as functions: it extends no other class, ``__init__``
+    alone assigns its attributes, each once and in any case, and no method with a decorator calls an operation."""
+    is_data = any(_last_word(d.decorator) == "dataclass" for d in node.decorators)
+    if node.keywords or len(node.decorators) > is_data or any(
+            _last_word(base.value) not in ("object", "NKIObject") for base in node.bases):
+        return False
+    assigned: list[str] = []
+    for method in node.body.body:
+        if not isinstance(method, cst.FunctionDef):
+            if not isinstance(method, cst.SimpleStatementLine):
+                return False
+            continue
+        if method.decorators:
+            if calls_language(method.body, names):
+                return False
+            continue
+        name = method.name.value
+        if not method.params.params or (name.startswith("__") and name != FIRST_METHOD) or (
+                is_data and name == FIRST_METHOD):
+            return False
+        own = method.params.params[0].name.value
+        tree = tree_of(method)
+        every = _assigned_attributes(tree, own, deep=True)
+        if own in bound_names(tree) or every != _assigned_attributes(tree, own, deep=False) or (
+                every and name != FIRST_METHOD):
+            return False
+        assigned += every
+    fields = fields_of(node) if is_data else []
+    return len({*assigned, *fields}) == len(assigned) + len(fields) and not any(
+        a in assigned_outside for a in (*assigned, *fields))
+
+
+def attributes_assigned(node: cst.CSTNode) -> set[str]:
+    """Return the attributes that the functions of a file assign, but for those of their first parameter."""
+    tree = ast.parse(cst.Module([]).code_for_node(node))
+    found: set[str] = set()
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+        own = function.args.args[0].arg if function.args.args else ""
+        found |= {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+                  and not (isinstance(n.value, ast.Name) and n.value.id == own)}
+    return found
+
+
+def _assigned_attributes(function: ast.FunctionDef, own: str, deep: bool) -> list[str]:
+    """Return the attributes of an object that a function assigns, or with ``deep`` also those in loops and branches."""
+    statements = [n for n in ast.walk(function) if isinstance(n, ast.stmt)] if deep else function.body
+    targets = [t for s in statements if isinstance(s, ast.Assign | ast.AnnAssign)
+               for t in (s.targets if isinstance(s, ast.Assign) else [s.target])]
+    items = [e for t in targets for e in (t.elts if isinstance(t, ast.Tuple | ast.List) else [t])]
+    return sorted(e.attr for e in items if isinstance(e, ast.Attribute) and isinstance(e.value, ast.Name)
+                  and e.value.id == own)
+
+
+def _last_word(node: cst.BaseExpression) -> str:
+    node = node.func if isinstance(node, cst.Call) else node
+    return node.attr.value if isinstance(node, cst.Attribute) else node.value if isinstance(node, cst.Name) else ""

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Objects whose methods compute on tiles: the methods are functions, of which ``self`` has the facts of its attributes.
+
+    class Accumulator:                                      class Accumulator(nl.NKIObject):
+        def __init__(self, rows):                               def __init__(self, rows):
+            self.total = nl.zeros((rows, 1), nl.float32)            self.total = nl.zeros((rows, 1), ...)
+
+        def add(self, tile):                                    def add(self, tile):
+            self.total[...] = nl.add(self.total, tile)              nisa.tensor_tensor(dst=self.total, ...)
+
+``__init__`` alone assigns the attributes, each once, so that an attribute has one fact for all objects of the class.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from nki_mlir.migration.facts import (
+    Dtype,
+    Fact,
+    IndexFact,
+    Items,
+    Many,
+    MaskFact,
+    NoneFact,
+    NumberFact,
+    Span,
+    TensorFact,
+    TileFunction,
+    TileObject,
+    Unknown,
+    join,
+)
+from nki_mlir.migration.parameters import Parameters, tree_of
+from nki_mlir.migration.statements import Statements
+from nki_mlir.migration.terms import number
+from nki_mlir.migration.tile_classes import FIRST_METHOD, fields_of, method_name
+
+
+class TileObjects(Statements):
+    """Adds attributes and methods of objects; ``helper`` rewrites a method as a function of the file."""
+
+    functions: dict[str, cst.FunctionDef]
+    trees: dict[str, ast.FunctionDef]
+    parameters: Parameters
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)        # type: ignore[arg-type]
+        self.tile_classes: dict[str, cst.ClassDef] = {}         # those whose methods are rewritten
+        self.methods: dict[str, cst.FunctionDef] = {}           # by class and name: ``Accumulator.add``
+        self.attributes: dict[str, dict[str, Fact]] = {}        # of the objects of a class
+
+    def add_classes(self, classes: Mapping[str, cst.ClassDef]) -> None:
+        """Take the methods of classes as functions of the file."""
+        self.tile_classes = dict(classes)
+        for name, node in classes.items():
+            methods = {method_name(name, m.name.value): m for m in node.body.body
+                       if isinstance(m, cst.FunctionDef) and not m.decorators}
+            self.methods |= methods
+            self.functions |= methods
+            self.trees |= {key: tree_of(method) for key, method in methods.items()}
+            tree = ast.parse(cst.Module([node]).code).body[0]
+            if isinstance(tree, ast.ClassDef) and (function := constructor(tree)) is not None:
+                self.parameters.functions[name] = function
+
+    def constructed(self, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]) -> Fact:
+        """Return the object that a call of a class creates, and note the facts of its attributes."""
+        if name in self.tile_classes:
+            first = method_name(name, FIRST_METHOD)
+            if first in self.methods:
+                self.helper(first, [TileObject(name), *positional], dict(keywords))
+            else:
+                values = {**dict(zip(fields_of(self.tile_classes[name]), positional)), **keywords}
+                self.note_attributes(name, values)
+        return TileObject(name)
+
+    def note_object(self, facts: Mapping[str, Fact]) -> None:
+        """Add what ``__init__``, whose parameters have these facts, has assigned to its object."""
+        name, kind = next(iter(facts.items()), ("", None))
+        if isinstance(kind, TileObject):
+            self.note_attributes(kind.name, {text.partition(".")[2]: fact for text, fact in self.scope.facts.items()
+                                             if text.startswith(f"{name}.")})
+
+    def note_attributes(self, name: str, values: Mapping[str, Fact]) -> None:
+        """Add to what is known about the attributes of a class."""
+        known = self.attributes.setdefault(name, {})
+        for attribute, fact in values.items():
+            lasting = self.without_texts(fact)
+            known[attribute] = _joined(known[attribute], lasting) if attribute in known else lasting
+
+    def without_texts(self, fact: Fact) -> Fact:
+        """Return a fact without texts that only one function can read."""
+        match fact:
+            case IndexFact() | MaskFact():
+                self.left("an index vector or a mask as an attribute")
+            case TensorFact():
+                shape = None if fact.shape is None else tuple(s if number(s) is not None else "?" for s in fact.shape)
+                dtype = fact.dtype if fact.dtype.startswith("nl.") else ""
+                return TensorFact(fact.memory, shape, dtype, fact.blocks)
+            case Items():
+                return replace(fact, items=tuple(map(self.without_texts, fact.items)))
+            case Many():
+                return replace(fact, element=self.without_texts(fact.element))
+            case NoneFact() | NumberFact() | TileFunction() | TileObject() | Unknown():
+                return fact
+            case Dtype() if fact.text.startswith("nl."):
+                return fact
+            case Dtype():
+                return Dtype("")
+            case Span():
+                return Span("", fact.size if number(fact.size) is not None else "")
+        return Fact()
+
+    def object_attribute(self, node: cst.Attribute, owner: cst.BaseExpression, kind: TileObject) -> cst.BaseExpression:
+        """Return an attribute of an object, with its fact, or a method."""
+        text, name = f"{self.text(owner)}.{node.attr.value}", node.attr.value
+        if text in self.scope.facts:                        # which __init__ has assigned
+            return self.new(text, self.scope.facts[text])
+        if kind.name not in self.tile_classes:
+            return super().object_attribute(node, owner, kind)
+        fact = self.attributes.get(kind.name, {}).get(name, Fact())
+        if isinstance(fact, Dtype) and not fact.text:
+            fact = Dtype(text)
+        elif isinstance(fact, TensorFact):
+            shape = None if fact.shape is None else tuple(
+                f"{text}.shape[{k}]" if size == "?" else size for k, size in enumerate(fact.shape))
+            fact = self.lasting(replace(fact, shape=shape, dtype=fact.dtype or f"{text}.dtype"))
+        new = self.new(text, fact)
+        self.owners[id(new)] = owner
+        return new
+
+    def method_call(self, kind: TileObject, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]
+                    ) -> Fact | None:
+        """Return what a method returns, or None for one that computes on the host."""
+        method = method_name(kind.name, name)
+        return self.helper(method, [kind, *positional], dict(keywords)) if method in self.methods else None
+
+
+def _joined(before: Fact, fact: Fact) -> Fact:
+    if isinstance(before, TensorFact) and isinstance(fact, TensorFact):
+        result = join(before, fact)
+        if isinstance(result, TensorFact) and before.shape and fact.shape and len(before.shape) == len(fact.shape):
+            return replace(result, shape=tuple(x if x == y else "?" for x, y in zip(before.shape, fact.shape)))
+        return result
+    if isinstance(before, Dtype) and isinstance(fact, Dtype):
+        return before if before == fact else Dtype("")
+    return join(before, fact)
+
+
+def constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
+    """Return a function with the parameters of ``__init__`` whose body is that of all methods, with parameters for the
+    attributes that ``__init__`` sets to them: it shows which parameters are tensors."""
+    methods = [m for m in node.body if isinstance(m, ast.FunctionDef)]
+    first = next((m for m in methods if m.name == FIRST_METHOD), None)
+    if first is None:
+        return None
+    own = first.args.args[0].arg
+    parameter_of: dict[str, str] = {}
+    for statement in ast.walk(first):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], (ast.Attribute, ast.Tuple)):
+            target, value = statement.targets[0], statement.value
+            pairs = zip(target.elts, value.elts) if isinstance(target, ast.Tuple) and isinstance(
+                value, ast.Tuple) else [(target, value)]
+            parameter_of |= {t.attr: v.id for t, v in pairs if isinstance(t, ast.Attribute) and isinstance(v, ast.Name)
+                             and isinstance(t.value, ast.Name) and t.value.id == own}
+    body: list[ast.stmt] = []
+    for method in methods:
+        names = {a.arg for a in method.args.args} if method is not first else set()
+        substitution = _Attributes(method.args.args[0].arg, {a: p for a, p in parameter_of.items() if p not in names})
+        copy = ast.parse(ast.unparse(method)).body[0]
+        assert isinstance(copy, ast.FunctionDef)
+        body += [substitution.visit(s) for s in copy.body]
+    arguments = ast.parse(f"def {node.name}({', '.join(a.arg for a in first.args.args[1:])}): pass").body[0]
+    assert isinstance(arguments, ast.FunctionDef)
+    arguments.body = body
+    return arguments
+
+
+class _Attributes(ast.NodeTransformer):
+    def __init__(self, own: str, parameter_of: Mapping[str, str]) -> None:
+        self.own, self.parameter_of = own, parameter_of
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """Return the parameter that an attribute of the object is."""
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id == self.own and node.attr in self.parameter_of:
+            return ast.Name(self.parameter_of[node.attr], node.ctx)
+        return node
