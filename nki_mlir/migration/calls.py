@@ -140,6 +140,17 @@ class Arguments:
 Recipe = Callable[["Calls", Arguments], "OperationText | cst.BaseExpression"]
 
 
+def positional_names(meaning: str, count: int) -> list[str]:
+    """Return the parameters that arguments have by position, in the newest beta release that takes as many: the first
+    ``dma_copy`` was ``(src, dst)``, later ones take names alone."""
+    package, _, name = meaning.partition(".")
+    for form in signatures(f"nki.{'language' if package == 'nl' else 'isa'}.{name}", BETA):
+        names = [parameter.name for parameter in form.parameters if not parameter.keyword_only]
+        if len(names) >= count:
+            return names
+    return []
+
+
 FACT = Fact()
 
 
@@ -347,13 +358,14 @@ class Calls(ElementwiseTexts):
             except (TypeError, ValueError):
                 names = []
         nodes: dict[str, cst.BaseExpression] = {}
+        by_position = positional_names(meaning, sum(a.keyword is None for a in node.args)) or names
         for position, argument in enumerate(node.args):
             if argument.star:
                 raise LeftForAPerson(f"{meaning} with arguments that are unpacked")
             if argument.keyword is not None:
                 nodes[argument.keyword.value] = argument.value
-            elif position < len(names):
-                nodes[names[position]] = argument.value
+            elif position < len(by_position):
+                nodes[by_position[position]] = argument.value
             else:
                 nodes[f"argument {position}"] = argument.value
         nodes = {n: self.member(n, nodes[n]) for n in (*names, *nodes) if n in nodes}

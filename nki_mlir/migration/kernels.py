@@ -23,6 +23,7 @@ from nki_mlir.language.python_subset import (
 )
 from nki_mlir.migration import terms
 from nki_mlir.migration.argument_facts import joined, passed, without_local_texts
+from nki_mlir.migration.calls import positional_names
 from nki_mlir.migration.expressions import MODULE, FunctionScope
 from nki_mlir.migration.facts import (
     PSUM,
@@ -359,7 +360,8 @@ class Kernels(TileObjects):
             if not isinstance(call, ast.Call) or not isinstance(call.func, (ast.Name, ast.Attribute)):
                 continue
             if self.parameters.meaning(call.func) in STORES:
-                target = next((k.value for k in call.keywords if k.arg == "dst"), call.args[0] if call.args else None)
+                by_position = dict(zip(positional_names(self.parameters.meaning(call.func), len(call.args)), call.args))
+                target = next((k.value for k in call.keywords if k.arg == "dst"), by_position.get("dst"))
                 if target is not None and (name := root(target)) in parameters and name not in written:
                     written.append(name)
         written.sort(key=parameters.index)

@@ -63,3 +63,19 @@ def test_names_of_tensors_are_unique(tmp_path):
         "    b[...] = nl.copy(c)", "nl.store(out, b)"))
     assert left == []
     assert text.count('name="a"') == 1 and 'name="c"' not in text
+
+
+def test_arguments_by_position_are_those_of_the_release_that_takes_them(tmp_path):
+    """The first release of dma_copy took (src, dst), activation of 2.20 its bias and scale by position."""
+    text, left = text_of(tmp_path, """import neuronxcc.nki.isa as nisa
+
+
+@nki.trace
+def by_position(x, y, z):
+    nisa.dma_copy(x, y)
+    tile = nl.load(x)
+    nl.store(z, nisa.activation(np.tanh, tile, nl.zeros((64, 1), np.float32), 0.5))
+""")
+    assert left == []
+    assert "nisa.dma_copy(dst=y, src=x)\n" in text and "return y, z\n" in text
+    assert "bias=nl.zeros((64, 1), dtype=nl.float32, buffer=nl.sbuf)" in text and "scale=0.5" in text
