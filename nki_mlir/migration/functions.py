@@ -15,6 +15,7 @@ from nki_mlir.migration.facts import (
     Items,
     LambdaFact,
     Many,
+    MaskFact,
     NumberFact,
     RecordClass,
     Span,
@@ -37,6 +38,10 @@ class FunctionCalls(Calls):
 
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
+
+    def is_function(self, name: str) -> bool:
+        """Return whether a name is a function that is rewritten for the arguments of its calls."""
+        return False
 
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
         """Return the facts about a call of a function of the file, or None if the file has no function with that
@@ -64,6 +69,7 @@ class FunctionCalls(Calls):
                 if isinstance(before, Many):
                     self.scope.facts[owner.value] = join(before, Many(added))
         name = dotted(original.func)
+        updated = self.without_mask(updated, name or "")
         if isinstance(original.func, cst.Name) or name in self.imported:
             return self.note(updated, self._named(name or "", updated))
         tiles = [fact for a in updated.args if isinstance(fact := self.fact(a.value), TensorFact)]
@@ -123,6 +129,22 @@ class FunctionCalls(Calls):
         if any(isinstance(f, TensorFact) for f in facts):
             return Unknown()
         return Fact()
+
+    def without_mask(self, node: cst.Call, name: str) -> cst.Call:
+        """Return a call ``function(tile, mask=mask)`` of a variable that is a function of ``nl``, on the part of the
+        tile that the mask selects; other calls stay."""
+        masks = {k: self.fact(a.value) for k, a in enumerate(node.args) if a.keyword is not None
+                 and a.keyword.value == "mask"}
+        at, mask = next(iter(masks.items()), (0, None))
+        if not at or not isinstance(mask, MaskFact) or self.is_function(name):
+            return node
+        kind = self.scope.facts.get(name, Fact()) if isinstance(node.func, cst.Name) else self.fact(node.func)
+        if not isinstance(kind, TileFunction) or not mask.is_known or mask.conditions or mask.diagonals:
+            self.left(f"a mask of {self.code(node.func)}, of which the text does not show what it computes")
+        text, fact = self.viewed(node.args[0].value, mask)
+        other_arguments = [a for k, a in enumerate(node.args) if k not in (0, at)]
+        self.report.changed(self.line, f"{self.code(node.func)} has no mask: its operands become slices")
+        return node.with_changes(args=[cst.Arg(self.new(text, fact)), *other_arguments])
 
     def of_tile(self, node: cst.Call) -> TensorFact | None:
         """Return the result of a function that computes each element of a tile, with or without a dtype; None for other

@@ -183,6 +183,10 @@ class Kernels(TileObjects):
             raise NeedsInlining(name)
         self.left(why)
 
+    def is_function(self, name: str) -> bool:
+        """Return whether a name is a function of the file, of another one or of the kernel."""
+        return name in self.functions or name in self.imported or name in self.local or name in self.host_functions
+
     def elsewhere(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
         """Return what a function of another file returns, and note the facts of its arguments there."""
         other, function = self.imported[name]

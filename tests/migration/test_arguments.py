@@ -79,3 +79,22 @@ def by_position(x, y, z):
     assert left == []
     assert "nisa.dma_copy(dst=y, src=x)\n" in text and "return y, z\n" in text
     assert "bias=nl.zeros((64, 1), dtype=nl.float32, buffer=nl.sbuf)" in text and "scale=0.5" in text
+
+
+def test_a_function_that_is_a_value_has_no_mask(tmp_path):
+    text, left = text_of(tmp_path, """@nki.jit
+def run(x, wide=False):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    function = nl.gelu if wide else nl.silu
+    p, f = nl.mgrid[0:128, 0:64]
+    tile = nl.zeros((128, 64), dtype=x.dtype)
+    nl.store(out[p, f], function(tile, mask=p < 100), mask=p < 100)
+    return out
+""")
+    assert left == [] and "function(tile[0:100])" in text
+
+
+def test_a_mask_of_an_unknown_function_is_left(tmp_path):
+    text, left = text_of(tmp_path, kernel("p, f = nl.mgrid[0:128, 0:64]", "tile = nl.load(x)",
+                                          "nl.store(out, x.functions[rows](tile, mask=p < 100))"))
+    assert left == ["a mask of x.functions[rows], of which the text does not show what it computes"]
