@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Wrappers of kernels, and the other names that a file gives its kernels: ``k = nki.trace(kernel)``, which it launches
-as ``k[grid](...)``."""
+"""Finds wrappers of kernels, and the other names that a file gives its kernels.
+
+    k = nki.trace(kernel)           k[grid](...) launches the kernel
+"""
 
 import ast
 from collections.abc import Set

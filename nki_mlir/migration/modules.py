@@ -163,8 +163,8 @@ class SourceModule:
             self.report.muted += 1
             self._rewrite_entries()
             self.report.muted -= 1
-            for found in (kernels.rewrites, kernels.signatures, kernels.returns, kernels.inner_functions):
-                found.clear()
+            for table in (kernels.rewrites, kernels.signatures, kernels.returns, kernels.inner_functions):
+                table.clear()
         self._rewrite_entries()
 
     def _rewrite_entries(self) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Classes of a file whose methods compute on tiles. Those that ``is_rewritable`` refuses are left for a person: no text
-states whether an attribute of their objects is a tile or a number.
+"""Finds the classes of a file whose methods compute on tiles, and which of them can be rewritten.
+
+The others are left for a person: no text states whether an attribute of their objects is a tile or a number.
 """
 
 import ast
@@ -105,10 +106,10 @@ def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[
         if not method.params.params or (name.startswith("__") and name != FIRST_METHOD) or (
                 is_data and name == FIRST_METHOD):
             return False
-        own = method.params.params[0].name.value
+        receiver = method.params.params[0].name.value
         tree = tree_of(method)
-        every = _assigned_attributes(tree, own, deep=True)
-        if own in bound_names(tree) or every != _assigned_attributes(tree, own, deep=False) or (
+        every = _assigned_attributes(tree, receiver, deep=True)
+        if receiver in bound_names(tree) or every != _assigned_attributes(tree, receiver, deep=False) or (
                 every and name != FIRST_METHOD):
             return False
         assigned += every
@@ -120,22 +121,22 @@ def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[
 def attributes_assigned(node: cst.CSTNode) -> set[str]:
     """Return the attributes that the functions of a file assign, but for those of their first parameter."""
     tree = ast.parse(cst.Module([]).code_for_node(node))
-    found: set[str] = set()
+    stored: set[str] = set()
     for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
-        own = function.args.args[0].arg if function.args.args else ""
-        found |= {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
-                  and not (isinstance(n.value, ast.Name) and n.value.id == own)}
-    return found
+        receiver = function.args.args[0].arg if function.args.args else ""
+        stored |= {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+                  and not (isinstance(n.value, ast.Name) and n.value.id == receiver)}
+    return stored
 
 
-def _assigned_attributes(function: ast.FunctionDef, own: str, deep: bool) -> list[str]:
+def _assigned_attributes(function: ast.FunctionDef, receiver: str, deep: bool) -> list[str]:
     """Return the attributes of an object that a function assigns, or with ``deep`` also those in loops and branches."""
     statements = [n for n in ast.walk(function) if isinstance(n, ast.stmt)] if deep else function.body
     targets = [t for s in statements if isinstance(s, ast.Assign | ast.AnnAssign)
                for t in (s.targets if isinstance(s, ast.Assign) else [s.target])]
     items = [e for t in targets for e in (t.elts if isinstance(t, ast.Tuple | ast.List) else [t])]
     return sorted(e.attr for e in items if isinstance(e, ast.Attribute) and isinstance(e.value, ast.Name)
-                  and e.value.id == own)
+                  and e.value.id == receiver)
 
 
 def _last_word(node: cst.BaseExpression) -> str:

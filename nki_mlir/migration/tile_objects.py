@@ -156,7 +156,7 @@ def constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
     first = next((m for m in methods if m.name == FIRST_METHOD), None)
     if first is None:
         return None
-    own = first.args.args[0].arg
+    receiver = first.args.args[0].arg
     parameter_of: dict[str, str] = {}
     for statement in ast.walk(first):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], (ast.Attribute, ast.Tuple)):
@@ -164,7 +164,7 @@ def constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
             pairs = zip(target.elts, value.elts) if isinstance(target, ast.Tuple) and isinstance(
                 value, ast.Tuple) else [(target, value)]
             parameter_of |= {t.attr: v.id for t, v in pairs if isinstance(t, ast.Attribute) and isinstance(v, ast.Name)
-                             and isinstance(t.value, ast.Name) and t.value.id == own}
+                             and isinstance(t.value, ast.Name) and t.value.id == receiver}
     body: list[ast.stmt] = []
     for method in methods:
         names = {a.arg for a in method.args.args} if method is not first else set()
@@ -179,12 +179,12 @@ def constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
 
 
 class _Attributes(ast.NodeTransformer):
-    def __init__(self, own: str, parameter_of: Mapping[str, str]) -> None:
-        self.own, self.parameter_of = own, parameter_of
+    def __init__(self, receiver: str, parameter_of: Mapping[str, str]) -> None:
+        self.receiver, self.parameter_of = receiver, parameter_of
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """Return the parameter that an attribute of the object is."""
         self.generic_visit(node)
-        if isinstance(node.value, ast.Name) and node.value.id == self.own and node.attr in self.parameter_of:
+        if isinstance(node.value, ast.Name) and node.value.id == self.receiver and node.attr in self.parameter_of:
             return ast.Name(self.parameter_of[node.attr], node.ctx)
         return node
