@@ -85,10 +85,10 @@ class TileObjects(Statements):
 
     def note_attributes(self, name: str, values: Mapping[str, Fact]) -> None:
         """Add to what is known about the attributes of a class."""
-        known = self.attributes.setdefault(name, {})
+        facts = self.attributes.setdefault(name, {})
         for attribute, fact in values.items():
             lasting = self.without_texts(fact)
-            known[attribute] = _joined(known[attribute], lasting) if attribute in known else lasting
+            facts[attribute] = _joined(facts[attribute], lasting) if attribute in facts else lasting
 
     def without_texts(self, fact: Fact) -> Fact:
         """Return a fact without texts that only one function can read."""
