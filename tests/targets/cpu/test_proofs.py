@@ -5,6 +5,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,9 +32,8 @@ def accesses(draw, masks: bool) -> tuple[SimpleNamespace, Nest, list[ByteRegion]
     operands, views = [], []
     for dtype in (FLOAT32, BFLOAT16):
         operands.append(Operand(dtype, tuple(draw(st.integers(-2, 3)) for _ in extents)))
-        offset, size = form(-1, 6), draw(st.integers(1, 16))
-        item = dtype.itemsize
-        views.append(ByteRegion("x", Linear(), size * item, Linear().plus(offset, item)))
+        offset, item = form(-1, 6) if draw(st.booleans()) else Linear(draw(st.integers(-1, 6))), dtype.itemsize
+        views.append(ByteRegion("x", Linear(), draw(st.integers(1, 16 * item)), Linear().plus(offset, item)))
     mask = tuple(Constraint(Linear(draw(st.integers(-1, 2)), ((0, draw(factor)), (1, draw(factor))),
                                    tuple((a, draw(factor)) for a in range(len(extents)))), draw(st.integers(0, 3)) == 0)
                  for _ in range(draw(st.integers(1, 2)) if masks else 0))
@@ -54,7 +54,21 @@ def failed(check: RuntimeCheck, at: dict[int, int]) -> bool:
 
 @given(st.booleans().flatmap(accesses))
 def test_checks__fail_where_an_active_element_is_outside(access) -> None:
-    values, nest, views, symbols = access
+    compare(*access)
+
+
+@pytest.mark.parametrize("size", [14, 15, 16, 20])
+@pytest.mark.parametrize("factor", [1, -1])
+def test_checks_of_masked_rows__fail_where_an_active_element_is_outside(size: int, factor: int) -> None:
+    """Elements 1 and 2 from a slot less one on, which no proof covers; and an operand that is never outside."""
+    mask = (Constraint(Linear(-1, (), ((0, 1),))), Constraint(Linear(1, ((0, 1),), ((0, -1),))))
+    operand = Operand(FLOAT32, (1,))
+    nest = Nest((3,), frozenset(), (operand,), 1, (operand,), (), (0,), mask)
+    views = [ByteRegion("y", Linear(), 12, Linear()), ByteRegion("x", Linear(), size, Linear(4, ((5, 4 * factor),)))]
+    compare(SimpleNamespace(ranges=Ranges({5: (-3, 4), 6: (0, 0)}), facts=[]), nest, views, [Linear(0, ((5, 1),))])
+
+
+def compare(values: SimpleNamespace, nest: Nest, views: list[ByteRegion], symbols: list[Linear]) -> None:
     checks = open_checks(values, nest, views, symbols)
     for check in checks:
         assert check.itemsize == nest.operands[[view is check.view for view in views].index(True)].dtype.itemsize
@@ -103,8 +117,20 @@ def test_masks_and_branches__prove_accesses() -> None:
     assert one_row(4, (Constraint(Linear(3, ((0, -1),), ((0, -1),))),), Linear(0, ((5, 4),))) == 0  # 3 - slot - a >= 0
     at_slot = (Constraint(Linear(0, ((0, 1),), ((0, -1),)), True),)         # slot == a
     assert [one_row(size, at_slot, Linear(12, ((5, -4),))) for size in (3, 4)] == [1, 0]
+    assert one_row(4, (Constraint(Linear(0, ((0, -1),), ((0, 1),)), True),), Linear(12, ((5, -4),))) == 0
     below_two = (Linear(2, ((5, -1),)),)                                    # in a branch in which 2 - slot >= 0
     assert [one_row(size, (), Linear(0, ((5, 4),)), below_two) for size in (5, 6)] == [2, 0]
     unknown = Linear(0, ((6, 4),))
     assert one_row(4, (), unknown) == 2
     assert one_row(4, (), unknown, (Linear(0, ((6, 1),)), Linear(0, ((6, -1),)))) == 0
+
+
+@pytest.mark.parametrize("size,checks", [(4, 0), (3, 1)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_masks_on_one_of_two_axes__prove_accesses(axis: int, size: int, checks: int) -> None:
+    """Of four positions on one axis two are active, and all of two on the other."""
+    extents, strides = ((4, 2), (2, 1)) if axis == 0 else ((2, 4), (1, 2))
+    operand = Operand(FLOAT32, strides)
+    nest = Nest(extents, frozenset(), (), 0, (operand,), (), (0,), (Constraint(Linear(1, (), ((axis, -1),))),))
+    values = SimpleNamespace(ranges=Ranges(), facts=[])
+    assert len(open_checks(values, nest, [ByteRegion("x", Linear(), 4 * size, Linear())], [])) == checks

@@ -93,8 +93,8 @@ def test_a_row_that_is_read_again_and_again_keeps_its_step() -> None:
     tiles = PhysicalTiles(code.machine, {})
     tile = next(tile for _, tile in code.body.nodes[-1].op.operands())
     dims = [tiles.physical(replace(tile, access=replace(tile.access, partition=Linear(), dims=((step, count), (1, 8)))))
-            .access.dims for step, count in ((0, 4), (0, 1), (64, 1), (1, 4))]
-    assert dims == [((0, 4), (1, 8)), ((0, 1), (1, 8)), ((1, 1), (1, 8)), ((1, 4), (1, 8))]
+            .access.dims for step, count in ((0, 4), (0, 1), (64, 1), (1, 4), (2, 2))]
+    assert dims == [((0, 4), (1, 8)), ((0, 1), (1, 8)), ((1, 1), (1, 8)), ((1, 4), (1, 8)), ((2, 2), (1, 8))]
 
 
 def test_variables__have_plain_names_and_count_by_kind() -> None:
