@@ -154,7 +154,7 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last_axis: int) -> It
     open_boxes: dict[Corner, list[int]] = {}       # (starts, counts) elsewhere -> start and count along the axis
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
-        fixed = tuple(Constraint(_without(c.form.moved(at), axis), c.equal) for c in box.mask)
+        fixed = tuple(replace(c, form=c.form.moved(at)) for c in box.mask)
         counts = [1 if a == axis else n for a, n in enumerate(box.counts)]
         inner = set(itertools.islice(_boxes(fixed, counts, limit, last_axis), limit + 1))
         for key in [k for k in open_boxes if k not in inner]:
@@ -163,10 +163,6 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last_axis: int) -> It
             open_boxes.setdefault(key, [position, 0])[1] += 1
     for key, run in open_boxes.items():
         yield _along(box, axis, key, run)
-
-
-def _without(form: Linear, axis: int) -> Linear:
-    return replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
 
 
 def _along(box: Box, axis: int, key: Corner, run: list[int]) -> Corner:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Boxes of masks: for each value of the symbols they hold each active element once, and no other."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -78,12 +77,20 @@ def test_a_box_is_not_cut() -> None:
 
 @pytest.mark.parametrize("last_axis,axis", [(-1, 0), (1, 0), (0, 1)])
 def test_the_last_axis_is_cut_last(last_axis: int, axis: int) -> None:
-    """A triangle of equal steps, two rows high and three columns wide: one box for each step along one of the axes."""
-    steps = Constraint(Linear(0, (), ((0, 3), (1, -2))))            # 2 * column <= 3 * row
-    rows, columns = 8, 12
-    found = boxes((steps,), (rows, columns), last_axis=last_axis)
-    active = np.array([[3 * row >= 2 * column for column in range(columns)] for row in range(rows)])
-    lines = active if axis == 0 else active.T
-    different = sum(bool(line.any()) and (k == 0 or any(line != lines[k - 1])) for k, line in enumerate(lines))
-    assert len(found) == different
-    assert sum(math.prod(counts) for _, _, counts in found) == active.sum()
+    """A staircase, three columns wide for two rows: all active elements of a row, or of a column, are in one box."""
+    found = boxes((Constraint(Linear(0, (), ((0, 3), (1, -2)))),), (8, 11), last_axis=last_axis)
+    for k in range(8 if axis == 0 else 11):
+        assert sum(starts[axis] <= k < starts[axis] + counts[axis] for _, starts, counts in found) == 1
+    other = 1 - axis
+    assert any(sum(starts[other] <= k < starts[other] + counts[other] for _, starts, counts in found) > 1
+               for k in range(8))
+
+
+def test_boxes_of_all_positions_of_an_axis_are_as_many_as_of_one() -> None:
+    """The first axis is part of the form, but never decides: 4 * row - 4 * column + 0 to 3 >= 0."""
+    triangle = Constraint(Linear(0, (), ((0, 1), (1, 4), (2, -4))))
+    found = boxes((triangle,), (4, 5, 5))
+    assert len(found) == 5 and all(counts[0] == 4 for _, _, counts in found)
+    assert boxes((triangle,), (4, 5, 5), limit=5) == found
+    with pytest.raises(Unsupported, match="more than 4 boxes"):
+        boxes((triangle,), (4, 5, 5), limit=4)

@@ -59,6 +59,7 @@ class Computer:
 
     def generic(self, space: IterationSpace, inputs, outputs, compute: DType, body) -> None:
         extents = [1] * space.rank
+        assert {a for view in (*inputs, *outputs) for a in view.axes if a not in view.without} == {*range(space.rank)}
         for view in (*inputs, *outputs):
             for axis, n in zip(view.axes, view.tile.shape):
                 if axis not in view.without:
