@@ -94,6 +94,27 @@ def test_schedules_without_an_address_for_each_buffer_are_continued(seed: int, s
     assert (compare(graph, Order(ahead=300), {"sbuf": 0, "psum": 0}).base is None) == fragmented
 
 
+def test_banks_are_not_taken_in_turns_if_that_leaves_too_small_gaps() -> None:
+    """Every second bank of PSUM is released before two banks are needed at once."""
+    b = Builder()
+    x = b.on_chip("x", (128, 512))
+    kept = [b.on_chip(f"kept{k}", (128, 512), "psum") for k in range(4)]
+    for tile in kept:
+        other = b.on_chip("other", (128, 512), "psum")
+        for psum in (other, tile):
+            b.memset((psum, 0, 128, 0, 512), 1)
+        b.tensor_copy((x, 0, 128, 0, 512), (other, 0, 128, 0, 512))
+    wide = b.on_chip("wide", (128, 1024), "psum")
+    b.memset((wide, 0, 128, 0, 1024), 2)
+    b.tensor_copy((x, 0, 128, 0, 512), (wide, 0, 128, 0, 512))      # the kept ones are read behind it
+    for tile in kept:
+        b.tensor_copy((x, 0, 128, 0, 512), (tile, 0, 128, 0, 512))
+    graph, = graphs_of(b)
+    plain = compare(graph, Order(share=0), {"sbuf": 0, "psum": 0})
+    assert plain.base is not None and not plain.rotates
+    assert compare(graph, Order(share=0), None).starts == plain.starts
+
+
 def test_a_tile_beyond_the_free_memory_has_no_address() -> None:
     b = Builder()
     tile = b.on_chip("t", (128, b.code.machine.sbuf_bytes_per_partition // 32 * 8))
