@@ -57,7 +57,7 @@ class _Uses:
     def __init__(self, allocation: Operation, ops: dict[Operation, Op]) -> None:
         self.buffer, self.block = allocation.results[0], allocation.block
         self.ops = ops
-        self.products = {user: op for user, op in ops.items() if _is_product(op)}
+        self.products = {user: op for user, op in ops.items() if _is_product(op) and _writes(op, self.buffer)}
         self.fills = [user for user, op in ops.items() if user not in self.products and _writes(op, self.buffer)]
         self.readers = [user for user in ops if user not in self.products and user not in self.fills]
 

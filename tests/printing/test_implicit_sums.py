@@ -169,3 +169,22 @@ def test_older_releases_and_beta():
     for release in ("2.29", "2.30"):
         text = printed(product, [X, W], release=release)
         np.testing.assert_array_equal(reread(text)(X, W), WHOLE)
+
+
+@nki.jit
+def product_of_zeros(x):
+    """The zeros are an operand of the product, and wider than its result."""
+    out = nl.ndarray((64, 64), x.dtype, buffer=nl.shared_hbm)
+    zeros = nl.zeros((128, 256), x.dtype, buffer=nl.sbuf)
+    rows = nl.ndarray((128, 64), x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows, src=x[0:128, :])
+    total = nl.ndarray((64, 64), nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=total, stationary=rows, moving=zeros[:, 64:128])
+    stored(out, total)
+    return out
+
+
+def test_an_operand_of_zeros_is_filled():
+    text = printed(product_of_zeros, [X])
+    assert "nisa.memset(dst=zeros, value=0)\n" in text.replace("0.0", "0") and "accumulate" not in text
+    np.testing.assert_array_equal(reread(text)(X), np.zeros((64, 64), np.float32))
