@@ -34,7 +34,7 @@ func.func @row_by_row(%x: memref<4x19xf32, "hbm"> {nki.name = "x"}, %s: memref<4
   return
 }
 
-// CHECK:      llvm.func internal @[[TWICE]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 {
+// CHECK:      llvm.func internal @[[TWICE]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 attributes {passthrough = ["stackrealign"]} {
 // CHECK:        %[[X:.*]] = llvm.load %[[ARGS]] : !llvm.ptr -> !llvm.ptr
 // CHECK:        %[[SECOND:.*]] = llvm.getelementptr %[[ARGS]][1]
 // CHECK:        %[[Y:.*]] = llvm.load %[[SECOND]] : !llvm.ptr -> !llvm.ptr
@@ -52,7 +52,7 @@ func.func @row_by_row(%x: memref<4x19xf32, "hbm"> {nki.name = "x"}, %s: memref<4
 // CHECK:          %[[OUT:.*]] = arith.mulf %[[V]], %[[TWOS]]
 // CHECK:          llvm.store %[[OUT]], %[[TO]] {alignment = 4 : i64} : vector<[[LANES]]xf32>, !llvm.ptr
 
-// CHECK:      llvm.func internal @[[ADD]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 {
+// CHECK:      llvm.func internal @[[ADD]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 attributes {passthrough = ["stackrealign"]} {
 // The row's own element is loaded before the vectors of the row.
 // CHECK:        scf.for %[[ROW:[a-z0-9]+]] =
 // CHECK:          %[[S_AT:.*]] = llvm.getelementptr %{{.*}}[%[[ROW]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32

@@ -4,7 +4,7 @@
 
 // CHECK:      // @zero(y)
 // CHECK-NEXT: //   [[ZERO:set_64_float32_[0-9a-f]+]](y)
-// CHECK:      llvm.func internal @[[ZERO]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 {
+// CHECK:      llvm.func internal @[[ZERO]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 attributes {passthrough = ["stackrealign"]} {
 // CHECK-NOT:    scf.
 // CHECK:        %[[END:.*]] = llvm.mlir.constant(64 : i64) : i64
 // CHECK:        %[[LANES:.*]] = llvm.mlir.constant([[N:[0-9]+]] : i64) : i64

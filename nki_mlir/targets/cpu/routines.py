@@ -31,6 +31,9 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 AHEAD = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
 LONGEST_ROW = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
+# Vectors that leave registers then lie in lines of the stack. Without it, where they lie depends on the caller: across
+# lines, or across pages, which takes several times as long.
+REALIGNED = '["stackrealign"]'
 MOST_IN_BATCH = 64  # LLVM takes 0.1 s for this number of routines, and as long for each one in larger batches
 
 
@@ -286,6 +289,7 @@ def _emit(function: Operation, routine: Routine) -> None:
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
             return
+        function.attributes["passthrough"] = ir.Attribute.parse(REALIGNED)
         if isinstance(routine, RowCopies):
             leave.operands[0] = routine.emit(code, words)
             return
