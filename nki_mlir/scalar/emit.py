@@ -46,6 +46,9 @@ def _to_element(name: str) -> Callable[["ScalarEmitter", Value, str], Value]:
 class ScalarEmitter:
     """Builds operations on scalars and vectors; see the module."""
 
+    # Whether ``selected``, ``no_larger``, and ``times_power`` with any exponent, are instructions of the host.
+    selects_from_16 = False
+
     # -- types and constants
 
     def type_like(self, like: Value, name: str) -> Type:
@@ -112,13 +115,23 @@ class ScalarEmitter:
         return result
 
     def times_power(self, a: Value, exponent: Value) -> Value:
-        """Emit ``a * 2**exponent`` for f32 integers within +-250, in two steps, because 2^exponent itself
-        may overflow."""
+        """Emit ``a * 2**exponent`` for f32 integers within +-250, in two steps, because 2^exponent itself may overflow.
+
+        Where ``selects_from_16``, exponents are any f32, rounded down.
+        """
         integer = self.fptosi(exponent, "i32")
         half = self.shrsi(integer, 1)
         for part in (half, self.sub(integer, half)):
             a = self.mul(a, self.bitcast(self.shl(self.add(part, 127), 23), "f32"))
         return a
+
+    def selected(self, index: Value, numbers: tuple[float, ...]) -> Value:
+        """Emit the f32 among 16 numbers whose index is in the lowest four bits of an i32."""
+        raise NotImplementedError
+
+    def no_larger(self, a: Value, most: float) -> Value:
+        """Emit ``a``, or ``most`` with the sign of ``a`` where its magnitude is larger, for f32; ``most`` for NaN."""
+        raise NotImplementedError
 
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
         """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""

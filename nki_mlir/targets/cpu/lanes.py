@@ -17,7 +17,9 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Operand
 
 Value = Any
-NAN_OR_DENORMAL = 0xA1              # the instruction's classes of numbers: quiet and signalling NaN, denormal
+DENORMAL, NAN = 0x20, 0x81          # the instruction's classes of numbers: quiet and signalling NaN
+MAGNITUDE = 0x7FFF                  # the bits of a 16-bit float without its sign
+LESSER_MAGNITUDE = 2                # the instruction returns this of two numbers, with the sign of the first
 NAN_AS_BEFORE = 0x11                # the instruction that repairs special values returns NaN of its other operand
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
 FITTED, FITTED_TO_ZERO = "fitted_", "fitted_zero_"     # lookups by polynomials; the latter times the argument
@@ -47,18 +49,44 @@ class FunctionEmitter(ScalarEmitter):
         return element if lanes == 1 else ir.VectorType.get([lanes], element)
 
     # -- floats --------------------------------------------------------------------------------------------------------
-    def times_power(self, a: Value, exponent: Value) -> Value:
-        """Use one instruction where the host has it."""
-        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
-        if host.lanes() < 16 or lanes % 16 or a.type.element_type != ir.F32Type.get():
-            return super().times_power(a, exponent)
-        if lanes > 16:
-            halves = [self.times_power(*(self.vector.ShuffleOp(v, v, range(k, k + lanes // 2)).result
-                                         for v in (a, exponent))) for k in (0, lanes // 2)]
-            return self.vector.ShuffleOp(*halves, range(lanes)).result
+    @property
+    def selects_from_16(self) -> bool:                                                      # type: ignore[override]
+        return host.lanes() == 16
+
+    def in_registers(self, instruction: Callable[..., Value], *operands: Value) -> Value:
+        """Emit an instruction on registers of 16 elements, for any number of lanes or a scalar."""
+        if not isinstance(operands[0].type, ir.VectorType):
+            wide = [self.spread(operand, 16) for operand in operands]
+            return self.vector.ExtractOp(instruction(*wide), [], [0]).result
+        lanes = operands[0].type.shape[0]
+        if lanes >= 16:
+            return self.joined([instruction(*parts) for parts in zip(*[self.pieces(o, 16) for o in operands])])
+        wide = [self.vector.ShuffleOp(o, o, [k % lanes for k in range(16)]).result for o in operands]
+        result = instruction(*wide)
+        return self.vector.ShuffleOp(result, result, range(lanes)).result
+
+    def masked(self, name: str, *operands: Value) -> Value:
+        """Emit an instruction on all 16 elements of registers, which rounds as usual."""
         every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
             ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
-        return self._intrinsic("llvm.x86.avx512.mask.scalef.ps.512", a, exponent, a, every, as_usual)
+        return self._intrinsic(name, *operands, every, as_usual)
+
+    def times_power(self, a: Value, exponent: Value) -> Value:
+        """Use one instruction where the host has it."""
+        if host.lanes() < 16 or a.type != self.type_like(a, "f32"):
+            return super().times_power(a, exponent)
+        return self.in_registers(lambda x, power: self.masked("llvm.x86.avx512.mask.scalef.ps.512", x, power, x),
+                                 a, exponent)
+
+    def selected(self, index: Value, numbers: tuple[float, ...]) -> Value:
+        kind = ir.VectorType.get([16], ir.F32Type.get())
+        table = arith.ConstantOp(kind, ir.DenseElementsAttr.get(np.array(numbers, np.float32), type=kind)).result
+        return self.in_registers(lambda k: self._intrinsic("llvm.x86.avx512.permvar.sf.512", table, k), index)
+
+    def no_larger(self, a: Value, most: float) -> Value:
+        limit = self.constant(ir.VectorType.get([16], ir.F32Type.get()), most)
+        return self.in_registers(lambda x: self.masked(
+            "llvm.x86.avx512.mask.range.ps.512", x, limit, self._i32(LESSER_MAGNITUDE), x), a)
 
     def pairs_added(self, a: Value, b: Value, total: Value) -> Value:
         """Add to each sum the products of two bfloat16; each word of ``a`` and ``b`` is two of them."""
@@ -69,29 +97,40 @@ class FunctionEmitter(ScalarEmitter):
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
         """Round to bfloat16 with the host's instruction, two registers at a time if there are two.
 
-        The instruction takes denormals as 0 and keeps NaN's payload: vectors with such elements take ``steps``.
+        The instruction takes denormals as 0. Where a result is 0, code looks for a denormal, and vectors that have one
+        take ``steps``, besides their NaN, whose payload the instruction keeps.
         """
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if not host.multiplies_pairs() or lanes % 16:
             return steps(a)
         parts = self.pieces(a, 16)
-        words = ir.VectorType.get([lanes], ir.IntegerType.get_signless(16))
-        are_special = None
-        for part in parts:
-            special = self._is_special(part)
-            are_special = special if are_special is None else self.or_(are_special, special)
-        usual = self.cmp("eq", cast(Value, self._llvm("bitcast", [are_special], ir.IntegerType.get_signless(16))), 0)
-        branch = self.scf.IfOp(usual, [words], has_else=True)
-        with ir.InsertionPoint(branch.else_block):
-            self.scf.YieldOp([steps(a)])
+        narrow = self._narrowed(parts)
+        zeros = [self.cmp("eq", self.and_(words, MAGNITUDE), 0) for words in self.pieces(narrow, 32)]
+        branch = self.scf.IfOp(self._none_of(zeros), [narrow.type], has_else=True)
         with ir.InsertionPoint(branch.then_block):      # the usual case comes first in the layout of the code
-            self.scf.YieldOp([self._narrowed(parts)])
+            self.scf.YieldOp([narrow])
+        with ir.InsertionPoint(branch.else_block):
+            exact = self.scf.IfOp(self._none_of([self._is_in(part, DENORMAL) for part in parts]), [narrow.type],
+                                  has_else=True)
+            with ir.InsertionPoint(exact.then_block):
+                self.scf.YieldOp([narrow])
+            with ir.InsertionPoint(exact.else_block):
+                self.scf.YieldOp([self.select(self.is_nan(a), narrow, steps(a))])
+            self.scf.YieldOp(list(exact.results))
         return branch.results[0]
 
-    def _is_special(self, part: Value) -> Value:
-        """Emit for each element of a register whether the host's instruction cannot round it to bfloat16."""
+    def _none_of(self, flags: Sequence[Value]) -> Value:
+        """Emit whether no bit of some vectors of bits is set."""
+        bits = flags[0]
+        for other in flags[1:]:
+            bits = self.or_(bits, other)
+        kind = ir.IntegerType.get_signless(bits.type.shape[0])
+        return self.cmp("eq", cast(Value, self._llvm("bitcast", [bits], kind)), 0)
+
+    def _is_in(self, part: Value, classes: int) -> Value:
+        """Emit whether each element of a register is in some of the instruction's classes of numbers."""
         bits = ir.VectorType.get([16], ir.IntegerType.get_signless(1))
-        return self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
+        return self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(classes), result=bits)
 
     def _narrowed(self, parts: Sequence[Value]) -> Value:
         """Round registers of float32 by the host's instruction; return the 16-bit elements."""
@@ -165,7 +204,7 @@ class FunctionEmitter(ScalarEmitter):
             for term in reversed(terms):
                 value = self.fma(value, x, term)
             results.append(self.mul(value, x) if is_zero else value)
-            special.append(self._is_special(results[-1]))
+            special.append(self._is_in(results[-1], DENORMAL | NAN))
         narrow = self._narrowed(results)
         bits = cast(Value, self._llvm("bitcast", [self.joined(special)], ir.IntegerType.get_signless(lanes)))
         bits = self.extui(bits, "i64") if lanes < 64 else bits

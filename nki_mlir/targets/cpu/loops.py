@@ -13,7 +13,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
-from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
+from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
@@ -57,7 +57,8 @@ class Loops:
         self.tables = {step.operands[1]: step.name.startswith(FITTED) for step in nest.steps if step.kind == "lookup"}
         # Rounding to bfloat16 branches: values loaded before would be converted behind the branch, from registers.
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
-        self.slots = [2 if fold.output in self.narrow else 1 for fold in plan.folds]    # vectors of a partial result
+        # vectors of a partial result
+        self.slots = [NarrowExtremum.slots if fold.output in self.narrow else 1 for fold in plan.folds]
         self.blocked = transposed_operands(nest, plan)
         self.block_results = dict[int, list[Value]]()   # the results of a block by output, one vector a position
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Maximum and minimum of 16-bit floats along a row, computed on their bits.
 
-A float whose magnitude bits are inverted where its sign is set sorts like a signed integer: a register compares twice
-as many of them as of float32, and converts none. NaN lies beyond the infinities, on both sides: the fold computes the
-greatest and the least integer; one is the result, the other shows whether there was a NaN.
+Floats without sign sort like signed integers, those with one the other way around, and below: a register compares twice
+as many of them as of float32, and converts none. The fold computes three integers: the greatest signed one, and the
+least and the greatest unsigned one. NaN lies beyond the infinities, on both sides, so it is the first or the last.
 """
 
 from dataclasses import dataclass
@@ -17,44 +17,47 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import Fold
 
-MAGNITUDE = 0x7FFF
-LEAST, GREATEST = -0x8000, 0x7FFF
+SIGN = 0x8000
+LEAST, GREATEST = 0, 0xFFFF         # of words without sign
 
 
 @dataclass(frozen=True)
 class NarrowExtremum:
-    """A fold of an input that is a 16-bit float. Its partial result is two vectors: greatest and least integers."""
+    """A fold of an input that is a 16-bit float. Its partial result is three registers, into which all registers of a
+    vector are folded: the greatest signed integers, the least and the greatest unsigned ones."""
 
     fold: Fold
     operand: int
     dtype: DType
 
+    slots = 3                       # vectors of a partial result
+
     def start(self, code: FunctionEmitter, lanes: int) -> list[Value]:
-        kind = ir.VectorType.get([lanes], ir.IntegerType.get_signless(16))
-        return [code.constant(kind, number) for number in (LEAST, GREATEST)]
+        kind = ir.VectorType.get([min(lanes, 2 * host.lanes())], ir.IntegerType.get_signless(16))
+        return [code.constant(kind, number) for number in (SIGN, GREATEST, LEAST)]
 
     def collect(self, code: FunctionEmitter, partial: list[Value], elements: Value) -> list[Value]:
         """Fold a vector of elements into a partial result."""
-        return self.combine(code, partial, [self.inverted(code, code.bitcast(elements, "i16"))] * 2)
+        for words in code.pieces(code.bitcast(elements, "i16"), 2 * host.lanes()):
+            partial = self.combine(code, partial, [words] * 3)
+        return partial
 
     def combine(self, code: FunctionEmitter, a: list[Value], b: list[Value]) -> list[Value]:
-        return [code.maxsi(a[0], b[0]), code.minsi(a[1], b[1])]
+        return [code.maxsi(a[0], b[0]), code.minui(a[1], b[1]), code.maxui(a[2], b[2])]
 
     def result(self, code: FunctionEmitter, partial: list[Value]) -> Value:
         """Return the extremum of each lane in float32; NaN where one of its elements was NaN."""
-        greatest, least = (self.widened(code, words) for words in partial)
-        chosen, alternative = (greatest, least) if self.fold.fn == "maximum" else (least, greatest)
+        signed, least, greatest = partial
+        first, other = (signed, greatest) if self.fold.fn == "maximum" else (greatest, signed)
+        # If all elements have a sign, the greatest is the least word; if none has one, that is the least element.
+        predicate = "sge" if self.fold.fn == "maximum" else "slt"
+        chosen = self.widened(code, code.select(code.cmp(predicate, first, 0), first, least))
+        alternative = self.widened(code, other)
         return code.select(code.is_nan(alternative), alternative, chosen)
 
     def widened(self, code: FunctionEmitter, words: Value) -> Value:
-        bits = self.inverted(code, words)
-        stored = bits if code.element(self.dtype) == words.type.element_type else code.bitcast(bits, "f16")
+        stored = words if code.element(self.dtype) == words.type.element_type else code.bitcast(words, "f16")
         return expand_convert(code, stored, self.dtype, FLOAT32)
-
-    @staticmethod
-    def inverted(code: FunctionEmitter, words: Value) -> Value:
-        """Invert the magnitude bits of words whose sign is set, which turns floats into integers and back."""
-        return code.xor(words, code.and_(code.shrsi(words, 15), MAGNITUDE))
 
 
 def narrow_extrema(nest: Nest, plan: Schedule) -> dict[int, NarrowExtremum]:
