@@ -10,17 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from nki_mlir.bindings import Attribute, Type, ir, load
+from nki_mlir.bindings import Attribute, Type, ir
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType, storage_type
-from nki_mlir.scalar.emit import ScalarEmitter, arith
+from nki_mlir.scalar.emit import arith
+from nki_mlir.targets.cpu.host_instructions import DENORMAL, NAN, HostInstructions
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Operand
 
 Value = Any
-DENORMAL, NAN = 0x20, 0x81          # the instruction's classes of numbers: quiet and signalling NaN
-MAGNITUDE = 0x7FFF                  # the bits of a 16-bit float without its sign
-LESSER_MAGNITUDE = 2                # the instruction returns this of two numbers, with the sign of the first
-NAN_AS_BEFORE = 0x11                # the instruction that repairs special values returns NaN of its other operand
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
 FITTED, FITTED_TO_ZERO = "fitted_", "fitted_zero_"     # lookups by polynomials; the latter times the argument
 SEGMENTS, TERMS = 32, 4             # polynomials of a function, and their coefficients
@@ -29,14 +26,13 @@ COEFFICIENTS = 65568                # the 16-bit element of a table at which coe
 MOST_SHUFFLED = 4                   # steps up to this: whole vectors are loaded and elements selected, else gathered
 
 
-class FunctionEmitter(ScalarEmitter):
+class FunctionEmitter(HostInstructions):
     """Emits the code of one function: scalars and vectors, plus memory."""
 
     def __init__(self) -> None:
         self.pointer = ir.Type.parse("!llvm.ptr")
         self.i64_type = ir.IntegerType.get_signless(64)
-        self.vector = load("dialects.vector")
-        self.scf = load("dialects.scf")
+        super().__init__()
         self.i64s: dict[int, Value] = {}
         self.entry: Any = None          # where constants go
 
@@ -48,111 +44,7 @@ class FunctionEmitter(ScalarEmitter):
     def shaped(self, element: Type, lanes: int) -> Type:
         return element if lanes == 1 else ir.VectorType.get([lanes], element)
 
-    # -- floats --------------------------------------------------------------------------------------------------------
-    @property
-    def selects_from_16(self) -> bool:                                                      # type: ignore[override]
-        return host.lanes() == 16
-
-    def in_registers(self, instruction: Callable[..., Value], *operands: Value) -> Value:
-        """Emit an instruction on registers of 16 elements, for any number of lanes or a scalar."""
-        if not isinstance(operands[0].type, ir.VectorType):
-            wide = [self.spread(operand, 16) for operand in operands]
-            return self.vector.ExtractOp(instruction(*wide), [], [0]).result
-        lanes = operands[0].type.shape[0]
-        if lanes >= 16:
-            return self.joined([instruction(*parts) for parts in zip(*[self.pieces(o, 16) for o in operands])])
-        wide = [self.vector.ShuffleOp(o, o, [k % lanes for k in range(16)]).result for o in operands]
-        result = instruction(*wide)
-        return self.vector.ShuffleOp(result, result, range(lanes)).result
-
-    def masked(self, name: str, *operands: Value) -> Value:
-        """Emit an instruction on all 16 elements of registers, which rounds as usual."""
-        every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
-            ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
-        return self._intrinsic(name, *operands, every, as_usual)
-
-    def times_power(self, a: Value, exponent: Value) -> Value:
-        """Use one instruction where the host has it."""
-        if host.lanes() < 16 or a.type != self.type_like(a, "f32"):
-            return super().times_power(a, exponent)
-        return self.in_registers(lambda x, power: self.masked("llvm.x86.avx512.mask.scalef.ps.512", x, power, x),
-                                 a, exponent)
-
-    def selected(self, index: Value, numbers: tuple[float, ...]) -> Value:
-        kind = ir.VectorType.get([16], ir.F32Type.get())
-        table = arith.ConstantOp(kind, ir.DenseElementsAttr.get(np.array(numbers, np.float32), type=kind)).result
-        return self.in_registers(lambda k: self._intrinsic("llvm.x86.avx512.permvar.sf.512", table, k), index)
-
-    def no_larger(self, a: Value, most: float) -> Value:
-        limit = self.constant(ir.VectorType.get([16], ir.F32Type.get()), most)
-        return self.in_registers(lambda x: self.masked(
-            "llvm.x86.avx512.mask.range.ps.512", x, limit, self._i32(LESSER_MAGNITUDE), x), a)
-
-    def pairs_added(self, a: Value, b: Value, total: Value) -> Value:
-        """Add to each sum the products of two bfloat16; each word of ``a`` and ``b`` is two of them."""
-        kind = ir.VectorType.get([32], ir.BF16Type.get())
-        return self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", total, *[
-            self.vector.BitCastOp(kind, value).result for value in (a, b)])
-
-    def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
-        """Round to bfloat16 with the host's instruction, two registers at a time if there are two.
-
-        The instruction takes denormals as 0. Where a result is 0, code looks for a denormal, and vectors that have one
-        take ``steps``, besides their NaN, whose payload the instruction keeps.
-        """
-        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
-        if not host.multiplies_pairs() or lanes % 16:
-            return steps(a)
-        parts = self.pieces(a, 16)
-        narrow = self._narrowed(parts)
-        zeros = [self.cmp("eq", self.and_(words, MAGNITUDE), 0) for words in self.pieces(narrow, 32)]
-        branch = self.scf.IfOp(self._none_of(zeros), [narrow.type], has_else=True)
-        with ir.InsertionPoint(branch.then_block):      # the usual case comes first in the layout of the code
-            self.scf.YieldOp([narrow])
-        with ir.InsertionPoint(branch.else_block):
-            exact = self.scf.IfOp(self._none_of([self._is_in(part, DENORMAL) for part in parts]), [narrow.type],
-                                  has_else=True)
-            with ir.InsertionPoint(exact.then_block):
-                self.scf.YieldOp([narrow])
-            with ir.InsertionPoint(exact.else_block):
-                self.scf.YieldOp([self.select(self.is_nan(a), narrow, steps(a))])
-            self.scf.YieldOp(list(exact.results))
-        return branch.results[0]
-
-    def _none_of(self, flags: Sequence[Value]) -> Value:
-        """Emit whether no bit of some vectors of bits is set."""
-        bits = flags[0]
-        for other in flags[1:]:
-            bits = self.or_(bits, other)
-        kind = ir.IntegerType.get_signless(bits.type.shape[0])
-        return self.cmp("eq", cast(Value, self._llvm("bitcast", [bits], kind)), 0)
-
-    def _is_in(self, part: Value, classes: int) -> Value:
-        """Emit whether each element of a register is in some of the instruction's classes of numbers."""
-        bits = ir.VectorType.get([16], ir.IntegerType.get_signless(1))
-        return self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(classes), result=bits)
-
-    def _narrowed(self, parts: Sequence[Value]) -> Value:
-        """Round registers of float32 by the host's instruction; return the 16-bit elements."""
-        half, full = (ir.VectorType.get([n], ir.BF16Type.get()) for n in (16, 32))
-        narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low, result=full)
-                  for low, high in zip(parts[::2], parts[1::2])] if len(parts) > 1 else [
-            self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", parts[0], result=half)]
-        words = ir.VectorType.get([16 * len(parts)], ir.IntegerType.get_signless(16))
-        return self.vector.BitCastOp(words, self.joined(narrow)).result
-
-    def unless_nan(self, a: Value, result: Value) -> Value:
-        """Use one instruction where the host has it: a comparison and a selection take longer."""
-        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
-        if host.lanes() < 16 or lanes % 16:
-            return super().unless_nan(a, result)
-        every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
-            ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
-        repairs = self.constant(ir.VectorType.get([16], ir.IntegerType.get_signless(32)), NAN_AS_BEFORE)
-        return self.joined([
-            self._intrinsic("llvm.x86.avx512.mask.fixupimm.ps.512", new, old, repairs, self._i32(0), every, as_usual)
-            for new, old in zip(self.pieces(result, 16), self.pieces(a, 16))])
-
+    # -- tables --------------------------------------------------------------------------------------------------------
     def looked_up(self, index: Value, table: Value, dtype: DType) -> Value:
         """Load the 16-bit elements of a table at the bits of 16-bit floats.
 
@@ -232,35 +124,6 @@ class FunctionEmitter(ScalarEmitter):
             self.scf.YieldOp([self.and_(remaining, self.sub(remaining, 1))])
         return self._load(results, elements.type, BFLOAT16)
 
-    def pieces(self, a: Value, most: int) -> list[Value]:
-        """Split a vector into vectors of at most ``most`` lanes."""
-        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
-        return [a] if lanes <= most else [
-            self.vector.ShuffleOp(a, a, range(k, k + most)).result for k in range(0, lanes, most)]
-
-    def joined(self, parts: Sequence[Value]) -> Value:
-        """Concatenate vectors of equal length, whose number is a power of two."""
-        while len(parts) > 1:
-            parts = [self.vector.ShuffleOp(x, y, range(2 * x.type.shape[0])).result
-                     for x, y in zip(parts[::2], parts[1::2])]
-        return parts[0]
-
-    def _i32(self, number: int) -> Value:
-        kind = ir.IntegerType.get_signless(32)
-        return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, number)).result
-
-    def _intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
-        """Emit an instruction of the host; without ``result`` it has the type of the first operand."""
-        return self._llvm("call_intrinsic", operands, result or operands[0].type, intrin=ir.StringAttr.get(name),
-                          operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
-                          op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
-
-    def instruction(self, name: str, *operands: Value) -> None:
-        """Emit an instruction of the host without a result."""
-        self._llvm("call_intrinsic", operands, intrin=ir.StringAttr.get(name),
-                   operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
-                   op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
-
     # -- integers ------------------------------------------------------------------------------------------------------
     def i64(self, number: int) -> Value:
         """Return a constant, which is emitted once at the head of the function."""
@@ -295,12 +158,6 @@ class FunctionEmitter(ScalarEmitter):
         bits = [ir.BoolAttr.get(k < count) for k in range(lanes)]
         return arith.ConstantOp(kind, ir.DenseElementsAttr.get(bits, kind)).result
 
-    def spread(self, value: Value, lanes: int) -> Value:
-        """Broadcast a scalar to all lanes; vectors stay as they are."""
-        if lanes == 1 or isinstance(value.type, ir.VectorType):
-            return value
-        return self.vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result
-
     def transposed(self, rows: Sequence[Value]) -> list[Value]:
         """Return the columns of the matrix whose rows are n vectors of n elements; n a power of two.
 
@@ -317,12 +174,6 @@ class FunctionEmitter(ScalarEmitter):
         return turned
 
     # -- pointers ------------------------------------------------------------------------------------------------------
-    def _llvm(self, name: str, operands: Sequence[Value], result: Type | None = None,
-              **attributes: object) -> ir.Operation | ir.Value:
-        op = ir.Operation.create(f"llvm.{name}", operands=list(operands), results=[] if result is None else [result],
-                                 attributes=attributes)
-        return op.results[0] if result is not None else op
-
     def at(self, pointer: Value, index: Value | int, element: object) -> Value:
         """Return the address of an element. For a vector of indices return a vector of addresses, one for each lane."""
         if isinstance(index, int):
