@@ -46,7 +46,7 @@ def _to_element(name: str) -> Callable[["ScalarEmitter", Value, str], Value]:
 class ScalarEmitter:
     """Builds operations on scalars and vectors; see the module."""
 
-    # Whether ``selected``, ``no_larger``, and ``times_power`` with any exponent, are instructions of the host.
+    # Whether ``selected``, ``no_larger``, and ``times_power`` with any exponent, are one instruction of the host each.
     selects_from_16 = False
 
     # -- types and constants
@@ -127,11 +127,15 @@ class ScalarEmitter:
 
     def selected(self, index: Value, numbers: tuple[float, ...]) -> Value:
         """Emit the f32 among 16 numbers whose index is in the lowest four bits of an i32."""
-        raise NotImplementedError
+        low = self.and_(index, 15)
+        result = self.constant(self.type_like(index, "f32"), numbers[0])
+        for k, number in enumerate(numbers[1:], 1):
+            result = self.select(self.cmp("eq", low, k), self.const(result, number), result)
+        return result
 
     def no_larger(self, a: Value, most: float) -> Value:
         """Emit ``a``, or ``most`` with the sign of ``a`` where its magnitude is larger, for f32; ``most`` for NaN."""
-        raise NotImplementedError
+        return self.select(self.cmp("ole", self.abs(a), most), a, self.copysign(self.const(a, most), a))
 
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
         """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""

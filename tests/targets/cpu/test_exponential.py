@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
+from nki_mlir.scalar.emit import ScalarEmitter
+from nki_mlir.targets.cpu import routines
+from nki_mlir.targets.cpu.lanes import FunctionEmitter
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 from .nest_reference import Memory, bits, run
@@ -54,6 +57,17 @@ def test_exponential__has_the_same_bits_in_any_number_of_lanes(lanes: int) -> No
     parts = [of(x[k:k + lanes]) for k in range(0, len(x) - lanes, lanes)]
     result = np.concatenate(parts)
     assert np.array_equal(bits(of(x)[:len(result)]), bits(result))
+
+
+def test_exponential__has_the_same_bits_by_general_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NKI_MLIR_CACHE", "off")
+    x = arguments(500)
+    wanted = of(x)
+    routines.forget()
+    for name in ("selected", "no_larger"):
+        monkeypatch.setattr(FunctionEmitter, name, getattr(ScalarEmitter, name))
+    assert np.array_equal(bits(of(x)), bits(wanted))
+    routines.forget()
 
 
 @pytest.mark.parametrize("columns", (16, 32, 64, 256))
