@@ -57,7 +57,7 @@ NEARLY = 1.01                   # an order's estimate of its time is off by this
 HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
 FAR = 1.3                       # the same for the first order
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the search ends there, by level
-CLOSE = 1.01                    # the same for short bodies, since longer ones are often faster, and for ``BRIEF`` code
+CLOSE, CLOSEST = 1.01, 1.003    # the same for short bodies, since longer ones are often faster, and for ``BRIEF`` code
 BRIEF = 300                     # steps of code whose orders are all timed within a few hundredths of a second
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
                                 # by whether iterations overlap, one
@@ -134,7 +134,7 @@ class Prepared:
     def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
         time of the fastest program so far; orders that cannot be faster are skipped."""
-        near = min(CLOSE, NEAR[level]) if sum(map(len, self.schedules.runs)) <= BRIEF else NEAR[level]
+        near = min(CLOSEST, NEAR[level]) if sum(map(len, self.schedules.runs)) <= BRIEF else NEAR[level]
         enough, written = self.schedules.bound() * near, self.schedules.as_written()
         if best_known_ns() <= enough:
             return

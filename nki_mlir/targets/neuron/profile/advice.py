@@ -182,7 +182,8 @@ def repeated_loads(evidence: Evidence) -> Change | None:
     if not again:
         return None
     change.lines = lines_of(again)
-    change.text = (f"{' and '.join(sorted(names))}: {nbytes / 1e6:.2f} MB are loaded again, up to "
+    *several, last = sorted(names)
+    change.text = (f"{', '.join(several)}{' and ' if several else ''}{last}: {nbytes / 1e6:.2f} MB are loaded again, up to "
                    f"{max(counts.values())} times ({named(change.lines)}); load once, outside of the loop, and keep "
                    f"the tiles in SBUF")
     return change

@@ -214,6 +214,15 @@ def products(a_t, b):
     return out
 
 
+@nki.jit
+def three_repeatedly(x, y, z):
+    """Load the same three tiles for each of four results."""
+    out = nl.ndarray((4, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        nl.store(out[i], nl.add(nl.add(nl.load(x), nl.load(y)), nl.load(z)))
+    return out
+
+
 # -- partitions --------------------------------------------------------------------------------------------------------
 @nki.jit
 def few_partitions(x):

@@ -60,6 +60,11 @@ def test_following_it_saves_about_what_it_said(rule):
     assert again is None or again["saves_ns"] < one["saves_ns"] / 4, again
 
 
+def test_tensors_that_are_loaded_again__are_listed():
+    text = said(profile_of(streams(FILE + "three_repeatedly", *["128x512xf32"] * 3, as_written=True)), "repeated-loads")["text"]
+    assert text.startswith("`x`, `y` and `z`: 2.36 MB are loaded again, up to 4 times")
+
+
 def test_what_others_read__is_not_fused():
     found = said(profile_of(streams(FILE + "scaled_for_others", "128x2048xf32")), "fuse-activation")
     assert found is None
