@@ -183,7 +183,8 @@ def repeated_loads(evidence: Evidence) -> Change | None:
         return None
     change.lines = lines_of(again)
     *several, last = sorted(names)
-    change.text = (f"{', '.join(several)}{' and ' if several else ''}{last}: {nbytes / 1e6:.2f} MB are loaded again, up to "
+    tensors = f"{', '.join(several)} and {last}" if several else last
+    change.text = (f"{tensors}: {nbytes / 1e6:.2f} MB are loaded again, up to "
                    f"{max(counts.values())} times ({named(change.lines)}); load once, outside of the loop, and keep "
                    f"the tiles in SBUF")
     return change

@@ -24,6 +24,7 @@ from nki_mlir.targets.neuron.profile.iterations import StreamIterations, iterati
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import SEMAPHORE
 from nki_mlir.targets.neuron.timing.result import kinds_of, stall_causes
+from nki_mlir.targets.neuron.timing.transfers import moved
 
 ENGINE, QUEUE = "engine", "queue"
 ROUNDING = 1e-6                 # ns: times that differ by less are equal
@@ -65,8 +66,8 @@ def traffic_of(op: Op | Control) -> Traffic:
         return NO_TRAFFIC
     counts = dict.fromkeys(Traffic._fields, 0)
     tiles = {operand.name: tile for operand, tile in op.operands()}
-    for operand, tile in op.operands():
-        nbytes = prod(tile.shape) * tile.dtype.itemsize
+    for (operand, tile), (_, elements) in zip(op.operands(), moved(op)):
+        nbytes = elements * tile.dtype.itemsize
         if operand.reads and not (operand.writes and getattr(op, "accumulate", True) is False):
             counts[f"{tile.space}_read"] += nbytes
         if operand.writes:

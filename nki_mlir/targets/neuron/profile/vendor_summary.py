@@ -6,6 +6,7 @@ zero. ``source`` says that the times are the model's, not a device's, ``interval
 expected. ``neuroncore_cycle_count`` counts the clock of the engines that compute, which is not the tensor engine's.
 """
 
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -44,18 +45,20 @@ def vendor_summary(document: Document) -> dict[str, Any]:
     intensity = sums["product"] / moved if moved else None
     achievable = None if intensity is None else intensity / ridge
     slices, tracks = document["slices"], document["tracks"]
-    active = covered(list(zip(slices["begin"], slices["end"])))
+    active = covered(rounded(zip(slices["begin"], slices["end"])))
     summary: dict[str, Any] = {
         "source": SOURCE, "interval": [ns / 1e9 for ns in timing["interval_ns"]], "total_time": total / 1e9,
         "total_exec_time": (total - timing["launch_ns"]) / 1e9, **_rows_of_trace(document),
         "total_active_time": active / 1e9, "total_active_time_percent": active / total,
         "neuroncore_cycle_count": round(total * machine.clocks[Engine.SYNC])}
     for engine in VENDOR_ENGINES:
-        spans = [(b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"])
-                 if tracks[t]["kind"] == ENGINE and tracks[t]["name"] == engine]
-        busy = timing["busy_ns"].get(engine, 0.0)               # an engine without instructions is never busy
-        summary |= {f"{engine}_engine_active_time": busy / 1e9, f"{engine}_engine_active_time_percent": busy / total,
-                    f"{engine}_engine_instruction_time": sum(e - b for b, e in spans) / 1e9,
+        spans = [rounded((b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"])
+                       if tracks[t] == {"core": core, "name": engine, "kind": ENGINE})
+                 for core in range(len(timing["cores"]))]
+        busy = sum(map(covered, spans))                         # of all cores, as counts and bytes are
+        summary |= {f"{engine}_engine_active_time": busy / 1e9,
+                    f"{engine}_engine_active_time_percent": busy / total / len(spans),
+                    f"{engine}_engine_instruction_time": sum(e - b for of_core in spans for b, e in of_core) / 1e9,
                     f"{engine}_engine_instruction_count": timing["instructions_per_engine"].get(engine, 0)}
     traffic = instructions["traffic"]
     evictions = [read and wrote for read, wrote in zip(traffic["psum_read"], traffic["sbuf_written"])]
@@ -90,6 +93,11 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "profiler_version": TOOL, "runtime_version": TOOL}
 
 
+def rounded(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return intervals in whole ns, as the tables have them, so that sums of both are equal."""
+    return [(float(round(begin)), float(round(end))) for begin, end in spans]
+
+
 def queue_type(document: Document, instruction: int) -> str:
     """Return the writer of a transfer's descriptors, then their purpose. The writer is the GpSimd engine, the generator
     of the engine that triggers the transfer or, without a generator, the compiler."""
@@ -112,7 +120,7 @@ def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
     count = sum(n for n, nbytes in zip(runs, instructions["hbm_bytes"]) if nbytes)
     kinds = [queue_type(document, n) if nbytes else "" for n, nbytes in enumerate(instructions["hbm_bytes"])]
     slices, on_queue = document["slices"], [track["kind"] != ENGINE for track in document["tracks"]]
-    moving = [(b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"]) if on_queue[t]]
+    moving = rounded((b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"]) if on_queue[t])
     figures: dict[str, Any] = {
         "dma_transfer_time": sum(e - b for b, e in moving) / 1e9,
         "dma_transfer_count": count, "dma_transfer_total_bytes": timing["hbm_bytes"],
@@ -131,7 +139,7 @@ def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
                 "slice", "engines", "begin", "end", "share"))):
             number = slices["instruction"][k]
             dge = kinds[number] if kinds[number] in DGE else DGE[0]
-            spans[dge].append((begin, end))
+            spans[dge] += rounded([(begin, end)])
             counts[dge] += engines
             sizes[dge] += engines * share * instructions["hbm_bytes"][number]
     packet_count, nbytes = sum(counts.values()), sum(sizes.values())
@@ -149,8 +157,8 @@ def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
     return figures | {
         "dma_active_time": everything / 1e9, "dma_active_time_percent": everything / total,
         "dma_active_cycles": round(everything * clock),
-        "dma_packet_time": sum(n * (end - begin) for n, begin, end in zip(
-            packets["engines"], packets["begin"], packets["end"])) / 1e9 if packets else None,
+        "dma_packet_time": sum(n * (end - begin) for n, (begin, end) in zip(packets["engines"], rounded(zip(
+            packets["begin"], packets["end"])))) / 1e9 if packets else None,
         "dynamic_dma_active_time_percent": dynamic and dynamic / total,
         "dynamic_dma_packet_percent": 1 - counts[DGE[0]] / packet_count if packet_count else None,
         "dynamic_dma_size_percent": 1 - sizes[DGE[0]] / nbytes if nbytes else None}
