@@ -73,23 +73,29 @@ def test_the_toolchain_and_imports_read_for_themselves(file, monkeypatch):
     assert not read_files.is_read_by_kernel(None)
 
 
-@pytest.mark.parametrize("outer, inner, is_noted", [
-    ("kernel.py", None, True), ("kernel.py", "site-packages/lib.py", True), ("kernel.py", "STDLIB/json.py", True),
-    ("own.py", None, False), ("own.py", "site-packages/lib.py", False), ("own.py", "STDLIB/json.py", False),
-    ("own.py", "kernel.py", True), ("<frozen importlib._bootstrap>", "STDLIB/json.py", False),
-    ("<frozen importlib._bootstrap>", "site-packages/lib.py", False), ("<frozen importlib._bootstrap>", "kernel.py", True),
-    ("kernel.py", "<frozen codecs>", True), ("own.py", "<frozen codecs>", False)])
-def test_whose_code_reads(file, monkeypatch, outer, inner, is_noted):
-    """``outer`` calls ``inner``, which opens the file; the test around them is no kernel."""
+IMPORT = "<frozen importlib._bootstrap>"
+
+
+@pytest.mark.parametrize("frames, is_noted", [
+    (["kernel.py"], True), (["kernel.py", "site-packages/lib.py"], True), (["kernel.py", "STDLIB/json.py"], True),
+    (["own.py"], False), (["own.py", "site-packages/lib.py"], False), (["own.py", "STDLIB/json.py"], False),
+    (["own.py", "kernel.py"], True), (["kernel.py", "own.py"], False), (["kernel.py", "own.py", "STDLIB/json.py"], False),
+    (["kernel.py", IMPORT], False), (["kernel.py", IMPORT, "STDLIB/json.py"], False),
+    (["kernel.py", IMPORT, "site-packages/lib.py"], False), (["own.py", IMPORT, "kernel.py"], True),
+    (["kernel.py", "<frozen codecs>"], True), (["own.py", "<frozen codecs>"], False)])
+def test_whose_code_reads(file, monkeypatch, frames, is_noted):
+    """Each of the frames calls the next one, and the last one opens the file; the test around them is no kernel."""
     monkeypatch.setattr(read_files, "is_own", lambda name: name in ("own.py", __file__))
 
-    def function(name, text):
-        variables = {}
-        exec(compile(text, name.replace("STDLIB", read_files.STANDARD_LIBRARY), "exec"), variables)
+    def function(name, call):
+        variables = {"call": call}
+        exec(compile("def f(path): call(path)", name.replace("STDLIB", read_files.STANDARD_LIBRARY), "exec"), variables)
         return variables["f"]
-    reads = function(inner or outer, "def f(path): open(path).close()")
     with FilesRead() as files:
-        function(outer, "def f(g, path): g(path)")(reads, str(file))
+        call = builtins.open
+        for name in reversed(frames):
+            call = function(name, call)
+        call(str(file))
     assert (files.states != {}) is is_noted
 
 
