@@ -11,6 +11,7 @@ from nki_mlir.language.functions import finfo
 from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import ALIASES
 
+# Packages within others come first.
 PACKAGES = {"neuronxcc.nki.language": "nl", "neuronxcc.nki.isa": "nisa", "neuronxcc.nki.compiler": "ncc",
             "neuronxcc.nki.typing": "nt", "neuronxcc.nki": "nki", "numpy": "np", "torch_neuronx.nki_jit": "nki.jit",
             "torch_neuronx.xla_impl.ops.nki_jit": "nki.jit", "jax_neuronx.nki_call": "nki.nki_call",
@@ -35,10 +36,8 @@ def shortened(path: str) -> str:
         if path == package:
             return alias
         if path.startswith(package + "."):
-            inner_path = path[len(package) + 1:]
-            if alias == "nki" and inner_path.split(".")[0] in ("language", "isa", "compiler", "typing"):
-                continue
-            return f"{alias}.{inner_path}".replace("nisa.constants.", "nisa.").replace("nisa.neuron_isa.", "nisa.")
+            short = f"{alias}.{path[len(package) + 1:]}"
+            return short.replace("nisa.constants.", "nisa.").replace("nisa.neuron_isa.", "nisa.")
     return ""
 
 
@@ -66,7 +65,7 @@ class Names:
     def alias(self, short: str) -> str:
         """Return how the module writes ``nl``, ``nisa`` or ``nki``, or the usual alias if it imports none."""
         for name, path in self.paths.items():
-            if shortened(path) == short and path in PACKAGES:
+            if shortened(path) == short:
                 return name
         return short
 
