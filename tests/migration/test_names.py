@@ -110,11 +110,13 @@ ll = lambda mm: mm
 def nn():
     global oo
     oo = 1
+def pp():
+    global qq
 """
 
 
 def test_names_that_nothing_defines():
-    defined = ("a d e i j k r S u v w x y z aa cc dd ee ff gg hh ii jj ll nn oo").split()
+    defined = ("a d e i j k r S u v w x y z aa cc dd ee ff gg hh ii jj ll nn oo pp qq").split()
     text = DEFINING + "\n".join(f"print({name})" for name in defined) + "\nprint(__file__, len, undefined, b, h)\nundefined2\nundefined\n"
     line = text.splitlines().index("print(__file__, len, undefined, b, h)") + 1
     assert unresolved(text) == [(4, "q1"), (line, "b"), (line, "h"), (line, "undefined"), (line + 1, "undefined2")]
@@ -140,7 +142,7 @@ def test_unresolved_names_are_those_that_python_does_not_find():
 
 def test_names_that_are_read_without_an_import():
     tree = ast.parse("import a, b.c\nfrom d import e as f\nif x:\n    import g\na, b, f, g, h\n"
-                     "def k():\n    import l\n    return l, m, a\ndef n():\n    return l\nclass O:\n    import p\n    q = p\np\n")
+                     "def t():\n    import u\n    return u\ndef k():\n    import l\n    return l, m, a\ndef n():\n    return l\nclass O:\n    import p\n    q = p\np\n")
     assert read_without_import(tree) == {"x", "h", "m", "l", "p"}
 
 
