@@ -183,9 +183,11 @@ class ActTableLoad(Control, mnemonic="ACT_TABLE_LOAD", opcode=0x07):
 # -- instructions ------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
 class SourceIteration:
-    """An iteration of a loop of the kernel that an instruction belongs to. ``value`` is that of the loop's variable or,
-    if ``in_loop``, how much that is more than the variable of a loop of the device, which has the instruction.
-    ``name``: of the variable, if no source line defines it. ``parent``: the iteration of the loop around the loop."""
+    """The iteration of a loop of the kernel to which an instruction belongs.
+
+    ``value``: the value of the loop's variable; if the instruction is in a loop of the device (``in_loop``), the number
+    that this iteration adds to that loop's variable. ``name``: the variable's name, if no source line defines it.
+    ``parent``: the iteration of the next outer loop."""
 
     location: Location | None
     name: str
@@ -196,9 +198,9 @@ class SourceIteration:
 
 @dataclass(slots=True)
 class Instruction:
-    """One entry of a stream. ``queue`` is the DMA queue of a transfer; ``work`` is the operation's work, and
-    ``iteration`` that of the kernel's innermost loop, if they are known: no text or binary form has them. ``timed``:
-    a machine, and what the timed machine knows of the instruction there."""
+    """One entry of a stream. ``queue`` is the DMA queue of a transfer. ``work`` is the work of the operation, and
+    ``iteration`` its iteration of the kernel's innermost loop, if they are known: texts and binaries do not contain
+    them. ``timed`` has a machine and the instruction's costs on it."""
 
     op: Op | Control
     waits: tuple[Wait, ...] = ()

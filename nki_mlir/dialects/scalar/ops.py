@@ -52,7 +52,8 @@ class ConvertOp(Checked, name="convert", traits=[ext.Pure]):
 
 
 class WrapOp(Scalar.Operation, name="wrap", traits=[ext.Pure]):
-    """An integer modulo the range of the result's integer type: its low bits, or as many more as keep its value."""
+    """An integer converted modulo 2^bits of the result's type: a narrower type keeps the low bits, a wider one extends
+    the value by the sign of the operand's type."""
 
     value: Operand
     result_: Result
