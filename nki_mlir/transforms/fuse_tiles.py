@@ -36,8 +36,7 @@ SHORT = frozenset({"abs", "ceil", "copy", "floor", "identity", "negative", "reci
 
 
 class FuseTiles(Pass, name="fuse-tiles"):
-    # least average of elements that an operation computes in all programs: below it, fusing does not pay off
-    least: int = 0
+    least: int = 0      # elements that an operation computes in all programs on average, below which nothing is fused
     few: int = 64       # if there are more operations, raise the least number of elements in proportion
     roundings: int = 2  # roundings to narrow floats in an operation before a long function that keep its tile; 0: never
 

@@ -38,7 +38,7 @@ from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
 from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
-from nki_mlir.targets.neuron.codegen.scheduling_order import MORE_ORDERS, ORDERS, Order
+from nki_mlir.targets.neuron.codegen.scheduling_order import LOADS, MORE_ORDERS, ORDERS, Order, crowded_orders
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
@@ -47,8 +47,6 @@ from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, unrolled, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
-LOADS = 85, 60                  # percent of SBUF that loads may fill, tried where tiles do not all fit at once
-LAST = (90, 3), (90, 2), (80, 0)        # the same, and how many loaded tiles may wait to be read; tried second and last
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
 ORDERED = 12_000  # steps that are ordered at level 1, all orders together; at least TWO orders are computed
 TWO = 2
@@ -111,6 +109,7 @@ class Prepared:
             self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
         self.schedules = Schedules(code, choice, evicts)
         self.knows_ramps = choice.ramps                 # else estimates are those of full speed
+        self.limits_unread = not choice.as_written      # without, published times agree better
         self.different = choice.different
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
@@ -196,9 +195,7 @@ class Prepared:
         steps = sum(map(len, self.schedules.runs))
         orders, ordered = self.different(MORE_ORDERS if level > 1 else ORDERS), ORDERED
         if self.schedules.crowded:
-            fewer = [order._replace(loads=loads) for order in orders[:2 * TWO] for loads in LOADS]
-            last = [order._replace(loads=loads, unread=most) for loads, most in LAST for order in orders[:2 * TWO]]
-            orders = (orders[0], last[0], orders[1], *fewer[:2 * TWO], *orders[TWO:], *fewer[2 * TWO:], *last[1:])
+            orders = crowded_orders(orders, TWO, self.limits_unread)
             ordered = ordered * 3 // 2
         if level > 1:
             return len(orders), orders

@@ -7,6 +7,8 @@ from nki_mlir.machine import Engine
 
 MEMORY = 100                     # percent
 PASSED_OVER = 4                 # ready steps that are looked at
+LOADS = 85, 60                  # percent of SBUF that loads may fill, tried where tiles do not all fit at once
+LAST = (90, 3), (90, 2), (80, 0)        # the same, and how many loaded tiles may wait to be read; tried second and last
 
 
 class Order(NamedTuple):
@@ -32,6 +34,17 @@ ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
     *(Order(ahead=ahead, share=share) for share, ahead in ((0, 100), (2, 300), (3, 0))))
 MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
                     for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
+
+
+def crowded_orders(orders: tuple[Order, ...], first: int, unread: bool) -> tuple[Order, ...]:
+    """Return the orders to try where tiles do not all fit, the ``first`` ones early: with loads that leave room to
+    results and, if ``unread``, with few loaded tiles that no step reads yet."""
+    fewer = [order._replace(loads=loads) for order in orders[:2 * first] for loads in LOADS]
+    last = [order._replace(loads=loads, unread=most) for loads, most in LAST if unread or not most
+            for order in orders[:2 * first]]
+    second = last[:unread]
+    return (orders[0], *second, *orders[1:first], *fewer[:2 * first], *orders[first:], *fewer[2 * first:],
+            *last[len(second):])
 
 
 class ListSchedule(NamedTuple):

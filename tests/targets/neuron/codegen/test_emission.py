@@ -9,7 +9,7 @@ import pytest
 
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen import emission, fastest
+from nki_mlir.targets.neuron.codegen import emission, fastest, scheduling_order
 from nki_mlir.targets.neuron.codegen.emission import OPTIMIZATIONS, Emission, emit_code, emit_for_values
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import Code
@@ -161,7 +161,7 @@ def test_much_code_whose_loads_fill_sbuf__is_tried_with_fewer_loads(monkeypatch:
     code = crowded(seed)
     limited = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
     assert [one.addresses is None for one in limited.arrangements(1, 0.0, math.inf)][:2] == [True, False]
-    monkeypatch.setattr(fastest, "LAST", ((100, 0), *fastest.LAST[1:]))
+    monkeypatch.setattr(scheduling_order, "LAST", ((100, 0), *scheduling_order.LAST[1:]))
     prepared = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
     tried = list(prepared.arrangements(1, 0.0, math.inf))
     assert [one.addresses is None for one in tried[:2]] == [True, True] and len(tried) == 2 + len(fastest.LOADS)
