@@ -10,7 +10,7 @@ author = "the nki_mlir authors"
 version = release = __version__
 html_title = f"nki_mlir {__version__}"
 extensions = ["myst_nb", "sphinx_design", "tools.docs_site.directives"]
-exclude_patterns = ["notebooks", "examples", "README.md"]
+exclude_patterns = ["notebooks", "examples"]
 nitpicky = True
 
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]

@@ -75,7 +75,7 @@ def assemble(folder: Path, execute: bool = True) -> None:
             (folder / "documents" / file.name).write_text(document(file.read_text()))
         elif file.suffix == ".png":
             shutil.copy(file, folder / "documents")
-    shutil.copy(ROOT / "README.md", folder)             # the start page includes its table
+    shutil.copy(ROOT / "README.md", folder / "readme.txt")     # the start page includes its table
     (folder / "documents" / "changes.md").write_text((ROOT / "CHANGELOG.md").read_text())
     coverage = in_parts("coverage", document((ROOT / "docs" / "coverage.md").read_text()))
     for name, text in {**reference.pages(), **coverage}.items():
