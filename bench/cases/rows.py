@@ -21,7 +21,7 @@ from case import Case, Goal, case, random, tolerance
     "for results took one thread from 4748 to 3208 us of processor time while others used the machine.")),
       Goal(faster=1.3, share=0.7, note=(
     "The arithmetic is the limit: a vector of 16 takes a thread 15 cycles in the cache; instructions alone would take "
-    "10.7. With the stack aligned the loop takes 4.9 ms of 5.8 (29 in one of five processes), with tests of results "
+    "10.7. With the stack aligned the loop takes 4.9 ms of 5.8 (27 to 31 in 3 of 25 runs), with tests of results "
     "for zeros before those for denormals, an exp by sixteenths of powers, 4.6. By hand, the first steps of exp for "
     "the next vector beside the other steps took 12.8 cycles; without tests for denormals, for which the "
     "instruction that rounds to bfloat16 gives other bits, 12.6.")))

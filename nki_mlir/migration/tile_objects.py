@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Objects whose methods compute on tiles: the methods are functions, of which ``self`` has the facts of its attributes.
+"""Objects whose methods compute on tiles: a method is a function whose ``self`` has the facts of its attributes.
 
     class Accumulator:                                      class Accumulator(nl.NKIObject):
         def __init__(self, rows):                               def __init__(self, rows):
@@ -150,9 +150,10 @@ def _joined(before: Fact, fact: Fact) -> Fact:
 
 
 def constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
-    """Return a function with the parameters of ``__init__`` whose body is that of all methods, with parameters for the
-    attributes that ``__init__`` sets to them: it shows which parameters are tensors."""
-    methods = [m for m in node.body if isinstance(m, ast.FunctionDef)]
+    """Return a function with the parameters of ``__init__``. Its body has the statements of all methods, but reads a
+    parameter instead of the attribute that ``__init__`` sets to it: so it shows which parameters are tensors. Methods
+    with a decorator, which may have no object, compute on the host."""
+    methods = [m for m in node.body if isinstance(m, ast.FunctionDef) and not m.decorator_list]
     first = next((m for m in methods if m.name == FIRST_METHOD), None)
     if first is None:
         return None

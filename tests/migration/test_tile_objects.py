@@ -47,6 +47,14 @@ def test_methods_are_rewritten_for_the_facts_of_attributes(tmp_path):
     assert "nisa.tensor_tensor(dst=self.tile, data1=self.tile, data2=value, op=nl.add)\n" in text
 
 
+def test_methods_without_an_object_stay_as_they_are(tmp_path):
+    host = "    @staticmethod\n    def rows():\n        return 128\n\n    def add("
+    text, left = text_of(tmp_path, SOURCE.replace("    def add(", host).replace("Total(128,", "Total(Total.rows(),"))
+    assert left == []
+    assert host in text and "total = Total(Total.rows(), nl.float32)\n" in text
+    assert "nisa.tensor_tensor(dst=self.tile, data1=self.tile, data2=value, op=nl.add)\n" in text
+
+
 def test_attributes_of_two_objects_have_what_both_have(tmp_path):
     """The tile of one is bfloat16, so that nothing says what the sum of both tiles is."""
     more = SOURCE.replace("    total.add(", "    other = Total(128, nl.bfloat16)\n    other.add(total.tile)\n    total.add(")

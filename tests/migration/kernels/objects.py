@@ -48,7 +48,7 @@ class Statistics:
 
 
 class Normaliser:
-    """Has statistics of its own."""
+    """Normalises by the statistics of the tiles that it has seen."""
 
     def __init__(self, rows):
         self.stats = Statistics(rows)
