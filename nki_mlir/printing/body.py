@@ -19,6 +19,7 @@ from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.random import RandOp
@@ -36,7 +37,6 @@ from nki_mlir.printing.programs import program_phases, program_texts, reduction_
 from nki_mlir.printing.registers import Registers
 from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.run_time_loops import allocate_register, beta_condition, write_register, write_while
-from nki_mlir.printing.statements import REGISTERS
 from nki_mlir.printing.tile_names import name_of_result
 from nki_mlir.printing.tile_operations import is_row, write_statement
 from nki_mlir.printing.tile_text import shape_text

@@ -33,10 +33,11 @@ from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared
-from nki_mlir.printing.program_loops import CORES
-from nki_mlir.printing.reducing_programs import reduces_programs
 from nki_mlir.printing.releases import NEWEST, OLDEST, check_release
 from nki_mlir.targets.neuron import at_nisa
+from nki_mlir.transforms.fold_over_programs import ProgramsApart
+from nki_mlir.transforms.loop_over_programs import reduces_programs
+from nki_mlir.transforms.program_loops import CORES
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 SIMULATED_CALL = re.compile(rf"\bnl\.(?:{'|'.join(SIMULATED)})\b")
@@ -66,11 +67,11 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     options = _Options(comments, OLDEST if beta else release, keep_placement, beta,
                        not (keep_placement or beta) and is_graph(merged[0]))
     loops, implicit = len(merged) == 1 and not keep_placement, not (keep_placement or beta)
-    if loops and reduces_programs(merged[0]):
-        with suppress(Unprintable):                 # if loops over programs cannot express it
-            return _text_of([prepared(merged[0], implicit=implicit)], options, meets=True)
+    if len(merged) == 1 and reduces_programs(merged[0]):
+        with suppress(Unprintable, ProgramsApart):  # if loops over programs cannot express it
+            return _text_of([prepared(merged[0], implicit=implicit)], options)
     copies = [prepared(module, loops and not reduces_programs(module), implicit) for module in merged]
-    return _text_of(copies, options, meets=any(map(reduces_programs, copies)))
+    return _text_of(copies, options)
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,9 @@ class _Options:
     of_graph: bool
 
 
-def _text_of(copies: list[Module], options: _Options, meets: bool) -> str:
-    """Return the text of prepared modules. ``meets``: their programs reduce over each other, on one core."""
-    on_cores, placement = the_kernel(copies[0]).grid == CORES and not meets, None
+def _text_of(copies: list[Module], options: _Options) -> str:
+    """Return the text of prepared modules. Programs that reduce over each other run on one core."""
+    on_cores, placement = the_kernel(copies[0]).grid == CORES and not any(map(reduces_programs, copies)), None
     if options.keep_placement:
         copies, placement = _placed(copies, on_cores)
     kernels = [the_kernel(copy) for copy in copies]

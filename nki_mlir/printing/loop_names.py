@@ -9,7 +9,7 @@ from nki_mlir.capture.source_text import source_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.files import is_known_source
-from nki_mlir.printing.program_loops import PROGRAM_AXIS
+from nki_mlir.transforms.program_loops import PROGRAM_AXIS
 from nki_mlir.waist.function import ForLoop, FunctionBlock, TileInstruction, function_blocks, nodes_of
 
 

@@ -18,19 +18,19 @@ from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
 from nki_mlir.printing.implicit_sums import imply_sums
 from nki_mlir.printing.masked import can_select
-from nki_mlir.printing.program_loops import add_program_loops
-from nki_mlir.printing.reducing_programs import add_reducing_loops, copy_reductions_of_one, reduces_programs
 from nki_mlir.printing.tile_arrays import merge_tiles
 from nki_mlir.printing.tile_groups import group_by_result
+from nki_mlir.transforms.loop_over_programs import LoopOverPrograms, copy_reductions_of_one, reduces_programs
+from nki_mlir.transforms.program_loops import add_program_loops
 from nki_mlir.waist.builder import StructuredBuilder
 
 
 def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Module:
     """Return a copy of the module in the form that the printer reads.
 
-    With ``loops``, loops take the place of the grid's programs. Without them, programs that reduce over each other are
-    printed one by one, with numbers for the program ids in masks. With ``implicit``, products that print without
-    ``accumulate`` are marked.
+    With ``loops``, loops take the place of the grid's programs; raise ``ProgramsApart`` if no loops can. Without them,
+    programs that reduce over each other are printed one by one, with numbers for the program ids in masks. With
+    ``implicit``, products that print without ``accumulate`` are marked.
     """
     with module.context, ir.Location.unknown():
         copy = cloned(module)
@@ -47,7 +47,7 @@ def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Modu
             imply_sums(copy)
         copy_reductions_of_one(copy)
         if loops and reduces_programs(copy):
-            add_reducing_loops(copy)
+            run_passes(copy, [LoopOverPrograms()])
         elif loops:
             add_program_loops(copy)
         if not reduces_programs(copy):

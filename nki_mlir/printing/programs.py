@@ -19,11 +19,11 @@ from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.fold_over_programs import fold_steps
 from nki_mlir.printing.index_text import IndexText, IndexValues
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.transforms.fold_over_programs import ProgramsApart, fold_steps
 from nki_mlir.waist.function import ForLoop, FunctionBlock, FunctionNode, TileInstruction, nodes_of
 
 
@@ -124,8 +124,8 @@ def write_reduction(out: KernelText, phases: Sequence[ProgramPhase], programs: S
         try:
             for step in fold_steps(ops[0], sources, result, temporary):
                 write_statement(out, step)
-        except Unprintable as error:
-            raise error.located(location_of(nodes[0].op)) from None
+        except ProgramsApart as error:
+            raise Unprintable(**error.values).located(location_of(nodes[0].op)) from None
         shared = _is_shared(ops[group[0]].dst, written_once[group[0]])
         for member in group[1:]:
             program, dst = programs[member], ops[member].dst

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from nki_mlir.dialects.access import SBUF, Tile
+from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Elementwise, Op, changed
@@ -21,8 +22,6 @@ from nki_mlir.printing.quotients import with_reciprocal, without_quotients
 from nki_mlir.printing.tile_text import column
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
-
-REGISTERS = ("accumulator", "state")            # tiles that no parameter names
 
 
 def with_repeats(op: Op) -> Op:

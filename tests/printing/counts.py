@@ -27,9 +27,10 @@ from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.nki.movement import LoadOp, StoreOp
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.masked import is_backwards
-from nki_mlir.printing.program_loops import CORES
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
+from nki_mlir.transforms.loop_over_programs import reduces_programs
+from nki_mlir.transforms.program_loops import CORES
 
 from ..random_programs import beta_rules, current_rules  # noqa: F401
 from ..random_programs.beta import BetaWriter
@@ -54,7 +55,8 @@ def instructions(launched, arrays) -> Counter[str]:
     captured = launched.lower(*arrays).specialization
     modules = {m: LoweredKernel(without_checks(m)) for m in captured.modules}
     variants = {fixed: modules[v.module] for fixed, v in captured.captured.variants.items()}
-    cores = tuple(range(*CORES)) if captured.grid == CORES else ()
+    named = captured.grid == CORES and not any(map(reduces_programs, captured.modules))
+    cores = tuple(range(*CORES)) if named else ()
     return Counter(i.op.mnemonic for p in emit_cores(variants, captured.grid, Emission(), cores)
                    for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
 

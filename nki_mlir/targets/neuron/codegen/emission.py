@@ -82,6 +82,7 @@ class Emission(SearchOptions):
     fuse: bool = True           # fuse two instructions into one where the values stay equal
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
     transposes: bool = True     # let the DMA engines transpose loads if the target can
+    one_core: bool = True       # let one core run programs that reduce over each other, if the launch names no cores
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # let instructions for which the kernel names no engine run on any that has them
     issuers: bool = True  # let any engine that can trigger transfers trigger those for which the kernel names none
@@ -213,8 +214,9 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
 def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
                cores: Sequence[int] = ()) -> list[Program]:
-    """Return a program for each core: usually one, which runs the whole grid; one for each point if programs meet; one
-    for each core that the launch names. ``cores`` has the core of each program of the grid."""
+    """Return a program for each core: usually one, which runs the whole grid; one for each core that the launch names;
+    one for each point if programs meet and ``loop-over-programs`` cannot let one core run them. ``cores`` has the core
+    of each program of the grid."""
     points = list(product(*(range(n) for n in grid)))
     if prod(grid) == 1 or not any(variant.meets for variant in variants.values()):
         named = sorted(set(cores))
@@ -222,6 +224,11 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
             return [emit_variants(variants, grid, options)]
         return [emit_variants(variants, grid, options, [point for point, core in zip(points, cores) if core == number])
                 for number in named]
+    if options.one_core and len(variants) == 1 and not cores:
+        lowered, = variants.values()
+        observer = options.observation.observer
+        if (looped := lowered.on_one_core(observer)) is not None:
+            return emit_lowered(looped, replace(options, observation=Observation(observer, looped.module)))
     return [emit_program(variant_at(variants, point), point, options) for point in points]
 
 

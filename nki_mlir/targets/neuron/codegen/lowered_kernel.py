@@ -8,11 +8,14 @@ from nki_mlir.conversion.repeated_operations import LoweredOnce, lower_once
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.machine import Machine, machine_named
-from nki_mlir.passes.pass_manager import run_passes
-from nki_mlir.passes.pipelines import passes_to
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import PassObserver, run_passes
+from nki_mlir.passes.pipelines import level_of, passes_to
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.repeated_records import NoTemplate
+from nki_mlir.transforms.fold_over_programs import ProgramsApart
+from nki_mlir.transforms.loop_over_programs import LoopOverPrograms
 
 
 def at_nisa(module: Module) -> Module:
@@ -43,6 +46,20 @@ class LoweredKernel:
     def meets(self) -> bool:
         """Whether programs meet in it."""
         return bool(meetings_of(self.kernel.op))
+
+    def on_one_core(self, observer: PassObserver | None) -> "LoweredKernel | None":
+        """Return the kernel with its programs in loops, which one core runs; None if the programs meet for anything but
+        reductions, or if no loops can express these."""
+        if level_of(self.captured) is Level.WAIST:
+            return None
+        with self.captured.context, ir.Location.unknown():
+            copy = cloned(self.captured)
+            try:
+                run_passes(copy, [LoopOverPrograms()], observer)
+            except ProgramsApart:
+                return None
+        looped = LoweredKernel(copy)
+        return None if looped.meets else looped
 
     def code(self, like: Code | None = None) -> Code:
         """Read the records again. ``like``: the code of another variant of the kernel, whose buffers in HBM it shares.

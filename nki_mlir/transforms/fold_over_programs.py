@@ -8,14 +8,22 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nki.elementwise import BinaryOp, alu_compute
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.exact_extremes import extreme_steps, has_exact_steps
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.transforms.exact_extremes import extreme_steps, has_exact_steps
+
+
+class ProgramsApart(NkiMlirError):
+    code = "NKI-APART"
+    message = "one core cannot run the programs of this grid one after the other: they have {what}"
+    why = "the core runs all programs up to a reduction before it runs the first one behind it"
+    fix = "{fix}"
+
 
 Temporary = Callable[[Sequence[int], DType], Tile]
 
@@ -24,7 +32,7 @@ def fold_steps(op: AllReduceOp, sources: Sequence[Tile], result: Tile, temporary
     """Yield the operations that fold the programs' tiles in their order.
 
     The result may have one more dim behind its first, along which its elements repeat. Intermediate results have the
-    dtype in which the reduction computes. Raise ``Unprintable`` if the steps would round.
+    dtype in which the reduction computes. Raise ``ProgramsApart`` if the steps would round.
     """
     first, *later = sources
     compute = op.compute
@@ -32,7 +40,7 @@ def fold_steps(op: AllReduceOp, sources: Sequence[Tile], result: Tile, temporary
     wide = compute is not FLOAT32                       # 32-bit integers, which most steps would round
     exact = wide and has_exact_steps(op.op, *sources)
     if wide and later and not exact and alu_compute(op.op, compute, *[tile.dtype for tile in sources]) is not compute:
-        raise Unprintable(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
+        raise ProgramsApart(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
                           fix="reduce float32 or integers of 16 bits")
 
     def repeated(tile: Tile) -> Tile:

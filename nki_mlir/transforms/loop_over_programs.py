@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that reduce over each other as loops over the programs, between the reductions.
+"""loop-over-programs: run programs that reduce over each other on one core, in loops between the reductions.
 
-before:  grid [3]                                    after:  parts = alloc (128, 3, 512)
+before:  grid [3]                                    after:  grid [1]
+                                                            parts = alloc (128, 3, 512)
            part = load x, %program_id                        for %i = 0 to 3 { parts[:, i] = load x, %i }
            total = all_reduce part                           total = parts[:, 0]; total += parts[:, 1]; ...
            store out, total, %program_id                     for %i = 0 to 3 { store out, total, %i }
@@ -20,18 +21,19 @@ from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile, full_tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.creation import constant
-from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, write_op
+from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.dialects.op import Op, changed, with_forms
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.fold_over_programs import fold_steps
-from nki_mlir.printing.program_loops import add_loops
-from nki_mlir.printing.statements import REGISTERS
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.transforms.fold_over_programs import ProgramsApart, fold_steps
+from nki_mlir.transforms.program_loops import add_loops
 
 SCALARS = "arith.", "affine.apply"
 
@@ -56,14 +58,20 @@ def copy_reductions_of_one(module: Module) -> None:
             operation.erase()
 
 
-def add_reducing_loops(module: Module) -> None:
-    """Enclose the operations between reductions in loops over the programs, and replace the reductions by folds of
-    tiles.
+class LoopOverPrograms(Pass, name="loop-over-programs", reads=Level.NKI):
+    """Encloses the operations between reductions in loops over the programs, and replaces the reductions by folds of
+    tiles. Other grids stay.
 
-    Raise ``Unprintable`` if programs differ in whether or how often they reduce, as far as the module shows, or if a
+    Raises ``ProgramsApart`` if programs differ in whether or how often they reduce, as far as the module shows, or if a
     register or a tile in PSUM is used before and after a reduction.
     """
-    _ReducingPrograms(the_kernel(module)).run()
+
+    def run(self, module: Module) -> None:
+        with module.context, ir.Location.unknown():
+            copy_reductions_of_one(module)
+            for kernel in kernel_functions(module):
+                if reductions_of(kernel.op):
+                    _ReducingPrograms(kernel).run()
 
 
 class _ReducingPrograms:
@@ -84,7 +92,10 @@ class _ReducingPrograms:
             self.zero = constant(0)
         self.note_control()
         self.split(self.block)
+        for value in self.ids:                      # of axes with one program
+            value.replace_all_uses_with(self.zero)
         erase_dead_code(self.kernel.op)
+        self.kernel.op.attributes["nki.grid"] = self.make.value((1,) * len(self.kernel.grid))
 
     def note_control(self) -> None:
         """Note the buffers of the conditions of run-time loops around reductions, if no other operation uses them: the
@@ -150,13 +161,13 @@ class _ReducingPrograms:
         shape, dtype, space = memref_parts(buffer.type)
         users = [use.owner.operation for use in buffer.uses]
         if space not in (SBUF, HBM) or not all(map(is_tile_op, users)):
-            raise Unprintable(what="a register or a tile in PSUM that programs use before and after they reduce",
+            raise ProgramsApart(what="a register or a tile in PSUM that programs use before and after they reduce",
                               fix="copy it to a tile in SBUF")
         reduced = list(self.axes)
         for user in users:
             op = read_op(user)
             if any(tile.handle == buffer for field, tile in op.operands() if field.name in REGISTERS):
-                raise Unprintable(what="registers that programs use before and after they reduce",
+                raise ProgramsApart(what="registers that programs use before and after they reduce",
                                   fix="end the sum before the reduction")
             if any(tile.handle == buffer for _, tile in op.targets()):
                 reduced = [axis for axis in reduced if isinstance(op, AllReduceOp) and axis in self.reduced(op)]
@@ -185,7 +196,7 @@ class _ReducingPrograms:
         bits = prod(tile.base_shape if tile.space == HBM else tile.base_shape[1:]) * tile.base_dtype.bits
         step, rest = divmod(bits, tile.dtype.bits)
         if rest:
-            raise Unprintable(what="a tile that ends within an element of another dtype", fix="end it at an element")
+            raise ProgramsApart(what="a tile that ends within an element of another dtype", fix="end it at an element")
         start = tile.access.free
         for axis in reversed(axes):
             start = start.plus(coordinates[axis], step)
@@ -202,7 +213,8 @@ class _ReducingPrograms:
         moved = [op for op in run if not op.name.startswith(SCALARS)]
         inside = {inner for op in moved for inner in operations_of(op, lambda name: True)}
         if any(use.owner.operation not in inside for op in moved for result in op.results for use in result.uses):
-            raise Unprintable(what="a number that programs read before they reduce and use later", fix="read it again")
+            raise ProgramsApart(what="a number that programs read before they reduce and use later",
+                                fix="read it again")
         first = next(op for op in moved if op.name != "memref.alloc")
         variables, end = add_loops(self.kernel, first, ir.InsertionPoint(first))
         for op in moved:
@@ -254,7 +266,7 @@ class _ReducingPrograms:
         uniform = operation.name in ("scf.for", "scf.if", "scf.while") and not len(operation.results) and all(
             map(self.is_uniform, operation.operands)) and all(value in self.control for value in conditions)
         if not uniform:
-            raise Unprintable(what="a reduction over programs in a branch or in a run-time loop",
+            raise ProgramsApart(what="a reduction over programs in a branch or in a run-time loop",
                               fix="reduce after it, over the tiles of all programs").located(location_of(operation))
         for region in list(operation.regions)[operation.name == "scf.while":]:      # behind the condition
             for block in region.blocks:
@@ -264,7 +276,7 @@ class _ReducingPrograms:
         assert isinstance(op, AllReduceOp)
         axes_of_ids = {k: self.ids[symbol] for k, symbol in enumerate(op.symbols) if symbol in self.ids}
         if not all(map(self.is_uniform, [s for s in op.symbols if s not in self.ids])):
-            raise Unprintable(what="a reduction over programs of tiles whose starts differ by steps",
+            raise ProgramsApart(what="a reduction over programs of tiles whose starts differ by steps",
                               fix="copy the parts to tiles")
         op = changed(op, lambda tile: tile, symbols=tuple([self.zero if s in self.ids else s for s in op.symbols]))
         members = [self.of_member(op, point, axes_of_ids) for point in self.points]
@@ -299,7 +311,7 @@ def _spread(results: Sequence[Tile]) -> Tile:
     apart = [tile.access.free.plus(Linear(-start)) for tile, start in zip(results, starts)]
     if starts != [starts[0] + n * step for n in range(len(starts))] or len({
             (tile.access.partition, form) for tile, form in zip(results, apart)}) > 1:
-        raise Unprintable(what="results of a reduction over programs that are not equal steps apart",
+        raise ProgramsApart(what="results of a reduction over programs that are not equal steps apart",
                           fix="copy the result to a tile")
     if step == 0:
         return first

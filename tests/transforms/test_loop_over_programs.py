@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""loop-over-programs: one core runs programs that reduce over each other, or says why it cannot."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.bindings import cloned, operations_of
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.passes.pass_manager import pass_named, run_passes
+from nki_mlir.targets.neuron import streams
+from nki_mlir.transforms.fold_over_programs import ProgramsApart
+
+X = np.arange(24, dtype=np.float32).reshape(3, 2, 4)
+
+
+def totals(buffer):
+    def kernel(x):
+        out, i = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.program_id(0)
+        kept = nl.ndarray((2, 4), x.dtype, buffer=buffer)
+        kept[...] = nl.load(x[i])
+        total = nl.all_reduce(nl.copy(kept), op=np.add, program_axes=0)
+        nl.store(out[i], nl.add(total, kept))
+        return out
+    return nki.jit(kernel)[3]
+
+
+@pytest.mark.parametrize("buffer, cores", [(nl.sbuf, 1), (nl.psum, 3)], ids=["sbuf", "psum"])
+def test_cores_of_programs_that_reduce(buffer, cores):
+    """Three programs at once need three tiles in PSUM, so that each keeps its core."""
+    spec = totals(buffer).lower(X).specialization
+    assert len(streams(spec.captured, spec.grid)) == cores
+    np.testing.assert_array_equal(totals(buffer).on("isa")(X), X + X.sum(0))
+
+
+def test_tiles_in_psum_that_programs_keep_are_an_error():
+    module, = totals(nl.psum).lower(X).specialization.modules
+    with pytest.raises(ProgramsApart) as caught:
+        run_passes(cloned(module), [pass_named("loop-over-programs")])
+    assert caught.value.headline == ("one core cannot run the programs of this grid one after the other: they have a "
+                                     "register or a tile in PSUM that programs use before and after they reduce")
+    assert caught.value.advice[1] == "copy it to a tile in SBUF"
+
+
+def test_reductions_of_one_program_are_copies():
+    module, = totals(nl.sbuf).lower(X).specialization.modules
+    module = cloned(module)
+    for op in operations_of(module, lambda name: name == "nisa.all_reduce"):
+        op.attributes["groups"] = type(op.attributes["groups"]).get("[[0], [1], [2]]", module.context)
+    run_passes(module, [pass_named("loop-over-programs")])
+    function = str(module)
+    assert "all_reduce" not in function and '"nki.copy"' in function and "nki.grid = [3]" in function
