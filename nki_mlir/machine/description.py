@@ -3,6 +3,7 @@
 
 import importlib
 from dataclasses import dataclass, replace
+from functools import cache
 
 from nki_mlir import extensions
 from nki_mlir.diagnostics import NkiMlirError
@@ -102,9 +103,12 @@ _FILES = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3"
 
 def machine_named(name: str) -> Machine:
     """Return the machine of a target name or alias; raise ``UnknownTarget`` without one."""
-    if name not in _FILES:
-        return _of_plugin(name)
-    machine: Machine = importlib.import_module(f"nki_mlir.machine.{_FILES[name]}").MACHINE
+    return _of_file(_FILES[name]) if name in _FILES else _of_plugin(name)
+
+
+@cache
+def _of_file(name: str) -> Machine:
+    machine: Machine = importlib.import_module(f"nki_mlir.machine.{name}").MACHINE
     return machine
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Copies between any two tensors: by an on-chip copy or by DMA. Elements are paired in iteration order."""
 
-from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 from typing import Any
@@ -48,7 +48,8 @@ def fill(target: NkiTensor, value: float) -> None:
     dma(target, repeated)
 
 
-def is_regrouped(extents: Sequence[int], other: Sequence[int]) -> bool:
+@lru_cache(4096)
+def is_regrouped(extents: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Return whether one shape only splits dimensions of the other, or equals it, so that rows stay together."""
     starts, other_starts = ({1, *accumulate(shape, mul)} for shape in (extents, other))
     return starts <= other_starts or other_starts <= starts
@@ -59,7 +60,7 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
     a DMA without run-time addresses."""
     low.check_dma(dst, src, op)
     src_shape, dst_shape = low.moved_shape(src), low.moved_shape(dst)
-    if not is_regrouped(src_shape, dst_shape):
+    if src_shape != dst_shape and not is_regrouped(src_shape, dst_shape):
         active().reshaping_copy(op, dst_shape, src_shape)
     if src.buffer is psum:
         older(f"{op} src is in PSUM, which DMA cannot access; copy it to SBUF first")

@@ -49,9 +49,9 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
         width, length = prod(pairs[0][0].shape[1:]), prod(pairs[0][1].shape[1:])
         check_array(op, 1, width, pairs[0][0].shape)
         part.check((stationary.shape[0], width))
-        core_rule(out.shape[0] == width and out.size == width * length, ShapeMismatch,
-                  what=f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}",
-                  fix=f"create it with shape ({width}, {length})")
+        if out.shape[0] != width or out.size != width * length:
+            core_rule(False, ShapeMismatch, fix=f"create it with shape ({width}, {length})",
+                      what=f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}")
         check_result(out, length)
         accumulates = False
         if is_transpose:
@@ -72,7 +72,8 @@ def check_memory(op: str, out: NkiTensor) -> None:
 def check_array(op: str, dim: int, extent: int, shape: Sequence[int]) -> None:
     """Check that dimension ``dim`` of stationary fits the array of the Tensor engine."""
     every = (machine().partitions, machine().stationary_free_max)[dim]
-    core_rule(extent <= every, TooLarge, dim=dim, tile=f"stationary{list(shape)}", op=op, limit=every)
+    if extent > every:
+        core_rule(False, TooLarge, dim=dim, tile=f"stationary{list(shape)}", op=op, limit=every)
 
 
 def note_product(dst: object) -> None:
@@ -91,15 +92,16 @@ def check_result(out: NkiTensor, length: int) -> None:
     """Report a product with too many columns for the target, or whose result crosses a PSUM bank where it may not."""
     core, bank = machine(), machine().psum_bank_bytes
     limit = core.moving_free_max if core.product_banks == 1 else core.product_banks * bank // out.itemsize
-    device(length <= limit, f"nc_matmul moving has {length} columns, more than {limit} on {core.name}",
-           "" if core.product_banks > 1 else f"multiply {limit} columns at a time, or name a target that takes more: "
-           "NEURON_PLATFORM_TARGET_OVERRIDE=trn3, or nki.jit(platform_target='trn3')",
-           code="err_size_of_dimension_exceed_arch_limit")
+    if length > limit:
+        device(False, f"nc_matmul moving has {length} columns, more than {limit} on {core.name}",
+               "" if core.product_banks > 1 else f"multiply {limit} columns at a time, or name a target that takes "
+               "more: NEURON_PLATFORM_TARGET_OVERRIDE=trn3, or nki.jit(platform_target='trn3')",
+               code="err_size_of_dimension_exceed_arch_limit")
     if core.product_banks == 1:
         start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
-        device(start + length * out.itemsize <= bank or not out.is_contiguous(),
-               f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes",
-               fix="split moving into parts whose results fit a bank each", code="NKI-PSUM-BANK")
+        if start + length * out.itemsize > bank and out.is_contiguous():
+            device(False, f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes",
+                   fix="split moving into parts whose results fit a bank each", code="NKI-PSUM-BANK")
 
 
 def accumulation(out: View, accumulate: bool | None) -> bool:
@@ -157,7 +159,11 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
             target, moving = low.flat_view(out), low.flat_tile("nc_matmul", "moving", right)
         emit(MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
         return
-    for start, end in bank_spans(target):
+    spans = bank_spans(target)
+    if len(spans) == 1:
+        emit(NcMatmulOp, {"dst": target, "stationary": stationary, "moving": moving}, accumulate=accumulates)
+        return
+    for start, end in spans:
         for part in boxes(target.shape[1:], start, end):
             dst, columns = (box_of(v, [(0, v.shape[0]), *part]) for v in (target, moving))
             emit(NcMatmulOp, {"dst": dst, "stationary": stationary, "moving": columns}, accumulate=accumulates)
@@ -165,8 +171,8 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
 
 def bank_spans(target: View) -> list[tuple[int, int]]:
     """Split the free elements of a result into runs that one product may write: in one bank, of limited length."""
-    length, at, most = prod(target.shape[1:]), 0, machine().moving_free_max
-    bank, start, spans = machine().psum_bank_bytes // target.dtype.itemsize, target.free.const, []
+    core, length, at, spans = machine(), prod(target.shape[1:]), 0, []
+    most, bank, start = core.moving_free_max, core.psum_bank_bytes // target.dtype.itemsize, target.free.const
     dense = target.dims[-1].free == 1 and all(a.free == b.free * b.count for a, b in pairwise(target.dims[1:]))
     while at < length:
         n = min(most, length - at, bank - (start + at) % bank if dense else most)

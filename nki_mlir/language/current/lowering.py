@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ from nki_mlir.capture.index import Index
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.strides import ONE_MORE, Dim
 from nki_mlir.capture.tensor import View
+from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
@@ -29,7 +31,7 @@ from nki_mlir.language.current.memory import (
     psum,
     sbuf,
 )
-from nki_mlir.language.current.pairing import aligned
+from nki_mlir.language.current.pairing import aligned, dma_views
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, MICROSCALING, UINT16, UINT32, DType
@@ -40,7 +42,7 @@ PARTITIONS = Machine.partitions
 # -- allocating --------------------------------------------------------------------------------------------------------
 def carrier(dtype: DType) -> DType:
     """Return the element type of memory that stores a dtype: packed small floats are stored as integers."""
-    if dtype in MICROSCALING and dtype.is_integer:
+    if dtype.is_integer and dtype in MICROSCALING:
         return UINT16 if dtype.itemsize == 2 else UINT32
     return dtype
 
@@ -88,6 +90,9 @@ def core_view(tensor: NkiTensor) -> View:
 
 def _core_view(tensor: NkiTensor) -> View:
     buffer, dtype = tensor.storage.buffer, tensor.dtype
+    if buffer.on_chip and not tensor.offset and dtype is buffer.dtype and _is_whole_tile(
+            buffer.shape, tuple(tensor.shape), tensor.strides):
+        return View.whole_tile(buffer)
     if not tensor.on_chip:
         dims = tuple(Dim(0, s, n) for s, n in zip(tensor.strides, tensor.shape))
         return View(buffer, Index(), Index(tensor.offset), dims, dtype)
@@ -100,6 +105,13 @@ def _core_view(tensor: NkiTensor) -> View:
     partition_dim = Dim(1 if count == 1 else step // row, 0, count)
     free_dims = tuple(Dim(0, 0 if n == 1 else s, n) for s, n in zip(tensor.strides[1:], tensor.shape[1:]))
     return View(buffer, Index(partition), Index(free), (partition_dim, *(free_dims or (ONE_MORE,))), dtype)
+
+
+@lru_cache(4096)
+def _is_whole_tile(of_buffer: tuple[int, ...], shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Return whether a view of an on-chip buffer, from its first element on, is all of it in its shape. Its free
+    extents are above 1, since other views of extent 1 step by 0."""
+    return shape == of_buffer and len(shape) > 1 and 1 not in shape[1:] and strides == dense(shape)
 
 
 def table_of(tensor: NkiTensor) -> View:
@@ -315,7 +327,7 @@ def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
         if t.buffer is psum and label == "dst":
             invalid(f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first",
                     fix="copy it to SBUF first, with nisa.tensor_copy", code="err_unsupported_memory")
-        if any(s < 0 for s in t.strides):
+        if min(t.strides, default=0) < 0:
             invalid(f"{op} {label} steps backwards: {t.get_pattern()}",
                     fix="copy it on chip first, with nisa.tensor_copy")
         if t.on_chip:
@@ -344,30 +356,6 @@ def move(dst: View, src: View, engine: str = "unknown") -> None:
                 fix="reshape one of them to the other's shape")
         assert pair is not None
         emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]}, engine=engine)
-
-
-def dma_views(*views: View) -> list[View] | None:
-    """Return the views refined to one shape whose dimension 0 is the partition of each on-chip view, or None."""
-    aligned_views = aligned(views, first_dim=0)
-    if aligned_views is None:
-        return None
-    on_chip = [v for v in aligned_views if v.buffer.on_chip]
-    if any(not v.dims[0].partition and _is_spread(v) for v in on_chip):
-        aligned_views = [v.like(dims=(Dim(1, 0, 1) if v.buffer.on_chip else ONE_MORE, *v.dims)) for v in aligned_views]
-        on_chip = [v for v in aligned_views if v.buffer.on_chip]
-    for v in on_chip:
-        partition_dim, *free_dims = v.dims
-        if any(d.partition and d.count > 1 for d in free_dims) or (partition_dim.free and partition_dim.count > 1):
-            return None
-        if partition_dim.count > PARTITIONS:
-            return None
-    return [v if v.ndim > 1 else v.like(dims=(*v.dims, ONE_MORE)) for v in aligned_views]
-
-
-def _is_spread(view: View) -> bool:
-    """Return whether dimension 0 of an on-chip view, which has no partition stride, has several elements or a free
-    stride."""
-    return view.dims[0].free != 0 or view.dims[0].count > 1
 
 
 # -- operands of an instruction ----------------------------------------------------------------------------------------

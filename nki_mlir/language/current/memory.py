@@ -37,10 +37,8 @@ class MemoryRegion(enum.Enum):
 
     __hash__ = enum.Enum.__hash__
 
-    @property
-    def space(self) -> str:
-        """The capture core's name of the memory: sbuf, psum or hbm."""
-        return "hbm" if self in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm) else self.value
+    def __init__(self, name: str) -> None:
+        self.space = name.rpartition("_")[2]                # the capture core's name of the memory: sbuf, psum or hbm
 
     # Methods of release 0.2. The module ``older_memory`` assigns them: they need tensors.
     __getitem__: ClassVar[Callable[["MemoryRegion", object], Any]]
@@ -97,7 +95,8 @@ def target() -> str:
 def machine() -> Machine:
     """Return the machine that the running kernel targets; outside of kernels, the machine that the environment
     names."""
-    return machine_named(target())
+    builder = current.get()
+    return machine_named(target()) if builder is None else builder.machine
 
 
 class TileSize(functions.TileSize):

@@ -6,11 +6,13 @@ the elements never changes.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 
 from nki_mlir.capture.strides import ONE_MORE, Dim
 from nki_mlir.capture.tensor import View
+from nki_mlir.machine import Machine
 
 
 def aligned(views: Sequence[View], first_dim: int = 1) -> list[View] | None:
@@ -18,15 +20,48 @@ def aligned(views: Sequence[View], first_dim: int = 1) -> list[View] | None:
 
     Element counts must agree. ``first_dim`` is 1 if dimension 0 of each view is the partition.
     """
-    if first_dim == 1 and all(len(v.dims) == 2 for v in views) and len({v.dims[1].count for v in views}) == 1:
-        return list(views)
-    tails = [v.dims[first_dim:] for v in views]
+    dims = aligned_dims(tuple([v.dims for v in views]), first_dim)
+    return None if dims is None else with_dims(views, dims)
+
+
+def with_dims(views: Sequence[View], dims: Sequence[tuple[Dim, ...]]) -> list[View]:
+    """Return views of the same starts with other dimensions."""
+    return [v if v.dims == new_dims else v.like(dims=new_dims) for v, new_dims in zip(views, dims)]
+
+
+@lru_cache(4096)
+def aligned_dims(of_views: tuple[tuple[Dim, ...], ...], first_dim: int) -> tuple[tuple[Dim, ...], ...] | None:
+    """Return the dimensions of views that ``aligned`` brings to one shape, or None."""
+    if first_dim == 1 and all(len(dims) == 2 for dims in of_views) and len({dims[1].count for dims in of_views}) == 1:
+        return of_views
+    tails = [dims[first_dim:] for dims in of_views]
     cuts = _cuts(tails)
     if cuts is None:
         return None
-    split = [_split(dims, cuts) for dims in tails]
-    merged = _merged(split)
-    return [v.like(dims=(*v.dims[:first_dim], *(dims or (ONE_MORE,)))) for v, dims in zip(views, merged)]
+    merged = _merged([_split(dims, cuts) for dims in tails])
+    return tuple([(*dims[:first_dim], *(tail or (ONE_MORE,))) for dims, tail in zip(of_views, merged)])
+
+
+def dma_views(*views: View) -> list[View] | None:
+    """Return the views refined to one shape whose dimension 0 is the partition of each on-chip view, or None."""
+    dims = _dma_dims(tuple([v.dims for v in views]), tuple([v.buffer.on_chip for v in views]))
+    return None if dims is None else with_dims(views, dims)
+
+
+@lru_cache(4096)
+def _dma_dims(of_views: tuple[tuple[Dim, ...], ...], on_chip: tuple[bool, ...]) -> tuple[tuple[Dim, ...], ...] | None:
+    """Return the dimensions of the views of ``dma_views``, or None. ``on_chip`` says which of them are."""
+    every = aligned_dims(of_views, 0)
+    if every is None:
+        return None
+    if any(chip and not dims[0].partition and (dims[0].free or dims[0].count > 1)      # spread over free elements
+           for dims, chip in zip(every, on_chip)):
+        every = tuple([(Dim(1, 0, 1) if chip else ONE_MORE, *dims) for dims, chip in zip(every, on_chip)])
+    for (partition_dim, *free_dims), chip in zip(every, on_chip):
+        if chip and (any(d.partition and d.count > 1 for d in free_dims) or partition_dim.count > Machine.partitions
+                     or (partition_dim.free and partition_dim.count > 1)):
+            return None
+    return tuple([dims if len(dims) > 1 else (*dims, ONE_MORE) for dims in every])
 
 
 def _cuts(tails: Sequence[Sequence[Dim]]) -> list[int] | None:

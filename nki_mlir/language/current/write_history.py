@@ -2,31 +2,68 @@
 """The history of writes to memory: it decides whether a matmul without ``accumulate=``, or a summing DMA, adds.
 
 For PSUM it has flags per element: written; read since the write, which reveals a second sum on the elements of a first;
-last written by a product or by a zero fill, to which the hardware accumulates as documented.
+last written by a product or by a zero fill, to which the hardware accumulates as documented. As long as instructions
+access complete buffers, one truth value stands for the flags of all elements.
 
 Loops of the kernel's Python are unrolled, so the history is known when an instruction is emitted.
 """
 
 import itertools
 from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
 
 import numpy as np
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.strides import Dim
 from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.dialects.access import is_row_major
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.pairing import box_of
 
-READ, PRODUCT, ZERO = "read_psum", "product_psum", "zero_psum"
+WRITTEN, READ, PRODUCT, ZERO = range(4)         # kinds of flags
+HISTORY = "psum_history"                        # the property of the builder
+
+Flags = list[bool | np.ndarray]                 # of a buffer, by kind; a bool stands for all elements
 
 
-def _flags(view: View, kind: str = "written_psum") -> np.ndarray:
+def _history(buffer: Buffer) -> Flags:
+    history: dict[Buffer, Flags] = active().properties.setdefault(HISTORY, {})
+    return history.get(buffer) or history.setdefault(buffer, [False, False, False, False])
+
+
+@lru_cache(4096)
+def _is_whole(shape: tuple[int, ...], dims: tuple[Dim, ...]) -> bool:
+    """Return whether a view with these dimensions from the first element on has each element of its buffer once."""
+    (partition, free, count), *inner = dims
+    return (partition == 1 or count == 1) and not free and count == shape[0] and is_row_major(
+        [d.count for d in inner], [d.free for d in inner]) and prod([d.count for d in inner]) == prod(shape[1:])
+
+
+def _covers(view: View) -> bool:
+    """Return whether a view has all elements of its buffer."""
+    buffer = view.buffer
+    return not view.partition.const and not view.free.const and view.dtype.itemsize == buffer.dtype.itemsize and (
+        _is_whole(buffer.physical_shape, view.dims))
+
+
+def _set(view: View, kind: int, value: bool, flags: Flags) -> None:
+    """Set the flags (of one kind) of a view's elements, in the flags of its buffer."""
+    if flags[kind] is value:
+        return
+    if _covers(view):
+        flags[kind] = value
+    else:
+        _array(view, kind, flags)[...] = value
+
+
+def _array(view: View, kind: int, flags: Flags) -> np.ndarray:
     """Return the flags (of one kind) of a view's elements as an array of its shape, which shares the buffer's flags."""
-    history = active().properties.setdefault(kind, {})
-    if view.buffer not in history:
-        history[view.buffer] = _no_flags(view.buffer)
-    return _elements(view.buffer, history[view.buffer], *_elements_of(view))
+    of_buffer = flags[kind]
+    if isinstance(of_buffer, bool):
+        of_buffer = flags[kind] = _no_flags(view.buffer) | of_buffer
+    return _elements(view.buffer, of_buffer, *_elements_of(view))
 
 
 def _no_flags(buffer: Buffer) -> np.ndarray:
@@ -54,21 +91,24 @@ def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, 
 def note(view: View) -> None:
     """Note that an instruction writes a view, if it is in PSUM: its elements count as written and not yet read."""
     if view.buffer.space == "psum":
-        _flags(view)[...] = True
-        for kind in (READ, PRODUCT, ZERO):
-            if view.buffer in active().properties.get(kind, ()):
-                _flags(view, kind)[...] = False
+        flags = _history(view.buffer)
+        for kind, value in enumerate((True, False, False, False)):
+            _set(view, kind, value, flags)
 
 
-def note_writer(view: View, kind: str) -> None:
+def note_writer(view: View, kind: int) -> None:
     """Note that the last writer of a view, which has been noted as written, was a product or a zero fill (``kind``)."""
     if view.buffer.space == "psum":
-        _flags(view, kind)[...] = True
+        _set(view, kind, True, _history(view.buffer))
 
 
-def all_of(view: View, *kinds: str) -> bool:
+def all_of(view: View, *kinds: int) -> bool:
     """Return whether each element of a view was last written by a writer of one of the kinds."""
-    return bool(np.logical_or.reduce([_flags(view, kind) for kind in kinds]).all())
+    flags = _history(view.buffer)
+    if any([flags[kind] is True for kind in kinds]):
+        return True
+    arrays = [_array(view, kind, flags) for kind in kinds if flags[kind] is not False]
+    return bool(arrays) and bool(np.logical_or.reduce(arrays).all())
 
 
 def mark(storage: Storage, view: View) -> None:
@@ -89,28 +129,34 @@ def touched(storage: Storage, view: View) -> bool:
 
 def note_read(view: View) -> None:
     """Note that an instruction other than a matmul reads a view in PSUM."""
-    _flags(view, READ)[...] = True
+    _set(view, READ, True, _history(view.buffer))
 
 
 def was_read(view: View) -> bool:
     """Return whether some element of a view has been read since it was written."""
-    return view.buffer in active().properties.get(READ, ()) and bool(_flags(view, READ).any())
+    flags = _history(view.buffer)
+    read = flags[READ]
+    return read if isinstance(read, bool) else bool(_array(view, READ, flags).any())
 
 
 def state(view: View) -> str:
     """Return whether ``none``, ``all`` or ``some`` elements of a view in PSUM have been written."""
-    flags = _flags(view)
-    return "all" if flags.all() else "some" if flags.any() else "none"
+    flags = _history(view.buffer)
+    written = flags[WRITTEN]
+    if not isinstance(written, bool):
+        part = _array(view, WRITTEN, flags)
+        return "all" if part.all() else "some" if part.any() else "none"
+    return "all" if written else "none"
 
 
 def count_written(view: View) -> int:
     """Return how many elements of a view in PSUM have been written."""
-    return int(np.count_nonzero(_flags(view)))
+    return int(np.count_nonzero(_array(view, WRITTEN, _history(view.buffer))))
 
 
 def unwritten(view: View) -> Iterator[View]:
     """Yield views that cover the elements of a view in PSUM that have not been written."""
-    for box in _boxes(~_flags(view)):
+    for box in _boxes(~_array(view, WRITTEN, _history(view.buffer))):
         yield box_of(view, box)
 
 
