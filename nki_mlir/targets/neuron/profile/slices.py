@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
-import numpy as np
-
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.isa.instruction import Control, Instruction
@@ -23,7 +21,7 @@ from nki_mlir.targets.neuron.format.assembly_operation import operation_text
 from nki_mlir.targets.neuron.profile.iterations import StreamIterations, iterations_of
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import SEMAPHORE
-from nki_mlir.targets.neuron.timing.result import kinds_of, stall_causes
+from nki_mlir.targets.neuron.timing.result import StallCauses
 from nki_mlir.targets.neuron.timing.transfers import moved
 
 ENGINE, QUEUE = "engine", "queue"
@@ -201,12 +199,12 @@ def slices_of(run: TimedMachine, texts: bool = True) -> Slices:
     slices.iterations, innermost = iterations_of(run)
     cause_numbers = {"": 0}
     ends = [0.0] * len(run.agents)
-    names, causes = stall_causes(run, np.arange(len(record)), kinds_of(run))
-    for agent, position, start, end, name, iteration in zip(record.agent, record.position, record.start, record.end,
-                                                            causes.tolist(), innermost):
+    cause_of = StallCauses(run).of
+    for agent, position, start, end, why, event, iteration in zip(
+            record.agent, record.position, record.start, record.end, record.why, record.cause, innermost):
         stalled, cause = start - ends[agent], 0
         if stalled > 0.0:
-            cause = cause_numbers.setdefault(names[name], len(cause_numbers))
+            cause = cause_numbers.setdefault(cause_of(why, event), len(cause_numbers))
         slices.of_event.append(slices.add(engines[agent], launch + start, launch + end, numbers[agent][position],
                                           position, iteration, cause, max(stalled, 0.0)))
         ends[agent] = end

@@ -7,14 +7,21 @@ docs/timing.md describes its JSON form, which has a version.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypedDict
-
-import numpy as np
+from functools import lru_cache
+from typing import ClassVar, NamedTuple, TypedDict
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
-from nki_mlir.targets.neuron.timing.record import MEETING, OWN_RESULT, PORT, SEMAPHORE, pieces_of
+from nki_mlir.targets.neuron.timing.record import (
+    BEGIN,
+    MEETING,
+    ORDER,
+    OWN_RESULT,
+    PORT,
+    SEMAPHORE,
+    pieces_of,
+)
 from nki_mlir.targets.neuron.timing.streams import CONTROL as KIND
 from nki_mlir.targets.neuron.timing.streams import TABLE_LOAD, TRANSFER
 from nki_mlir.targets.neuron.timing.uncertainty import LEVEL, LawShare, interval, laws_of, relative_error
@@ -147,7 +154,7 @@ def timing_of(run: TimedMachine) -> Timing:
     """Return the figures of a finished run."""
     launch, end = float(run.machine.costs.control.launch_ns), run.end
     total = launch + end
-    times = _engine_times(run) if len(run.record) else [EngineTime(0.0, 0.0, 0, {}) for _ in run.agents]
+    times = _engine_times(run)
     cores = []
     for core in run.cores:
         of_core = [(agent.stream.engine, times[agent.number]) for agent in run.agents if agent.core is core]
@@ -175,74 +182,61 @@ class EngineTime(NamedTuple):
 
 def _engine_times(run: TimedMachine) -> list[EngineTime]:
     """Return the times of each agent. Times are added in the order in which they passed."""
-    record, agents = run.record, range(len(run.agents))
-    agent_of, starts, ends = np.asarray(record.agent), np.asarray(record.start), np.asarray(record.end)
-    kinds = kinds_of(run)
-    counts = np.bincount(agent_of, minlength=len(agents))
-    by_agent = agent_of.argsort(kind="stable")
-    gaps = np.empty(len(agent_of))
-    gaps[by_agent] = starts[by_agent] - np.concatenate(([0.0], ends[by_agent[:-1]]))
-    lasts = counts.cumsum()
-    firsts = by_agent[(lasts - counts)[counts > 0]]
-    gaps[firsts] = starts[firsts]
-    durations, control = ends - starts, kinds >= KIND
-    busy = np.bincount(agent_of, np.where(control, 0.0, durations), len(agents))
-    waited, controlled = (gaps > 0.0).nonzero()[0], control.nonzero()[0]
-    names, causes = stall_causes(run, waited, kinds)
-    keys = np.concatenate((agent_of[waited] * len(names) + causes, agent_of[controlled] * len(names)
-                           + np.where(kinds[controlled] == TABLE_LOAD, names.index(TABLE), names.index(CONTROL))))
-    order = np.concatenate((2 * waited, 2 * controlled + 1)).argsort()        # a stall precedes what it delays
-    keys, ns = keys[order], np.concatenate((gaps[waited], durations[controlled]))[order]
-    sums = np.bincount(keys, ns, len(agents) * len(names)).tolist()
+    agents, record, cause_of = run.agents, run.record, StallCauses(run).of
+    entries = [agent.stream.entries for agent in agents]
+    busy, ends, counts = [0.0] * len(agents), [0.0] * len(agents), [0] * len(agents)
     stalls: list[dict[str, float]] = [{} for _ in agents]
-    for key in dict.fromkeys(keys.tolist()):
-        if sums[key] > 0.0:
-            stalls[key // len(names)][names[key % len(names)]] = sums[key]
-    return [EngineTime(float(busy[k]), float(ends[by_agent[lasts[k] - 1]]) if counts[k] else 0.0, int(counts[k]),
-                       stalls[k]) for k in agents]
+    for number, position, start, end, why, event in zip(record.agent, record.position, record.start, record.end,
+                                                        record.why, record.cause):
+        gap = start - ends[number]
+        if gap > 0.0:
+            cause, of_agent = cause_of(why, event), stalls[number]
+            of_agent[cause] = of_agent.get(cause, 0.0) + gap
+        kind = entries[number][position][0]
+        if kind < KIND:
+            busy[number] += end - start
+        else:
+            cause, of_agent = TABLE if kind == TABLE_LOAD else CONTROL, stalls[number]
+            of_agent[cause] = of_agent.get(cause, 0.0) + (end - start)
+        ends[number] = end
+        counts[number] += 1
+    return [EngineTime(busy[k], ends[k], counts[k], {cause: ns for cause, ns in stalls[k].items() if ns > 0.0})
+            for k in range(len(agents))]
 
 
-def kinds_of(run: TimedMachine) -> np.ndarray:
-    """Return the kind of each event's entry."""
-    return of_events(run, [[entry[0] for entry in agent.stream.entries] for agent in run.agents])
+class StallCauses:
+    """The causes of waits: names of engines, of parts of transfers, of the cores' barrier ..."""
+
+    BY_REASON: ClassVar = {BEGIN: CONTROL, ORDER: CONTROL, OWN_RESULT: OWN, PORT: PORTS, MEETING: CORES}
+
+    def __init__(self, run: TimedMachine) -> None:
+        self.record, self.streams = run.record, [agent.stream for agent in run.agents]
+        self.semaphores = [agent.core.program.semaphores for agent in run.agents]
+
+    def of(self, why: int, event: int) -> str:
+        """Return the name of what an instruction waited for, by the reason and the event of its record."""
+        if why != SEMAPHORE:
+            return self.BY_REASON[why]
+        number, position = self.record.agent[event], self.record.position[event]
+        stream = self.streams[number]
+        kind = stream.entries[position][0]
+        if kind == TRANSFER:
+            return TRANSFERS
+        if kind >= KIND and self.at_barrier(number, position):
+            return BARRIER
+        return stream.engine.value
+
+    def at_barrier(self, number: int, position: int) -> bool:
+        """Return whether a control instruction counts a semaphore at which engines meet; other semaphores signal an
+        engine's progress."""
+        update = self.streams[number].instructions[position].update
+        return update is None or meets(self.semaphores[number][update.semaphore].name)
 
 
-def of_events(run: TimedMachine, by_agent: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return for each event the value of its entry, which is known by agent and position."""
-    offsets = np.cumsum([0, *map(len, by_agent)])
-    entries = offsets[np.asarray(run.record.agent)] + np.asarray(run.record.position)
-    values: np.ndarray = np.asarray([value for values in by_agent for value in values], np.int8)[entries]
-    return values
-
-
-def at_barriers(run: TimedMachine, events: Sequence[int]) -> list[bool]:
-    """Return whether each control event counts a semaphore at which engines meet; other semaphores signal an engine's
-    progress."""
-    meet = [[MEETING_POINT.fullmatch(semaphore.name) is not None for semaphore in agent.core.program.semaphores]
-            for agent in run.agents] if events else []
-    counts = []
-    for event in events:
-        number = run.record.agent[event]
-        update = run.agents[number].stream.instructions[run.record.position[event]].update
-        counts.append(update is None or meet[number][update.semaphore])
-    return counts
-
-
-def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Return what each event waited for, as a number that indexes names: of engines, of parts of transfers, of the
-    cores' barrier ..."""
-    names = [agent.stream.engine.value for agent in run.agents]
-    base = len(names)
-    names += [CONTROL, OWN, PORTS, CORES, TRANSFERS, BARRIER, TABLE]
-    by_why = np.full(6, base)
-    for reason, name in ((OWN_RESULT, OWN), (PORT, PORTS), (MEETING, CORES)):
-        by_why[reason] = base + names[base:].index(name)
-    reason, cause = np.asarray(run.record.why)[events], np.asarray(run.record.cause)[events]
-    barrier = kinds[cause] >= KIND
-    barrier[barrier] = at_barriers(run, cause[barrier].tolist())
-    of_source = np.where(kinds[cause] == TRANSFER, base + 4,
-                         np.where(barrier, base + 5, np.asarray(run.record.agent)[cause]))
-    return names, np.where(reason == SEMAPHORE, of_source, by_why[reason])
+@lru_cache
+def meets(semaphore: str) -> bool:
+    """Return whether engines meet at a semaphore of this name."""
+    return MEETING_POINT.fullmatch(semaphore) is not None
 
 
 def _shares(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) -> list[Share]:
