@@ -15,7 +15,7 @@ from nki_mlir.targets.neuron.timing.uncertainty import verdict
 if TYPE_CHECKING:
     from nki_mlir.dialects.isa.program import Program
     from nki_mlir.targets.neuron.timing import Timing
-    from nki_mlir.targets.neuron.timing.result import Share
+    from nki_mlir.targets.neuron.timing.path_shares import Share
 
 LINES = 8                       # of a list that the text shows
 

@@ -3,7 +3,7 @@
 
 import importlib
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 from nki_mlir import extensions
 from nki_mlir.diagnostics import NkiMlirError
@@ -72,9 +72,10 @@ class Machine:
     def psum_bytes_per_partition(self) -> int:
         return self.psum_banks * self.psum_bank_bytes
 
+    @cached_property
     def with_static_descriptors(self) -> "Machine":
-        """Return the machine with the compiler's option ``--disable-dge``: the compiler writes all descriptors to HBM,
-        so that an engine that triggers a transfer generates none."""
+        """The machine with the compiler's option ``--disable-dge``: the compiler writes all descriptors to HBM, so that
+        an engine that triggers a transfer generates none."""
         dma = replace(self.costs.dma, issue_ns=self.costs.dma.static_issue_ns)
         return replace(self, generates_descriptors=False, static_descriptors=True, costs=replace(self.costs, dma=dma))
 

@@ -200,7 +200,7 @@ class SourceIteration:
 class Instruction:
     """One entry of a stream. ``queue`` is the DMA queue of a transfer. ``work`` is the work of the operation, and
     ``iteration`` its iteration of the kernel's innermost loop, if they are known: texts and binaries do not contain
-    them. ``timed`` has a machine and the instruction's costs on it."""
+    them. ``timed`` has the instruction's costs on a machine."""
 
     op: Op | Control
     waits: tuple[Wait, ...] = ()
@@ -209,7 +209,7 @@ class Instruction:
     location: Location | None = None
     work: Work | None = field(default=None, compare=False, repr=False)
     iteration: SourceIteration | None = field(default=None, compare=False, repr=False)
-    timed: tuple[Machine, Any] | None = field(default=None, compare=False, repr=False)
+    timed: Any = field(default=None, compare=False, repr=False)
 
     def work_of(self, op: Op) -> Work:
         """Return the work of its operation ``op``, memoized."""

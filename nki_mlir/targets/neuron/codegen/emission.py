@@ -146,7 +146,7 @@ def emit_lowered(lowered: LoweredKernel, options: Emission = Emission()) -> list
 def emit_code(code: Code, options: Emission) -> Program:
     """Return the program of a kernel's records."""
     if options.static:
-        code = replace(code, machine=code.machine.with_static_descriptors())
+        code = replace(code, machine=code.machine.with_static_descriptors)
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)

@@ -27,8 +27,9 @@ from nki_mlir.targets.neuron.profile.semaphore_updates import streams_of_run, up
 from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, form_of, slices_of
 from nki_mlir.targets.neuron.profile.source_names import SourceFiles, SourceNames
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.path_shares import LAUNCH
 from nki_mlir.targets.neuron.timing.record import critical_path
-from nki_mlir.targets.neuron.timing.result import LAUNCH, timing_of
+from nki_mlir.targets.neuron.timing.result import timing_of
 
 VERSION = 1
 SLICES = 1_000_000              # more are thinned

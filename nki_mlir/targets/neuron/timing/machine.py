@@ -69,15 +69,6 @@ class TimedSemaphore:
             self.value += coming.popleft()[1]
         return self.value
 
-    def reached(self, value: int) -> Change | None:
-        """Return the first known change after which the semaphore has at least the value, or None."""
-        shown = self.value
-        for change in self.coming:
-            shown += change[1]
-            if shown >= value:
-                return change
-        return None
-
     def clear(self) -> None:
         """Set the value to 0; later changes count from there."""
         self.value = 0
@@ -157,7 +148,7 @@ class TimedMachine:
         self.loaded = loaded
         self.machine: Machine = machine_named(programs[0].target)
         if programs[0].static_descriptors:
-            self.machine = self.machine.with_static_descriptors()
+            self.machine = self.machine.with_static_descriptors
         self.record = Record()
         hbm = Hbm(self.machine, len(programs))
         self.cores = [CoreState(program, self.machine, hbm) for program in programs]
@@ -317,14 +308,16 @@ class TimedMachine:
 
     def wake(self, agent: Agent, semaphore: TimedSemaphore, value: int) -> None:
         """Schedule a suspended engine for the time at which the semaphore reaches its value, if that time is known."""
-        change = semaphore.reached(value)
-        if change is not None:
-            time, _, event = change
-            if time < agent.free:
-                time = agent.free
-            if time < agent.due:
-                agent.due, agent.why, agent.cause = time, SEMAPHORE, event
-                heappush(self.heap, (time, agent.number))
+        shown = semaphore.value
+        for time, amount, event in semaphore.coming:
+            shown += amount
+            if shown >= value:
+                if time < agent.free:
+                    time = agent.free
+                if time < agent.due:
+                    agent.due, agent.why, agent.cause = time, SEMAPHORE, event
+                    heappush(self.heap, (time, agent.number))
+                return
 
     def signal(self, semaphore: TimedSemaphore, time: float, amount: int, event: int) -> None:
         """Change a semaphore at a later time, and wake the engines that wait for the change."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, NamedTuple, TypedDict
 
-from nki_mlir.diagnostics import Location
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.path_shares import LAUNCH, Share, shares_of
 from nki_mlir.targets.neuron.timing.record import (
     BEGIN,
     MEETING,
@@ -24,22 +24,12 @@ from nki_mlir.targets.neuron.timing.record import (
 )
 from nki_mlir.targets.neuron.timing.streams import CONTROL as KIND
 from nki_mlir.targets.neuron.timing.streams import TABLE_LOAD, TRANSFER
-from nki_mlir.targets.neuron.timing.uncertainty import LEVEL, LawShare, interval, laws_of, relative_error
+from nki_mlir.targets.neuron.timing.uncertainty import LEVEL, LawShare, interval, relative_error
 
 VERSION = 1
-LAUNCH, CONTROL, END, CORES, TABLE = "launch", "control", "end", "other cores", "table load"
+CONTROL, END, CORES, TABLE = "control", "end", "other cores", "table load"
 OWN, PORTS, TRANSFERS, BARRIER = "own result", "port", "dma", "barrier"
 MEETING_POINT = re.compile(r"Barrier|Go[A-Z]\w*")       # names of semaphores at which engines meet
-
-
-class Share(TypedDict):
-    """The part of the critical path that one instruction of one source line takes."""
-
-    ns: float
-    engine: str
-    instruction: str
-    what: str
-    location: str
 
 
 class CoreFigures(TypedDict):
@@ -164,11 +154,8 @@ def timing_of(run: TimedMachine) -> Timing:
                                 {engine: time.stalls for engine, time in of_core},
                                 core.dma.busy, core.hbm_bytes, {engine: time.instructions for engine, time in of_core}))
     program = run.cores[0].program
-    pieces = pieces_of(run.record)
-    path = _shares(run, pieces)
-    path.append(Share(ns=launch, engine="", instruction="", what=LAUNCH, location=""))
-    return Timing(program.kernel, program.target, total, launch, cores, sorted(path, key=lambda s: -s["ns"]), run.mode,
-                  laws_of(run, pieces))
+    path, laws = shares_of(run, pieces_of(run.record))
+    return Timing(program.kernel, program.target, total, launch, cores, path, run.mode, laws)
 
 
 class EngineTime(NamedTuple):
@@ -237,28 +224,6 @@ class StallCauses:
 def meets(semaphore: str) -> bool:
     """Return whether engines meet at a semaphore of this name."""
     return MEETING_POINT.fullmatch(semaphore) is not None
-
-
-def _shares(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) -> list[Share]:
-    """Merge the pieces of one instruction of one source line."""
-    ns_of: dict[tuple[str, str, str, str], float] = {}
-    engines, agents, positions = [a.stream.engine.value for a in run.agents], run.record.agent, run.record.position
-    instructions = [a.stream.instructions for a in run.agents]
-    texts: dict[object, str] = {}                   # texts of locations
-    for event, phase, begin, end in pieces:
-        agent = agents[event]
-        instruction = instructions[agent][positions[event]]
-        text = texts.get(instruction.location)
-        if text is None:
-            text = texts[instruction.location] = _text_of(instruction.location)
-        key = engines[agent], instruction.op.mnemonic, phase, text
-        ns_of[key] = ns_of.get(key, 0.0) + end - begin
-    return [Share(ns=ns, engine=engine, instruction=mnemonic, what=phase, location=where)
-            for (engine, mnemonic, phase, where), ns in ns_of.items()]
-
-
-def _text_of(location: Location | None) -> str:
-    return f"{location.file}:{location.line}" if location is not None else ""
 
 
 def duration(ns: float) -> str:

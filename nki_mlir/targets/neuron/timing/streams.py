@@ -52,8 +52,9 @@ def boxes_of(instruction: Instruction, fields: Sequence[str]) -> list[Box]:
     """Return the on-chip boxes of these operands of an instruction that its engine executes."""
     if instruction.queue is not None:
         return []
-    operands = [tile for name in fields if (tile := instruction.op.__dict__[name]) is not None]
-    return [(tile.space, tile._bounds or tile.bounds) for tile in operands if tile.space != HBM]
+    operands = instruction.op.__dict__
+    return [(tile.space, tile._bounds or tile.bounds) for name in fields
+            if (tile := operands[name]) is not None and tile.space != HBM]
 
 
 class Stream:
@@ -75,11 +76,18 @@ def streams_of(program: Program, machine: Machine, number: int, cores: int) -> l
     return [builder.stream(engine, program.streams[engine]) for engine in ENGINES if program.streams[engine]]
 
 
+# What the machine knows of an instruction on an engine, in whichever program it is: its entry without ports, its
+# details (``Stream.details``), and the share of the engine's rows that it needs, if the engine has a ramp.
+TimedInstruction = tuple[Machine, Engine, Entry, Detail | None, float]
+
+
 class _Builder:
     def __init__(self, program: Program, machine: Machine, number: int, cores: int) -> None:
         self.machine, self.number, self.cores = machine, number, cores
         self.transfers = Transfers(machine)
         self.controls: dict[type[Control], Entry] = {}
+        self.works: dict[tuple[Work, float], TimedInstruction] = {}         # of the stream's engine
+        self.holding: dict[tuple[Entry, int], Entry] = {}                   # entries with ports
         costs = machine.costs
         self.psum_engines = (Engine.VECTOR, Engine.SCALAR) if costs.psum_port_shared else ()
         self.sbuf_engines = (Engine.VECTOR, Engine.GPSIMD) if costs.sbuf_port_shared and any(
@@ -87,58 +95,70 @@ class _Builder:
         self.issue = self.entry(TRANSFER, Cost(float(costs.dma.issue_ns), 0.0, 0.0))
 
     def stream(self, engine: Engine, instructions: list[Instruction]) -> Stream:
-        stream = Stream(engine, instructions, bool(self.machine.costs.engines[engine].own_result_ns))
-        entries: dict[tuple[Work, int], Entry] = {}
-        shares = engine in self.psum_engines or engine in self.sbuf_engines
-        add = stream.entries.append
+        machine = self.machine
+        self.works = {}
+        stream = Stream(engine, instructions, bool(machine.costs.engines[engine].own_result_ns))
+        entries, details, shares = stream.entries, stream.details, stream.shares
+        ramp = machine.costs.engines[engine].ramp is not None
         for at, instruction in enumerate(instructions):
-            op = instruction.op
-            if instruction.queue is not None:
-                assert isinstance(op, Op)
-                add(self.issue)
-                stream.details[at] = self.transfer(instruction, op)
-                if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
-                    stream.meetings[at] = occasion
-            elif isinstance(op, Control):
-                add(self.controls.get(type(op)) or self.control(type(op)))
-                if isinstance(op, WITH_DETAILS):
-                    stream.details[at] = op
-            else:
-                key = instruction.work_of(op), self.ports(op, engine) if shares else 0
-                entry = entries.get(key)
-                if entry is None:
-                    entry = entries[key] = self.entry(WORK, self.machine.cost(engine, key[0]), key[1])
-                if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
-                    stream.details[at] = occasion
-                    entry = MEETING, *entry[1:]
-                add(entry)
-        if self.machine.costs.engines[engine].ramp is not None:
-            stream.shares = [self.share(instruction) for instruction in instructions]
+            timed: TimedInstruction | None = instruction.timed
+            if timed is None or timed[0] is not machine or timed[1] is not engine:
+                timed = instruction.timed = self.timed(instruction, engine, ramp)
+            _, _, entry, detail, share = timed
+            entries.append(entry)
+            if detail is not None:
+                details[at] = detail
+            if ramp:
+                shares.append(share)
+        if engine in self.psum_engines or engine in self.sbuf_engines:
+            stream.entries = [self.with_ports(entry, instruction, engine)
+                              for entry, instruction in zip(entries, instructions)]
+        if self.cores > 1:
+            self.add_meetings(stream)
         return stream
+
+    def timed(self, instruction: Instruction, engine: Engine, ramp: bool) -> TimedInstruction:
+        """Return what the machine knows of an instruction. The instruction keeps it, because a search, its result and
+        profiles time the same program."""
+        op = instruction.op
+        if instruction.queue is not None:
+            assert isinstance(op, Op)
+            return self.machine, engine, self.issue, self.transfers.of(op), 0.0
+        if isinstance(op, Control):
+            entry = self.controls.get(type(op)) or self.control(type(op))
+            return self.machine, engine, entry, op if isinstance(op, WITH_DETAILS) else None, 0.0
+        key = instruction.work or instruction.work_of(op), share_of_rows(op, self.machine) if ramp else 0.0
+        timed = self.works.get(key)
+        if timed is None:
+            entry = self.entry(WORK, self.machine.cost(engine, key[0]))
+            timed = self.works[key] = self.machine, engine, entry, None, key[1]
+        return timed
+
+    def add_meetings(self, stream: Stream) -> None:
+        """Mark the instructions of a stream at which its core meets others."""
+        for at, instruction in enumerate(stream.instructions):
+            op = instruction.op
+            if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
+                if instruction.queue is not None:
+                    stream.meetings[at] = occasion
+                else:
+                    stream.details[at] = occasion
+                    stream.entries[at] = MEETING, *stream.entries[at][1:]
+
+    def with_ports(self, entry: Entry, instruction: Instruction, engine: Engine) -> Entry:
+        """Return an entry of a stream with the ports that its instruction holds."""
+        if entry[0] != WORK or not isinstance(instruction.op, Op):
+            return entry
+        key = entry, self.ports(instruction.op, engine)
+        holding = self.holding.get(key)
+        if holding is None:
+            holding = self.holding[key] = *entry[:4], key[1]
+        return holding
 
     # -- kinds ---------------------------------------------------------------------------------------------------------
     def entry(self, kind: int, cost: Cost, port: int = 0) -> Entry:
         """Return the entry of a cost; an engine is never faster than the fetch of its instructions."""
         return kind, max(cost.busy, float(self.machine.costs.control.fetch_ns)), cost.result, cost.own_result, port
-
-    def transfer(self, instruction: Instruction, op: Op) -> TimedTransfer:
-        """Return the transfer of an instruction, memoized: a search, its result and profiles time the same program."""
-        timed = instruction.timed
-        if timed is None or timed[0] is not self.machine:
-            timed = instruction.timed = self.machine, self.transfers.of(op)
-        transfer: TimedTransfer = timed[1]
-        return transfer
-
-    def share(self, instruction: Instruction) -> float:
-        """Return the share of the engine's rows that an instruction needs, memoized as above."""
-        op = instruction.op
-        if instruction.queue is not None or isinstance(op, Control):
-            return 0.0
-        timed = instruction.timed
-        if timed is None or timed[0] is not self.machine:
-            timed = instruction.timed = self.machine, share_of_rows(op, self.machine)
-        share: float = timed[1]
-        return share
 
     def ports(self, op: Op, engine: Engine) -> int:
         port = 0
@@ -160,6 +180,6 @@ class _Builder:
         """Return the meeting with other timed cores, or None. Ranks are alike, and the model has them arrive at one
         time."""
         members = tuple(op.members(self.number)) if op.between == PROGRAMS else ()
-        if self.cores < 2 or self.number not in members or len(members) < 2:
+        if self.number not in members or len(members) < 2:
             return None
         return Occasion(members, op.occasion())

@@ -10,20 +10,6 @@ from collections.abc import Mapping, Sequence
 from math import erf, exp, log, sqrt
 from typing import NamedTuple, TypedDict
 
-from nki_mlir.dialects.isa.instruction import (
-    ActTableLoad,
-    Control,
-    EventSemaphore,
-    Instruction,
-    RangeClear,
-    TensorLoad,
-)
-from nki_mlir.machine.cited import Cited
-from nki_mlir.machine.costs import ISSUE, ControlCosts, Work
-from nki_mlir.machine.engine import Engine
-from nki_mlir.targets.neuron.timing.machine import TimedMachine
-from nki_mlir.targets.neuron.timing.record import RESULT
-
 LEVEL = 0.8                     # share of devices' times that an interval contains
 DEVIATIONS = 1.2816             # deviations of a normal distribution, to either side, that contain that share
 SURE = 0.9                      # probability from which on one of two kernels is called the faster one
@@ -50,45 +36,6 @@ class FasterOfTwo(NamedTuple):
     @property
     def sure(self) -> bool:
         return self.probability >= SURE
-
-
-def laws_of(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) -> list[LawShare]:
-    """Return the laws of a critical path and of the launch, the largest share first."""
-    agents, positions, costs = run.record.agent, run.record.position, run.machine.costs
-    streams = [(agent.stream.engine, agent.stream.instructions) for agent in run.agents]
-    ns: dict[tuple[Engine, Work | type[Control], str], float] = {}
-    for event, phase, begin, end in pieces:
-        engine, instructions = streams[agents[event]]
-        key = engine, _work_of(instructions[positions[event]]), phase
-        ns[key] = ns.get(key, 0.0) + end - begin
-    sums: dict[str, tuple[float, float]] = {}
-    for (engine, work, phase), duration in ns.items():
-        if isinstance(work, type):
-            number = _control(costs.control, work, phase)
-            law, residual = f"{engine.value} {work.mnemonic}", number.residual
-        else:
-            law = f"transfer {phase}" if work is ISSUE else f"{engine.value} {work.law} {phase}"
-            residual = costs.residual(engine, work, phase)
-        before = sums.get(law, (0.0, 0.0))
-        sums[law] = before[0] + duration, before[1] + duration * residual
-    sums[LAUNCH_LAW] = float(costs.control.launch_ns), costs.control.launch_ns * costs.control.launch_ns.residual
-    shares = [LawShare(law=law, ns=duration, residual=error / duration) for law, (duration, error) in sums.items()
-              if duration]
-    return sorted(shares, key=lambda share: -share["ns"])
-
-
-def _work_of(instruction: Instruction) -> Work | type[Control]:
-    if instruction.queue is not None:
-        return ISSUE
-    op = instruction.op
-    return type(op) if isinstance(op, Control) else instruction.work_of(op)
-
-
-def _control(costs: ControlCosts, kind: type[Control], phase: str) -> Cited:
-    if phase == RESULT:
-        return costs.signal_ns
-    return {EventSemaphore: costs.event_ns, RangeClear: costs.event_ns, ActTableLoad: costs.table_load_ns,
-            TensorLoad: costs.load_ns}.get(kind, costs.register_ns)
 
 
 def relative_error(laws: Sequence[LawShare], total_ns: float) -> float:
