@@ -21,6 +21,7 @@ from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import core_rule, integer, invalid, older, one_of, require, warn
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.memory import Storage, VirtualRegister, check_register, private_hbm, sbuf, shared_hbm
+from nki_mlir.language.current.pairing import dma_views
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32
@@ -225,14 +226,14 @@ def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
 
 def emit_sum(dst: View, lhs: View, rhs: View) -> None:
     """Emit dst = lhs + rhs as one DMA. Operands without a common pattern are copied to dense temporaries first."""
-    views = low.dma_views(dst, lhs, rhs)
+    views = dma_views(dst, lhs, rhs)
     if views is None:
         flat = []
         for view in (lhs, rhs):
             scratch = low.core_view(low.allocate((prod(view.shape),), view.dtype, private_hbm))
             low.move(scratch, view)
             flat.append(scratch)
-        views = low.dma_views(dst, *flat)
+        views = dma_views(dst, *flat)
     if views is None:
         invalid(f"dma_compute has operands of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}",
                 fix="give all operands the same shape")
