@@ -276,11 +276,14 @@ class Builder:
         operand_views: list[View] = []
         operands: list[tuple[TileField, Tile]] = []
         key: list[object] = [cls]
+        shape = dst.shape if cls.broadcasts and (dst := views.get("dst")) is not None else None
         for field in cls.tiles:
             view = views.get(field.name)
             if view is None:
                 key.append(None)
                 continue
+            if shape is not None and not same_extents(view.shape, shape) and not field.writes:
+                view = broadcast(view, shape)
             tile = view._tile or view.plain_tile()
             if tile is None:
                 return None

@@ -54,8 +54,9 @@ def unary_operand(op: str, name: str, operand: object, label: str) -> object:
 def check_operand(op: str, name: str, operand: object, label: str) -> None:
     """Report a floating-point operand tile that is not float32. Integer tiles are accepted as they are."""
     kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
-    device(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}",
-           fix="copy it to a float32 tile first, with nisa.tensor_copy", code=DtypeOfOperand.code)
+    if kind.is_float and kind.itemsize != 4:
+        device(False, f"{op} {label} must be float32 for {name}, it is {kind}",
+               fix="copy it to a float32 tile first, with nisa.tensor_copy", code=DtypeOfOperand.code)
 
 
 @instruction
@@ -196,12 +197,14 @@ def counted_axes(dst: NkiTensor, source: NkiTensor, axis: object) -> tuple[int, 
 
     The rule applies to axes that later releases refuse, if the size of the destination matches.
     """
+    if source.ndim < 3:
+        return ()
     several: list[Any] = list(axis) if isinstance(axis, (tuple, list)) else [axis]
     if not several or not all(type(a) is int and a in FREE_AXES for a in several) or len(set(several)) < len(several):
         return ()
     axes = tuple(range(source.ndim - len(several), source.ndim))
     kept_elements = low.is_tensor(dst, "tensor_reduce", "dst").size == prod(source.shape[:axes[0]])
-    if source.ndim < 3 or axes[0] < 1 or not kept_elements or axes == tuple(sorted(several)):
+    if axes[0] < 1 or not kept_elements or axes == tuple(sorted(several)):
         return ()
     warn(f"tensor_reduce axis {axis} of a tensor of {source.ndim} dimensions reduces the last {len(axes)}, axes "
          f"{[*axes]}, as in release 2.28; later releases refuse it")
@@ -215,11 +218,11 @@ def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, neg
     axes = counted_axes(dst, source, axis) or low.free_axes("tensor_reduce", source, axis)
     reduced = reduced_shape(tuple(source.shape), axes)
     with low.writing(dst, "tensor_reduce", flat=True) as out:
-        size = f"{reduced[0]} x {prod(reduced[1:])}"
-        core_rule(out.shape[0] == reduced[0] and out.size == prod(reduced), ShapeMismatch,
-                  fix=f"create it with shape {reduced}",
-                  what=f"tensor_reduce dst has shape {list(out.shape)}, which must hold {size}")
-        target = low.core_view(out.reshape(reduced))
+        if out.shape[0] != reduced[0] or out.size != prod(reduced):
+            size = f"{reduced[0]} x {prod(reduced[1:])}"
+            core_rule(False, ShapeMismatch, fix=f"create it with shape {reduced}",
+                      what=f"tensor_reduce dst has shape {list(out.shape)}, which must hold {size}")
+        target = low.core_view(out if tuple(out.shape) == reduced else out.reshape(reduced))
         emit(reduction.TensorReduceOp, {"dst": target, "src": low.core_view(source)}, axes=axes, negate=bool(negate),
              op=alu(op, "tensor_reduce op"))
 
