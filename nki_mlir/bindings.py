@@ -138,13 +138,14 @@ def walk(root: "Operation | Module", visit: Callable[["Operation"], object]) -> 
     raised. A signal often interrupts Python before the first line of the callback.
     """
     raised: list[BaseException] = []
+    interrupt = ir.WalkResult.INTERRUPT
 
     def guarded(view: Any) -> object:
         try:
             return visit(view.operation)    # a view of an operation may have its own field called name
         except BaseException as error:
             raised.append(error)
-            return ir.WalkResult.INTERRUPT
+            return interrupt
     try:
         root.operation.walk(guarded, ir.WalkOrder.PRE_ORDER)
     except RuntimeError as error:
@@ -170,11 +171,12 @@ def operations_of(root: "Operation | Module", accepts: Callable[[str], object]) 
     because iterating over a block gives operations classes, and imports the modules of their dialects first.
     """
     operations: list[Any] = []
+    go_on = ir.WalkResult.ADVANCE
 
     def visit(op: Any) -> Any:
         if accepts(op.name):
             operations.append(op)
-        return ir.WalkResult.ADVANCE
+        return go_on
     walk(root, visit)
     return operations
 

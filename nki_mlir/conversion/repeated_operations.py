@@ -20,6 +20,7 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import TO_NISA, passes_to
+from nki_mlir.transforms.verify_target import Verified, VerifyTarget, verified
 from nki_mlir.waist.reader import ends_memory
 
 POSITION = "nki.position: "     # prefix of the location that names the position of an operation in its function
@@ -28,22 +29,28 @@ TILE_OPERATIONS = "nki.", "nisa.", "memref."        # without regions
 
 
 class LoweredOnce(NamedTuple):
-    """A module at the nisa level, without the operations that repeat others."""
+    """A module at the nisa level, without the operations that repeat others, and its instructions as they were read
+    when they were verified."""
 
     module: Module
     repeats: Repeats | None
+    instructions: Verified
 
 
 def lower_once(module: Module) -> LoweredOnce:
-    """Lower a copy of a module to the nisa level. The copy has only the first of equal operations."""
+    """Lower a copy of a module to the nisa level. The copy has only the first of equal operations. A module that is at
+    this level is not copied."""
     with module.context, ir.Location.unknown():
         contents = ModuleContents(module)
-        passes = passes_to("nisa", module, contents.names)
-        if tuple(one.name for one in passes) != TO_NISA or len(contents.functions) != 1 or not all(
+        *passes, verification = passes_to("nisa", module, contents.names)
+        assert isinstance(verification, VerifyTarget)
+        if not passes:
+            return LoweredOnce(module, None, verified(module))
+        if tuple(one.name for one in (*passes, verification)) != TO_NISA or len(contents.functions) != 1 or not all(
                 map(Level.NKI.allows, contents.names)):
             copy = cloned(module)
             run_passes(copy, passes)
-            return LoweredOnce(copy, None)
+            return LoweredOnce(copy, None, verified(copy))
         source, groups = module, Groups(kernel_functions(module)[0], contents.functions[0])
         if groups.masked:
             source = cloned(module)
@@ -52,10 +59,11 @@ def lower_once(module: Module) -> LoweredOnce:
         if not groups.firsts:
             copy = cloned(source) if source is module else source
             run_passes(copy, passes[1:])
-            return LoweredOnce(copy, None)
+            return LoweredOnce(copy, None, verified(copy))
         short = ShortCopy(source, groups)
         run_passes(short.module, passes[1:])
-        return LoweredOnce(short.module, groups.repeats(source, short.erase_calls()))
+        instructions = verified(short.module)
+        return LoweredOnce(short.module, groups.repeats(source, short.erase_calls()), instructions)
 
 
 class ModuleContents:

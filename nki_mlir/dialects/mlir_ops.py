@@ -27,7 +27,7 @@ from nki_mlir.dialects.attributes import (
     table_of,
 )
 from nki_mlir.dialects.nisa.meeting import Meeting
-from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
+from nki_mlir.dialects.op import REGISTRY, Op, TileField
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.symbol_ranges import check_bounds, loop_span, ranges_of, symbol_range
 from nki_mlir.dialects.verification import verify, verify_bounds, verify_mask
@@ -220,6 +220,23 @@ class RecognizedOperation:
         """Return the ``Op`` for uses that need no handles: the operation's own if symbols have ranges."""
         return read_op(operation) if self.has_symbols(operands) else self.op
 
+    def on(self, operation: Operation, operands: Sequence[Value], tile_of: Callable[[Tile, Value], Tile]) -> Op:
+        """Return the ``Op`` of an operation with these operands, and the ranges of its symbols."""
+        op = self.op
+        copy = object.__new__(type(op))
+        values = copy.__dict__
+        values.update(op.__dict__)
+        at = 0
+        for field in op.tiles:
+            if (tile := values[field.name]) is not None:
+                values[field.name] = tile_of(tile, operands[at])
+                at += 1
+        values["extra"] = dict(op.extra)
+        if at < len(operands):
+            copy.symbols = symbols = tuple(operands[at:])
+            copy.ranges = tuple([symbol_range(s, operation) for s in symbols])
+        return copy
+
 
 class OperationParts(NamedTuple):
     """What an operation is recognized by: its name and its operands' ``types``, and its ``attributes``."""
@@ -260,11 +277,7 @@ def read_op(operation: Operation, tile_of: Callable[[Tile, Value], Tile] = Tile.
     of ``tile_of``."""
     operation = operation.operation
     record, operands = recognize(operation)
-    handles = iter(operands)
-    op = changed(record.op, lambda tile: tile_of(tile, next(handles)), extra=dict(record.op.extra))
-    op.symbols = tuple(handles)
-    op.ranges = tuple([symbol_range(s, operation) for s in op.symbols])
-    return op
+    return record.on(operation, operands, tile_of)
 
 
 def _read(name: str, attributes: dict[str, Attribute], operands: Sequence[Value]) -> Op:

@@ -7,13 +7,13 @@ rules that all targets share.
 """
 
 
-from nki_mlir.bindings import Module, ir, operations_of
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
+from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import RecognizedOperation, recognize
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.dialects.source_locations import errors_at
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.target_findings import findings
 from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.levels import Level
@@ -31,19 +31,30 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
     """Raises the error of the first instruction that breaks a rule."""
 
     def run(self, module: Module) -> None:
-        with module.context, ir.Location.unknown():
-            for kernel in kernel_functions(module):
-                verify(kernel)
+        verified(module)
 
 
-def verify(kernel: KernelFunction) -> None:
-    """Check each instruction of a kernel."""
+Verified = dict[Operation, tuple[RecognizedOperation, list[Value]]]
+
+
+def verified(module: Module) -> Verified:
+    """Check each instruction of a module. Return the instructions as they were read, so that nothing reads them again
+    while the module stays as it is."""
+    instructions: Verified = {}
+    with module.context, ir.Location.unknown():
+        for kernel in kernel_functions(module):
+            verify(kernel, instructions)
+    return instructions
+
+
+def verify(kernel: KernelFunction, instructions: Verified) -> None:
+    """Check each instruction of a kernel, and add it to ``instructions``."""
     machine = machine_named(kernel.target)
     library = ""                # library of programs of the GpSimd cores
     accepted: set[RecognizedOperation] = set()
     for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
-        with errors_at(operation):
-            recognized, operands = recognize(operation)
+        try:
+            instructions[operation] = recognized, operands = recognize(operation)
             if recognized in accepted:      # most instructions of unrolled code differ only in their handles
                 continue
             op = recognized.with_ranges(operation, operands)
@@ -54,6 +65,8 @@ def verify(kernel: KernelFunction) -> None:
                 library = op.library
             elif not op.symbols:
                 accepted.add(recognized)
+        except NkiMlirError as error:
+            raise error.located(location_of(operation)) from None
 
 
 def check(op: Op, machine: Machine) -> None:

@@ -11,7 +11,7 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction, kernel_functions
-from nki_mlir.dialects.mlir_ops import read_op
+from nki_mlir.dialects.mlir_ops import recognize
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import machine_named
@@ -33,6 +33,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     with_values,
 )
 from nki_mlir.targets.neuron.codegen.repeated_records import Templates
+from nki_mlir.transforms.verify_target import Verified
 from nki_mlir.waist.function import (
     BufferAllocation,
     ConstantBuffer,
@@ -55,18 +56,21 @@ HERE = Executor("in an instruction stream", "lower to the nisa level")
 FUNCTIONS = ("add", "subtract", "mult", "and", "or", "min", "max", "floordiv", *PREDICATES)
 
 
-def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats | None = None) -> Code:
+def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats | None = None,
+              instructions: Verified | None = None) -> Code:
     """Return the records of a kernel function; raises ``Unsupported`` for an operation without an instruction.
 
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
     ``repeats``: the operations that the function lacks, since they repeat others; raises ``NoTemplate`` if they must be
-    lowered.
+    lowered. ``instructions``: those that have been read.
     """
-    return _Reader(kernel, like, repeats).code
+    return _Reader(kernel, like, repeats, instructions or {}).code
 
 
 class _Reader:
-    def __init__(self, kernel: KernelFunction, like: Code | None, repeats: Repeats | None) -> None:
+    def __init__(self, kernel: KernelFunction, like: Code | None, repeats: Repeats | None, instructions: Verified
+                 ) -> None:
+        self.instructions = instructions
         self.buffers: dict[object, DeviceBuffer] = {}        # by SSA value
         self.values: dict[object, Value] = {}
         self.code = Code(kernel.name, machine_named(kernel.target), like.globals if like else [], Block(),
@@ -140,7 +144,10 @@ class _Reader:
                 raise HERE.refusal(node.op)
 
     def instruction(self, operation: Operation) -> Op:
-        op = read_op(operation, self.tile)
+        known = self.instructions.get(operation)
+        record, operands = recognize(operation) if known is None else known
+        record.op.kind()                                    # known to copies, too
+        op = record.on(operation, operands, self.tile)
         if not op.mnemonic:
             raise Executor(HERE.where, "lower it to nisa operations first").refusal(operation)
         return with_values(op, [self.values[s] for s in op.symbols])
