@@ -138,14 +138,13 @@ def walk(root: "Operation | Module", visit: Callable[["Operation"], object]) -> 
     raised. A signal often interrupts Python before the first line of the callback.
     """
     raised: list[BaseException] = []
-    interrupt = ir.WalkResult.INTERRUPT
 
     def guarded(view: Any) -> object:
         try:
             return visit(view.operation)    # a view of an operation may have its own field called name
         except BaseException as error:
             raised.append(error)
-            return interrupt
+            return ir.WalkResult.INTERRUPT
     try:
         root.operation.walk(guarded, ir.WalkOrder.PRE_ORDER)
     except RuntimeError as error:
@@ -171,12 +170,11 @@ def operations_of(root: "Operation | Module", accepts: Callable[[str], object]) 
     because iterating over a block gives operations classes, and imports the modules of their dialects first.
     """
     operations: list[Any] = []
-    go_on = ir.WalkResult.ADVANCE
 
     def visit(op: Any) -> Any:
         if accepts(op.name):
             operations.append(op)
-        return go_on
+        return ir.WalkResult.ADVANCE
     walk(root, visit)
     return operations
 

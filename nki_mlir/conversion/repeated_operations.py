@@ -20,7 +20,7 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import TO_NISA, passes_to
-from nki_mlir.transforms.verify_target import Verified, VerifyTarget, verified
+from nki_mlir.transforms.verify_target import VerifiedInstruction, VerifyTarget, verified
 from nki_mlir.waist.reader import ends_memory
 
 POSITION = "nki.position: "     # prefix of the location that names the position of an operation in its function
@@ -34,7 +34,7 @@ class LoweredOnce(NamedTuple):
 
     module: Module
     repeats: Repeats | None
-    instructions: Verified
+    instructions: list[VerifiedInstruction]
 
 
 def lower_once(module: Module) -> LoweredOnce:

@@ -6,6 +6,7 @@ because a module may come from a file, and because passes create instructions. `
 rules that all targets share.
 """
 
+from typing import NamedTuple
 
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import KernelError, NkiMlirError
@@ -34,27 +35,33 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
         verified(module)
 
 
-Verified = dict[Operation, tuple[RecognizedOperation, list[Value]]]
+class VerifiedInstruction(NamedTuple):
+    """An instruction as it was read."""
+
+    operation: Operation
+    recognized: RecognizedOperation
+    operands: list[Value]
 
 
-def verified(module: Module) -> Verified:
-    """Check each instruction of a module. Return the instructions as they were read, so that nothing reads them again
-    while the module stays as it is."""
-    instructions: Verified = {}
+def verified(module: Module) -> list[VerifiedInstruction]:
+    """Check each instruction of a module. Return the instructions in order, so that nothing reads them again while the
+    module stays as it is."""
+    instructions: list[VerifiedInstruction] = []
     with module.context, ir.Location.unknown():
         for kernel in kernel_functions(module):
             verify(kernel, instructions)
     return instructions
 
 
-def verify(kernel: KernelFunction, instructions: Verified) -> None:
+def verify(kernel: KernelFunction, instructions: list[VerifiedInstruction]) -> None:
     """Check each instruction of a kernel, and add it to ``instructions``."""
     machine = machine_named(kernel.target)
     library = ""                # library of programs of the GpSimd cores
     accepted: set[RecognizedOperation] = set()
     for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
         try:
-            instructions[operation] = recognized, operands = recognize(operation)
+            recognized, operands = recognize(operation)
+            instructions.append(VerifiedInstruction(operation, recognized, operands))
             if recognized in accepted:      # most instructions of unrolled code differ only in their handles
                 continue
             op = recognized.with_ranges(operation, operands)

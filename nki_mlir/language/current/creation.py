@@ -46,8 +46,9 @@ def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, addres
     extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     # Empty tensors are allowed in HBM only (empty batches).
     least = int(region_value(buffer) not in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm))
-    require(extents and all(n >= least for n in extents), f"a tensor of shape {list(extents)} has an empty dimension",
-            fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")
+    if not extents or min(extents) < least:
+        invalid(f"a tensor of shape {list(extents)} has an empty dimension",
+                fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")
     if hasattr(buffer, "memory"):                               # a ``Window`` that the kernel has created
         view: NkiTensor = buffer.view(dtype, extents, name)
         return view

@@ -43,9 +43,9 @@ def check_modes(op: str, dst: NkiTensor, src: NkiTensor, oob_mode: e.oob_mode, d
 
 
 def check_skip(op: str, oob_mode: object, *tensors: NkiTensor) -> None:
-    require(oob_mode is not e.oob_mode.skip or any(t.indirection is not None for t in tensors),
-            f"{op} with oob_mode skip needs an address that is known at run time only",
-            fix="leave oob_mode out, or index by .ap(vector_offset=...)")
+    if oob_mode is e.oob_mode.skip and all(t.indirection is None for t in tensors):
+        invalid(f"{op} with oob_mode skip needs an address that is known at run time only",
+                fix="leave oob_mode out, or index by .ap(vector_offset=...)")
 
 
 def check_priority(priority: object) -> None:
@@ -81,9 +81,9 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_m
     require(engine is e.engine.unknown or dge_mode is e.dge_mode.hwdge,
             "dma_copy engine is chosen only with dge_mode hwdge",
             fix="give dge_mode=nisa.dge_mode.hwdge as well, or leave engine out")
-    require(engine in (e.engine.unknown, e.engine.sync, e.engine.scalar),
-            f"dma_copy is started by engine sync or scalar, not {engine.name}",
-            fix="use nisa.engine.sync or nisa.engine.scalar")
+    if engine not in (e.engine.unknown, e.engine.sync, e.engine.scalar):
+        invalid(f"dma_copy is started by engine sync or scalar, not {engine.name}",
+                fix="use nisa.engine.sync or nisa.engine.scalar")
     if dst_rmw_op is None:
         assignment.dma(dst, src, mode=mode, engine=engine.name)
     elif alu(dst_rmw_op, "dma_copy dst_rmw_op") == "add":

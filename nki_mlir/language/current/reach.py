@@ -28,7 +28,12 @@ def check_reach(storage: Storage, shape: Sequence[int], strides: Sequence[int], 
             out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last_partition}, "
                          f"{name} has {rows}", fix="shorten the pattern, or start it at an earlier partition")
         start, part = start % row, "a partition"
-    low, high = (start + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
+    low = high = start
+    for step, count in steps:
+        if step > 0:
+            high += step * (count - 1)
+        else:
+            low += step * (count - 1)
     if low < 0 or high >= row:
         out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {part}, {name} "
                      f"has {row}", fix="shorten the pattern, or start it earlier")

@@ -200,12 +200,15 @@ class Function:
         """Wrap the function to first report what the machine lacks for a call."""
         function, names = self.function, self.own_signature.positional
         defaults = {n: p.default for n, p in self.parameters.items()}
+        # For each need its parameter, the number of the positional argument for it, and its default.
+        looks = [(need, n := need.parameter, names.index(n) if n in names else len(names), defaults.get(n))
+                 for need in needs]
 
         @wraps(function)
         def run(*values: object, **named: object) -> object:
-            arguments = defaults | dict(zip(names, values)) | named
-            for need in needs:
-                if need.is_asked(arguments):
+            for need, name, at, default in looks:
+                value = named[name] if name in named else values[at] if at < len(values) else default
+                if (value is not None and need.is_asked(value)) or not name:
                     require_generation(need.generation, need.feature, need.instead)
             return function(*values, **named)
         return run

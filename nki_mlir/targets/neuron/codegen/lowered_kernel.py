@@ -33,7 +33,7 @@ class LoweredKernel:
     def __init__(self, module: Module, is_lowered: bool = False) -> None:
         self.captured = module
         self.module, self.repeats, self.instructions = (
-            LoweredOnce(module, None, {}) if is_lowered else lower_once(module))
+            LoweredOnce(module, None, []) if is_lowered else lower_once(module))
 
     @cached_property
     def kernel(self) -> KernelFunction:
@@ -68,6 +68,6 @@ class LoweredKernel:
         try:
             return read_code(self.kernel, like, self.repeats, self.instructions)
         except NoTemplate:                  # no template expresses some operation: lower all of them
-            self.module, self.repeats, self.instructions = at_nisa(self.captured), None, {}
+            self.module, self.repeats, self.instructions = at_nisa(self.captured), None, []
             del self.kernel
             return read_code(self.kernel, like)

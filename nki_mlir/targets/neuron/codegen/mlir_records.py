@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads nisa-level MLIR into records; the base of passes on records."""
 
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     with_values,
 )
 from nki_mlir.targets.neuron.codegen.repeated_records import Templates
-from nki_mlir.transforms.verify_target import Verified
+from nki_mlir.transforms.verify_target import VerifiedInstruction
 from nki_mlir.waist.function import (
     BufferAllocation,
     ConstantBuffer,
@@ -57,20 +58,20 @@ FUNCTIONS = ("add", "subtract", "mult", "and", "or", "min", "max", "floordiv", *
 
 
 def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats | None = None,
-              instructions: Verified | None = None) -> Code:
+              instructions: Sequence[VerifiedInstruction] = ()) -> Code:
     """Return the records of a kernel function; raises ``Unsupported`` for an operation without an instruction.
 
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
     ``repeats``: the operations that the function lacks, since they repeat others; raises ``NoTemplate`` if they must be
-    lowered. ``instructions``: those that have been read.
+    lowered. ``instructions``: those of the module, if they have been read.
     """
-    return _Reader(kernel, like, repeats, instructions or {}).code
+    return _Reader(kernel, like, repeats, instructions).code
 
 
 class _Reader:
-    def __init__(self, kernel: KernelFunction, like: Code | None, repeats: Repeats | None, instructions: Verified
-                 ) -> None:
-        self.instructions = instructions
+    def __init__(self, kernel: KernelFunction, like: Code | None, repeats: Repeats | None,
+                 instructions: Sequence[VerifiedInstruction]) -> None:
+        self.instructions = iter(instructions)
         self.buffers: dict[object, DeviceBuffer] = {}        # by SSA value
         self.values: dict[object, Value] = {}
         self.code = Code(kernel.name, machine_named(kernel.target), like.globals if like else [], Block(),
@@ -144,8 +145,9 @@ class _Reader:
                 raise HERE.refusal(node.op)
 
     def instruction(self, operation: Operation) -> Op:
-        known = self.instructions.get(operation)
-        record, operands = recognize(operation) if known is None else known
+        # Those of loops that run no iteration are left out.
+        known = next((one for one in self.instructions if one.operation == operation), None)
+        record, operands = recognize(operation) if known is None else known[1:]
         record.op.kind()                                    # known to copies, too
         op = record.on(operation, operands, self.tile)
         if not op.mnemonic:
