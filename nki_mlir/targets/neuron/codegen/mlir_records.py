@@ -146,8 +146,8 @@ class _Reader:
 
     def instruction(self, operation: Operation) -> Op:
         # Those of loops that run no iteration are left out.
-        known = next((one for one in self.instructions if one.operation == operation), None)
-        record, operands = recognize(operation) if known is None else known[1:]
+        verified = next((other for other in self.instructions if other.operation == operation), None)
+        record, operands = recognize(operation) if verified is None else verified[1:]
         record.op.kind()                                    # known to copies, too
         op = record.on(operation, operands, self.tile)
         if not op.mnemonic:
