@@ -73,17 +73,22 @@ def test_with_noise_the_numbers_are_back_within_two_percent(measured, target):
     assert len(fits[0]) == 13 and len({one.name for one in fits[0]}) == 13
 
 
-@pytest.mark.parametrize("target, error", [("trn1", 0.1), ("trn2", 0.02)])    # of trn1 the three are not equally busy
-def test_a_file_of_the_default_mode_gives_the_issue_of_a_transfer(target, error, tmp_path, capsys):
+@pytest.mark.parametrize("target, least", [("trn1", 17), ("trn2", 20)])      # of trn1 the standard error is 0.9%
+def test_a_file_of_the_default_mode_gives_the_issue_of_a_transfer(target, least, tmp_path, capsys):
     """Three engines trigger transfers there, so that these follow each other three times as fast."""
     transfers = "transfers", "transfers_beside"
     rows = [*predicted("current", target), *predicted("current", target, False, transfers)]
     shared = [one for k, one in enumerate(rows) if one.kernel not in transfers or k >= len(rows) - 12]  # 8 and 4 cases
     machine, draw = machine_named(target), np.random.default_rng(11)
-    for _ in range(20):
-        found = fit(noisy(shared, 0.01, TIMES, draw), machine)
-        issue = next(one for one in found.constants if one.name == "transfer issue")
-        assert found.issuers == 3 and issue.fitted == pytest.approx(issue.ours, rel=error)
+
+    def issue_of(measurements):
+        found = fit(measurements, machine)
+        assert found.issuers == 3
+        return next(one for one in found.constants if one.name == "transfer issue")
+    issue = issue_of(shared)
+    assert issue.fitted == pytest.approx(issue.ours, rel=0.01)          # imbalance of the three: half of a trigger
+    noisy_fits = [issue_of(noisy(shared, 0.01, TIMES, draw)).fitted for _ in range(20)]
+    assert sum(fitted == pytest.approx(issue.ours, rel=0.02) for fitted in noisy_fits) >= least     # what is promised
     file = tmp_path / "default.csv"
     file.write_text("\n".join(csv_lines(shared)))
     assert main([str(file), "--target", target]) == 0
