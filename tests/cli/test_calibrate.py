@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki-calibrate``: the machine's numbers are fitted on what a device measured; here the model is the device."""
 
+import functools
 import io
 import json
 import re
@@ -8,14 +9,18 @@ import re
 import numpy as np
 import pytest
 
+from nki_mlir.calibration import prediction
 from nki_mlir.calibration.fit import fit
 from nki_mlir.calibration.measurements import GENERATIONS, Measurement, csv_lines, read_measurements, source_of
-from nki_mlir.calibration.prediction import kernels_of, predicted
+from nki_mlir.calibration.prediction import kernels_of
 from nki_mlir.cli.calibrate import main
 from nki_mlir.machine import machine_named
 
+# A prediction takes seconds; tests share it.
+predicted = functools.cache(prediction.predicted)
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture
 def measured():
     """What the model says of the current generation's kernels on trn2."""
     return predicted("current", "trn2")
@@ -128,6 +133,7 @@ def test_another_device_is_told_from_ours(measured, tmp_path, capsys):
 
 
 def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
+    monkeypatch.setattr("nki_mlir.calibration.prediction.predicted", predicted)
     assert main(["--predict", "current"]) == 0
     text = capsys.readouterr().out
     # a digit is csv_lines
