@@ -150,8 +150,6 @@ def compile_anew(make: Callable[[], Module], count: int, key: str | None = None)
 def _object_of(engine: Any) -> bytes:
     """Return the engine's code as an object file, or nothing. If a limit keeps files from growing, the system ends a
     process that writes one, even in memory.
-
-
     """
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return b""
