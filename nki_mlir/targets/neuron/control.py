@@ -21,21 +21,24 @@ def control_step(op: isa.Control, registers: list[Number], compute: Callable[[st
 
     Return the number of the instruction that follows a branch which is taken, as ``is_taken`` says of its comparison.
     """
-    def value(scalar: isa.Scalar) -> Number:
-        return registers[scalar.number] if isinstance(scalar, isa.Register) else scalar     # type: ignore[return-value]
-
     match op:
-        case isa.Move():
-            registers[op.dst.number] = value(op.value)
         case isa.RegisterAlu():
-            registers[op.dst.number] = compute(op.op, value(op.lhs), value(op.rhs))
+            registers[op.dst.number] = compute(op.op, value(op.lhs, registers), value(op.rhs, registers))
+        case isa.CompareBranch():
+            if is_taken(compute(op.op, value(op.lhs, registers), value(op.rhs, registers))):
+                return int(op.target)
+        case isa.Move():
+            registers[op.dst.number] = value(op.value, registers)
         case isa.TensorLoad():
             registers[op.dst.number] = load(op)
-        case isa.CompareBranch() if is_taken(compute(op.op, value(op.lhs), value(op.rhs))):
-            return int(op.target)
         case isa.RangeClear():
             clear(op.first, op.last)
     return None
+
+
+def value(scalar: isa.Scalar, registers: list[Number]) -> Number:
+    """Return the value of an operand: a register's, or a number."""
+    return registers[scalar.number] if isinstance(scalar, isa.Register) else scalar     # type: ignore[return-value]
 
 
 def computed(name: str, lhs: int, rhs: int) -> int:

@@ -46,7 +46,7 @@ from nki_mlir.targets.neuron.timing.streams import (
 )
 from nki_mlir.targets.neuron.timing.streams import MEETING as MEETING_KIND
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm, TimedTransfer
-from nki_mlir.waist.overlap import Box, boxes_overlap
+from nki_mlir.waist.overlap import boxes_overlap
 
 Change = tuple[float, int, int]                 # time, amount, event
 
@@ -95,7 +95,7 @@ class Agent:
     alone; ``ready``: when it may read everything that it has written."""
 
     __slots__ = ("at", "branched", "cause", "core", "due", "event", "free", "last", "last_event", "loaded", "met",
-                 "number", "parts", "ramp", "ready", "recent", "registers", "stream", "waits_for", "why")
+                 "now", "number", "parts", "ramp", "ready", "recent", "registers", "stream", "waits_for", "why")
 
     def __init__(self, number: int, core: CoreState, stream: Stream, loaded: Sequence[int] | None,
                  ramp: RampState | None = None) -> None:
@@ -113,6 +113,38 @@ class Agent:
                       stream.waits_for_itself, core.semaphores, self.recent, ramp,
                       stream.shares)                # the state that ``advance`` reads each time
         self.why, self.cause = BEGIN, -1            # reason and cause of the current wait
+        self.now = 0.0                              # when it executes a control instruction, which is behind ``at``
+
+    def load(self, op: isa.TensorLoad) -> int | None:
+        """Return the number that the engine loads, if it is known."""
+        return next(self.loaded, None) if self.loaded is not None else None
+
+    def takes(self, holds: int | None) -> bool:
+        """Return whether the engine takes a branch: by its comparison, or in turn if an operand is unknown."""
+        if holds is not None:
+            return bool(holds)
+        position = self.at - 1
+        met = self.branched.get(position, 0)
+        self.branched[position] = met + 1
+        return met % 2 == 1
+
+    def clear(self, low: int, high: int) -> None:
+        """Clear semaphores now."""
+        for semaphore in self.core.semaphores[low:high + 1]:
+            semaphore.settle(self.now)
+            semaphore.clear()
+
+
+def awaits(instructions: Sequence[isa.Instruction], before: int, at: int) -> bool | None:
+    """Return whether an instruction reads what an earlier one of its engine has written; None if it reads nothing, or
+    if one between the two has written to what it reads."""
+    read, earlier = boxes_of(instructions[at], instructions[at].op.inputs), instructions[before]
+    if not read:
+        return None
+    if not boxes_overlap(read, boxes_of(earlier, earlier.op.outputs)):
+        return False
+    nearer = instructions[before + 1:at]
+    return None if any([boxes_overlap(read, boxes_of(i, i.op.outputs)) for i in nearer]) else True
 
 
 def computed_if_known(name: str, lhs: int | None, rhs: int | None) -> int | None:
@@ -272,20 +304,18 @@ class TimedMachine:
         """Return the event of the same engine whose result an instruction reads and waits for until ``start`` or
         longer, with the time at which it is readable: the nearest earlier event that wrote the operands. Return
         None without such an event."""
-        instructions, before = agent.stream.instructions, at
-        read: list[Box] | None = None
+        known, before = agent.stream.awaits, at
         for result in reversed(agent.recent):
             before -= 1
             if before < 0:
                 break
             if not free < result[1] >= start:
                 continue
-            earlier = instructions[before]
-            if read is None and not (read := boxes_of(instructions[at], instructions[at].op.inputs)):
-                return None
-            if boxes_overlap(read, boxes_of(earlier, earlier.op.outputs)):
-                nearer = instructions[before + 1:at]
-                return None if any([boxes_overlap(read, boxes_of(i, i.op.outputs)) for i in nearer]) else result
+            pair = before, at
+            if pair not in known:
+                known[pair] = awaits(agent.stream.instructions, before, at)
+            if known[pair] is not False:
+                return result if known[pair] else None
         return None
 
     def come_back(self, agent: Agent, waits: Sequence[isa.Wait]) -> None:
@@ -340,34 +370,18 @@ class TimedMachine:
     # -- registers and branches ----------------------------------------------------------------------------------------
     def control(self, agent: Agent, position: int, time: float) -> None:
         """Execute a control instruction, except its signal; the engine's position is already behind it."""
-        def load(op: isa.TensorLoad) -> int | None:
-            return next(agent.loaded, None) if agent.loaded is not None else None
-
-        def clear(low: int, high: int) -> None:
-            for semaphore in agent.core.semaphores[low:high + 1]:
-                semaphore.settle(time)
-                semaphore.clear()
-        op = agent.stream.details[position]
+        op, record = agent.stream.details[position], self.record
         assert isinstance(op, isa.Control)
+        agent.now = time
         try:
-            target = control_step(op, agent.registers, computed_if_known, load,
-                                  lambda holds: self.is_taken(agent, position, holds), clear)
+            target = control_step(op, agent.registers, computed_if_known, agent.load, agent.takes, agent.clear)
         except NkiMlirError as error:
             raise error.located(agent.stream.instructions[position].location) from None
         if target is not None:
             agent.at = target
             agent.free += self.machine.costs.control.refill_ns
-        if len(self.record) > self.limit:
+        if len(record.agent) + len(record.latest) // WIDTH > self.limit:
             raise EventLimit(limit=self.limit)
-
-    @staticmethod
-    def is_taken(agent: Agent, position: int, holds: int | None) -> bool:
-        """Return whether an engine takes a branch: by its comparison, or in turn if an operand is unknown."""
-        if holds is not None:
-            return bool(holds)
-        met = agent.branched.get(position, 0)
-        agent.branched[position] = met + 1
-        return met % 2 == 1
 
     # -- transfers -----------------------------------------------------------------------------------------------------
     def transfer(self, agent: Agent, position: int, event: int, start: float) -> None:

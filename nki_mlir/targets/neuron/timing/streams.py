@@ -60,7 +60,8 @@ def boxes_of(instruction: Instruction, fields: Sequence[str]) -> list[Box]:
 class Stream:
     """The stream of one engine. ``entries``, ``details`` and ``meetings`` are by position. ``waits_for_itself``:
     instructions may have to wait for a result of the same engine. ``shares``: of an engine with a ramp, the share
-    of its rows that each instruction needs; else empty."""
+    of its rows that each instruction needs; else empty. ``awaits``: what the machine has found out about pairs of
+    positions (``awaits``)."""
 
     def __init__(self, engine: Engine, instructions: list[Instruction], waits_for_itself: bool) -> None:
         self.engine, self.instructions, self.waits_for_itself = engine, instructions, waits_for_itself
@@ -68,6 +69,7 @@ class Stream:
         self.details: dict[int, Detail] = {}
         self.meetings: dict[int, Occasion] = {}
         self.shares: list[float] = []
+        self.awaits: dict[tuple[int, int], bool | None] = {}
 
 
 def streams_of(program: Program, machine: Machine, number: int, cores: int) -> list[Stream]:
