@@ -304,7 +304,7 @@ class TimedMachine:
         """Return the event of the same engine whose result an instruction reads and waits for until ``start`` or
         longer, with the time at which it is readable: the nearest earlier event that wrote the operands. Return
         None without such an event."""
-        known, before = agent.stream.awaits, at
+        decided, before = agent.stream.awaits, at
         for result in reversed(agent.recent):
             before -= 1
             if before < 0:
@@ -312,10 +312,10 @@ class TimedMachine:
             if not free < result[1] >= start:
                 continue
             pair = before, at
-            if pair not in known:
-                known[pair] = awaits(agent.stream.instructions, before, at)
-            if known[pair] is not False:
-                return result if known[pair] else None
+            if pair not in decided:
+                decided[pair] = awaits(agent.stream.instructions, before, at)
+            if decided[pair] is not False:
+                return result if decided[pair] else None
         return None
 
     def come_back(self, agent: Agent, waits: Sequence[isa.Wait]) -> None:
