@@ -7,6 +7,7 @@ origin.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError
@@ -23,10 +24,18 @@ def location_of(operation: Operation) -> Location | None:
 
 
 def source_location(at: ir.Location) -> Location | None:
-    location = at if isinstance(at, ir.FileLineColLoc) else file_location(at)
+    if isinstance(at, ir.FileLineColLoc):
+        return in_file(at.filename, at.start_line, at.start_col - 1, "")
+    location = file_location(at)
     if location is None:
         return None
-    return Location(location.filename, location.start_line, location.start_col - 1, origin=origin_of(at))
+    return in_file(location.filename, location.start_line, location.start_col - 1, origin_of(at))
+
+
+@lru_cache(1 << 14)
+def in_file(file: str, line: int, column: int, origin: str) -> Location:
+    """Return a source location. Unrolled code has few of them."""
+    return Location(file, line, column, origin=origin)
 
 
 @contextmanager
