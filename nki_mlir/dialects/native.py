@@ -26,6 +26,10 @@ dialect adds five operations, and marks on operations of those dialects:
 | ``native.ahead`` | a nest | inputs that it prefetches, each with the distance in bytes |
 | ``native.fields`` | a nest | inputs that lie beside each other are loaded together |
 | ``native.words`` | a nest | it loads pairs of bfloat16 as words, whose halves it widens |
+| ``native.powers`` | a nest | it computes exp by sixteenths of powers of two, which one instruction selects |
+| ``native.zeros`` | a nest | it looks for denormals only where a result of rounding to bfloat16 is 0 |
+| ``native.compares`` | a nest | it folds a maximum or minimum of 16-bit floats on their bits |
+| ``native.delays`` | a nest | each iteration rounds to bfloat16 and stores the results of the one before |
 | ``native.fresh`` | a product, the fill before it | the product starts its sums from 0 in registers |
 | ``native.pairs`` | a product | each float32 of its factors stands for two bfloat16 of neighbouring positions |
 | ``native.fixed`` | a nest | no later pass changes it |
@@ -33,7 +37,9 @@ dialect adds five operations, and marks on operations of those dialects:
 
 FUNCTION, NOTES, ZEROED, ON_POOL = "native.function", "native.notes", "native.zeroed", "native.on_pool"
 SPREAD, STREAMS, AHEAD, FIELDS = "native.spread", "native.streams", "native.ahead", "native.fields"
-FRESH, PAIRS, FIXED, WORDS = "native.fresh", "native.pairs", "native.fixed", "native.words"
+FRESH, PAIRS, FIXED = "native.fresh", "native.pairs", "native.fixed"
+WORDS, POWERS, ZEROS = "native.words", "native.powers", "native.zeros"
+COMPARES, DELAYS = "native.compares", "native.delays"
 CHECK, CHECK_LIMITS, PACKED_PRODUCT = "native.check", "native.check_limits", "native.packed_product"
 TABLE, LOOKUP = "native.table", "native.lookup"
 

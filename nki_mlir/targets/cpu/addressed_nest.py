@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from nki_mlir.bindings import Type, ir
-from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import Loops, MemoryUse, stored_bytes
-from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, Schedule, schedule
-from nki_mlir.targets.runtime import host
+from nki_mlir.targets.cpu.schedule import Schedule, schedule
 from nki_mlir.waist.nest import Nest, Operand
 
 SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
@@ -23,30 +21,33 @@ SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
 
 @dataclass(frozen=True)
 class AddressedNest:
-    """A nest with facts about its memory. Its arguments are the nest's. If it streams, ``can_stream`` holds for it."""
+    """A nest with facts about its memory, and the forms that its code has (``code_forms.py``). Its arguments are the
+    nest's. If it streams, ``can_stream`` holds for it."""
 
     nest: Nest
     use: MemoryUse
+    forms: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
         return self.nest.title + "_streamed" * bool(self.use.streams) + "_ahead" * bool(self.use.ahead) + (
-            "_words" * self.use.words)
+            "_words" * ("words" in self.forms))
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
         nest, plan = self.nest, schedule(self.nest)
         count, first_output = len(nest.operands), len(nest.inputs)
         pointers = [code.word(words, k, code.pointer) for k in range(count)]
         symbols = [code.word(words, count + k, code.i64_type) for k in range(nest.symbols)]
+        code.selects_from_16, code.tests_zeros = "powers" in self.forms, "zeros" in self.forms
         if not self.use.streams:
-            Loops(code, nest, plan, symbols, self.use).emit(pointers)
+            Loops(code, nest, plan, symbols, self.use, self.forms).emit(pointers)
             return
         outputs = [(code.word(words, first_output + k, code.i64_type), stored_bytes(nest.outputs[k], plan))
                    for k in self.use.streams]
 
         def version(streams: bool) -> list[Value]:
             use = self.use if streams else replace(self.use, streams=())
-            Loops(code, nest, plan, symbols, use).emit(pointers)
+            Loops(code, nest, plan, symbols, use, self.forms).emit(pointers)
             return []
         where_aligned(code, outputs, version)
 
@@ -91,27 +92,6 @@ def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
     plan = schedule(nest)
     return plan.vector is not None and plan.lanes > 1 and all(
         not nest.uses(nest.first_output + k) and _lies_in_vectors(output, plan) for k, output in outputs)
-
-
-def with_words(routine: "Nest | AddressedNest") -> AddressedNest:
-    """Return the nest with loads of words in place of pairs of bfloat16."""
-    addressed = with_memory(routine)
-    return replace(addressed, use=replace(addressed.use, words=True))
-
-
-def can_load_words(routine: object) -> TypeGuard["Nest | AddressedNest"]:
-    """Whether code may load pairs of bfloat16 as words, whose halves a shift and a mask widen: the elements of each
-    operand in lanes are bfloat16 side by side, and no step depends on the number of a lane."""
-    if not isinstance(routine, Nest | AddressedNest):
-        return False
-    nest = with_memory(routine).nest
-    plan = schedule(nest)
-    if plan.vector is None or plan.order[-1] != plan.vector or plan.lanes % (2 * WITH_32_REGISTERS) or nest.mask:
-        return False
-    in_lanes = [o for o in nest.operands if o.strides[plan.vector]]
-    return host.lanes() == WITH_32_REGISTERS and any(step.kind == "convert" for step in nest.steps) and all(
-        o.strides[plan.vector] == 1 and o.dtype is BFLOAT16 for o in in_lanes) and not any(
-        step.kind == "position" for step in nest.steps)
 
 
 def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A nest's scalar body as code: each step through the scalar library, as early as its operands are known."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -46,12 +46,14 @@ class NestEvaluator:
         self.needed = self._needed_values()
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    def advance(self, point: Point) -> Point:
-        """Compute every needed step whose operands are known at the point; return the point with their values."""
+    def advance(self, point: Point, left_out: Collection[int] = ()) -> Point:
+        """Compute every needed step whose operands are known at the point, without those that are left out; return the
+        point with their values."""
         values = dict(point.values)
         for k, step in enumerate(self.nest.steps):
             number = self.nest.first_step + k
-            if number in self.needed and number not in values and self._ready(step, values, point):
+            is_open = number in self.needed and number not in values and number not in left_out
+            if is_open and self._ready(step, values, point):
                 values[number] = self.step(step, values, point)
         return replace(point, values=values)
 

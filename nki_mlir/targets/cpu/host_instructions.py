@@ -23,11 +23,9 @@ class HostInstructions(ScalarEmitter):
     def __init__(self) -> None:
         self.vector = load("dialects.vector")
         self.scf = load("dialects.scf")
+        self.tests_zeros = False        # whether ``narrow_to_bfloat16`` looks for denormals only if a result is 0
 
     # -- floats --------------------------------------------------------------------------------------------------------
-    @property
-    def selects_from_16(self) -> bool:                                                      # type: ignore[override]
-        return host.lanes() == 16
 
     def in_registers(self, instruction: Callable[..., Value], *operands: Value) -> Value:
         """Emit an instruction on registers of 16 elements, for any number of lanes or a scalar."""
@@ -73,26 +71,30 @@ class HostInstructions(ScalarEmitter):
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
         """Round to bfloat16 with the host's instruction, two registers at a time if there are two.
 
-        The instruction takes denormals as 0. Where a result is 0, code looks for a denormal, and vectors that have one
-        take ``steps``, besides their NaN, whose payload the instruction keeps.
+        The instruction takes denormals as 0: vectors that have one take ``steps``, besides their NaN, whose payload the
+        instruction keeps.
         """
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if not host.multiplies_pairs() or lanes % 16:
             return steps(a)
         parts = self.pieces(a, 16)
         narrow = self._narrowed(parts)
+
+        def without_denormals() -> Value:
+            are_exact = self._none_of([self._is_in(part, DENORMAL) for part in parts])
+            return self._if(are_exact, narrow, lambda: self.select(self.is_nan(a), narrow, steps(a)))
+        if not self.tests_zeros:
+            return without_denormals()
         zeros = [self.cmp("eq", self.and_(words, MAGNITUDE), 0) for words in self.pieces(narrow, 32)]
-        branch = self.scf.IfOp(self._none_of(zeros), [narrow.type], has_else=True)
-        with ir.InsertionPoint(branch.then_block):      # the usual case comes first in the layout of the code
-            self.scf.YieldOp([narrow])
+        return self._if(self._none_of(zeros), narrow, without_denormals)
+
+    def _if(self, condition: Value, usual: Value, otherwise: Callable[[], Value]) -> Value:
+        """Emit a value, or another one that a branch computes. The usual case comes first in the layout of the code."""
+        branch = self.scf.IfOp(condition, [usual.type], has_else=True)
+        with ir.InsertionPoint(branch.then_block):
+            self.scf.YieldOp([usual])
         with ir.InsertionPoint(branch.else_block):
-            exact = self.scf.IfOp(self._none_of([self._is_in(part, DENORMAL) for part in parts]), [narrow.type],
-                                  has_else=True)
-            with ir.InsertionPoint(exact.then_block):
-                self.scf.YieldOp([narrow])
-            with ir.InsertionPoint(exact.else_block):
-                self.scf.YieldOp([self.select(self.is_nan(a), narrow, steps(a))])
-            self.scf.YieldOp(list(exact.results))
+            self.scf.YieldOp([otherwise()])
         return branch.results[0]
 
     def _none_of(self, flags: Sequence[Value]) -> Value:

@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu.code_forms import with_instructions
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile, TileProduct, tiles
 from nki_mlir.targets.cpu.fitted import fit_of, lookups, name_of
 from nki_mlir.targets.cpu.lanes import FITTED
@@ -177,6 +178,7 @@ def aligned_zeros(count: int) -> np.ndarray:
 def _seconds(routine: Routine, arrays: Sequence[np.ndarray]) -> float:
     """Return the least time of some calls of a routine."""
     words = (ctypes.c_int64 * len(arrays))(*(array.ctypes.data for array in arrays))
+    routine = with_instructions(routine) if isinstance(routine, Nest) else routine
     batch, number = compiled([routine])[routine]
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])
     times = []

@@ -5,13 +5,14 @@ Values that do not change in the inner loops are loaded and computed before them
 before it writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from nki_mlir.bindings import ir
 from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
+from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
@@ -31,35 +32,39 @@ class MemoryUse:
 
     Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs that
     a loop prefetches, each with the distance in bytes. ``beside``: an input, the input with the same layout, and the
-    number of elements by which the former begins later. With ``words``, bfloat16 along the vector axis are loaded as
-    pairs: in each 32 lanes, even elements precede odd ones.
+    number of elements by which the former begins later.
     """
 
     streams: tuple[int, ...] = ()
     ahead: tuple[tuple[int, int], ...] = ()
     beside: tuple[tuple[int, int, int], ...] = ()
-    words: bool = False
 
 
 class Loops:
-    """Emits one nest at the current insertion point, with one loop for each axis."""
+    """Emits one nest at the current insertion point, with one loop for each axis.
+
+    If ``forms`` has ``words``, bfloat16 along the vector axis are loaded as pairs: in each 32 lanes, even elements
+    precede odd ones.
+    """
 
     def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value],
-                 use: MemoryUse = MemoryUse()) -> None:
+                 use: MemoryUse = MemoryUse(), forms: Sequence[str] = ()) -> None:
         self.code, self.nest, self.plan, self.streams = code, nest, plan, use.streams
-        self.words = use.words
+        self.words = "words" in forms
         self.ahead: dict[int, int | Value] = dict(use.ahead)
         self.fields = {k: (base, offset) for k, base, offset in use.beside}
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
-        self.narrow = narrow_extrema(nest, plan)
+        self.narrow = narrow_extrema(nest, plan) if "compares" in forms else {}
         self.tables = {step.operands[1]: step.name.startswith(FITTED) for step in nest.steps if step.kind == "lookup"}
         # Rounding to bfloat16 branches: values loaded before would be converted behind the branch, from registers.
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         # vectors of a partial result
         self.slots = [NarrowExtremum.slots if fold.output in self.narrow else 1 for fold in plan.folds]
         self.blocked = transposed_operands(nest, plan)
+        delayed = delayed_outputs(nest, plan) if "delays" in forms else ()
+        self.delayed = DelayedStores(code, self.body, delayed, self.put)
         self.block_results = dict[int, list[Value]]()   # the results of a block by output, one vector a position
 
     def emit(self, pointers: Sequence[Value]) -> None:
@@ -161,7 +166,7 @@ class Loops:
             if end - begin == width:
                 carried = vectors(begin, carried, count)
             elif end > begin:
-                carried = self.code.loop(range(begin, end, width), carried, partial(vectors, count=count))
+                carried = self.repeated(point, axis, range(begin, end, width), carried, partial(vectors, count=count))
             begin = end
         if begin < extent:
             tail_point = replace(point, active=self.code.first_lanes(lanes, extent - begin) if lanes > 1 else None)
@@ -169,6 +174,18 @@ class Loops:
             results = self.level(depth + 1, self.moved(tail_point, axis, begin), carried[:slots])
             carried = [*results, *carried[slots:]]
         return carried
+
+    def repeated(self, point: Point, axis: int, span: range, carried: Carried,
+                 vectors: Callable[[Value | int, Carried], Carried]) -> Carried:
+        """Emit a loop over vectors; a step of the loop is several of them."""
+        if not self.delayed.outputs:
+            return self.code.loop(span, carried, vectors)
+
+        def points(start: Value | int) -> list[Point]:
+            offsets = range(0, span.step, point.lanes)
+            return [self.moved(point, axis, start + k if isinstance(start, int) else self.code.linear(k, [(start, 1)]))
+                    for k in offsets]
+        return self.delayed.loop(span, carried, vectors, points)
 
     def moved(self, point: Point, axis: int, position: Value | int) -> Point:
         """Return the point at a position of an axis."""
@@ -223,9 +240,9 @@ class Loops:
         together = self.fetched_together(missing, point) if point.lanes > 1 and point.active is None else {}
         for k in missing:
             if k not in together:
-                point = self.body.advance(point) if self.loads_late else point
+                point = self.body.advance(point, self.delayed.left_out) if self.loads_late else point
                 point = point.with_values({k: self.fetch(k, point)})
-        return self.body.advance(point.with_values(together))
+        return self.body.advance(point.with_values(together), self.delayed.left_out)
 
     def fetched_together(self, wanted_inputs: Sequence[int], point: Point) -> dict[int, Value]:
         """Load the inputs that lie beside each other, with one load of each whole vector for all of them."""
@@ -269,9 +286,9 @@ class Loops:
                 old[number] = self.fetch(len(nest.inputs) + k, point)
         if not plan.folds:
             old |= {nest.first_output + k: value for k, value in zip(plan.carried, carried) if k not in self.sums}
-        point = self.body.advance(point.with_values(old))
+        point = self.body.advance(point.with_values(old), self.delayed.left_out)
         for k, result in enumerate(nest.results):
-            if k not in plan.carried:
+            if k not in plan.carried and not self.delayed.keep(k, point):
                 self.put(point.values[result], k, point)
         if not plan.folds:
             return [self.added(old, point.values[self.sums[k]], point) if k in self.sums else

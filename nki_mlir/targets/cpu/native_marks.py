@@ -14,7 +14,8 @@ from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_load_words, can_stream, with_words
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream
+from nki_mlir.targets.cpu.code_forms import CODE_FORMS, can_have, with_form
 from nki_mlir.targets.cpu.contraction import PAIR_LANES, TileProduct, contraction_of, multiplies_in_pairs, tiles
 from nki_mlir.targets.cpu.fitted import FITTED_LENGTH, fit_of, fitted_region
 from nki_mlir.targets.cpu.function import CONSTANTS, ByteRegion, Compute, NativeFunction, NestCall, RoutineCall, Spread
@@ -63,8 +64,9 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     beside = fields_beside(nest, arguments) if native.FIELDS in marks else ()
     use = MemoryUse(streams, ahead, beside)
     routine = AddressedNest(nest, use) if use != MemoryUse() else nest
-    if native.WORDS in marks and native.SPREAD not in marks:
-        routine = _loading_words(op, routine)
+    forms = [name for name, form in CODE_FORMS.items() if form.mark in marks]
+    if native.SPREAD not in marks:
+        routine = _with_forms(op, routine, forms)
     if native.FIXED in marks:
         return NestCall(routine, arguments, nest, regions)
     call = Compute(routine, arguments, nest, regions)
@@ -75,15 +77,18 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     if parts is None:
         raise malformed(op, f"the nest has no {count} equal parts")
     spread = Spread.over(call, parts)
-    if native.WORDS in marks:
-        spread.part = _loading_words(op, spread.part)
+    spread.part = _with_forms(op, spread.part, forms)
     return spread
 
 
-def _loading_words(op: Operation, routine: Routine) -> AddressedNest:
-    if not can_load_words(routine):
-        raise malformed(op, f"{native.WORDS} is on a nest that does not load whole vectors of bfloat16")
-    return with_words(routine)
+def _with_forms(op: Operation, routine: Routine, forms: Sequence[str]) -> Nest | AddressedNest:
+    assert isinstance(routine, Nest | AddressedNest)
+    for name in forms:
+        if not can_have(routine, name):
+            mark, _, requirement = CODE_FORMS[name]
+            raise malformed(op, f"{mark} is on a nest that does not {requirement}")
+        routine = with_form(routine, name)
+    return routine
 
 
 def packed_product(op: Operation) -> tuple[Routine, Nest]:

@@ -21,6 +21,7 @@ from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.source_locations import with_origin
 from nki_mlir.scalar.dtypes import BY_MLIR, FLOAT32, UINT8, DType
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
+from nki_mlir.targets.cpu.code_forms import CODE_FORMS
 from nki_mlir.targets.cpu.contraction import RegisterTile, TileProduct
 from nki_mlir.targets.cpu.function import (
     BUFFERS,
@@ -263,15 +264,14 @@ class FunctionWriter(Writer):
             case TileProduct(_, fresh, pairs):
                 marks |= {mark: ir.UnitAttr.get() for mark, is_set in ((native.FRESH, fresh), (native.PAIRS, pairs))
                           if is_set}
-            case AddressedNest(_, use):
+            case AddressedNest(_, use, forms):
                 if use.streams:
                     marks[native.STREAMS] = ir.DenseI64ArrayAttr.get(list(use.streams))
                 if use.ahead:
                     marks[native.AHEAD] = self.make.value(use.ahead)
                 if use.beside:
                     marks[native.FIELDS] = ir.UnitAttr.get()
-                if use.words:
-                    marks[native.WORDS] = ir.UnitAttr.get()
+                marks |= {CODE_FORMS[form].mark: ir.UnitAttr.get() for form in forms}
         return marks
 
     def operand(self, nest: Nest, number: int, address: Argument) -> OperandView:

@@ -15,7 +15,7 @@ from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.access import Linear, Mask, Tile
 from nki_mlir.dialects.nisa.indirect import DmaScatterOp, RowAddressed
 from nki_mlir.dialects.op import Op
-from nki_mlir.passes.pass_manager import PassObserver
+from nki_mlir.passes.pass_manager import PassObserver, run_passes
 from nki_mlir.progress import phase
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, where_aligned, with_memory
@@ -23,6 +23,7 @@ from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
 from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import Loops, MemoryUse, stored_bytes
+from nki_mlir.targets.cpu.passes.align_stack import AlignStack
 from nki_mlir.targets.cpu.schedule import reach_of, schedule
 from nki_mlir.targets.cpu.tile_registers import FEATURES, TileRegisterProduct
 from nki_mlir.targets.runtime import host, jit
@@ -31,9 +32,6 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 AHEAD = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
 LONGEST_ROW = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
-# Vectors that leave registers then lie in lines of the stack. Without it, where they lie depends on the caller: across
-# lines, or across pages, which takes several times as long.
-REALIGNED = '["stackrealign"]'
 MOST_IN_BATCH = 64  # LLVM takes 0.1 s for this number of routines, and as long for each one in larger batches
 
 
@@ -260,19 +258,20 @@ def forget() -> None:
         jit.forget()
 
 
-def vector_code(routines: Sequence[Routine], extra_text: str = "") -> Module:
+def vector_code(routines: Sequence[Routine], extra_text: str = "", observer: PassObserver | None = None) -> Module:
     """Return a module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and
     ``extra_text``."""
     with ALONE, code_context(), ir.Location.unknown():
         module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + extra_text)
         for function, routine in zip(operations_of(module, lambda name: name == "llvm.func"), routines):
             _emit(function, routine)
+        run_passes(module, [AlignStack()], observer)
         return module
 
 
 def llvm_code(routines: Sequence[Routine], observer: PassObserver | None = None) -> Module:
     """Return the module of routines in the LLVM dialect, which the engine compiles."""
-    module = vector_code(routines)
+    module = vector_code(routines, observer=observer)
     with ALONE, code_context(), ir.Location.unknown():
         lower(module, observer)
     return module
@@ -289,7 +288,6 @@ def _emit(function: Operation, routine: Routine) -> None:
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
             return
-        function.attributes["passthrough"] = ir.Attribute.parse(REALIGNED)
         if isinstance(routine, RowCopies):
             leave.operands[0] = routine.emit(code, words)
             return

@@ -13,6 +13,8 @@ import numpy as np
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest
+from nki_mlir.targets.cpu.code_forms import with_instructions
 from nki_mlir.targets.cpu.function import CONSTANTS, ByteRegion, NativeFunction
 from nki_mlir.targets.cpu.routines import compiled
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -162,8 +164,9 @@ def keep_table(code: NativeFunction, function: Nest, table: np.ndarray) -> Linea
     return address
 
 
-def call(routine: Nest, arrays: list[np.ndarray]) -> None:
-    """Run the compiled code of a nest on arrays."""
+def call(nest: Nest | AddressedNest, arrays: list[np.ndarray]) -> None:
+    """Run the compiled code of a nest on arrays, with the instructions that passes choose."""
+    routine = with_instructions(nest) if isinstance(nest, Nest) else nest
     batch, number = compiled([routine])[routine]
     words = (ctypes.c_int64 * len(arrays))(*(array.ctypes.data for array in arrays))
     ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])(ctypes.addressof(words))

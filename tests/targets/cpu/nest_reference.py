@@ -11,11 +11,13 @@ from nki_mlir.dialects.access import Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType, convert
-from nki_mlir.targets.cpu.addressed_nest import can_load_words, with_words
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest
+from nki_mlir.targets.cpu.code_forms import CODE_FORMS, can_have, with_form
 from nki_mlir.targets.cpu.routines import compiled
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 LINE = 64
+ALL_FORMS = tuple(CODE_FORMS)
 
 
 class Memory:
@@ -46,14 +48,22 @@ class Memory:
 
 
 def run(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (), simplify: bool = True,
-        words: bool = False) -> None:
-    """Call the compiled routine on the memories. With ``words`` it loads pairs of bfloat16 as words if it can."""
+        forms: Sequence[str] = ()) -> None:
+    """Call the compiled routine on the memories. Its code has those of the forms that it can have."""
     nest = nest.simplified if simplify else nest
-    routine = with_words(nest) if words and can_load_words(nest) else nest
+    routine = with_forms(nest, forms)
     words = [m.address for m in memories] + list(symbols)
     pack = (ctypes.c_int64 * max(1, len(words)))(*words)
     batch, number = compiled([routine])[routine]
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])(ctypes.addressof(pack)) == 0
+
+
+def with_forms(nest: Nest, forms: Sequence[str] = ALL_FORMS) -> Nest | AddressedNest:
+    """The nest with those of the forms that its code can have."""
+    routine: Nest | AddressedNest = nest
+    for form in forms:
+        routine = with_form(routine, form) if can_have(routine, form) else routine
+    return routine
 
 
 def reference(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = ()) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.cpu.lanes import FunctionEmitter
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-from .nest_reference import Memory, bits, run
+from .nest_reference import ALL_FORMS, Memory, bits, run
 
 EDGES = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 3e38, -3e38, 88.722, 88.73, -87.33, -87.34, -103.9,
                   -104.1, 1e-40, -1e-40, 150, -150, 1e6, -1e6, 1e19], np.float32)
@@ -26,7 +26,7 @@ def of(values: np.ndarray, result: DType = FLOAT32) -> np.ndarray:
     nest = exponential(len(values), result)
     source, target = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
     source.array[:] = values
-    run(nest, [source, target])
+    run(nest, [source, target], forms=ALL_FORMS)
     return target.array.copy()
 
 

@@ -9,7 +9,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16
 from nki_mlir.targets.cpu import fitted, host_measurements
-from nki_mlir.targets.cpu.addressed_nest import with_words
+from nki_mlir.targets.cpu.code_forms import with_form
 from nki_mlir.targets.cpu.fitted import FittedFunction, fit_of, lookups, name_of
 from nki_mlir.targets.cpu.passes.fit_functions import FitFunctions
 from nki_mlir.targets.cpu.pipeline import PIPELINE
@@ -36,7 +36,7 @@ def test_polynomials__have_the_bits_of_the_function_for_all_arguments(name: str,
     arguments, results, wanted = (np.zeros(COUNT, np.uint16) for _ in range(3))
     arguments[:] = np.random.default_rng(0).permutation(COUNT)
     routine = lookups(COUNT, name_of(one, fit))
-    call(with_words(routine) if words and host.lanes() == 16 else routine, [arguments, fit.table, results])
+    call(with_form(routine, "words") if words and host.lanes() == 16 else routine, [arguments, fit.table, results])
     call(one.alone, [arguments, wanted])
     assert np.array_equal(results, wanted)
 

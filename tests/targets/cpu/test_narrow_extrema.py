@@ -11,7 +11,7 @@ from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-from .nest_reference import Memory, run
+from .nest_reference import ALL_FORMS, Memory, run
 
 NARROW = (BFLOAT16, FLOAT16)
 ROWS, ROW = 9, 512
@@ -28,7 +28,7 @@ def folded(nest: Nest, values: np.ndarray, start: float) -> np.ndarray:
     source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
     source.array[:] = values.ravel()
     result.array[:] = start
-    run(nest, [source, result], words=True)
+    run(nest, [source, result], forms=ALL_FORMS)
     return result.array
 
 
@@ -97,7 +97,7 @@ def exponentials(dtype: DType, columns: int) -> Nest:
 def exponentiated(nest: Nest, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     source, powers, sums = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
     source.array[:], powers.array[:], sums.array[:] = values.ravel(), 0, 0.5
-    run(nest, [source, powers, sums], words=True)
+    run(nest, [source, powers, sums], forms=ALL_FORMS)
     return powers.array, sums.array
 
 

@@ -11,7 +11,8 @@ import pytest
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
-from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_load_words, with_words
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest
+from nki_mlir.targets.cpu.code_forms import can_load_words, with_form
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 from nki_mlir.targets.cpu.routines import compiled
@@ -19,7 +20,7 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 from ...forced_passes import forced
-from .nest_reference import Memory, bits, reference, run
+from .nest_reference import ALL_FORMS, Memory, bits, reference, run
 
 ROWS = 3
 
@@ -58,7 +59,7 @@ def test_bodies__of_bfloat16_keep_the_order_of_elements(columns: int, any_bits: 
     with np.errstate(all="ignore"):
         wanted, = reference(nest, memories)
     before = memories[-1].raw.copy()
-    run(nest, memories, words=True)
+    run(nest, memories, forms=ALL_FORMS)
     assert np.array_equal(bits(memories[-1].array), bits(wanted))
     guards = len(before) - memories[-1].array.nbytes
     assert np.sum(memories[-1].raw == before) >= guards             # nothing beside the result is written
@@ -69,7 +70,7 @@ def test_functions__of_pairs_have_the_bits_of_lanes_in_memory_order(columns: int
     """Rows of 16 columns have one register, in the order of memory."""
     nest, part = with_gelu(columns), with_gelu(16)
     memories = memories_of(nest, 1, any_bits=False)
-    run(nest, memories, words=True)
+    run(nest, memories, forms=ALL_FORMS)
     rows = memories[-1].array.reshape(ROWS, columns)
     for column in range(0, columns, 16):
         parts = memories_of(part, 1, any_bits=False)
@@ -99,7 +100,7 @@ def test_folds__of_pairs_have_the_order_of_float32(columns: int, fn: str) -> Non
         nest = folded(fn, columns, dtype)
         source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
         source.array[:], result.array[:] = values.astype(dtype.numpy).ravel(), 1.5
-        run(nest, [source, result], words=True)
+        run(nest, [source, result], forms=ALL_FORMS)
         results.append(result.array)
     assert np.array_equal(bits(results[0]), bits(results[1]))
 
@@ -135,7 +136,7 @@ def test_streaming_stores__of_pairs_write_each_element() -> None:
     nest = scaled(1024)
     memories = memories_of(nest, 5, any_bits=False)
     wanted, = reference(nest, memories)
-    routine = with_words(AddressedNest(nest, MemoryUse(streams=(0,))))
+    routine = with_form(AddressedNest(nest, MemoryUse(streams=(0,))), "words")
     batch, number = compiled([routine])[routine]
     raw = np.zeros(ROWS * 1024 + 64, np.uint16)
     shift = -raw.ctypes.data % 128 // 2

@@ -16,7 +16,9 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu import fitted, routines, tabulated
+from nki_mlir.targets.cpu.delayed_stores import DelayedStores
 from nki_mlir.targets.cpu.lanes import FunctionEmitter
+from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum
 from nki_mlir.targets.cpu.passes import (
     form_products,
     load_fields,
@@ -237,7 +239,6 @@ def test_seeded_fault_of_merge_programs__changes_values(monkeypatch: pytest.Monk
     assert not agrees()
 
 
-@nki.jit
 def twice(x):
     """Rows of bfloat16."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -245,19 +246,48 @@ def twice(x):
     return out
 
 
-@pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
-def test_seeded_fault_of_load_words__changes_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results stay in the order in which words are loaded."""
+def power(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.exp(nl.load(x)))
+    return out
+
+
+def greatest(x):
+    out = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.max(nl.load(x), axis=1, keepdims=True, dtype=nl.float32))
+    return out
+
+
+PUT = FunctionEmitter.put
+FAULTS_OF_FORMS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., Any]]] = {
+    # Results stay in the order in which words are loaded.
+    "load-words": (FunctionEmitter, "put_even_and_odd", lambda code, value, pointer, lanes, streams: PUT(
+        code, value, pointer, 1, BFLOAT16, lanes, None), twice),
+    "select-powers": (FunctionEmitter, "selected", lambda code, index, numbers: code.const(
+        code.bitcast(index, "f32"), numbers[0]), power),
+    "find-zeros": (FunctionEmitter, "_none_of", lambda code, flags: code.cmp("eq", code.i64(0), 0), power),
+    "compare-words": (NarrowExtremum, "combine", lambda extremum, code, a, b: a, greatest),
+    "delay-stores": (DelayedStores, "finish", lambda delayed, points, kept: None, power),
+}
+
+
+@pytest.mark.skipif(not host.multiplies_pairs(), reason="instructions of some hosts")
+@pytest.mark.parametrize("name", FAULTS_OF_FORMS)
+def test_seeded_fault_of_code__changes_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of two rows have denormal exponentials."""
     monkeypatch.setenv("NKI_MLIR_CACHE", "off")
-    x = np.random.default_rng(0).random((128, 64), np.float32).astype(BFLOAT16.numpy)
+    owner, attribute, fault, kernel = FAULTS_OF_FORMS[name]
+    x = np.random.default_rng(0).random((128, 512), np.float32)
+    x[3:5] = -90.5
+    narrow = x.astype(BFLOAT16.numpy)
 
     def agrees() -> bool:
         routines.forget()                    # the fault is in the code of a routine
-        with forced("load-words"):
-            return np.array_equal(nki.jit(twice.func).on("jit")(x), x + x)
+        with forced(name):
+            result, wanted = (nki.jit(kernel).on(executor)(narrow) for executor in ("jit", "interpreter"))
+        return np.allclose(result.astype(np.float32), wanted.astype(np.float32), rtol=2.0**-7, atol=2.0**-140)
     assert agrees()
-    monkeypatch.setattr(FunctionEmitter, "put_even_and_odd", lambda code, value, pointer, lanes, streams: (
-        code.put(value, pointer, 1, BFLOAT16, lanes, None)))
+    monkeypatch.setattr(owner, attribute, fault)
     assert not agrees()
     routines.forget()
 
@@ -291,4 +321,4 @@ def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(monkeypatch: p
 
 def test_each_pass_that_can_change_values__has_a_fault() -> None:
     """A prefetch changes no values, so no wrong one shows in them."""
-    assert {*FAULTS, "load-words", "merge-programs", "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}
+    assert {*FAULTS, *FAULTS_OF_FORMS, "merge-programs", "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}

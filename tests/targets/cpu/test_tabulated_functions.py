@@ -16,7 +16,7 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 from ...forced_passes import forced
 from .called_functions import called_after
-from .nest_reference import Memory, run
+from .nest_reference import ALL_FORMS, Memory, run
 
 NARROW = (BFLOAT16, FLOAT16)
 EDGES = np.float32([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 6e-8, -6e-8, 3e38, -3e38])
@@ -39,10 +39,10 @@ def test_lookups__of_all_arguments_have_the_bits_of_the_function(name: str, dtyp
     for start in range(0, COUNT, 3000):
         memories = [Memory(nest, operand, np.random.default_rng(0)) for operand in (*nest.operands, nest.output)]
         memories[0].array[:] = np.resize(bits[start:start + 3000], 3000).view(dtype.numpy)
-        run(nest, memories[:2])
+        run(nest, memories[:2], forms=ALL_FORMS)
         table = Memory(found.lookups(COUNT + 1), Operand(dtype, (1,)), np.random.default_rng(0))
         table.array[:] = table_of(found.alone)
-        run(found.replaced(), [memories[0], table, memories[2]])
+        run(found.replaced(), [memories[0], table, memories[2]], forms=ALL_FORMS)
         assert np.array_equal(memories[1].array.view(np.uint16), memories[2].array.view(np.uint16))
 
 
@@ -55,8 +55,8 @@ def test_lookups__of_rows_of_any_length(columns: int, dtype: DType) -> None:
     table = Memory(found.lookups(COUNT + 1), Operand(dtype, (1,)), np.random.default_rng(0))
     table.array[:] = table_of(found.alone)
     around = other.raw.copy()
-    run(nest, [source, result])
-    run(found.replaced(), [source, table, other])
+    run(nest, [source, result], forms=ALL_FORMS)
+    run(found.replaced(), [source, table, other], forms=ALL_FORMS)
     assert np.array_equal(result.array.view(np.uint16), other.array.view(np.uint16))
     changed = np.flatnonzero(around != other.raw)
     first = other.array.ctypes.data - other.raw.ctypes.data

@@ -10,27 +10,15 @@ in order when they are stored, and partial sums when the lanes are added. Sums k
 
 from math import prod
 
-from nki_mlir.targets.cpu.addressed_nest import can_load_words, with_memory, with_words
-from nki_mlir.targets.cpu.function import NativeFunction, Spread, calls_in
+from nki_mlir.targets.cpu.form_choice import FormChoice
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.routines import Routine
 from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.waist.nest import Nest
 
 
-class LoadWords(FunctionPass, name="load-words"):
+class LoadWords(FormChoice, FunctionPass, name="load-words"):
     least: int = 256            # elements that a sum along lanes adds: with fewer, permutations take what loads save
+    form = "words"
 
-    def rewrite(self, function: NativeFunction) -> None:
-        for call in calls_in(*function.body.nodes):
-            if isinstance(call, Spread):
-                call.part = self.rewritten(call.part)
-            elif not isinstance(call.function, str):
-                call.function = self.rewritten(call.function)
-
-    def rewritten(self, routine: Routine) -> Routine:
-        """Return the routine with loads of words, if it can have them and they take less time."""
-        if not can_load_words(routine):
-            return routine
-        nest = with_memory(routine).nest
-        adds_few = schedule(nest).folds and prod(nest.extents[a] for a in nest.reduced) < self.least
-        return routine if adds_few else with_words(routine)
+    def is_worth_it(self, nest: Nest) -> bool:
+        return not schedule(nest).folds or prod(nest.extents[a] for a in nest.reduced) >= self.least

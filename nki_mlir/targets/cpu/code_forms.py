@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The forms of code among which passes choose for a nest: what each requires, and the nest with a form.
+
+``words`` loads pairs of bfloat16 as words, ``powers`` computes exp by sixteenths of powers, ``zeros`` looks for
+denormals only where a result of rounding to bfloat16 is 0, ``compares`` folds extrema of 16-bit floats on their bits,
+``delays`` rounds and stores results one iteration later.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from nki_mlir.dialects import native
+from nki_mlir.scalar.dtypes import BFLOAT16
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
+from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
+from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
+from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, schedule
+from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest
+
+
+class CodeForm(NamedTuple):
+    """``is_possible`` tells whether code of a nest can have the form; else an error says what the nest does not do."""
+
+    mark: str
+    is_possible: Callable[[Nest], bool]
+    requirement: str
+
+
+def can_load_words(nest: Nest) -> bool:
+    """Whether the elements of each operand in lanes are bfloat16 side by side, and no step depends on the number of a
+    lane."""
+    plan = schedule(nest)
+    if plan.vector is None or plan.order[-1] != plan.vector or plan.lanes % (2 * WITH_32_REGISTERS) or nest.mask:
+        return False
+    in_lanes = [o for o in nest.operands if o.strides[plan.vector]]
+    return host.lanes() == WITH_32_REGISTERS and any(step.kind == "convert" for step in nest.steps) and all(
+        o.strides[plan.vector] == 1 and o.dtype is BFLOAT16 for o in in_lanes) and not any(
+        step.kind == "position" for step in nest.steps)
+
+
+def can_select_powers(nest: Nest) -> bool:
+    return host.lanes() == WITH_32_REGISTERS and any(
+        step.kind == "activation" and step.name == "exp" for step in nest.steps)
+
+
+def can_test_zeros(nest: Nest) -> bool:
+    return host.multiplies_pairs() and any(step.kind == "convert" and step.dtype is BFLOAT16 for step in nest.steps)
+
+
+def can_compare_words(nest: Nest) -> bool:
+    return bool(narrow_extrema(nest, schedule(nest)))
+
+
+def can_delay_stores(nest: Nest) -> bool:
+    return bool(delayed_outputs(nest, schedule(nest)))
+
+
+CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
+    CodeForm(native.WORDS, can_load_words, "load whole vectors of bfloat16"),
+    CodeForm(native.POWERS, can_select_powers, "compute exp, or this host has no instruction that selects powers"),
+    CodeForm(native.ZEROS, can_test_zeros, "round to bfloat16, or this host has no instruction for it"),
+    CodeForm(native.COMPARES, can_compare_words, "fold whole registers of 16-bit floats to a maximum or minimum"),
+    CodeForm(native.DELAYS, can_delay_stores, "round vectors to bfloat16 in its innermost loop"))}
+
+
+def can_have(routine: object, form: str) -> bool:
+    """Whether a routine is a nest whose code can have a form. A product has its code from elsewhere."""
+    if not isinstance(routine, Nest | AddressedNest):
+        return False
+    nest = with_memory(routine).nest
+    return CODE_FORMS[form].is_possible(nest) and contraction_of(nest) is None
+
+
+def with_form(routine: Nest | AddressedNest, form: str) -> AddressedNest:
+    """Return the nest in a form that its code can have."""
+    addressed = with_memory(routine)
+    return replace(addressed, forms=tuple([name for name in CODE_FORMS if name in (*addressed.forms, form)]))
+
+
+def with_instructions(nest: Nest) -> Nest | AddressedNest:
+    """Return the nest with the instructions that passes choose for its functions: code that computes a table has the
+    bits of a kernel's code then, and code that is measured its time."""
+    routine: Nest | AddressedNest = nest
+    for form in ("powers", "zeros"):
+        routine = with_form(routine, form) if can_have(routine, form) else routine
+    return routine

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Each form of code gives the bits of the code without it; exp by sixteenths of powers has a bound instead."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest
+from nki_mlir.targets.cpu.code_forms import can_have
+from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
+from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand, Step
+
+from .nest_reference import ALL_FORMS, Memory, bits, run, with_forms
+
+ROWS = 3
+
+
+def powers_and_folds(columns: int, narrow: DType, function: str = "exp") -> Nest:
+    """A function of rows, rounded; twice its result, rounded from what is stored; its sum; the maximum of other
+    rows."""
+    row, one = Operand(narrow, (columns, 1)), Operand(FLOAT32, (1, 0))
+    steps = (Step("convert", FLOAT32, (0,)), Step("activation", FLOAT32, (6,), function), Step("convert", narrow, (7,)),
+             Step("convert", FLOAT32, (8,)), Step("alu", FLOAT32, (9, 9), "add"), Step("convert", narrow, (10,)),
+             Step("alu", FLOAT32, (4, 7), "add"), Step("convert", FLOAT32, (1,)),
+             Step("alu", FLOAT32, (5, 13), "maximum"))
+    return Nest((ROWS, columns), frozenset({1}), (row, row), 0, (row, row, one, one), steps, (8, 11, 12, 14))
+
+
+def results_of(nest: Nest, forms: tuple[str, ...], seed: int) -> list[np.ndarray]:
+    """The arrays behind a call on numbers, denormals and special values, with the bytes around them."""
+    rng = np.random.default_rng(seed)
+    memories = [Memory(nest, operand, rng) for operand in nest.operands]
+    for memory in memories[:2]:
+        values = rng.choice([0, -0.0, np.inf, -np.inf, np.nan, -90.5, -100, 88.5, 1e-40], memory.array.size)
+        usual = rng.random(values.size) < 0.9
+        memory.array[:] = np.where(usual, rng.uniform(-20, 5, values.size), values).astype(memory.array.dtype)
+    memories[-2].array[:], memories[-1].array[:] = 0.5, -np.inf
+    run(nest, memories, forms=forms)
+    return [bits(memory.array) for memory in memories]
+
+
+@pytest.mark.parametrize("form", ALL_FORMS)
+@pytest.mark.parametrize("narrow", (BFLOAT16, FLOAT16), ids=str)
+@pytest.mark.parametrize("columns", (16, 100, 256, 576))
+def test_form__keeps_bits(form: str, narrow: DType, columns: int) -> None:
+    nest = powers_and_folds(columns, narrow, "tanh" if form == "powers" else "exp")
+    for wanted, result in zip(results_of(nest, (), columns), results_of(nest, (form,), columns)):
+        assert np.array_equal(wanted, result)
+
+
+@pytest.mark.parametrize("columns", (64, 100, 576))
+def test_forms__together_keep_the_bits_of_the_exponential(columns: int) -> None:
+    nest = powers_and_folds(columns, BFLOAT16)
+    wanted, result = (results_of(nest, forms, columns) for forms in (("powers",), ALL_FORMS))
+    assert all(map(np.array_equal, wanted, result))
+
+
+@pytest.mark.parametrize("extents", ((1, 4096), (5, 192), (128, 31)))
+def test_delayed_stores__of_rows_without_folds_write_each_element_once(extents: tuple[int, int]) -> None:
+    row = Operand(BFLOAT16, (extents[1], 1))
+    nest = Nest(extents, frozenset(), (row,), 0, (row,), (Step("convert", FLOAT32, (0,)), Step(
+        "activation", FLOAT32, (2,), "sigmoid"), Step("convert", BFLOAT16, (3,))), (4,))
+    rng = np.random.default_rng(extents)
+    memories = [Memory(nest, operand, rng) for operand in nest.operands]
+    both = []
+    for forms in ((), ("delays",)):
+        memories[1].raw[:] = 7
+        run(nest, memories, forms=forms)
+        both.append(memories[1].raw.copy())
+    assert np.array_equal(*both)
+
+
+def test_forms__are_those_that_code_of_a_nest_can_have() -> None:
+    nest = powers_and_folds(4096, BFLOAT16)
+    plan = schedule(nest)
+    assert delayed_outputs(nest, plan) == (0, 1)
+    old_value = Nest((64,), frozenset(), (), 0, (Operand(BFLOAT16, (1,)),), (
+        Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (1, 1), "add"), Step("convert", BFLOAT16, (2,))), (3,))
+    assert not can_have(old_value, "delays") and not can_have("nki_spread", "delays")
+    if host.multiplies_pairs():
+        routine = with_forms(nest, ALL_FORMS)
+        assert isinstance(routine, AddressedNest) and routine.forms == ALL_FORMS
