@@ -72,7 +72,8 @@ def from_float32(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
 def rounded_to(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     """Emit an f32 rounded to a float type ``to``, as f32: ``to_float32`` of ``from_float32`` in fewer steps."""
     if to is BFLOAT16:
-        return e.unless_nan(value, e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32"))
+        return e.round_to_bfloat16(value, lambda value: e.unless_nan(
+            value, e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")))
     if to in _FLOAT8:
         return _rounded_to_float8(e, value, to)
     return to_float32(e, from_float32(e, value, to), to)

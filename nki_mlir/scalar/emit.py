@@ -137,6 +137,10 @@ class ScalarEmitter:
         """Emit ``a``, or ``most`` with the sign of ``a`` where its magnitude is larger, for f32; ``most`` for NaN."""
         return self.select(self.cmp("ole", self.abs(a), most), a, self.copysign(self.const(a, most), a))
 
+    def round_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+        """Emit an f32 rounded to bf16 by ``steps``, as f32; a subclass may use instructions of the host instead."""
+        return steps(a)
+
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
         """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""
         return steps(a)

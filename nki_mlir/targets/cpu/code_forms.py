@@ -3,7 +3,8 @@
 
 ``words`` loads pairs of bfloat16 as words, ``powers`` computes exp by sixteenths of powers, ``zeros`` looks for
 denormals only where a result of rounding to bfloat16 is 0, ``compares`` folds extrema of 16-bit floats on their bits,
-``delays`` rounds and stores results one iteration later.
+``rounds`` rounds the values of a body to bfloat16 by the host's instruction before one test for denormals, ``delays``
+rounds and stores results one iteration later.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nki_mlir.dialects import native
-from nki_mlir.scalar.dtypes import BFLOAT16
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
@@ -54,6 +55,16 @@ def can_compare_words(nest: Nest) -> bool:
     return bool(narrow_extrema(nest, schedule(nest)))
 
 
+def can_round_untested(nest: Nest) -> bool:
+    """Whether a body reads a rounded value again as float32, and lanes fill pairs of registers."""
+    plan = schedule(nest)
+    rounds = [step for step in nest.steps if step.kind == "convert" and step.dtype is FLOAT32
+              and (narrow := nest.step(step.operands[0])) is not None and narrow.kind == "convert"
+              and narrow.dtype is BFLOAT16 and nest.dtype_of(narrow.operands[0]) is FLOAT32]
+    return host.multiplies_pairs() and bool(rounds) and plan.lanes % (2 * WITH_32_REGISTERS) == 0 and (
+        not nest.mask and plan.vector is not None)
+
+
 def can_delay_stores(nest: Nest) -> bool:
     return bool(delayed_outputs(nest, schedule(nest)))
 
@@ -63,6 +74,7 @@ CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
     CodeForm(native.POWERS, can_select_powers, "compute exp, or this host has no instruction that selects powers"),
     CodeForm(native.ZEROS, can_test_zeros, "round to bfloat16, or this host has no instruction for it"),
     CodeForm(native.COMPARES, can_compare_words, "fold whole registers of 16-bit floats to a maximum or minimum"),
+    CodeForm(native.ROUNDS, can_round_untested, "round pairs of registers to bfloat16 and read them as float32"),
     CodeForm(native.DELAYS, can_delay_stores, "round vectors to bfloat16 in its innermost loop"))}
 
 

@@ -24,6 +24,8 @@ class HostInstructions(ScalarEmitter):
         self.vector = load("dialects.vector")
         self.scf = load("dialects.scf")
         self.tests_zeros = False        # whether ``narrow_to_bfloat16`` looks for denormals only if a result is 0
+        # Registers that were rounded without a test for denormals, and their results, while there is a list.
+        self.untested: list[tuple[list[Value], Value]] | None = None
 
     # -- floats --------------------------------------------------------------------------------------------------------
 
@@ -79,23 +81,44 @@ class HostInstructions(ScalarEmitter):
             return steps(a)
         parts = self.pieces(a, 16)
         narrow = self._narrowed(parts)
+        return self.unless_denormal([(parts, narrow)], [narrow], lambda: [
+            self.select(self.is_nan(a), narrow, steps(a))])[0]
 
-        def without_denormals() -> Value:
-            are_exact = self._none_of([self._is_in(part, DENORMAL) for part in parts])
-            return self._if(are_exact, narrow, lambda: self.select(self.is_nan(a), narrow, steps(a)))
+    def round_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+        """While nothing is tested, round by the host's instruction, and put zeros below each of its results."""
+        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
+        if self.untested is None or lanes % 32:
+            return steps(a)
+        parts = self.pieces(a, 16)
+        narrow = self._narrowed(parts)
+        self.untested.append((parts, narrow))
+        below = self.constant(ir.VectorType.get([32], ir.IntegerType.get_signless(16)), 0)
+        kind = ir.VectorType.get([16], ir.F32Type.get())
+        return self.joined([self.vector.BitCastOp(kind, self.vector.ShuffleOp(words, below, [
+            n for k in range(half, half + 16) for n in (32, k)]).result).result
+            for words in self.pieces(narrow, 32) for half in (0, 16)])
+
+    def unless_denormal(self, rounded: Sequence[tuple[Sequence[Value], Value]], usual: Sequence[Value],
+                        otherwise: Callable[[], Sequence[Value]]) -> list[Value]:
+        """Emit values, or other ones if a register that was rounded has a denormal. With ``tests_zeros``, code looks
+        for denormals only if a result is 0."""
+        def without_denormals() -> Sequence[Value]:
+            are_exact = self._none_of([self._is_in(part, DENORMAL) for parts, _ in rounded for part in parts])
+            return self._if(are_exact, usual, otherwise)
         if not self.tests_zeros:
-            return without_denormals()
-        zeros = [self.cmp("eq", self.and_(words, MAGNITUDE), 0) for words in self.pieces(narrow, 32)]
-        return self._if(self._none_of(zeros), narrow, without_denormals)
+            return list(without_denormals())
+        zeros = [self.cmp("eq", self.and_(words, MAGNITUDE), 0) for _, narrow in rounded
+                 for words in self.pieces(narrow, 32)]
+        return self._if(self._none_of(zeros), usual, without_denormals)
 
-    def _if(self, condition: Value, usual: Value, otherwise: Callable[[], Value]) -> Value:
-        """Emit a value, or another one that a branch computes. The usual case comes first in the layout of the code."""
-        branch = self.scf.IfOp(condition, [usual.type], has_else=True)
+    def _if(self, condition: Value, usual: Sequence[Value], otherwise: Callable[[], Sequence[Value]]) -> list[Value]:
+        """Emit values, or others that a branch computes. The usual case comes first in the layout of the code."""
+        branch = self.scf.IfOp(condition, [value.type for value in usual], has_else=True)
         with ir.InsertionPoint(branch.then_block):
-            self.scf.YieldOp([usual])
+            self.scf.YieldOp(usual)
         with ir.InsertionPoint(branch.else_block):
-            self.scf.YieldOp([otherwise()])
-        return branch.results[0]
+            self.scf.YieldOp(otherwise())
+        return list(branch.results)
 
     def _none_of(self, flags: Sequence[Value]) -> Value:
         """Emit whether no bit of some vectors of bits is set."""

@@ -5,19 +5,19 @@ Values that do not change in the inner loops are loaded and computed before them
 before it writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from nki_mlir.bindings import ir
-from nki_mlir.scalar.dtypes import BFLOAT16
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.recognize import Fold, integer_sums
 
 LONGEST_PREFETCH = 4 * host.LINE             # bytes that one prefetch covers at most
@@ -62,6 +62,7 @@ class Loops:
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         # vectors of a partial result
         self.slots = [NarrowExtremum.slots if fold.output in self.narrow else 1 for fold in plan.folds]
+        self.rounds = "rounds" in forms
         self.blocked = transposed_operands(nest, plan)
         delayed = delayed_outputs(nest, plan) if "delays" in forms else ()
         self.delayed = DelayedStores(code, self.body, delayed, self.put)
@@ -238,11 +239,53 @@ class Loops:
         missing = [k for k, o in enumerate(self.nest.inputs)
                   if k not in point.values and not any(o.strides[a] for a in inner_axes)]
         together = self.fetched_together(missing, point) if point.lanes > 1 and point.active is None else {}
+        computes_later = not inner_axes and self.rounds_untested(point)
         for k in missing:
             if k not in together:
-                point = self.body.advance(point, self.delayed.left_out) if self.loads_late else point
+                late = self.loads_late and not computes_later
+                point = self.body.advance(point, self.delayed.left_out) if late else point
                 point = point.with_values({k: self.fetch(k, point)})
-        return self.body.advance(point.with_values(together), self.delayed.left_out)
+        point = point.with_values(together)
+        return point if computes_later else self.body.advance(point, self.delayed.left_out)
+
+    def rounds_untested(self, point: Point) -> bool:
+        """Whether all registers of a body are rounded before one test for denormals."""
+        return self.rounds and point.lanes % (2 * host.lanes()) == 0 and point.active is None
+
+    def advanced(self, point: Point) -> Point:
+        """Compute the rest of a body. If it rounds values that it reads again, code computes them once more where a
+        test behind them finds denormals; then it rounds what is stored."""
+        if not self.rounds_untested(point):
+            return self.body.advance(point, self.delayed.left_out)
+        last_roundings = self.last_roundings()
+        self.code.untested = rounded = list[tuple[list[Value], Value]]()
+        usual = self.body.advance(point, last_roundings)
+        self.code.untested = None
+        if rounded:
+            wanted = [value for value in self.read_behind_body(last_roundings) if value not in point.values]
+
+            def exact() -> list[Value]:
+                again = self.body.advance(point, last_roundings)
+                return [again.values[value] for value in wanted]
+            values = self.code.unless_denormal(rounded, [usual.values[value] for value in wanted], exact)
+            usual = point.with_values(dict(zip(wanted, values)))
+        return usual.with_values({value: self.body.step(step, usual.values, usual)
+                                  for value, step in last_roundings.items() if value not in self.delayed.left_out})
+
+    def last_roundings(self) -> dict[int, Step]:
+        """Return the roundings to bfloat16 whose results are stored, by value."""
+        steps = ((value, self.nest.step(value)) for value in dict.fromkeys(self.nest.results))
+        return {value: step for value, step in steps if step is not None and step.kind == "convert"
+                and step.dtype is BFLOAT16 and self.nest.dtype_of(step.operands[0]) is FLOAT32}
+
+    def read_behind_body(self, last_roundings: Mapping[int, Step]) -> list[int]:
+        """List the values of the body that stores, the roundings before them, and partial results read."""
+        nest, plan = self.nest, self.plan
+        stored = [nest.results[k] for k in range(len(nest.outputs)) if k not in plan.carried]
+        folded = [fold.value for fold in plan.folds if fold.output not in self.narrow] if plan.folds else [
+            self.sums.get(k, nest.results[k]) for k in plan.carried]
+        return [*dict.fromkeys([last_roundings[value].operands[0] if value in last_roundings else value
+                                for value in (*stored, *folded)])]
 
     def fetched_together(self, wanted_inputs: Sequence[int], point: Point) -> dict[int, Value]:
         """Load the inputs that lie beside each other, with one load of each whole vector for all of them."""
@@ -286,7 +329,7 @@ class Loops:
                 old[number] = self.fetch(len(nest.inputs) + k, point)
         if not plan.folds:
             old |= {nest.first_output + k: value for k, value in zip(plan.carried, carried) if k not in self.sums}
-        point = self.body.advance(point.with_values(old), self.delayed.left_out)
+        point = self.advanced(point.with_values(old))
         for k, result in enumerate(nest.results):
             if k not in plan.carried and not self.delayed.keep(k, point):
                 self.put(point.values[result], k, point)

@@ -5,6 +5,6 @@ PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "",
             "forward-copies": "", "store-rows": "", "merge-programs": "", "pair-factors": "", "widen-tiles": "",
             "widen-factors": "", "forward-factors": "", "store-products": "", "pad-rows": "", "chunk-rows": "",
             "prefetch-rows": "", "load-fields": "", "load-words": "", "select-powers": "", "find-zeros": "",
-            "compare-words": "", "delay-stores": ""}
+            "compare-words": "", "round-pairs": "", "delay-stores": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

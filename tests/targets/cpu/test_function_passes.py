@@ -40,7 +40,7 @@ def test_parallelize__wakes_threads_for_as_much_work_as_a_launch() -> None:
 
 def test_passes__are_the_files_of_the_package() -> None:
     files = {file.stem.replace("_", "-") for file in Path(passes.__path__[0]).glob("*.py") if file.stem != "__init__"}
-    assert files == {*NAMES}
+    assert files == {*NAMES, "align-stack"}             # the latter is a pass on code
 
 
 def test_pipeline__never_leaves_out_what_values_need() -> None:

@@ -252,6 +252,12 @@ def power(x):
     return out
 
 
+def doubled_power(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.exp(nl.load(x)), 2.0))
+    return out
+
+
 def greatest(x):
     out = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.shared_hbm)
     nl.store(out, nl.max(nl.load(x), axis=1, keepdims=True, dtype=nl.float32))
@@ -267,6 +273,7 @@ FAULTS_OF_FORMS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., 
         code.bitcast(index, "f32"), numbers[0]), power),
     "find-zeros": (FunctionEmitter, "_none_of", lambda code, flags: code.cmp("eq", code.i64(0), 0), power),
     "compare-words": (NarrowExtremum, "combine", lambda extremum, code, a, b: a, greatest),
+    "round-pairs": (FunctionEmitter, "unless_denormal", lambda code, rounded, usual, otherwise: list(usual), doubled_power),
     "delay-stores": (DelayedStores, "finish", lambda delayed, points, kept: None, power),
 }
 
