@@ -37,8 +37,23 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
         check.shape("dst", (self.src.shape[0], EIGHT))
 
     def reference(self, src: np.ndarray) -> np.ndarray:
-        flat = src.reshape(src.shape[0], -1)
-        return -np.sort(-flat, axis=1)[:, :EIGHT]
+        return greatest(src.reshape(src.shape[0], -1), EIGHT)
+
+
+def greatest(rows: np.ndarray, count: int) -> np.ndarray:
+    """Return the largest values of each row, largest first; NaN comes last.
+
+    In long rows these are in the groups of elements with the largest maxima: only these are sorted.
+    """
+    groups = rows.shape[1] // count
+    if groups > 4 * count:
+        whole = rows[:, :groups * count].reshape(len(rows), count, groups)
+        maxima = np.fmax.reduce(whole, axis=1)
+        chosen = np.argpartition(-maxima, count - 1, axis=1)[:, None, :count]
+        candidates = np.take_along_axis(whole, chosen, axis=2).reshape(len(rows), -1)
+        rows = np.concatenate([candidates, rows[:, groups * count:]], axis=1)
+    result: np.ndarray = -np.sort(-rows, axis=1)[:, :count]
+    return result
 
 
 def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -47,14 +62,15 @@ def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
     p = data.shape[0]
     flat, needles = data.reshape(p, -1), values.reshape(p, -1)
     positions = np.full(needles.shape, -1, np.int64)
-    matched = np.zeros(flat.shape, np.bool_)
     rows = np.arange(p)
     for j in range(needles.shape[1]):
-        hit = (flat == needles[:, j:j + 1]) & ~matched
+        hit = flat == needles[:, j:j + 1]
+        if (needles[:, :j] == needles[:, j:j + 1]).any():
+            row, earlier = np.nonzero(positions[:, :j] >= 0)
+            hit[row, positions[row, earlier]] = False
         first_hit = hit.argmax(1)
         exists = hit[rows, first_hit]
         positions[exists, j] = first_hit[exists]
-        matched[rows[exists], first_hit[exists]] = True
     return positions
 
 
