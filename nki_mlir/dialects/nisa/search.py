@@ -47,10 +47,10 @@ def greatest(rows: np.ndarray, count: int) -> np.ndarray:
     """
     groups = rows.shape[1] // count
     if groups > 4 * count:
-        whole = rows[:, :groups * count].reshape(len(rows), count, groups)
-        maxima = np.fmax.reduce(whole, axis=1)
+        members = rows[:, :groups * count].reshape(len(rows), count, groups)
+        maxima = np.fmax.reduce(members, axis=1)
         chosen = np.argpartition(-maxima, count - 1, axis=1)[:, None, :count]
-        candidates = np.take_along_axis(whole, chosen, axis=2).reshape(len(rows), -1)
+        candidates = np.take_along_axis(members, chosen, axis=2).reshape(len(rows), -1)
         rows = np.concatenate([candidates, rows[:, groups * count:]], axis=1)
     result: np.ndarray = -np.sort(-rows, axis=1)[:, :count]
     return result
