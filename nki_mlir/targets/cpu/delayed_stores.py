@@ -66,10 +66,10 @@ class DelayedStores:
         count = len(carried)
 
         def computed(start: Position, values: list[Value]) -> list[Value]:
-            self.values = kept = list[Value]()
+            self.values = unrounded = list[Value]()
             after = vectors(start, values)
             self.values = None
-            return [*after, *kept]
+            return [*after, *unrounded]
 
         def following(start: Value, values: list[Value]) -> list[Value]:
             after = computed(start, values[:count])
@@ -79,9 +79,9 @@ class DelayedStores:
         self.finish(points(span[-1]), results[count:])
         return results[:count]
 
-    def finish(self, points: Sequence[Point], kept: Sequence[Value]) -> None:
+    def finish(self, points: Sequence[Point], unrounded: Sequence[Value]) -> None:
         """Round and store the values of an iteration."""
-        nest, values = self.body.nest, iter(kept)
+        nest, values = self.body.nest, iter(unrounded)
         for point in points:
             for output in self.outputs:
                 rounding = nest.step(nest.results[output])
