@@ -107,9 +107,26 @@ class Arguments:
             return self.tensor(name)
         if (getattr(self.fact(name), "rank", None) or 2) > 2:
             raise LeftForAPerson(f"{self.function} of more than two dimensions under a mask")
-        bounds = tuple(replace(bound, axis=position - 2, rank=2) for bound in self.mask.bounds
-                       for position, axis in enumerate(axes) if bound.axis == axis)
-        return replace(self, mask=replace(self.mask, bounds=bounds)).tensor(name)
+        return replace(self, mask=self.along(axes)).tensor(name)
+
+    def along(self, axes: tuple[int, ...]) -> MaskFact | None:
+        """Return the mask's part along some of its axes, which become those of a tile."""
+        return None if self.mask is None else replace(self.mask, bounds=tuple(
+            replace(bound, axis=position - len(axes), rank=len(axes)) for bound in self.mask.bounds
+            for position, axis in enumerate(axes) if bound.axis == axis))
+
+    def number_axes_of_product(self, name: str) -> None:
+        """Let the mask's bounds have the axes K, M and N. The first of two axes is K if it has the extent of the
+        partitions of the operand ``name``, else M."""
+        if self.mask is None:
+            return
+        view, fact = self.calls.views.get(id(self.nodes[name])), self.fact(name)
+        rows = {fact.shape[0]} if isinstance(fact, TensorFact) and fact.shape is not None else set()
+        if view is not None and isinstance(view.items[0], IndexFact):
+            rows |= {axis.extent for axis in view.items[0].axes if axis.step != "0"}
+        extents = {c.index.axes[0].extent for c in self.mask.comparisons if c.varying == [-2]}
+        self.mask = replace(self.mask, bounds=tuple(replace(b, rank=3, axis=-3 if (b.rank, b.axis) == (2, -2) and (
+            extents & rows or b.high in rows) else b.axis) for b in self.mask.bounds))
 
     @property
     def dtype(self) -> str:
@@ -228,6 +245,8 @@ class Calls(ElementwiseTexts):
         fact = self.fact(updated_node.expression)
         minus = isinstance(updated_node.operator, cst.Minus)
         if isinstance(fact, TensorFact):
+            if isinstance(updated_node.operator, cst.Plus):
+                raise LeftForAPerson("+ before a tile")
             if isinstance(updated_node.operator, cst.Not):
                 self.left("the truth of a tile")
             return self.deferred(self.unary("negative" if minus else "invert", updated_node.expression))
@@ -377,6 +396,9 @@ class Calls(ElementwiseTexts):
                 mask, condition = fact, " and ".join(fact.conditions)
                 if not fact.is_known:
                     raise LeftForAPerson("a mask that is not a conjunction of comparisons")
+            elif isinstance(mask_node, cst.Call) and any(isinstance(self.fact(part.value), IndexFact)
+                                                         for part in mask_node.args):
+                raise LeftForAPerson("a mask that a function of another file computes")
             elif self.code(mask_node) not in ("None", "True"):
                 text = self.text(mask_node)
                 is_bool = not isinstance(mask_node, cst.Name) or fact == NumberFact("bool")

@@ -46,6 +46,27 @@ class Migrated:
 def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> list[Migrated]:
     """Migrate a file, or all Python files of a directory together, so that a call finds the new form of a kernel in
     another file. With ``only``, migrate these files of the directory alone."""
+    try:
+        return _migrated(path, release, only)
+    except RecursionError:
+        files = [path] if path.is_file() else [p for p in path.rglob("*.py") if p.is_file() and readable_text(p)]
+        _, line, file = max((*_deepest(readable_text(p)), p) for p in files)
+        raise MigrationError(what="an expression or statement nests too deeply to be rewritten",
+                             how="assign its parts to variables").located(Location(str(file), line, 0)) from None
+
+
+def _deepest(text: str) -> tuple[int, int]:
+    """Return how deeply the syntax tree of a text nests, and the line of the deepest node."""
+    deepest, waiting = (0, 1), list[tuple[ast.AST, int, int]]([(ast.parse(text), 0, 1)])
+    while waiting:
+        node, depth, line = waiting.pop()
+        line = getattr(node, "lineno", line)
+        deepest = max(deepest, (depth, line))
+        waiting += [(child, depth + 1, line) for child in ast.iter_child_nodes(node)]
+    return deepest
+
+
+def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[Migrated]:
     releases = RELEASES[RELEASES.index("2.29"):]
     if release not in releases:
         raise MigrationError(what=f"there is no release {release} to migrate to",

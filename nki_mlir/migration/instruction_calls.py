@@ -143,7 +143,9 @@ def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
 @recipe("nc_matmul")
 def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite a product, which goes to PSUM."""
+    a.number_axes_of_product("stationary")
     (x, left), (y, right) = a.factor("stationary", -3, -2), a.factor("moving", -3, -1)
+    a.mask = a.along((-2, -1))
     shape: Shape = None
     if left.shape is not None and right.shape is not None and len(left.shape) == 2:
         shape = (left.shape[1], *right.shape[1:])

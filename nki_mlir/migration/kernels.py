@@ -56,6 +56,7 @@ from nki_mlir.migration.transposed_tiles import transposed_tiles
 
 # Python that the vendor's parser refuses, and that is rewritten
 REWRITTEN = (COMPREHENSION, GENERATOR, RAISE, FORMAT, DECORATOR, KEYWORD_ONLY, WALRUS)
+REMOVED_TYPES = ("nt.mutable_tensor", "nt.mutable", "nt.scalar")
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 
@@ -278,6 +279,8 @@ class Kernels(TileObjects):
         self.scope.repeats = int(not is_kernel or self.on_grid)
         if closure is None:
             self.report_refused(node, tree, is_kernel)
+        if isinstance(node.body, cst.SimpleStatementSuite):
+            node = node.with_changes(body=cst.IndentedBlock([cst.SimpleStatementLine(node.body.body)]))
         try:
             body = self.block(node.body.body if isinstance(node.body, cst.IndentedBlock) else [])
             parameters = node.params
@@ -343,12 +346,10 @@ class Kernels(TileObjects):
         return function.with_changes(decorators=[])
 
     def annotations(self, parameters: cst.Parameters) -> cst.Parameters:
-        """Remove ``mutable_tensor`` from parameters: a kernel may write what it returns."""
+        """Remove types without a counterpart from parameters: a kernel may write what it returns."""
         def plain(p: cst.Param) -> cst.Param:
-            if p.annotation is None:
-                return p
-            meaning = self.names.meaning(p.annotation.annotation)
-            return p.with_changes(annotation=None) if meaning in ("nt.mutable_tensor", "nt.mutable") else p
+            is_removed = p.annotation is not None and self.names.meaning(p.annotation.annotation) in REMOVED_TYPES
+            return p.with_changes(annotation=None) if is_removed else p
         return parameters.with_changes(params=[plain(p) for p in parameters.params])
 
     # -- results and grids ---------------------------------------------------------------------------------------------

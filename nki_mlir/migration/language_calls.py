@@ -67,7 +67,9 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
     transposed = a.text("transpose_x", "False")
     if transposed not in ("True", "False"):
         raise LeftForAPerson("nl.matmul whose transpose_x is not a constant")
+    a.number_axes_of_product("y")
     (x, left), (y, right) = a.factor("x", *((-3, -2) if transposed == "True" else (-2, -3))), a.factor("y", -3, -1)
+    a.mask = a.along((-2, -1))
     shape = None
     if left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape) == 2:
         shape = left.shape[1 if transposed == "True" else 0], right.shape[1]

@@ -53,6 +53,9 @@ class SourceModule:
         self.classes: dict[str, cst.ClassDef] = {}              # whose methods compute on tiles
         self._collect(self.tree)
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
+        for name, function in device_functions.items():
+            if function.asynchronous is not None:
+                self.report.left(self.line_of.get(id(function), 0), f"{name} is asynchronous: write a plain function")
         self.entries = self._entries(device_functions)
         self.kernels = Kernels(self.names, report, device_functions, self.line_of)
         self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions
@@ -327,7 +330,7 @@ class Host(GridAxes):
         if path not in MODULES and not path.startswith("neuronxcc.nki"):
             return updated_node
         if path == "neuronxcc.nki.typing":
-            names = [n for n in names if MODULE.code_for_node(n.name) not in ("mutable_tensor", "mutable")
+            names = [n for n in names if MODULE.code_for_node(n.name) not in ("mutable_tensor", "mutable", "scalar")
                      and MODULE.code_for_node(n.asname.name if n.asname else n.name).strip()
                      in self.module.kernels.all_names]
             for name in names:

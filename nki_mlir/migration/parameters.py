@@ -17,7 +17,7 @@ FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa
 
 def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:
     """Return a function as Python's own tree."""
-    function = ast.parse(cst.Module([]).code_for_node(node.with_changes(leading_lines=()))).body[0]
+    function = ast.parse(cst.Module([]).code_for_node(node.with_changes(leading_lines=(), asynchronous=None))).body[0]
     assert isinstance(function, ast.FunctionDef)
     return function
 

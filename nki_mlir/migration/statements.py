@@ -5,6 +5,7 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import libcst as cst
 
@@ -36,6 +37,7 @@ from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
 
+LastPart = TypeVar("LastPart", cst.Else | None, cst.Finally | None)
 AUGMENTED = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply,
              cst.DivideAssign: cst.Divide, cst.ModuloAssign: cst.Modulo, cst.PowerAssign: cst.Power,
              cst.BitAndAssign: cst.BitAnd, cst.BitOrAssign: cst.BitOr, cst.BitXorAssign: cst.BitXor,
@@ -110,23 +112,16 @@ class Statements(FunctionCalls):
                 return self._line(node)
             case cst.For():
                 return [self._for(node)]
-            case cst.If():
-                return self.asserted(node) or [self._if(node)]
             case cst.While():
                 self.inline += 1
-                test = self._settled(self.rewritten(node.test))
+                test = self.settled_node(self.rewritten(node.test))
                 self.inline -= 1
-                return [node.with_changes(test=test, body=self._twice(node.body))]
+                return [node.with_changes(test=test, body=self._twice(node.body), orelse=self.last_part(node.orelse))]
             case cst.With():
-                items = [i.with_changes(item=self._settled(self.rewritten(i.item))) for i in node.items]
+                items = [i.with_changes(item=self.settled_node(self.rewritten(i.item))) for i in node.items]
                 return [node.with_changes(items=items, body=self.suite(node.body))]
             case cst.FunctionDef():
                 return [self.nested(node)]
-            case cst.Try():
-                self.tries += 1
-                body = self.suite(node.body)
-                self.tries -= 1
-                return [node.with_changes(body=body)]
             case cst.ClassDef() if is_tile_class(node, self.names, {
                     name for name, fact in self.scope.facts.items() if isinstance(fact, TileClass)}):
                 self.scope.facts[node.name.value] = TileClass(node.name.value)
@@ -137,7 +132,7 @@ class Statements(FunctionCalls):
         """Return a function within a function. Subclasses rewrite it."""
         return node
 
-    def _settled(self, node: cst.BaseExpression) -> cst.BaseExpression:
+    def settled_node(self, node: cst.BaseExpression) -> cst.BaseExpression:
         text = self.code(node)
         return cst.parse_expression(self.settled(text)) if MARK.search(text) else node
 
@@ -149,10 +144,9 @@ class Statements(FunctionCalls):
             self.loop_starts = {**self.loop_starts, node.target.value: values[0] if len(values) > 1 else "0"}
             self.loop_stops = {**self.loop_stops, node.target.value: values[0] if len(values) == 1 else ""}
         element = self.element(self.fact(iterated))
-        iterated = self._settled(iterated)
+        iterated = self.settled_node(iterated)
         self.bind_target(node.target, element)
-        loop = node.with_changes(iter=iterated, body=self._twice(node.body))
-        return loop
+        return node.with_changes(iter=iterated, body=self._twice(node.body), orelse=self.last_part(node.orelse))
 
     def _twice(self, body: cst.BaseSuite) -> cst.BaseSuite:
         """Rewrite a loop's body with the facts that hold in the first and in later iterations."""
@@ -178,21 +172,9 @@ class Statements(FunctionCalls):
     def _source(self, body: cst.BaseSuite) -> str:
         return "if True:" + cst.Module([]).code_for_node(body)
 
-    def _if(self, node: cst.If) -> cst.If:
-        test = self._settled(self.rewritten(node.test))
-        before, counts = dict(self.scope.facts), dict(self.scope.counts)
-        body = self.suite(node.body)
-        facts_if_true, self.scope.facts, self.scope.counts = self.scope.facts, dict(before), dict(counts)
-        orelse = node.orelse
-        if isinstance(orelse, cst.If):
-            orelse = self._if(orelse)
-        elif isinstance(orelse, cst.Else):
-            orelse = orelse.with_changes(body=self.suite(orelse.body))
-        second, self.scope.counts = self.scope.facts, counts
-        self.scope.facts = {n: join(facts_if_true[n], second[n]) if n in facts_if_true and n in second
-                            else facts_if_true.get(n, second.get(
-            n, Fact())) for n in {**facts_if_true, **second}}
-        return node.with_changes(test=test, body=body, orelse=orelse)
+    def last_part(self, node: LastPart) -> LastPart:
+        """Rewrite the last part of a compound statement."""
+        return node.with_changes(body=self.suite(node.body)) if node is not None else None
 
     # -- simple statements ---------------------------------------------------------------------------------------------
     def _line(self, node: cst.SimpleStatementLine) -> list[cst.BaseStatement]:
@@ -264,7 +246,7 @@ class Statements(FunctionCalls):
         if alone is None or self.tries or text_of(alone[0]) is None:
             return []
         raised, comments = alone
-        test = negated(self._settled(self.rewritten(node.test)))
+        test = negated(self.settled_node(self.rewritten(node.test)))
         texts = self.raised(raised, self.code(test)) or []
         return [s.with_changes(leading_lines=[*node.leading_lines, *comments]) for s in parsed(*texts)]
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from nki_mlir.migration.branches import Branches
 from nki_mlir.migration.facts import (
     Dtype,
     Fact,
@@ -34,12 +35,11 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.parameters import Parameters, tree_of
-from nki_mlir.migration.statements import Statements
 from nki_mlir.migration.terms import number
 from nki_mlir.migration.tile_classes import FIRST_METHOD, fields_of, method_name
 
 
-class TileObjects(Statements):
+class TileObjects(Branches):
     """Adds attributes and methods of objects; ``helper`` rewrites a method as a function of the file."""
 
     functions: dict[str, cst.FunctionDef]

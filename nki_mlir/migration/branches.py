@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Statements with branches: after them, a value has the fact that holds whichever branch ran."""
+
+import ast
+from collections.abc import Mapping
+from functools import reduce
+
+import libcst as cst
+
+from nki_mlir.migration.facts import Fact, Unknown, join
+from nki_mlir.migration.statements import Statements
+
+
+def either(first: Mapping[str, Fact], second: Mapping[str, Fact]) -> dict[str, Fact]:
+    """Return the facts after one of two branches. A name that one of them alone binds has its fact."""
+    return {**first, **second, **{n: join(first[n], second[n]) for n in first if n in second}}
+
+
+def pattern_names(pattern: cst.MatchPattern) -> set[str]:
+    """Return the names that a pattern of ``match`` binds."""
+    code = cst.Module([]).code_for_node(pattern)
+    nodes = ast.walk(ast.parse(f"match x:\n case {code}:\n  pass"))
+    names = [getattr(n, field, None) for n in nodes for field in ("name", "rest")]
+    return {name for name in names if isinstance(name, str)}
+
+
+class Branches(Statements):
+    """Adds ``if``, ``try`` and ``match``."""
+
+    def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
+        """Return the statements that replace one statement."""
+        match node:
+            case cst.If():
+                return self.asserted(node) or [self._if(node)]
+            case cst.Try() | cst.TryStar():
+                return [self._try(node)]
+            case cst.Match():
+                return [self._match(node)]
+        return super().statement(node)
+
+    def _if(self, node: cst.If) -> cst.If:
+        test = self.settled_node(self.rewritten(node.test))
+        before, counts = dict(self.scope.facts), dict(self.scope.counts)
+        body = self.suite(node.body)
+        facts_if_true, self.scope.facts, self.scope.counts = self.scope.facts, dict(before), dict(counts)
+        orelse = node.orelse
+        orelse = self._if(orelse) if isinstance(orelse, cst.If) else self.last_part(orelse)
+        self.scope.facts, self.scope.counts = either(facts_if_true, self.scope.facts), counts
+        return node.with_changes(test=test, body=body, orelse=orelse)
+
+    def _branch(self, body: cst.BaseSuite, before: Mapping[str, Fact], results: list[dict[str, Fact]]) -> cst.BaseSuite:
+        """Rewrite one of several bodies; append the facts after it to ``results``."""
+        counts, self.scope.facts = dict(self.scope.counts), dict(before)
+        suite = self.suite(body)
+        results.append(self.scope.facts)
+        self.scope.counts = counts
+        return suite
+
+    def _try(self, node: cst.Try | cst.TryStar) -> cst.Try | cst.TryStar:
+        before = dict(self.scope.facts)
+        self.tries += 1
+        body = self.suite(node.body)
+        self.tries -= 1
+        handled: list[dict[str, Fact]] = []
+        orelse = self.last_part(node.orelse)
+        after = self.scope.facts
+        handlers = [h.with_changes(body=self._branch(h.body, either(before, after), handled)) for h in node.handlers]
+        self.scope.facts = reduce(either, handled, after)
+        return node.with_changes(body=body, handlers=handlers, orelse=orelse, finalbody=self.last_part(node.finalbody))
+
+    def _match(self, node: cst.Match) -> cst.Match:
+        """Rewrite the bodies of cases. What a pattern binds may be anything."""
+        subject = self.settled_node(self.rewritten(node.subject))
+        before, results, cases = dict(self.scope.facts), [dict(self.scope.facts)], []
+        for case in node.cases:
+            bound = pattern_names(case.pattern)
+            cases.append(case.with_changes(body=self._branch(case.body, {**before, **dict.fromkeys(bound, Unknown())},
+                                                             results)))
+        self.scope.facts = reduce(either, results)
+        return node.with_changes(subject=subject, cases=cases)

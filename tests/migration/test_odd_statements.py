@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Statements and functions that few kernels have: each is rewritten, or a line of the report says what is left."""
+
+import pytest
+
+from nki_mlir.migration.files import MigrationError
+from nki_mlir.migration.files import migrated as migrated_files
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+
+from .test_text import HEAD, assert_same_values, floats
+
+KERNEL = """def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+BODY    nl.store(out, t)
+    return out
+"""
+MATCH = """    match x.shape[0]:
+        case 16 | 32 if x.shape[1] > 4:
+            t = t * 2
+        case _:
+            t = nl.exp(t) + 1
+"""
+TRY = """    try:
+        t = t * 2
+    except ValueError:
+        t = t * 3
+    else:
+        t = t * 5
+    finally:
+        t = t + 1
+"""
+ELSE = """    for i in range(2):
+        t = t * 2
+    else:
+        t = t + 1
+"""
+PRODUCT = """def kernel(a, b):
+    k, m = a.shape
+    _, n = b.shape
+    out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)
+    i_k, i_m = nl.mgrid[0:64, 0:64]
+    for j in nl.affine_range((m + 63) // 64):
+        acc = nl.zeros((nl.par_dim(64), n), dtype=nl.float32, buffer=nl.psum)
+        for s in nl.affine_range((k + 63) // 64):
+            inside = (s * 64 + i_k < k) & (j * 64 + i_m < m)
+            left = nl.load(a[s * 64 + i_k, j * 64 + i_m], mask=inside)
+            i_r, i_n = nl.mgrid[0:64, 0:n]
+            right = nl.load(b[s * 64 + i_r, i_n], mask=s * 64 + i_r < k)
+            acc[...] += nisa.nc_matmul(left[i_k, i_m], right, mask=s * 64 + i_k < k)
+        i_m2, i_n = nl.mgrid[0:64, 0:n]
+        nl.store(out[j * 64 + i_m2, i_n], nl.copy(acc), mask=j * 64 + i_m2 < m)
+    return out
+"""
+
+
+@pytest.mark.parametrize("body", [MATCH, TRY, ELSE], ids=["match", "try", "else"])
+def test_all_parts_of_a_statement_are_rewritten(body, tmp_path):
+    assert_same_values(KERNEL.replace("BODY", body), tmp_path, floats(16, 8))
+
+
+def test_a_mask_of_a_product_may_select_rows_that_are_added(tmp_path):
+    assert_same_values(PRODUCT, tmp_path, floats(80, 96), floats(80, 24))
+
+
+def test_a_function_on_one_line(tmp_path):
+    line = ("def kernel(x): out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm); nl.store(out, nl.load(x) * 2); "
+            "return out\n")
+    assert_same_values(line, tmp_path, floats(16, 8))
+
+
+@pytest.mark.parametrize(("kernel", "left"), [
+    (KERNEL.replace("BODY", "    t = +t\n"), "+ before a tile"),
+    ("async " + KERNEL.replace("BODY", ""), "kernel is asynchronous: write a plain function"),
+    (KERNEL.replace("BODY", "    match x.shape:\n        case [n, m]:\n            t = t * n\n"),
+     "an operand that may or may not be a tile: the text does not show it"),
+    ("from other import inside\n" + KERNEL.replace("BODY", "    t = nl.load(x, mask=inside(nl.arange(16)[:, None]))\n"),
+     "a mask that a function of another file computes")])
+def test_what_is_left(kernel, left):
+    report = MigrationReport("kernel.py")
+    *imports, body = kernel.rpartition("import inside\n") if "import" in kernel else ("", kernel)
+    rewritten("".join(imports) + HEAD + body, report)
+    assert left in str(report)
+
+
+def test_an_annotation_of_a_number_goes():
+    text = HEAD.replace("@nki.jit", "from neuronxcc.nki.typing import scalar\n\n@nki.jit") + KERNEL.replace(
+        "(x)", "(x, n: scalar)", 1).replace("BODY", "    t = t * 2\n")
+    new = rewritten(text, MigrationReport("kernel.py"))
+    assert "def kernel(x, n):" in new and "scalar" not in new
+
+
+def test_a_sum_of_very_many_terms_is_an_error(tmp_path):
+    file = tmp_path / "long.py"
+    file.write_text(HEAD + KERNEL.replace("BODY", "    t = t" + " + t" * 900 + "\n"))
+    with pytest.raises(MigrationError, match="nests too deeply to be rewritten") as caught:
+        migrated_files(file, "2.32")
+    assert (caught.value.at.file, caught.value.at.line) == (str(file), HEAD.count("\n") + 4)
