@@ -39,6 +39,7 @@ CHANGES = [
     ("scalar/sums.py", '"multiply": np.multiply', '"multiply": np.add'),                      # code of the module
     ("scalar/sums.py", "name in ORDERED and in_device_order()", "True"),                      # it ran before the tests
     ("scalar/sums.py", "total += np.multiply.outer(left_row, right_row)", "while True: pass"),
+    ("cli/opt.py", "if options.reduce:", "if not options.reduce:"),                           # the FileCheck test sees it
     ("scalar/tokens.py", '"sum": "add"', '"sum": "subtract"'),
     ("scalar/sums.py", "from nki_mlir.environment import EnvironmentVariable", "import nothing_of_this_name"),
 ]
@@ -48,32 +49,40 @@ from tools import direct_mutants
 from tools.seeding import replacing
 
 direct_mutants.LEAST = 0
-changes = [replacing(*change) for change in json.loads(sys.argv[2])]
-print(json.dumps({change.new: found for change, found in direct_mutants.outcomes(changes, sys.argv[1:2], 2)}))
+changes = [replacing(*change) for change in json.loads(sys.argv[1])]
+print(json.dumps({change.new: found for change, found in direct_mutants.outcomes(changes, sys.argv[2:], 2)}))
 """
 
 
-def run(file: Path, changes: list[tuple[str, str, str]]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PROGRAM, str(file), json.dumps(changes)], cwd=ROOT, text=True,
+FILECHECK = """
+// RUN: nki-opt %s | FileCheck %s
+// CHECK: module
+"""
+
+
+def run(changes: list[tuple[str, str, str]], *files: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", PROGRAM, json.dumps(changes), *map(str, files)], cwd=ROOT, text=True,
                           capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
 
 
 def test_outcomes__name_the_test_that_fails(tmp_path: Path) -> None:
     (tmp_path / "test_sums.py").write_text(TESTS)
-    found = json.loads(run(tmp_path / "test_sums.py", CHANGES).stdout)
+    (tmp_path / "names.mlir").write_text(FILECHECK)
+    found = json.loads(run(CHANGES, tmp_path / "test_sums.py", tmp_path / "names.mlir").stdout)
     assert {new: test.rpartition("::")[2] for new, test in found.items()} == {
         "total -= np": "test_product__has_all_rows",
         "if in_device_order()": "",
         '"multiply": np.add': "test_sums__are_ordered_for_known_operators",
         "True": "test_sums__are_ordered_for_known_operators",
         "while True: pass": "does not end",
+        "if not options.reduce:": "RUN 1",
         '"sum": "subtract"': "test_aliases__are_imported_by_a_test",
         "import nothing_of_this_name": "the import"}
 
 
 def test_outcomes__are_refused_if_a_test_fails_without_a_change(tmp_path: Path) -> None:
     (tmp_path / "test_wrong.py").write_text("def test_wrong():\n    assert 1 == 2\n")
-    process = run(tmp_path / "test_wrong.py", CHANGES[:1])
+    process = run(CHANGES[:1], tmp_path / "test_wrong.py")
     assert process.returncode == 1
     assert "assert 1 == 2" in process.stderr
     assert "the tests fail without a change" in process.stderr

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Run test files with each of many mutants, in forks of processes that have imported what the tests need.
 
-A process collects the tests and runs them once without a change. For a mutant in the body of a function it forks, and
-the fork replaces the function's code. The body of a function that ran during the imports, and code outside of
-functions, may have left their results in other modules: such mutants are loaded in a fork of a process that has
-imported the libraries alone. Files do not change, so processes that a test starts run without the mutant.
+A process collects the tests and runs them once without a change; then the short ones run first. For a mutant in the
+body of a function it forks, and the fork replaces the function's code. The body of a function that ran during the
+imports, and code outside of functions, may have left their results in other modules: such mutants are loaded in a fork
+of a process that has imported the libraries alone. Files do not change, so processes that a test starts run without the
+mutant; FileCheck tests run their commands in the fork (``filecheck_tests``).
 """
 
 import ast
@@ -22,7 +23,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
-from math import ceil
+from math import ceil, log10
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 
@@ -30,7 +31,8 @@ import pytest
 
 from .seeding import PACKAGE, ROOT, Change, edited
 
-PYTEST = ["-q", "-x", "-s", "-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
+PYTEST = ["-q", "-x", "-s", "-p", "no:cacheprovider", "-p", "tools.filecheck_tests", "--rootdir", str(ROOT),
+          "-c", str(ROOT / "pyproject.toml")]
 FACTOR, LEAST = 10, 2       # a fork may take FACTOR times the processor time of the tests, plus LEAST seconds
 IN_PLACE = 99               # the status of a fork that cannot replace the function's code
 LOADED = "loaded"           # the outcome of a mutant that a new process must load
@@ -40,13 +42,14 @@ class FailingTests(SystemExit):
     """The error of tests that fail without a change."""
 
 
-def outcomes(changes: list[Change], files: list[str], jobs: int) -> Iterator[tuple[Change, str]]:
-    """Yield each change with the test that fails with it, or ""."""
+def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "") -> Iterator[tuple[Change, str]]:
+    """Yield each change with the test that fails with it, or "". ``select`` is an expression of names, as pytest's
+    ``-k``."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"                # which does not reduce failing examples
     os.environ["NKI_MLIR_CACHE"] = "off"                        # a cache takes the package's files for its sources
-    paths = [str(Path(file).resolve()) for file in files]
+    arguments = [*PYTEST, "-k", select, *(str(Path(file).resolve()) for file in files)]
     for change in changes:
         _source(change.file)
     with tempfile.TemporaryDirectory() as name:
@@ -57,7 +60,7 @@ def outcomes(changes: list[Change], files: list[str], jobs: int) -> Iterator[tup
             os.close(reader)
             _redirect(directory / "output")
             with os.fdopen(writer, "w", buffering=1) as pipe:
-                status = pytest.main([*PYTEST, *paths], plugins=[_Collected(changes, directory, jobs, pipe.write)])
+                status = pytest.main(arguments, plugins=[_Collected(changes, directory, jobs, pipe.write)])
             os._exit(int(status))
         os.close(writer)
         with os.fdopen(reader) as pipe:
@@ -76,7 +79,8 @@ def outcomes(changes: list[Change], files: list[str], jobs: int) -> Iterator[tup
 
         def run(number: int) -> int:
             sys.meta_path.insert(0, _Finder(changes[number]))
-            return int(pytest.main([*PYTEST, *paths], plugins=[_FirstFailure(directory / f"{number}")]))
+            plugins = [_FirstFailure(directory / f"{number}"), _ShortFirst(directory / "seconds")]
+            return int(pytest.main(arguments, plugins=plugins))
         for number, found in _forked(run, loaded, directory, environment["limit with imports"], jobs):
             yield changes[number], found
 
@@ -158,6 +162,29 @@ class _FirstFailure:
             self.file.write_text("the import")
 
 
+class _Seconds:
+    """A pytest plugin that writes the seconds of each test to a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.seconds = file, dict[str, float]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+        self.file.write_text(json.dumps(self.seconds))
+
+
+class _ShortFirst:
+    """A pytest plugin that orders tests by the seconds that a file says. Tests of about the same seconds keep their
+    order, so that they share fixtures."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        seconds = json.loads(self.file.read_text())
+        items.sort(key=lambda item: ceil(log10(max(seconds.get(item.nodeid, 1), 0.001)) * 2))
+
+
 class _Collected:
     """A pytest plugin that runs the collected tests without a change and then with each, in forks."""
 
@@ -185,10 +212,15 @@ class _Collected:
         if session.testsfailed:
             return True
         start = resource.getrusage(resource.RUSAGE_CHILDREN)
-        (_, failed), = _forked(lambda number: _run(session), [-1], self.directory, 600, 1)
+
+        def first_run(number: int) -> int:
+            session.config.pluginmanager.register(_Seconds(self.directory / "seconds"))
+            return _run(session)
+        (_, failed), = _forked(first_run, [-1], self.directory, 600, 1)
         if failed:
             _run(session)                                       # once more, to print the failure
             return True
+        _ShortFirst(self.directory / "seconds").pytest_collection_modifyitems(session.items)
         end = resource.getrusage(resource.RUSAGE_CHILDREN)
         limit = LEAST + ceil(FACTOR * (end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime))
         slower = limit + ceil(FACTOR * time.process_time())

@@ -7,9 +7,9 @@ which lines each of them runs. With a change, the tests that run its line run un
 pass, the mutant survives, and its line and change are printed. ``tools/mutation_survivors.txt`` gives the reason of
 each survivor that needs no test: the program is equal, or the difference is not an error.
 
-``--direct TESTFILE...`` runs these files alone with all mutants of the modules that ``--only`` names, or with
-``--count`` of them, and needs no record. A mutant takes the seconds of the tests, or two more if it changes what runs
-at the import.
+``--direct TESTFILE...`` runs these files alone (pytest or FileCheck) with all mutants of the modules that ``--only``
+names, or with ``--count`` of them, and needs no record. ``--select`` is an expression of names of tests, as pytest's
+``-k``. A mutant takes the seconds of the tests, or two more if it changes what runs at the import.
 """
 
 import argparse
@@ -60,6 +60,7 @@ NEW = 1.0                           # seconds of a test without a record
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 LIT = [str(Path(sys.executable).parent / "lit"), "-q", "-j1", "--max-failures=1"]
 FILECHECK = ["lit_tests"]
+SHORT = 8                           # characters of a text that is described by its line as well
 REASONS = Path(__file__).with_name("mutation_survivors.txt")
 
 
@@ -158,7 +159,7 @@ def tests_by_line(file: str) -> dict[int, set[str]]:
 def statement_of(change: Change) -> range:
     """Return the lines from the start of the statement with the change to the change's end."""
     last = change.line + change.old.count("\n")
-    starts = [node.lineno for node in ast.walk(ast.parse((ROOT / PACKAGE / change.file).read_text()))
+    starts = [node.lineno for node in ast.walk(parsed(change.file))
               if isinstance(node, ast.stmt) and node.lineno <= change.line and last <= (node.end_lineno or 0)]
     return range(max(starts), last + 1)
 
@@ -262,8 +263,28 @@ class Bench:
 
 # -- survivors that need no test ---------------------------------------------------------------------------------------
 def key(change: Change) -> str:
-    """Describe a change in words that do not depend on line numbers."""
-    return f"{change.file}: {' '.join(change.old.split())} -> {' '.join(change.new.split())}"
+    """Describe a change by its function and texts, which do not depend on line numbers. A short text, which may occur
+    often, is described by its line as well."""
+    line = (ROOT / PACKAGE / change.file).read_text().splitlines()[change.line - 1].strip()
+    scope = f"::{scope_of(change)}".removesuffix("::")
+    return (f"{change.file}{scope}: {' '.join(change.old.split())} -> {' '.join(change.new.split())}"
+            + (f" in {line}" if len(change.old) < SHORT else ""))
+
+
+def scope_of(change: Change) -> str:
+    """Return the names of the classes and functions around a change; "" for code of the module."""
+    names, body = [], parsed(change.file).body
+    while inner := next((node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+                         and node.lineno <= change.line <= (node.end_lineno or 0)), None):
+        names.append(inner.name)
+        body = [node for statement in inner.body for node in ast.walk(statement)
+                if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return ".".join(names)
+
+
+@cache
+def parsed(file: str) -> ast.Module:
+    return ast.parse((ROOT / PACKAGE / file).read_text())
 
 
 @cache
@@ -287,10 +308,10 @@ def table_of(verdicts: list[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def direct(changes: list[Change], files: list[str], jobs: int) -> int:
+def direct(changes: list[Change], files: list[str], jobs: int, select: str = "") -> int:
     """Run test files with each change, print the survivors, and return 1 if one has no reason."""
     verdicts: list[Verdict] = []
-    for change, found in outcomes(sorted(changes, key=lambda change: change.start), files, jobs):
+    for change, found in outcomes(sorted(changes, key=lambda change: change.start), files, jobs, select):
         verdicts.append(Verdict(change, found, 0, reasons().get(key(change), "")))
         if not found:
             reason = verdicts[-1].reason
@@ -314,10 +335,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="record anew which lines each test runs")
     parser.add_argument("--direct", nargs="+", metavar="TESTFILE",
                         help="run these test files alone with all mutants of the modules")
+    parser.add_argument("--select", default="", metavar="EXPRESSION", help="of the names of tests, with --direct")
     options = parser.parse_args(arguments)
     if options.direct:
         changes = sample(options.count or sys.maxsize, random.Random(options.seed), options.only)
-        return direct([*changes], options.direct, options.jobs)
+        return direct([*changes], options.direct, options.jobs, options.select)
     options.count = options.count or 1000
     if options.record or not (RECORDING / "modules.json").exists():
         record(options.jobs)
