@@ -56,10 +56,8 @@ class FirstPart(NamedTuple):
             return False
         start, (step, count) = tile.access.partition, tile.access.dims[0]
         assert start is not None                        # on-chip memory has a start
-        inside = step > 0 or count == 1
         last_row = start.const + (count - 1) * step
-        return outline(tile.access) == outline(self.access) or (
-            inside and start.const in self.rows and last_row in self.rows)
+        return outline(tile.access) == outline(self.access) or (start.const in self.rows and last_row in self.rows)
 
 
 class FirstUses:
@@ -159,29 +157,25 @@ def first_part(tile: Tile) -> FirstPart:
     assert access.partition is not None
     start, covered = access.partition.const, without_gap([(abs(s), n) for s, n in free if n > 1])
     rows = range(start, start + count) if step == 1 or count == 1 else range(0)
-    return FirstPart(access, rows if covered == tile.row and not access.free.const else range(0))
+    return FirstPart(access, rows if covered == tile.row else range(0))
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool | Covering:
     """Return whether the first operation, which writes a buffer, writes every element: True, False, or ``Covering`` if
-    the iterations of a loop together do."""
+    the iterations of a loop together do. The write is in bounds: with as many elements as a row it covers the row."""
     if buffer.scope is scopes[-1]:
-        return tile.layout.form.is_whole and not (op.symbols and tile.access.symbols_used())
+        return tile.layout.form.is_whole
     inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
     loops = [scope.symbol for scope in inner if scope.symbol is not None]
     if len(loops) < len(inner) or tile.partitions != tile.base_shape[0]:
         return False                                # the write is under an ``if``, or covers some partitions only
     position_of = {id(handle): k for k, handle in enumerate(op.symbols)}
     steps = [(abs(step), count) for step, count in tile.access.free_dims if count > 1]
-    coefficients, start = dict(tile.access.free.symbols), tile.access.free.const
+    coefficients = dict(tile.access.free.symbols)
     for symbol in loops:
         position = position_of.get(id(symbol.value))
         if position in coefficients:
-            c = coefficients.pop(position)
-            start += c * symbol.first
-            steps.append((c * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
-    if coefficients or start or tile.access.partition != Linear():
-        return False
+            steps.append((coefficients[position] * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
     return Covering(inner[0], tile.access, op.symbols) if without_gap(steps) == tile.row else False
 
 
