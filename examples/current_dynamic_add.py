@@ -18,10 +18,10 @@ def add_rows(a, b, count):
     nisa.dma_copy(dst=left, src=a)
     nisa.dma_copy(dst=right, src=b)
     nisa.memset(dst=total, value=0.0)
-    held = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=held, src=count)
+    row_count = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=row_count, src=count)
     bound = nisa.register_alloc()
-    nisa.register_load(bound, held)
+    nisa.register_load(bound, row_count)
 
     def one_block(i):
         block = [[blocks * width, partitions], [1, width]]

@@ -17,13 +17,13 @@ def add(a, b):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     for i in range(nl.program_id(0), rows // 128, nl.num_programs()):
         for j in range(columns // 512):
-            place = (nl.ds(i * 128, 128), nl.ds(j * 512, 512))
+            block = (nl.ds(i * 128, 128), nl.ds(j * 512, 512))
             left = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.sbuf)
             right = nl.ndarray((128, 512), dtype=b.dtype, buffer=nl.sbuf)
-            nisa.dma_copy(dst=left, src=a[place])
-            nisa.dma_copy(dst=right, src=b[place])
+            nisa.dma_copy(dst=left, src=a[block])
+            nisa.dma_copy(dst=right, src=b[block])
             nisa.tensor_tensor(dst=left, data1=left, data2=right, op=nl.add)
-            nisa.dma_copy(dst=out[place], src=left)
+            nisa.dma_copy(dst=out[block], src=left)
     return out
 
 

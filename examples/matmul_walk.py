@@ -99,12 +99,12 @@ STEPS = [(as_it_comes, False, np.float32, "short-runs"), (transposed, True, np.f
 def cases():
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((256, 256)).astype(np.float32), rng.standard_normal((256, 512)).astype(np.float32)
-    found = []
+    cases_of_kernels = []
     for kernel, transpose, dtype, _ in STEPS:
         left, right = (np.ascontiguousarray(a.T) if transpose else a).astype(dtype), b.astype(dtype)
         wide = left.astype(np.float64).T if transpose else left.astype(np.float64)
-        found.append((kernel, (left, right), wide @ right.astype(np.float64), 1e-4))
-    return found
+        cases_of_kernels.append((kernel, (left, right), wide @ right.astype(np.float64), 1e-4))
+    return cases_of_kernels
 
 
 if __name__ == "__main__":

@@ -65,12 +65,12 @@ KERNELS, NATIVE = (attention, rotary, rmsnorm), (native_attention, native_rotary
 def loss_of(weights, characters, operations):
     """Return the mean cross-entropy of the next characters."""
     attend, rotate, normalise = operations
-    given, wanted = characters[:, :-1], characters[:, 1:]
-    batch = given.shape[0]
+    inputs, wanted = characters[:, :-1], characters[:, 1:]
+    batch = inputs.shape[0]
 
     def heads(x):
         return x.reshape(batch, STEPS, HEADS, -1).swapaxes(1, 2).reshape(batch * HEADS, STEPS, -1)
-    x = weights["embedding"][given].reshape(batch * STEPS, WIDTH)
+    x = weights["embedding"][inputs].reshape(batch * STEPS, WIDTH)
     for n in range(LAYERS):
         w = {name.partition(".")[2]: value for name, value in weights.items() if name.startswith(f"{n}.")}
         normal = normalise(x, w["gain_attention"])

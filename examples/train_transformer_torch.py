@@ -79,8 +79,8 @@ class Transformer(torch.nn.Module):
         return x.reshape(-1, STEPS, HEADS, WIDTH // HEADS).transpose(1, 2).reshape(-1, STEPS, WIDTH // HEADS)
 
     def forward(self, characters):
-        w, given, wanted = self.weights, characters[:, :-1], characters[:, 1:]
-        x = w["embedding"][given].reshape(-1, WIDTH)
+        w, inputs, wanted = self.weights, characters[:, :-1], characters[:, 1:]
+        x = w["embedding"][inputs].reshape(-1, WIDTH)
         for n in range(LAYERS):
             normal = self.normalise(x, w[f"{n}_gain_attention"])
             q, k, v = (self.heads(normal @ w[f"{n}_{name}"]) for name in ("query", "key", "value"))

@@ -138,12 +138,12 @@ def jittered(array):
     """Some elements of floats are the next ones."""
     if array.dtype.kind in "iub":
         return array
-    made = array.copy()
-    bits = made.view(f"u{array.itemsize}")
+    jittered_copy = array.copy()
+    bits = jittered_copy.view(f"u{array.itemsize}")
     with np.errstate(all="ignore"):
         normal = np.isfinite(array.astype(np.float32)) & (array.astype(np.float32) != 0)
     bits[normal & (np.random.default_rng(0).random(array.shape) < 0.1)] ^= 1
-    return made
+    return jittered_copy
 
 
 def offsets_of(kernel, pair, rng):

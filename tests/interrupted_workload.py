@@ -96,7 +96,7 @@ def in_native_code(work: Callable[[], object]) -> None:
 
 def as_it_begins(module: object, name: str) -> Callable[[Callable[[], object]], None]:
     """Ctrl-C where a function is called: a phase that is too short to be hit by time."""
-    def place(work: Callable[[], object]) -> None:
+    def run_interrupted(work: Callable[[], object]) -> None:
         function = getattr(module, name)
 
         def signalled(*arguments: object, **keywords: object) -> object:
@@ -108,7 +108,7 @@ def as_it_begins(module: object, name: str) -> Callable[[Callable[[], object]], 
             ends(work)
         finally:
             setattr(module, name, function)
-    return place
+    return run_interrupted
 
 
 def ends(work: Callable[[], object]) -> None:
@@ -137,8 +137,8 @@ PLACES = {
 
 def main() -> None:
     np.testing.assert_array_equal(doubled(x), 2 * x)
-    for name, (place, work) in PLACES.items():
-        place(work)
+    for name, (run_interrupted, work) in PLACES.items():
+        run_interrupted(work)
         for on in ("jit", "isa"):
             np.testing.assert_array_equal(doubled.on(on)(x), 2 * x)
         print(name, flush=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 def table(text: str) -> dict[str, str]:
     """Name -> parameters, of lines ``name(parameters)`` or ``one|other(parameters)``."""
-    found = re.findall(r"^\s*([\w|]+)\(((?:[^()]|\([^()]*\))*)\)$", text, re.MULTILINE)
-    return {name: " ".join(parameters.split()) for names, parameters in found for name in names.split("|")}
+    matches = re.findall(r"^\s*([\w|]+)\(((?:[^()]|\([^()]*\))*)\)$", text, re.MULTILINE)
+    return {name: " ".join(parameters.split()) for names, parameters in matches for name in names.split("|")}
 
 
 def written(default: Any) -> str:

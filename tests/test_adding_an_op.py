@@ -20,9 +20,9 @@ COLLECTION = {"samples.py": "_GIVEN = [\n", "formulas.py": "FORMULAS: dict[str, 
 def steps() -> list[tuple[str, str, str]]:
     """(what to do, file, text) of every block of the document that changes a file."""
     text = (ROOT / "docs" / "adding-an-op.md").read_text()
-    found = STEP.findall(text)
-    assert len(found) == text.count("```python")
-    return found
+    matches = STEP.findall(text)
+    assert len(matches) == text.count("```python")
+    return matches
 
 
 def follow(what: str, file: Path, code: str) -> None:

@@ -56,8 +56,8 @@ def benchmarks(monkeypatch):
     """The cases of the benchmarks, with small arrays."""
     monkeypatch.syspath_prepend(str(BENCH))
     case = importlib.import_module("case")
-    whole = case.random
-    monkeypatch.setattr(case, "random", lambda *shape, **options: whole(*(min(n, LARGEST) for n in shape), **options))
+    draw = case.random
+    monkeypatch.setattr(case, "random", lambda *shape, **options: draw(*(min(n, LARGEST) for n in shape), **options))
     imported, registered = modules_of_cases(), dict(case.CASES)
     for name in imported:
         del sys.modules[name]
@@ -79,7 +79,7 @@ def modules_of_cases():
 def test_benchmarks(benchmarks):
     counts = {}
     for name, make in benchmarks.items():
-        made = make()
-        if isinstance(made.kernel, Kernel):
-            counts[name] = check(made.kernel, made.arrays)
+        benchmark = make()
+        if isinstance(benchmark.kernel, Kernel):
+            counts[name] = check(benchmark.kernel, benchmark.arrays)
     assert len(counts) >= 9 and all(counts.values())

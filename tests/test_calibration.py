@@ -25,9 +25,9 @@ install()                       # the kernels import the vendor's names
 def module(file):
     """A module of the folder, whose name others may have, too."""
     spec = spec_from_file_location(f"calibration_{Path(file).stem}", CALIBRATION / file)
-    made = module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    loaded = module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
 
 
 errors = sys.modules["error_table"] = module("../../tools/error_table.py")           # fit.py imports it by this name
@@ -48,8 +48,8 @@ def random(*shape):
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-def close(found, expected):
-    np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=1e-4, atol=1e-4)
+def close(computed, expected):
+    np.testing.assert_allclose(np.asarray(computed, np.float64), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name, sizes, options", [
@@ -257,25 +257,25 @@ def test_the_machine_is_that_of_the_last_run(name, monkeypatch):
     monkeypatch.syspath_prepend(CALIBRATION)        # the command's changes of both end with the test
     monkeypatch.setitem(sys.modules, Path(entry.kernel.partition(":")[0]).stem, None)
     positional, keywords = parse_arguments(list(entry.arguments), values=False)
-    made = load_kernel(str(CALIBRATION / entry.kernel), entry.target, ())
-    spec = made.specialize(made.bind(tuple(positional), keywords, is_array, describe_array))
+    calibrated = load_kernel(str(CALIBRATION / entry.kernel), entry.target, ())
+    spec = calibrated.specialize(calibrated.bind(tuple(positional), keywords, is_array, describe_array))
     timing = neuron.timed(neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True)))
     model = timing.total_ns - timing.launch_ns + entries.LAUNCH[entry.harness]
     assert model == pytest.approx(RESULTS[name]["model_ns"], rel=1e-9)
 
 
 def test_errors_are_within_what_is_asked():
-    found = list(RESULTS.values())
-    sizes = [errors.error(one) for one in found]
-    right, total = errors.ordered(found)
-    assert len(found) >= 35 and statistics.median(sizes) <= 0.08 and errors.eightieth(sizes) <= 0.20
+    results = list(RESULTS.values())
+    sizes = [errors.error(one) for one in results]
+    right, total = errors.ordered(results)
+    assert len(results) >= 35 and statistics.median(sizes) <= 0.08 and errors.eightieth(sizes) <= 0.20
     assert right >= 0.95 * total
 
 
 def test_errors_of_made_up_entries():
     def entry(published, model):
         return {"published_ns": published, "model_ns": model}
-    found = [entry(100.0, 110.0), entry(200.0, 190.0), entry(205.0, 100.0), entry(400.0, 100.0)]
-    assert [round(errors.error(one), 4) for one in found] == [0.1, 0.05, 0.5122, 0.75]
+    samples = [entry(100.0, 110.0), entry(200.0, 190.0), entry(205.0, 100.0), entry(400.0, 100.0)]
+    assert [round(errors.error(one), 4) for one in samples] == [0.1, 0.05, 0.5122, 0.75]
     # 200 and 205 are too near to have an order; 100 before 205 and 400 comes out wrong, and 205 before 400 is a tie.
-    assert errors.ordered(found) == (1, 5)
+    assert errors.ordered(samples) == (1, 5)

@@ -26,8 +26,8 @@ CURRENT_NAMES = {
 
 def rows(text: str) -> dict[str, list[str]]:
     """Name -> the cells behind it."""
-    found = re.findall(r"^\| `(n[\w.]*)` \| (.*) \|$", text, re.MULTILINE)
-    return {name: [cell.strip() for cell in cells.split(" | ")] for name, cells in found}
+    lines = re.findall(r"^\| `(n[\w.]*)` \| (.*) \|$", text, re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split(" | ")] for name, cells in lines}
 
 
 def test_every_name_has_a_row():

@@ -68,8 +68,8 @@ def run(changes: list[tuple[str, str, str]], *files: Path) -> subprocess.Complet
 def test_outcomes__name_the_test_that_fails(tmp_path: Path) -> None:
     (tmp_path / "test_sums.py").write_text(TESTS)
     (tmp_path / "names.mlir").write_text(FILECHECK)
-    found = json.loads(run(CHANGES, tmp_path / "test_sums.py", tmp_path / "names.mlir").stdout)
-    assert {new: test.rpartition("::")[2] for new, test in found.items()} == {
+    failures = json.loads(run(CHANGES, tmp_path / "test_sums.py", tmp_path / "names.mlir").stdout)
+    assert {new: test.rpartition("::")[2] for new, test in failures.items()} == {
         "total -= np": "test_product__has_all_rows",
         "if in_device_order()": "",
         '"multiply": np.add': "test_sums__are_ordered_for_known_operators",

@@ -16,8 +16,8 @@ EXECUTORS = ("eager", "interpreter", "jit", "isa")
 @pytest.mark.parametrize("name", NAMES)
 def test_example(name, on, monkeypatch):
     for kernel, arguments, answer, tolerance in cases(name, monkeypatch):
-        given = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
-        result = kernel(*given, on) if name in OF_RANKS else kernel.run(given, {}, on)
+        copies = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
+        result = kernel(*copies, on) if name in OF_RANKS else kernel.run(copies, {}, on)
         several = isinstance(answer, tuple)
         for one, wanted in zip(result if several else [result], answer if several else [answer], strict=True):
             assert np.shape(one) == wanted.shape

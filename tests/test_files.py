@@ -63,10 +63,10 @@ def test_replaced_file__keeps_its_mode(tmp_path, write, was):
     file = tmp_path / "out.mlir"
     file.write_text("a longer text that was there before\n")
     file.chmod(was)
-    held = file.open()
+    opened = file.open()
     write(file)
     assert file.read_text() == TEXT and mode(file) == was
-    assert held.read().startswith("a longer text")      # who reads the old file reads all of it
+    assert opened.read().startswith("a longer text")    # who reads the old file reads all of it
     assert os.listdir(tmp_path) == ["out.mlir"]
 
 

@@ -76,9 +76,9 @@ def written(name: ast.expr, known: dict[str, str]) -> tuple[str, bool]:
         case _:
             return "", False
     said = ""
-    for text, whole in (written(part, known) for part in parts):
+    for text, complete in (written(part, known) for part in parts):
         said += text
-        if not whole:
+        if not complete:
             return said, False
     return said, True
 
@@ -106,10 +106,10 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, ".".join([*base, *([node.module] if node.module else [])])
             case ast.Constant(value=str(text)) if text in MODULES:
                 yield node.lineno, text
-            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called), args=[made, *_]) if called in IMPORTERS:
-                text, whole = written(made, {"__package__": package, "__name__": name})
+            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called), args=[imported_name, *_]) if called in IMPORTERS:
+                text, complete = written(imported_name, {"__package__": package, "__name__": name})
                 if text not in MODULES:
-                    yield node.lineno, text if whole or text.count(".") > 1 else ""
+                    yield node.lineno, text if complete or text.count(".") > 1 else ""
 
 
 def test_tiers__are_those_of_the_document() -> None:
@@ -140,7 +140,7 @@ def test_names_that_are_made__are_read_or_explained() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("text, found", [
+@pytest.mark.parametrize("text, expected", [
     ('importlib.import_module(f"nki_mlir.frameworks.{name}")', "nki_mlir.frameworks."),
     ('import_module("nki_mlir." + "cli" + "." + name)', "nki_mlir.cli."),
     ('__import__(f"{__package__}.{name}")', "nki_mlir.dialects."),
@@ -151,38 +151,38 @@ def test_names_that_are_made__are_read_or_explained() -> None:
     ("importlib.util.find_spec(name)", ""),
     ('MODULES = {"kernel": "nki_mlir.language.kernel"}', "nki_mlir.language.kernel"),
 ])
-def test_names_that_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, found: str) -> None:
+def test_names_that_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: str) -> None:
     file = tmp_path / "nki_mlir" / "dialects" / "module.py"
     file.parent.mkdir(parents=True)
     file.write_text(text)
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    assert [module for _, module in imported(file)] == [found]
+    assert [module for _, module in imported(file)] == [expected]
 
 
 def test_mlir__is_imported_in_one_place() -> None:
-    found = [f"{file}:{line}: imports {module}" for file in FILES if file != PACKAGE / "bindings.py"
-             for line, module in imported(file) if f"{module}.".startswith(tuple(f"{name}." for name in MLIR))]
-    assert not found, "\n".join(found)
+    uses = [f"{file}:{line}: imports {module}" for file in FILES if file != PACKAGE / "bindings.py"
+            for line, module in imported(file) if f"{module}.".startswith(tuple(f"{name}." for name in MLIR))]
+    assert not uses, "\n".join(uses)
 
 
 def imported_at_once(file: Path, for_types: bool) -> set[str]:
     """Modules of ours that a module imports when it is imported itself, and ``for_types`` those whose types it names;
     no packages around it."""
-    text, own = parsed(file), module_name(file)
-    found: set[str] = set()
+    text, this_module = parsed(file), module_name(file)
+    names: set[str] = set()
     bodies = [text.body]
     while bodies:
         for node in bodies.pop():
             match node:
                 case ast.Import():
-                    found |= {alias.name for alias in node.names}
+                    names |= {alias.name for alias in node.names}
                 case ast.ImportFrom():
-                    found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+                    names |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
                 case ast.If(test=test) if "TYPE_CHECKING" in ast.unparse(test) and not for_types:
                     bodies.append(node.orelse)
                 case ast.If() | ast.Try():
                     bodies += [node.body, node.orelse]
-    return {name for name in found & MODULES if not f"{own}.".startswith(f"{name}.")}
+    return {name for name in names & MODULES if not f"{this_module}.".startswith(f"{name}.")}
 
 
 @pytest.mark.parametrize("for_types", [False, True])

@@ -52,13 +52,13 @@ LIMITS = {128, 512, 2048, 16384, 32767}         # of partitions, columns, banks,
 
 @pytest.mark.parametrize("part", ["language", "dialects"])
 def test_limits_of_the_machine__are_in_its_description(part: str) -> None:
-    found = []
+    constants = []
     for file in sorted((ROOT / "nki_mlir" / part).rglob("*.py")):
         tree = parsed(file)
         opcodes = {k.value for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for k in n.keywords}
-        found += [f"{name(file)}:{n.lineno}: {n.value}" for n in ast.walk(tree) if isinstance(n, ast.Constant)
-                  and type(n.value) is int and n.value in LIMITS and n not in opcodes]
-    assert not found, "use a field of nki_mlir.machine.Machine"
+        constants += [f"{name(file)}:{n.lineno}: {n.value}" for n in ast.walk(tree) if isinstance(n, ast.Constant)
+                      and type(n.value) is int and n.value in LIMITS and n not in opcodes]
+    assert not constants, "use a field of nki_mlir.machine.Machine"
 
 
 def test_modules__have_telling_names() -> None:
@@ -192,8 +192,8 @@ MOST_ANYS = 10                                  # of 1,000 lines
 
 
 def test_types__are_seldom_anything() -> None:
-    found, lines = sum(map(anys, PACKAGE)), sum(map(code_lines, PACKAGE))
-    assert found * 1000 <= MOST_ANYS * lines, f"{found} times Any in {lines} lines: say what a value is, or object"
+    count, lines = sum(map(anys, PACKAGE)), sum(map(code_lines, PACKAGE))
+    assert count * 1000 <= MOST_ANYS * lines, f"{count} times Any in {lines} lines: say what a value is, or object"
 
 
 @pytest.mark.parametrize("file", [f for folder in ("nki", "nisa")
@@ -203,12 +203,12 @@ def test_op_class__has_types(file: Path) -> None:
 
 
 # What op classes are given: ``s`` of a body, ``b`` of a lowering and what it gives, ``check`` of their rules.
-@pytest.mark.parametrize("module, given", [("op", "ScalarFunctions"), ("op", "LoweringBuilder"), ("op", "RowBuilder"),
-                                           ("verifier", "Check"), ("target_rules", "TargetCheck")])
-def test_what_op_classes_are_given__has_types(module: str, given: str) -> None:
+@pytest.mark.parametrize("module, cls", [("op", "ScalarFunctions"), ("op", "LoweringBuilder"), ("op", "RowBuilder"),
+                                         ("verifier", "Check"), ("target_rules", "TargetCheck")])
+def test_what_op_classes_are_given__has_types(module: str, cls: str) -> None:
     text = ast.parse((ROOT / "nki_mlir" / "dialects" / f"{module}.py").read_text())
-    found, = (n for n in text.body if isinstance(n, ast.ClassDef) and n.name == given)
-    assert not anys_in(found)
+    definition, = (n for n in text.body if isinstance(n, ast.ClassDef) and n.name == cls)
+    assert not anys_in(definition)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_class_names__are_defined_once() -> None:
         for node in nodes(file):
             if isinstance(node, ast.ClassDef):
                 files[node.name].add(name(file))
-    shared = {label: found for label, found in files.items() if len(found) > 1}
+    shared = {label: definers for label, definers in files.items() if len(definers) > 1}
     assert shared.keys() == SHARED_NAMES.keys(), shared
 
 

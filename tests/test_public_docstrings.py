@@ -68,15 +68,15 @@ def public(module):
     for name in (NEEDED.get(MODULES[module][1]), NEEDED.get(module)):
         if name:
             pytest.importorskip(name)
-    home, found = importlib.import_module(module), {}
+    home, objects = importlib.import_module(module), {}
     for name in home.__all__:
         value = getattr(home, name)
         if inspect.isclass(value) or inspect.isroutine(value):
-            found[name] = value
+            objects[name] = value
         if inspect.isclass(value):
-            own = {n: m.fget if isinstance(m, property) and m.__doc__ else m for n, m in vars(value).items() if n[0] != "_"}
-            found |= {f"{name}.{n}": m for n, m in own.items() if inspect.isfunction(m)}
-    return found
+            methods = {n: m.fget if isinstance(m, property) and m.__doc__ else m for n, m in vars(value).items() if n[0] != "_"}
+            objects |= {f"{name}.{n}": m for n, m in methods.items() if inspect.isfunction(m)}
+    return objects
 
 
 def parts_of(value):
@@ -88,15 +88,15 @@ def parts_of(value):
 def arguments_of(value):
     """The parameters of a function, or of a class that users make."""
     if inspect.isclass(value):
-        made = next((vars(value)[n] for n in ("__init__", "__new__") if n in vars(value)), None)
-        made = None if dataclasses.is_dataclass(value) or issubclass(value, Exception) else made
-        return list(inspect.signature(made).parameters)[1:] if made else []
+        constructor = next((vars(value)[n] for n in ("__init__", "__new__") if n in vars(value)), None)
+        constructor = None if dataclasses.is_dataclass(value) or issubclass(value, Exception) else constructor
+        return list(inspect.signature(constructor).parameters)[1:] if constructor else []
     return list(inspect.signature(value).parameters)
 
 
 def test_every_method_of_what_lower_gives__has_an_example():
-    found = public("nki_mlir.language.lowered")
-    without = {name for name, value in found.items() if "Example" not in parts_of(value)}
+    objects = public("nki_mlir.language.lowered")
+    without = {name for name, value in objects.items() if "Example" not in parts_of(value)}
     assert without == {"Lowered.name", "Spec.shape"}      # in their classes' examples
 
 
@@ -107,10 +107,10 @@ def test_docstring__has_every_part(module):
         assert said[""], name
         if "." in name and "Example" not in said:
             continue                            # methods are shown in their classes' examples
-        own = inspect.isclass(value)
-        plain = own and not arguments_of(value)
+        is_class = inspect.isclass(value)
+        plain = is_class and not arguments_of(value)
         assert "Example" in said and (plain or "Errors" in said), name
-        assert own or "Result" in said, name
+        assert is_class or "Result" in said, name
         if not plain:
             listed = re.findall(r"^    (\w+): |^    (none)$", said["Arguments"], re.MULTILINE)
             wanted = [n for n in arguments_of(value) if n != "self"]

@@ -77,9 +77,9 @@ def test_memory__needs_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
                                   lambda a: a.view(np.matrix), lambda a: np.frombuffer(a, np.int16)],
                          ids=["slice", "transpose", "dtype", "memoryview", "element", "axis", "flat", "matrix", "bytes"])
 def test_memory__stays_while_a_view_is_there(keep) -> None:
-    made = result_memory.empty(SHAPE, np.float32)
-    where, view = address(made), keep(made)
-    del made
+    array = result_memory.empty(SHAPE, np.float32)
+    where, view = address(array), keep(array)
+    del array
     second = result_memory.empty(SHAPE, np.float32)
     assert address(second) != where
     del view
@@ -89,9 +89,9 @@ def test_memory__stays_while_a_view_is_there(keep) -> None:
 
 def test_memory__stays_while_a_tensor_is_there() -> None:
     torch = pytest.importorskip("torch")
-    made = result_memory.empty(SHAPE, np.float32)
-    where, tensor = address(made), torch.from_numpy(made)[10:]
-    del made
+    array = result_memory.empty(SHAPE, np.float32)
+    where, tensor = address(array), torch.from_numpy(array)[10:]
+    del array
     second = result_memory.empty(SHAPE, np.float32)
     assert address(second) != where
     del tensor
@@ -203,8 +203,8 @@ def test_memory__that_waits_goes_before_there_is_too_little(monkeypatch: pytest.
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
     result_memory.empty((1 << 20,), np.uint8)
     monkeypatch.setattr(result_memory, "pages", refuse)
-    made = result_memory.empty((2 << 20,), np.uint8)
-    assert made.shape == (2 << 20,) and made.flags.owndata and result_memory._waiting == 0 == bytes_of_free_blocks()
+    large = result_memory.empty((2 << 20,), np.uint8)
+    assert large.shape == (2 << 20,) and large.flags.owndata and result_memory._waiting == 0 == bytes_of_free_blocks()
     with pytest.raises(MemoryError, match="Unable to allocate"):
         result_memory.empty((1 << 60,), np.uint8)
 
@@ -216,12 +216,12 @@ def test_small_arrays__are_numpys_own() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60))
 def test_arrays__that_live_have_memory_of_their_own(steps: list[tuple[int, int]]) -> None:
-    held: list[np.ndarray | None] = [None] * 6
+    slots: list[np.ndarray | None] = [None] * 6
     for size, slot in steps:
-        held[slot] = made = result_memory.empty((1 << 16, size + 1), np.float32) if size else None
-        if made is not None:
-            made[:] = slot
-        for k, array in enumerate(held):
+        slots[slot] = fresh = result_memory.empty((1 << 16, size + 1), np.float32) if size else None
+        if fresh is not None:
+            fresh[:] = slot
+        for k, array in enumerate(slots):
             assert array is None or (array == k).all()
 
 
@@ -249,9 +249,9 @@ def test_threads__never_share_memory(tmp_path: Path) -> None:
 
     def work(number: int) -> None:
         for _ in range(200):
-            made = result_memory.empty((1 << 17,), np.float32)
-            made[:] = number
-            if not (made == number).all():
+            array = result_memory.empty((1 << 17,), np.float32)
+            array[:] = number
+            if not (array == number).all():
                 wrong.append(number)
     at_once(work, range(4))
     assert not wrong

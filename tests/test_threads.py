@@ -70,7 +70,7 @@ def test_modules__are_read_and_lowered():
             run_passes(module, passes_to("nisa", module))
             lowered.setdefault(number, set()).add(str(module))
     in_threads(work)
-    assert all(len(found) == 1 for found in lowered.values()) and len(lowered) == THREADS
+    assert all(len(modules) == 1 for modules in lowered.values()) and len(lowered) == THREADS
 
 
 def test_contexts__are_made_by_all_threads():
@@ -124,8 +124,8 @@ def test_derivatives__in_threads_of_torch():
             return x.clone()
 
         @staticmethod
-        def backward(context, given):
-            return kernels[context.number](given), None
+        def backward(context, gradient):
+            return kernels[context.number](gradient), None
 
     def work(number):
         x = torch.from_numpy(X).requires_grad_()
@@ -150,12 +150,12 @@ def test_alone__is_one_thread_and_calls_itself():
 
 def test_made_alone__is_made_once():
     class Holder:
-        made = 0
+        count = 0
 
         @exclusive_property
         def value(self):
-            self.made += 1
-            return [self.made]
+            self.count += 1
+            return [self.count]
     holder, seen = Holder(), []
     in_threads(lambda number: seen.append(holder.value))
     assert seen == [[1]] * THREADS and all(s is seen[0] for s in seen) and Holder.value is Holder.__dict__["value"]
@@ -195,7 +195,7 @@ def behind():
 
 def test_a_pass_that_another_thread_loads__is_whole(tmp_path, monkeypatch):
     """A class is known before its module has been run to the end."""
-    here, go_on, found = threading.Event(), threading.Event(), []
+    here, go_on, loaded = threading.Event(), threading.Event(), []
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("builtins.HERE", here, raising=False)
     monkeypatch.setattr("builtins.GO_ON", go_on, raising=False)
@@ -203,7 +203,7 @@ def test_a_pass_that_another_thread_loads__is_whole(tmp_path, monkeypatch):
     (tmp_path / "slow_to_load.py").write_text(SLOW)
 
     def ask():
-        found.append(hasattr(sys.modules[type(pass_manager.pass_named("slow-to-load")).__module__], "behind"))
+        loaded.append(hasattr(sys.modules[type(pass_manager.pass_named("slow-to-load")).__module__], "behind"))
     loading, asking = threading.Thread(target=importlib.import_module, args=("slow_to_load",)), threading.Thread(target=ask)
     loading.start()
     assert here.wait(10)
@@ -212,4 +212,4 @@ def test_a_pass_that_another_thread_loads__is_whole(tmp_path, monkeypatch):
     go_on.set()
     loading.join()
     asking.join()
-    assert found == [True]
+    assert loaded == [True]

@@ -50,9 +50,9 @@ def current(number):
     def kernel(x):
         out = nl2.ndarray(x.shape, x.dtype, buffer=nl2.shared_hbm)
         tile = nl2.load(x)
-        made = nl2.ndarray(x.shape, x.dtype, buffer=nl2.sbuf)
-        nisa2.tensor_scalar(made, tile, nl2.multiply, float(number), op1=nl2.add, operand1=1.0)
-        nisa2.dma_copy(out, made)
+        result = nl2.ndarray(x.shape, x.dtype, buffer=nl2.sbuf)
+        nisa2.tensor_scalar(result, tile, nl2.multiply, float(number), op1=nl2.add, operand1=1.0)
+        nisa2.dma_copy(out, result)
         return out
     return kernel, lambda x: x * np.float32(number) + np.float32(1)
 

@@ -66,11 +66,11 @@ def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "
         with os.fdopen(reader) as pipe:
             lines = (json.loads(line) for line in pipe)
             loaded, environment = [], next(lines, None)
-            for number, found in lines:
-                if found == LOADED:
+            for number, test in lines:
+                if test == LOADED:
                     loaded.append(number)
                 else:
-                    yield changes[number], found
+                    yield changes[number], test
         os.waitpid(collector, 0)
         if environment is None:
             raise FailingTests(f"{(directory / 'output').read_text()}\nthe tests fail without a change")
@@ -81,8 +81,8 @@ def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "
             sys.meta_path.insert(0, _Finder(changes[number]))
             plugins = [_FirstFailure(directory / f"{number}"), _ShortFirst(directory / "seconds")]
             return int(pytest.main(arguments, plugins=plugins))
-        for number, found in _forked(run, loaded, directory, environment["limit with imports"], jobs):
-            yield changes[number], found
+        for number, test in _forked(run, loaded, directory, environment["limit with imports"], jobs):
+            yield changes[number], test
 
 
 def _redirect(file: Path) -> None:
@@ -121,7 +121,7 @@ def _forked(run: Callable[[int], int], numbers: Iterable[int], directory: Path, 
                 del running[process]
                 with suppress(ProcessLookupError):              # processes that tests left
                     os.killpg(process, signal.SIGKILL)
-                yield number, _found(os.waitstatus_to_exitcode(status), directory / str(number))
+                yield number, _failing_test(os.waitstatus_to_exitcode(status), directory / str(number))
         time.sleep(0.005)
 
 
@@ -137,7 +137,7 @@ def _run_in_fork(run: Callable[[int], int], number: int, directory: Path, limit:
         os._exit(status)
 
 
-def _found(status: int, failed: Path) -> str:
+def _failing_test(status: int, failed: Path) -> str:
     if status == 0:
         return ""
     if status == IN_PLACE:
@@ -298,8 +298,8 @@ def function_of(change: Change) -> tuple[str, int] | None:
             if isinstance(node, ast.FunctionDef) and node.body[0].lineno <= first and last <= (node.end_lineno or 0):
                 lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
                 return None if node.lineno == node.body[0].lineno else (node.name, min(lines))
-            if isinstance(node, ast.ClassDef) and (found := search(node.body)):
-                return found
+            if isinstance(node, ast.ClassDef) and (function := search(node.body)):
+                return function
         return None
     return search(ast.parse(text).body)
 

@@ -66,10 +66,10 @@ REASONS = Path(__file__).with_name("mutation_survivors.txt")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a mutant: ``found`` is the test that failed, or ""."""
+    """The outcome of a mutant: ``killer`` is the test that failed, or ""."""
 
     change: Change
-    found: str
+    killer: str
     seconds: float
     reason: str = ""
 
@@ -302,7 +302,7 @@ def table_of(verdicts: list[Verdict]) -> str:
              "|---|---|---|---|---|---|"]
     for area in AREAS:
         these = [v for v in verdicts if area_of(v.change.file) == area]
-        kinds = Counter("found" if v.found else "reason" if v.reason else "other" for v in these)
+        kinds = Counter("found" if v.killer else "reason" if v.reason else "other" for v in these)
         lines.append(f"| {area} | {len({v.change.file for v in these})} | {len(these)} | {kinds['found']} | "
                      f"{kinds['reason']} | {kinds['other']} |")
     return "\n".join(lines) + "\n"
@@ -311,17 +311,17 @@ def table_of(verdicts: list[Verdict]) -> str:
 def direct(changes: list[Change], files: list[str], jobs: int, select: str = "") -> int:
     """Run test files with each change, print the survivors, and return 1 if one has no reason."""
     verdicts: list[Verdict] = []
-    for change, found in outcomes(sorted(changes, key=lambda change: change.start), files, jobs, select):
-        verdicts.append(Verdict(change, found, 0, reasons().get(key(change), "")))
-        if not found:
+    for change, killed in outcomes(sorted(changes, key=lambda change: change.start), files, jobs, select):
+        verdicts.append(Verdict(change, killed, 0, reasons().get(key(change), "")))
+        if not killed:
             reason = verdicts[-1].reason
             print(f"{change.file}:{change.line}: {change.kind}: {reason or 'SURVIVES'}\n    {key(change)}", flush=True)
     for file in sorted({change.file for change in changes}):
         of_file = [v for v in verdicts if v.change.file == file]
-        found, explained = (sum(map(bool, part)) for part in
-                            ([v.found for v in of_file], [v.reason for v in of_file if not v.found]))
-        print(f"{file}: {found} of {len(of_file)} are found, {explained} survive for a reason")
-    return int(any(not (v.found or v.reason) for v in verdicts))
+        killed, explained = (sum(map(bool, part)) for part in
+                             ([v.killer for v in of_file], [v.reason for v in of_file if not v.killer]))
+        print(f"{file}: {killed} of {len(of_file)} are found, {explained} survive for a reason")
+    return int(any(not (v.killer or v.reason) for v in verdicts))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -348,20 +348,20 @@ def main(arguments: list[str] | None = None) -> int:
         bench = Bench(Path(name), options.jobs)
         for verdict in pool.map(bench.judge, sample(options.count, random.Random(options.seed), options.only)):
             verdicts.append(verdict)
-            outcome = verdict.found or ("survives, for a reason" if verdict.reason else "SURVIVES")
+            outcome = verdict.killer or ("survives, for a reason" if verdict.reason else "SURVIVES")
             print(f"{len(verdicts)} of {options.count}: {verdict.change.file}:{verdict.change.line}: "
                   f"{verdict.change.kind}: {outcome} ({verdict.seconds:.0f} s)", flush=True)
-            if not verdict.found:
+            if not verdict.killer:
                 print(f"    {key(verdict.change)}", flush=True)
     table = Table("module", "line", "change", "found by", "s")
     for v in verdicts:
         table.add_row(v.change.file, str(v.change.line), f"{v.change.kind}: {' '.join(v.change.new.split())[:40]}",
-                      v.found or v.reason or "nothing", f"{v.seconds:.0f}")
+                      v.killer or v.reason or "nothing", f"{v.seconds:.0f}")
     Console().print(table)
     print(table_of(verdicts))
     if options.table:
         options.table.write_text(table_of(verdicts))
-    detected = sum(bool(v.found or v.reason) for v in verdicts)
+    detected = sum(bool(v.killer or v.reason) for v in verdicts)
     print(f"{detected} of {len(verdicts)} are found or have a reason: {detected / max(1, len(verdicts)):.0%}")
     return int(detected < 0.95 * len(verdicts))
 

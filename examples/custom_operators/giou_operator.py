@@ -36,5 +36,5 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        main(made)
+    with tempfile.TemporaryDirectory() as folder:
+        main(folder)

@@ -67,8 +67,8 @@ def load(folder, **options):
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        load(made)
+    with tempfile.TemporaryDirectory() as folder:
+        load(folder)
         first, last, right = train()
         print(f"loss {first:.3f} -> {last:.3f}, {right:.0%} of the points are told right")
         assert last < first / 10 and right > 0.97

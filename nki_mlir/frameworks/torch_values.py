@@ -16,7 +16,7 @@ NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch
              torch.int8: dtypes.INT8, torch.int16: dtypes.INT16, torch.int32: dtypes.INT32, torch.int64: dtypes.INT64,
              torch.uint8: dtypes.UINT8, torch.uint16: dtypes.UINT16, torch.uint32: dtypes.UINT32,
              torch.uint64: dtypes.UINT64, torch.bool: dtypes.BOOL}
-TORCH_DTYPE = {nki: own for own, nki in NKI_DTYPE.items()} | {dtypes.TFLOAT32: torch.float32}
+TORCH_DTYPE = {nki: native for native, nki in NKI_DTYPE.items()} | {dtypes.TFLOAT32: torch.float32}
 
 
 def operands_of(record: KernelRecord, written: Sequence[object], tensors: Sequence[object]) -> list[Any]:

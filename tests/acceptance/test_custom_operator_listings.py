@@ -62,10 +62,10 @@ def test_as_printed__runs_and_is_flagged(folder):
     quick = BENCHMARK.replace("benchmark(torch", "benchmark(ntrials=2, warmup_iters=1, f=torch")
     out, err = run(folder, "timed.py", setting, quick, CHECK)
     assert "C++ giou: 0." in out and "equal to the kernel's: False" in out
-    leak, writes, asked = (line_of(folder, t) for t in ("float *tcm_output", "t_out_tcm_acc.tcm_to_tensor", "get_dst_tensor"))
+    leak, writes, request = (line_of(folder, t) for t in ("float *tcm_output", "t_out_tcm_acc.tcm_to_tensor", "get_dst_tensor"))
     assert f"giou.cpp:{leak}: Leaked: 4096 bytes of tightly coupled memory are allocated here and never freed" in err
     assert f"giou.cpp:{writes}: Overlapping: 33,408 elements of the output are written by more than one core" in err
-    assert f"giou.cpp:{asked}: Unwritten: 228,480 of the 262,144 elements of the output are never written" in err
+    assert f"giou.cpp:{request}: Unwritten: 228,480 of the 262,144 elements of the output are never written" in err
 
 
 def test_corrected__is_right_and_not_flagged(folder):

@@ -60,6 +60,6 @@ def test_listing(case):
     np.testing.assert_allclose(expected, answer, rtol=0, atol=2e-6)
     kernel = kernel_from_text(text, {"nki": nki, "nl": language, "np": np, "tensor": typing.tensor} | names)
     for on in ("eager", "interpreter", "jit", "isa"):
-        given = [v.copy() if isinstance(v, np.ndarray) else v for v in arguments]
-        got = (kernel[grid] if grid else kernel).on(on)(*given)
+        copies = [v.copy() if isinstance(v, np.ndarray) else v for v in arguments]
+        got = (kernel[grid] if grid else kernel).on(on)(*copies)
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6, err_msg=on)

@@ -37,9 +37,9 @@ def test_history(name):
     entry = READ["names"][name]
     texts = {short(k): text for k, text in entry.items() if k[0].isdigit()}
     expected = texts | {short(r): GONE for r in entry.get("removed", ())}
-    found = {release: text.split(" + ")[0] for release, text in histories()[name]}
-    assert found == {r: t.replace("on a page only, no stub", "page") for r, t in expected.items()}
-    assert [r for r, _ in histories()[name]] == sorted(found, key=order)
+    shortened = {release: text.split(" + ")[0] for release, text in histories()[name]}
+    assert shortened == {r: t.replace("on a page only, no stub", "page") for r, t in expected.items()}
+    assert [r for r, _ in histories()[name]] == sorted(shortened, key=order)
     for release, keywords in entry.get("described_not_in_signature", {}).items():
         if entry["kind"] == "function" and texts[short(release)].startswith("("):
             described = dict(histories()[name])[short(release)].partition(" + ")[2].split(", ")

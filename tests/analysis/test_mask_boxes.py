@@ -90,9 +90,9 @@ def test_an_operation_on_its_box_is_the_masked_operation(name, terms):
 
 def test_symbols_of_one_value_become_numbers_and_others_stay():
     op = OPERATIONS["binary"](symbols=("i", "j"), ranges=((3, 3), (0, 1)))
-    made = resolved(op, lambda form: form.interval(((3, 3), (0, 1))))
-    assert made.symbols == ("j",) and made.ranges == ((0, 1),)
-    assert made.dst.access.free == Linear(3) and made.dst.access.partition == Linear(0, ((0, 1),))
+    resolved_op = resolved(op, lambda form: form.interval(((3, 3), (0, 1))))
+    assert resolved_op.symbols == ("j",) and resolved_op.ranges == ((0, 1),)
+    assert resolved_op.dst.access.free == Linear(3) and resolved_op.dst.access.partition == Linear(0, ((0, 1),))
 
 
 def test_nothing_to_resolve_is_the_same_operation():

@@ -23,10 +23,10 @@ class Requests:
     """Stands for a builder: records the requests."""
 
     def __init__(self):
-        self.asked, self.hinted = [], []
+        self.requests, self.hinted = [], []
 
     def request(self, symbol, why):
-        self.asked.append((symbol.name, why))
+        self.requests.append((symbol.name, why))
         raise NeedsValue
 
     def hint(self, symbol, why):
@@ -108,8 +108,8 @@ def test_mask_known(form, op, bound):
 
 
 def truth_of(mask, at):
-    held = all(value_of(e, *at) == 0 if equal else value_of(e, *at) >= 0 for e, equal in mask.terms)
-    return held is not mask.negated
+    terms_hold = all(value_of(e, *at) == 0 if equal else value_of(e, *at) >= 0 for e, equal in mask.terms)
+    return terms_hold is not mask.negated
 
 
 @COUNTED
@@ -142,8 +142,8 @@ def test_quotients_that_stay_affine(form, by):
 def test_linear_form_agrees(form):
     symbols = variables()
     index = form[1](P, F, *symbols)
-    place = {next(iter(s.symbols)): k for k, s in enumerate(symbols)}
-    linear = index.linear(place)
+    positions = {next(iter(s.symbols)): k for k, s in enumerate(symbols)}
+    linear = index.linear(positions)
     assert linear.interval(RANGES, EXTENTS) == index.interval()
     assert isinstance(linear, Linear) and all(c for _, c in (*linear.symbols, *linear.axes))
 
@@ -160,16 +160,16 @@ def table(index, shape):
     np.s_[-1], np.s_[1:8:3], np.s_[..., None], np.s_[5:6, None], np.s_[-3:, None], np.s_[::-1]])
 def test_placing_axes(pick):
     index, array = arange(2, 10), np.arange(2, 10)
-    made = index[pick]
-    assert made.shape == array[pick].shape
-    np.testing.assert_array_equal(table(made, made.shape), array[pick])
+    view = index[pick]
+    assert view.shape == array[pick].shape
+    np.testing.assert_array_equal(table(view, view.shape), array[pick])
 
 
 def test_arithmetic_broadcasts():
     a, b = np.arange(3)[:, None], np.arange(1)[None, :] + 4
     for function in (lambda x, y: 2 * x - y + 1, lambda x, y: x + 0 * y, lambda x, y: -x + 3 * y):
-        made = function(arange(3)[:, None], arange(4, 5)[None, :])
-        np.testing.assert_array_equal(table(made, (3, 1)), function(a, b))
+        combined = function(arange(3)[:, None], arange(4, 5)[None, :])
+        np.testing.assert_array_equal(table(combined, (3, 1)), function(a, b))
     spread = arange(1)[:, None] * 5 + arange(4)[:, None]
     np.testing.assert_array_equal(table(spread, (4, 1)), np.arange(4)[:, None])
     with pytest.raises(NotAffine, match="broadcast"):
@@ -184,9 +184,9 @@ def test_arange__behind_its_stop_is_empty(bounds):
 
 
 def test_mgrid():
-    made, expected = mgrid[2:5, 0:8:3], np.mgrid[2:5, 0:8:3]
-    assert len(made) == 2 and made.p is made[0] and made.x is made[1]
-    for index, array in zip(made, expected):
+    axes, expected = mgrid[2:5, 0:8:3], np.mgrid[2:5, 0:8:3]
+    assert len(axes) == 2 and axes.p is axes[0] and axes.x is axes[1]
+    for index, array in zip(axes, expected):
         np.testing.assert_array_equal(table(index, array.shape), array)
 
 
@@ -209,7 +209,7 @@ def test_uses_that_ask_for_numbers(use):
     builder = Requests()
     with pytest.raises(NeedsValue, match=r"^$"):
         use(loop(builder=builder))
-    assert [name for name, _ in builder.asked] == ["i"]
+    assert [name for name, _ in builder.requests] == ["i"]
 
 
 @pytest.mark.parametrize("use", [
@@ -221,24 +221,24 @@ def test_uses_that_ask_for_numbers(use):
 def test_uses_that_stay_symbolic(use):
     builder = Requests()
     use(loop(builder=builder))
-    assert builder.asked == []
+    assert builder.requests == []
 
 
 def test_float_bounds_round_to_the_right_side():
     i = loop(last=9)
     for bound in (2.5, 3.0, -0.5, 100.0, float("inf"), float("-inf")):
         for name in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"):
-            made = getattr(i, name)(bound)
+            comparison = getattr(i, name)(bound)
             for value in range(10):
                 expected = getattr(float(value), name)(bound)
-                got = made if isinstance(made, bool) else truth_of_scalar(made, value)
+                got = comparison if isinstance(comparison, bool) else truth_of_scalar(comparison, value)
                 assert got is expected, (name, bound, value)
 
 
 def truth_of_scalar(mask, value):
-    held = all((e.const + sum(c * value for c in e.symbols.values())) * 1 == 0 if equal else
-               e.const + sum(c * value for c in e.symbols.values()) >= 0 for e, equal in mask.terms)
-    return held is not mask.negated
+    terms_hold = all((e.const + sum(c * value for c in e.symbols.values())) * 1 == 0 if equal else
+                     e.const + sum(c * value for c in e.symbols.values()) >= 0 for e, equal in mask.terms)
+    return terms_hold is not mask.negated
 
 
 def test_text_is_a_hint():
@@ -269,12 +269,12 @@ def test_index_tensors_are_no_numbers():
 
 
 def test_what_is_no_index_any_more():
-    made = arange(8)[:, None] % 3 * 2 + 1
-    assert isinstance(made, NotAnIndex)
+    odd = arange(8)[:, None] % 3 * 2 + 1
+    assert isinstance(odd, NotAnIndex)
     with pytest.raises(UnsupportedMask, match="an index tensor is taken modulo 3"):
-        bool(made < 2)
+        bool(odd < 2)
     with pytest.raises(NotAffine, match="modulo 3"):
-        Index.of(made)
+        Index.of(odd)
 
 
 def test_masks_are_joined_by_conjunctions_only():
@@ -298,14 +298,14 @@ def test_anywhere_along(terms, axis):
     mask = Mask(tuple(((P * c[0] + F * c[1] + i * c[2] + j * c[3] + c[4]).spread(EXTENTS), equal)
                       for (c, _), equal in terms))
     try:
-        found = mask.anywhere_along(axis)
+        projected = mask.anywhere_along(axis)
     except UnsupportedMask:
         assert any(abs(c[axis]) > 1 for (c, _), _ in terms)
         return
-    assert not any(e.axes[axis] for e, _ in found.terms)
+    assert not any(e.axes[axis] for e, _ in projected.terms)
 
     def holds(mask, at):
         return all(value_of(e, *at) == 0 if equal else value_of(e, *at) >= 0 for e, equal in mask.terms)
     for at in points():
         along = [(*at[:axis], k, *at[axis + 1:]) for k in range(EXTENTS[axis])]
-        assert holds(found, at) == any(holds(mask, a) for a in along)
+        assert holds(projected, at) == any(holds(mask, a) for a in along)

@@ -66,7 +66,7 @@ def bytes_of(touch, point):
     size, start = touch.view.dtype.itemsize, value(touch.view.free, point)
     places = [start + sum(step * k for (_, step, _), k in zip(touch.view.dims, at))
               for at in itertools.product(*(range(d.count) for d in touch.view.dims))]
-    return {place * size + byte for place in places for byte in range(size)}
+    return {element * size + byte for element in places for byte in range(size)}
 
 
 @st.composite
@@ -88,13 +88,13 @@ def cases(draw):
     def condition():
         terms = tuple((index(3), draw(st.integers(0, 3)) == 0) for _ in range(draw(st.integers(1, 2))))
         return Mask(terms, draw(st.booleans()))
-    made = []
+    touches = []
     for writes, dtype in zip((True, draw(st.booleans())), dtypes):
         free = index(12)
         dims = [(draw(st.sampled_from((0, 1, 1, 2, 3, 5, 12, -1))), draw(st.integers(1, 4)))
                 for _ in range(draw(st.integers(1, 3)))]
-        made.append(touch(buffer, dtype, free + 512, dims, writes, [condition() for _ in range(draw(st.integers(0, 2)) // 2)]))
-    return outer, loop, inner, made
+        touches.append(touch(buffer, dtype, free + 512, dims, writes, [condition() for _ in range(draw(st.integers(0, 2)) // 2)]))
+    return outer, loop, inner, touches
 
 
 @tries(250)
@@ -106,10 +106,10 @@ def test_pairs_of_touches(case):
         sets = {k: [set().union(*(bytes_of(t, {outer: o, loop: k, inner: j}) for j in numbers(inner))) for t in (a, b)]
                 for k in numbers(loop)}
         met |= {(k, l, byte // 4) for k in sets for l in sets if k != l for byte in sets[k][0] & sets[l][1]}
-    found = meeting(a, b, Apart(loop, len(numbers(loop)), frozenset({outer})))
-    assert (found is not None) == bool(met)
-    if found is not None:
-        assert (found.first, found.second, *found.element) in met
+    overlap = meeting(a, b, Apart(loop, len(numbers(loop)), frozenset({outer})))
+    assert (overlap is not None) == bool(met)
+    if overlap is not None:
+        assert (overlap.first, overlap.second, *overlap.element) in met
 
 
 @tries(150)
@@ -122,18 +122,18 @@ def test_elements_of_numbered_iterations(case):
         for t in pair:
             symbols = {s: c for s, c in t.view.free.symbols.items() if s is inner}
             free = Index(t.view.free.const + k * t.view.free.symbols.get(loop, 0), symbols)
-            made = touch(t.view.buffer, t.view.dtype, free, [d[1:] for d in t.view.dims], t.writes, (), Turn(run, k, None))
-            listed.append((made, k))
-            touched = set().union(*(bytes_of(made, {inner: j}) for j in numbers(inner)))
+            fixed = touch(t.view.buffer, t.view.dtype, free, [d[1:] for d in t.view.dims], t.writes, (), Turn(run, k, None))
+            listed.append((fixed, k))
+            touched = set().union(*(bytes_of(fixed, {inner: j}) for j in numbers(inner)))
             sets.setdefault(k, []).append(touched)
     met = {(frozenset((k, l)), byte // 4) for k in sets for l in sets if k != l
            for m, n in ((0, 0), (0, 1), (1, 1)) if pair[m].writes or pair[n].writes for byte in sets[k][m] & sets[l][n]}
     verdict = Verdict()
-    for found in (first_element(pair[0].view.buffer, listed, verdict), by_elements(pair[0].view.buffer, listed)):
+    for overlap in (first_element(pair[0].view.buffer, listed, verdict), by_elements(pair[0].view.buffer, listed)):
         assert not verdict.undecided
-        assert (found is not None) == bool(met)
-        if found is not None:
-            assert (frozenset((found.first, found.second)), *found.element) in met
+        assert (overlap is not None) == bool(met)
+        if overlap is not None:
+            assert (frozenset((overlap.first, overlap.second)), *overlap.element) in met
 
 
 def test_conditions__that_hold_between_the_ends_alone():
@@ -151,10 +151,10 @@ def test_iterations_that_meet_at_one_distance_alone(distance, coefficient, start
     loop = symbol("k", (start, count, 1))
     a = touch(Buffer((SIZE,), FLOAT32, "hbm", "t"), FLOAT32, Index(512, {loop: coefficient}), [(distance * coefficient, 2)],
               True)
-    found = meeting(a, a, Apart(loop, count, frozenset()))
-    assert found is not None and abs(found.first - found.second) == distance
-    assert {found.first, found.second} <= set(numbers(loop))
-    assert found.element == (512 + coefficient * max(found.first, found.second),)
+    overlap = meeting(a, a, Apart(loop, count, frozenset()))
+    assert overlap is not None and abs(overlap.first - overlap.second) == distance
+    assert {overlap.first, overlap.second} <= set(numbers(loop))
+    assert overlap.element == (512 + coefficient * max(overlap.first, overlap.second),)
 
 
 def test_patterns__are_of_touches_that_neither_conditions_nor_data_select():

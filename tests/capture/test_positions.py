@@ -37,14 +37,14 @@ class Recorder(int):
 
     places = []
 
-    def __call__(self, *given, a=None):
+    def __call__(self, *arguments, a=None):
         self.places.append(user_location(2))
         return self
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *given):
+    def __exit__(self, *exception):
         pass
 
     def method(self, number):
@@ -74,9 +74,9 @@ def test_places__are_those_of_expressions(by, tmp_path):
     Recorder.places = []
     ran(TEXT, file, by)(Recorder(0), np.zeros(1, int))
     texts = []
-    for place, expected in zip(Recorder.places, EXPECTED):
-        line = TEXT.split("\n")[place.line - 1]
-        texts.append(line[place.column:] if expected[-1] in "(:" else line[place.column:place.end_column])
+    for position, expected in zip(Recorder.places, EXPECTED):
+        line = TEXT.split("\n")[position.line - 1]
+        texts.append(line[position.column:] if expected[-1] in "(:" else line[position.column:position.end_column])
     assert texts == EXPECTED and len(Recorder.places) == len(EXPECTED)
 
 
@@ -94,11 +94,11 @@ def test_compiled__has_the_lines_that_python_gives(text, tmp_path):
     file = tmp_path / "source.py"
     file.write_text(text)
     codes = [compiled(ast.parse(text), str(file), 0)], [pythons(text, str(file))]
-    for own, expected in zip(*codes):
-        assert own.co_firstlineno == expected.co_firstlineno
-        assert _lines(own) == _lines(expected)
-        for found, code in zip(codes, (own, expected)):
-            found += [c for c in code.co_consts if hasattr(c, "co_code")]
+    for code_of_capture, expected in zip(*codes):
+        assert code_of_capture.co_firstlineno == expected.co_firstlineno
+        assert _lines(code_of_capture) == _lines(expected)
+        for nested, code in zip(codes, (code_of_capture, expected)):
+            nested += [c for c in code.co_consts if hasattr(c, "co_code")]
     assert len(codes[0]) == len(codes[1]) > 1
     frames = []
     for function in (ran(text, file), ran(text, file, pythons)):

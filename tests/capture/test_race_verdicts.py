@@ -36,11 +36,11 @@ def environment(monkeypatch):
     monkeypatch.setattr(diagnostics, "shown", {})
 
 
-def reported(found):
+def reported(hazards):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        report(found)
-        report(found)                                       # once a line
+        report(hazards)
+        report(hazards)                                     # once a line
     return [(w.category, w.filename, w.lineno, str(w.message)) for w in caught]
 
 
@@ -71,11 +71,11 @@ def test_levels(level, strict, monkeypatch):
         assert reported(races()) == TEXTS
     else:
         assert reported(races()[2:]) == TEXTS[2:]           # repeated work is never an error
-        for found in (races(), races()[1:], races()[::-1][1:]):
+        for hazards in (races(), races()[1:], races()[::-1][1:]):
             with pytest.raises((ProgramsMeet, IterationsMeet)) as error:
-                report(found)
-            assert type(error.value) is type(found[0]) and error.value is not found[0]
-            assert (error.value.at, error.value.values) == (found[0].at, found[0].values)
+                report(hazards)
+            assert type(error.value) is type(hazards[0]) and error.value is not hazards[0]
+            assert (error.value.at, error.value.values) == (hazards[0].at, hazards[0].values)
 
 
 def test_equal_races_are_one():

@@ -50,35 +50,35 @@ class Holder:
         return inner
 
 
-def found(function):
+def definition_of(function):
     known = definition(function.__code__, globals())
     return known and known.function
 
 
 def test_definition__of_functions_methods_and_closures():
-    for function in (plain.__wrapped__, Holder.method, Holder().method(1), found):
-        node = found(function)
+    for function in (plain.__wrapped__, Holder.method, Holder().method(1), definition_of):
+        node = definition_of(function)
         assert isinstance(node, ast.FunctionDef) and node.name == function.__name__
         assert node.lineno > 0 and node.body
 
 
 def test_definition__keeps_lines_and_columns():
     inner = Holder().method(1)
-    node = found(inner)
+    node = definition_of(inner)
     line = linecache.getline(__file__, node.lineno)
     assert line[node.col_offset:].startswith("def inner")
 
 
 def test_definition__of_lambdas_is_none():
-    assert found(taken) is None and taken.__name__ == "<lambda>"
-    assert found(lambda: 1) is None
-    assert found(functools.partial(LAMBDAS).func) is None
+    assert definition_of(taken) is None and taken.__name__ == "<lambda>"
+    assert definition_of(lambda: 1) is None
+    assert definition_of(functools.partial(LAMBDAS).func) is None
 
 
 def test_definition__is_a_copy():
-    first = found(found)
+    first = definition_of(definition_of)
     first.body = []
-    assert found(found).body
+    assert definition_of(definition_of).body
 
 
 @pytest.mark.parametrize("change", ["def f(a, b):\n    return a\n", "def f(a):\n    c = a\n    return c\n", "x = 1\n",

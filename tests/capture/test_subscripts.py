@@ -20,7 +20,7 @@ SUBSCRIPTS = [(slice(1, 4), 2), (slice(None), slice(1, 4, 2), -1), (..., slice(0
               (slice(1, None), slice(None, -1), slice(3, 3))]
 
 
-def whole():
+def full_view():
     return View.full(Buffer(SHAPE, dtype_of(np.float32), "hbm", "t"))
 
 
@@ -35,12 +35,12 @@ def offsets(view):
 @pytest.mark.parametrize("subscript", SUBSCRIPTS)
 def test_asked_again_a_part_is_the_same(subscript):
     for _ in range(2):
-        np.testing.assert_array_equal(offsets(whole().subscript(subscript)), OFFSETS[subscript])
+        np.testing.assert_array_equal(offsets(full_view().subscript(subscript)), OFFSETS[subscript])
 
 
 def test_parts_of_equal_steps_start_where_their_view_starts():
     for start in (0, 2, 1):
-        view = whole().subscript(slice(start, start + 3))
+        view = full_view().subscript(slice(start, start + 3))
         np.testing.assert_array_equal(offsets(view.subscript((slice(1, 3), 4))), OFFSETS[start:start + 3][1:3, 4])
 
 
@@ -53,19 +53,19 @@ def test_integers_on_chip_keep_the_partition():
 
 def test_out_of_bounds_is_noted_every_time():
     for _ in range(2):
-        limit, = whole().subscript((slice(3, 6), 0)).limits
+        limit, = full_view().subscript((slice(3, 6), 0)).limits
         assert (limit.dim, limit.extent) == (0, 5)
-    assert whole().subscript((slice(3, 5), 0)).limits == ()
+    assert full_view().subscript((slice(3, 5), 0)).limits == ()
 
 
 def test_errors_come_every_time():
     for _ in range(2):
         with pytest.raises(TooManySubscripts, match="4 subscripts"):
-            whole().subscript((0, 0, 0, 0))
+            full_view().subscript((0, 0, 0, 0))
 
 
 def test_what_is_looked_up():
-    dims = whole().dims
+    dims = full_view().dims
     assert numbered_spans((1, slice(0, 5, 2), DynamicSlice(3, 4)), dims) == ([0, 1, 2, 3, 1, 4], 0, 45)
     assert numbered_spans((..., -1), dims) == ([1, 5, 1, 6, 0, 1], 0, 6)
     for other in (True, np.int64(1), 1.0, Index(1), slice(Index(0), 8), slice(0.0, 8), DynamicSlice(Index(0), 4), None):

@@ -54,7 +54,7 @@ EXPECTED = np.zeros((16, 8), np.float32)
 EXPECTED[:10, :4] = 5 * X[:10, :4]
 
 
-def made(text, name="kernel", **more):
+def kernel_of(text, name="kernel", **more):
     """What a text defines."""
     names = dict(more)
     exec(text, names)
@@ -67,17 +67,17 @@ def on(request):
 
 
 def test_all_checks_of_a_text_that_is_run(on, recwarn):
-    np.testing.assert_array_equal(made(HEAD + SUM).on(on)(X), EXPECTED)
+    np.testing.assert_array_equal(kernel_of(HEAD + SUM).on(on)(X), EXPECTED)
     with pytest.raises(OutOfScope, match="tensor tile was created inside a loop or branch that has ended"):
-        made(HEAD + OUTSIDE).on(on)(X)
+        kernel_of(HEAD + OUTSIDE).on(on)(X)
     with pytest.raises(AnnotationMismatch, match=r"says \(1, 2\), but the value has shape \(16, 8\)"):
-        made(HEAD + ANNOTATED).on(on)(X)
+        kernel_of(HEAD + ANNOTATED).on(on)(X)
     assert not [w for w in recwarn if w.category is NoSourceWarning]
 
 
 def test_texts_of_one_file_name():
     """Each function has its own, whatever lines they are on."""
-    kernels = [made(HEAD + SUM.replace("5", str(n))) for n in (2, 3, 4)]
+    kernels = [kernel_of(HEAD + SUM.replace("5", str(n))) for n in (2, 3, 4)]
     for n, kernel in zip((2, 3, 4), kernels):
         np.testing.assert_array_equal(kernel.on("jit")(X), EXPECTED / 5 * n)
         assert f"repeated(part, {n})" in text_of(underlying(kernel.func).__code__)
@@ -162,15 +162,15 @@ def test_standard_input(tmp_path):
     file = tmp_path / "program"
     file.write_text(PROGRAM)
     with file.open() as opened:
-        made = output_of_python("-", stdin=opened)
-    assert made.stdout.split() == ["OutOfScope", "6"] and not made.stderr
-    made = output_of_python("-", input=PROGRAM)
-    assert made.stdout.split() == ["ran"] and "NoSourceWarning: kernel has no source that can be read" in made.stderr
+        done = output_of_python("-", stdin=opened)
+    assert done.stdout.split() == ["OutOfScope", "6"] and not done.stderr
+    done = output_of_python("-", input=PROGRAM)
+    assert done.stdout.split() == ["ran"] and "NoSourceWarning: kernel has no source that can be read" in done.stderr
 
 
 def test_a_command():
-    made = output_of_python("-c", PROGRAM)
-    assert made.stdout.split() == ["OutOfScope", "6"] and not made.stderr
+    done = output_of_python("-c", PROGRAM)
+    assert done.stdout.split() == ["OutOfScope", "6"] and not done.stderr
 
 
 LEFT = """

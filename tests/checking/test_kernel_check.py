@@ -76,20 +76,20 @@ def test_one_report__has_all_mistakes():
     before = x.copy()
     report = nki_mlir.check(mistakes, x)
     assert not report.sound and np.array_equal(x, before)
-    found = messages(report)
-    assert found["not-finite"] == ["unary (sqrt) makes the first NaN, at [0, 0], of src = -1"]
-    assert found["unwritten-output"] == ["4096 elements of the output out are not written, the first at [64, 0]"]
-    assert found["dead-store"] == ["nothing reads what binary_scalar (multiply) writes to unused"]
-    assert found["range"] == ["copy gives -100000 at [0, 0], which float16 cannot hold: it becomes -inf"]
-    assert len(found["unwritten-read"]) == 1 and found["unwritten-read"][0].startswith("element [0, 32] of tile")
+    by_kind = messages(report)
+    assert by_kind["not-finite"] == ["unary (sqrt) makes the first NaN, at [0, 0], of src = -1"]
+    assert by_kind["unwritten-output"] == ["4096 elements of the output out are not written, the first at [64, 0]"]
+    assert by_kind["dead-store"] == ["nothing reads what binary_scalar (multiply) writes to unused"]
+    assert by_kind["range"] == ["copy gives -100000 at [0, 0], which float16 cannot hold: it becomes -inf"]
+    assert len(by_kind["unwritten-read"]) == 1 and by_kind["unwritten-read"][0].startswith("element [0, 32] of tile")
     root, = report.of("not-finite")
     assert root.location is not None and "root = nl.sqrt(t)" in Path(__file__).read_text().splitlines()[
         root.location.line - 1]
 
 
 def test_an_argument_that_is_overwritten__is_told_at_the_store():
-    found = messages(nki_mlir.check(swapped, x))
-    assert found == {"overwritten-input": ["the kernel overwrites its argument x, and does not return it"]}
+    by_kind = messages(nki_mlir.check(swapped, x))
+    assert by_kind == {"overwritten-input": ["the kernel overwrites its argument x, and does not return it"]}
 
 
 def test_a_race__is_an_error():
@@ -222,11 +222,11 @@ def test_rows_of_two_cores_that_data_choose(rows, first, races):
 
 
 @nki.jit
-def cached_by_cores(cache, new, place):
+def cached_by_cores(cache, new, start):
     """Each core writes a column of its half of the rows, at a place that a number says."""
     core, half = nl2.program_id(0), cache.shape[0] // 2
     at = nisa.register_alloc()
-    nisa.register_load(at, place)
+    nisa.register_load(at, start)
     tile = nl2.load(new[core * half:core * half + half])
     nisa.dma_copy(cache.ap([[cache.shape[1], half], [1, 1]], offset=core * half * cache.shape[1], scalar_offset=at,
                            indirect_dim=1), tile)
@@ -266,10 +266,10 @@ def test_a_kernel_with_collectives_runs_among_all_ranks_that_they_name(pairs):
 
 
 def test_report__has_errors_first_and_what_has_no_line_before_lines():
-    def found(severity, *at):
+    def finding(severity, *at):
         return CheckFinding("failed", severity, "", Location(*at) if at else None)
-    late, early, nowhere = found("error", "k.py", 9, 0), found("error", "k.py", 3, 4), found("error")
-    note, warned = found("note"), found("warning", "a.py", 1, 0)
+    late, early, nowhere = finding("error", "k.py", 9, 0), finding("error", "k.py", 3, 4), finding("error")
+    note, warned = finding("note"), finding("warning", "a.py", 1, 0)
     report = KernelReport("k", [note, late, warned, early, nowhere])
     assert report.ordered() == [nowhere, early, late, warned, note]
     assert report.json()["findings"][0]["location"] is None
@@ -290,8 +290,8 @@ def functions_of(x):
 def test_the_origin_is_the_first_nan_and_without_one_the_first_infinity(zeros, negatives, said):
     values = np.full((16, 8), 2, np.float32)
     for places, value in ((zeros, 0), (negatives, -1)):
-        for place in places:
-            values[place] = value
+        for position in places:
+            values[position] = value
     finding, = nki_mlir.check(functions_of, values).of("not-finite")
     assert finding.message.endswith(said)
     assert finding.severity == ("error" if negatives else "warning")

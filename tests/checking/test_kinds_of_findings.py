@@ -571,8 +571,8 @@ def marked(kernel: Any) -> tuple[str, int]:
     """The kind and the line that a kernel's comment names."""
     first = kernel.func.__code__.co_firstlineno
     for number in range(first, first + 20):
-        if found := re.search(r"# ([a-z-]+)( # noqa: \w+)?$", LINES[number - 1]):
-            return found[1], number
+        if mark := re.search(r"# ([a-z-]+)( # noqa: \w+)?$", LINES[number - 1]):
+            return mark[1], number
     raise AssertionError(kernel)
 
 

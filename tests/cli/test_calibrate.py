@@ -41,8 +41,8 @@ def test_the_kernels_import_standard_names_only(generation, capsys):
     text = capsys.readouterr().out
     assert text == source_of(generation).read_text()
     assert f"\nTIMES = {TIMES} " in text
-    own = "nki" if generation == "current" else "neuronxcc.nki"
-    assert set(re.findall(r"^(?:import|from) ([\w.]+)", text, re.M)) == {own, f"{own}.isa", f"{own}.language", "numpy"}
+    nki = "nki" if generation == "current" else "neuronxcc.nki"
+    assert set(re.findall(r"^(?:import|from) ([\w.]+)", text, re.M)) == {nki, f"{nki}.isa", f"{nki}.language", "numpy"}
 
 
 def test_both_generations_are_the_same_kernels(measured):
@@ -87,9 +87,9 @@ def test_a_file_of_the_default_mode_gives_the_issue_of_a_transfer(target, least,
     machine, draw = machine_named(target), np.random.default_rng(11)
 
     def issue_of(measurements):
-        found = fit(measurements, machine)
-        assert found.issuers == 3
-        return next(one for one in found.constants if one.name == "transfer issue")
+        result = fit(measurements, machine)
+        assert result.issuers == 3
+        return next(one for one in result.constants if one.name == "transfer issue")
     issue = issue_of(shared)
     assert issue.fitted == pytest.approx(issue.ours, rel=0.01)          # imbalance of the three: half of a trigger
     noisy_fits = [issue_of(noisy(shared, 0.01, TIMES, draw)).fitted for _ in range(20)]

@@ -98,9 +98,9 @@ def test_streams_in_each_form_run_and_are_read(form, tmp_path):
     file, ours, theirs = tmp_path / f"streams.{STREAMS[form]}", tmp_path / "a.npz", tmp_path / "b.npz"
     module = "examples/mlir/tensor_add.mlir"
     assert shell(f"nki-opt --lower-to-isa --emit={form} {module} -o {file}").returncode == 0
-    given = "--on=isa --quiet --arg 256x1024xf32=arange --arg b=256x1024xf32=ones"
+    options = "--on=isa --quiet --arg 256x1024xf32=arange --arg b=256x1024xf32=ones"
     for source, saved in ((file, ours), (module, theirs)):
-        done = shell(f"nki-run {source} {given} --save {saved}")
+        done = shell(f"nki-run {source} {options} --save {saved}")
         assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(np.load(ours)["c"], np.load(theirs)["c"])
     done = shell(f"nki-run {file} --on=jit")

@@ -42,7 +42,7 @@ def opened(text: str, version: int = 0) -> dict:
     return {"method": "textDocument/didOpen", "params": {"textDocument": {"uri": URI, "text": text}}}
 
 
-def asked(method: str, text: str, word: str, count: int = 0) -> dict:
+def query(method: str, text: str, word: str, count: int = 0) -> dict:
     """A request at the count-th occurrence of a word."""
     at = -1
     for _ in range(count + 1):
@@ -151,13 +151,13 @@ def test_errors__of_rules_and_of_parts_have_their_lines():
 
 def test_hover__says_what_an_operation_is():
     text = TEXT
-    _, said = talk(opened(text), asked("hover", text, "nki.load"), asked("hover", text, "module"))
+    _, said = talk(opened(text), query("hover", text, "nki.load"), query("hover", text, "module"))
     value = said[1]["result"]["contents"]["value"]
     assert value.startswith("### nki.load\n\n") and "- `dst`: a tile that is written" in value
     assert "- `src`: a tile that is read" in value
     assert said[2]["result"] is None
     unit = '// \U0001f600 "nisa.activation"\n'
-    _, said = talk(opened(unit), asked("hover", unit, "nisa.activation"))
+    _, said = talk(opened(unit), query("hover", unit, "nisa.activation"))
     value = said[1]["result"]["contents"]["value"]
     assert "On scalar; assembly `ACTIVATE`, opcode `0x13`." in value and "- `fn`: str" in value
 
@@ -173,10 +173,10 @@ def test_values__are_found_where_they_are_made():
 }
 """
     for word, count, line in (("%c, ", 0, 3), ("%y {", 0, 1), ("%x : ", 0, 1), ("%i, ", 0, 2), ("%b step", 0, 0)):
-        _, said = talk(opened(text), asked("definition", text, word, count), asked("hover", text, word, count))
+        _, said = talk(opened(text), query("definition", text, word, count), query("hover", text, word, count))
         assert said[1]["result"]["range"]["start"]["line"] == line, word
         assert text.split("\n")[line].strip() in said[2]["result"]["contents"]["value"]
-    _, said = talk(opened(text), asked("definition", text, "return"))
+    _, said = talk(opened(text), query("definition", text, "return"))
     assert said[1]["result"] is None
 
 
@@ -236,10 +236,10 @@ def test_errors__are_all_of_a_text():
     text = VALID.replace("nki.load %rows", "nki.laod %rows", 1)
     text = text.replace("  return", "  %z = arith.constnat 1 : i64\n  return")
     text = text.replace("nki.load %rows = %x[%i * 128 + 0:128, 0:64]", "nki.load %rows = %x[%i * 128 + 0:128, 9000:9064]")
-    found = errors_of(f"{text}// -----\n{VALID}// -----\nfunc.func @g() {{", "x.mlir")
-    assert [(line, column) for line, column, _ in found] == [(6, 4), (11, 4), (13, 7), (33, 14)]
-    assert found[0][2] == "'nki.laod' is not an operation; 'nki.load' is one"
-    assert "exceed dimension size of 16384" in found[1][2] and "arith.constnat" in found[2][2]
+    errors = errors_of(f"{text}// -----\n{VALID}// -----\nfunc.func @g() {{", "x.mlir")
+    assert [(line, column) for line, column, _ in errors] == [(6, 4), (11, 4), (13, 7), (33, 14)]
+    assert errors[0][2] == "'nki.laod' is not an operation; 'nki.load' is one"
+    assert "exceed dimension size of 16384" in errors[1][2] and "arith.constnat" in errors[2][2]
 
 
 def test_errors__that_follow_from_others_are_not_told():
@@ -250,12 +250,12 @@ def test_errors__that_follow_from_others_are_not_told():
 def test_references__are_those_of_the_scope():
     for word, count, lines in (("%rows", 0, [5, 6, 7]), ("%rows", 4, [10, 11]), ("%i ", 1, [4, 6]), ("@f", 0, [1]),
                                ("%c1", 2, [3, 4, 4, 9, 9]), ("%x", 1, [1, 6, 11]), ("!tile", 1, [0, 1, 5, 10])):
-        _, said = talk(opened(CUSTOM), asked("references", CUSTOM, word, count))
+        _, said = talk(opened(CUSTOM), query("references", CUSTOM, word, count))
         assert lines_of(said[1]) == lines, word
-    request = asked("references", CUSTOM, "%rows", 1)
+    request = query("references", CUSTOM, "%rows", 1)
     request["params"]["context"] = {"includeDeclaration": False}
     assert lines_of(talk(opened(CUSTOM), request)[1][1]) == [6, 7]
-    assert talk(opened(CUSTOM), asked("references", CUSTOM, "return"))[1][1]["result"] == []
+    assert talk(opened(CUSTOM), query("references", CUSTOM, "return"))[1][1]["result"] == []
 
 
 def test_symbols__are_functions_and_aliases():
@@ -277,8 +277,8 @@ def completed(text: str, begin: str) -> list[str]:
 def test_completion__has_operations_attributes_and_names():
     text = CUSTOM.replace("  return", "  nki.l\n  %v = \n  return")
     assert completed(text, "  nki.l\n"[:-1]) == ["nki.load"]
-    found = completed(text, "%v = ")
-    assert {"nki.view", "nki.buffer", "nisa.activation", "scalar.alu"} <= set(found)
+    suggestions = completed(text, "%v = ")
+    assert {"nki.view", "nki.buffer", "nisa.activation", "scalar.alu"} <= set(suggestions)
     assert completed(CUSTOM, "%rows {") == ["fn"]
     assert completed(CUSTOM.replace("nki.unary", "nisa.activation"), "%rows {") == ["engine", "fn", "imm"]
     assert completed(CUSTOM, "nki.unary exp %t = %r") == ["%rows"]

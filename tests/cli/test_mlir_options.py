@@ -42,13 +42,13 @@ def opted(capsys, *arguments: str) -> tuple[str, str]:
 
 
 def test_dumps__are_of_all_passes_to_the_streams(capsys):
-    found = dumps(opted(capsys, "--lower-to-isa", "--mlir-print-ir-before-all", "--mlir-print-ir-after-all")[1])
-    assert list(found) == [f"{when} {name}" for name in (*ABOVE, *INSTRUCTIONS) for when in ("Before", "After")]
-    assert "scf.for" in found["Before unroll-loops"] or "nki.grid" in found["Before unroll-loops"]
-    assert "scf.for" not in found["After unroll-loops"]
-    assert "nki.address" in found["After allocate-on-chip"] and "nki.address" not in found["Before allocate-on-chip"]
-    assert '"isa.program"' in found["After synchronize-engines"]
-    assert found["After split-blocks"] == found["Before sink-constants"]
+    texts = dumps(opted(capsys, "--lower-to-isa", "--mlir-print-ir-before-all", "--mlir-print-ir-after-all")[1])
+    assert list(texts) == [f"{when} {name}" for name in (*ABOVE, *INSTRUCTIONS) for when in ("Before", "After")]
+    assert "scf.for" in texts["Before unroll-loops"] or "nki.grid" in texts["Before unroll-loops"]
+    assert "scf.for" not in texts["After unroll-loops"]
+    assert "nki.address" in texts["After allocate-on-chip"] and "nki.address" not in texts["Before allocate-on-chip"]
+    assert '"isa.program"' in texts["After synchronize-engines"]
+    assert texts["After split-blocks"] == texts["Before sink-constants"]
 
 
 def test_dumps__are_read_back_by_the_next_pass(capsys, tmp_path):
@@ -63,16 +63,16 @@ def test_dumps__are_read_back_by_the_next_pass(capsys, tmp_path):
 
 
 def test_dumps__of_named_passes_and_of_changes(capsys):
-    found = dumps(opted(capsys, "--lower-to-nisa", "--mlir-print-ir-after=nki-to-linalg,verify-target",
+    texts = dumps(opted(capsys, "--lower-to-nisa", "--mlir-print-ir-after=nki-to-linalg,verify-target",
                         "--mlir-print-ir-before=linalg-to-nisa")[1])
-    assert list(found) == ["After nki-to-linalg", "Before linalg-to-nisa", "After verify-target"]
-    found = dumps(opted(capsys, "--lower-to-nisa", "--mlir-print-ir-after-change")[1])
-    assert list(found) == ["After nki-to-linalg", "After linalg-to-nisa"]
+    assert list(texts) == ["After nki-to-linalg", "Before linalg-to-nisa", "After verify-target"]
+    texts = dumps(opted(capsys, "--lower-to-nisa", "--mlir-print-ir-after-change")[1])
+    assert list(texts) == ["After nki-to-linalg", "After linalg-to-nisa"]
 
 
 def test_dumps__of_passes_of_mlir(capsys):
-    found = dumps(opted(capsys, "--pass-pipeline=func.func(canonicalize,cse)", "--mlir-print-ir-after=cse")[1])
-    assert list(found) == ["After func.func(canonicalize,cse)"]
+    texts = dumps(opted(capsys, "--pass-pipeline=func.func(canonicalize,cse)", "--mlir-print-ir-after=cse")[1])
+    assert list(texts) == ["After func.func(canonicalize,cse)"]
     assert opt.main(["--lower-to-nisa", "--mlir-print-ir-after=nki-to-linlag", FILE]) == 1
     assert "there is no pass named 'nki-to-linlag'" in capsys.readouterr().err
 
@@ -83,11 +83,11 @@ def test_code_of_the_cpu__has_its_passes_shown(capsys, level, more):
     lines = opted(capsys, f"--lower-to-{level}", "--mlir-pass-statistics")[1].splitlines()
     names = ["roll-repeats", "split-masked-loops", "nki-to-linalg", "nisa-to-linalg", "arith-to-scalar", "fuse-tiles"]
     assert [line.split()[0] for line in lines] == [*names, *NAMES, *more]
-    found = dumps(opted(capsys, f"--lower-to-{level}", "--mlir-print-ir-before-all", "--mlir-print-ir-after-all")[1])
-    assert all("func.func @tensor_add(" in found[f"{when} {name}"] and "native.function" in found[f"{when} {name}"]
+    texts = dumps(opted(capsys, f"--lower-to-{level}", "--mlir-print-ir-before-all", "--mlir-print-ir-after-all")[1])
+    assert all("func.func @tensor_add(" in texts[f"{when} {name}"] and "native.function" in texts[f"{when} {name}"]
                for name in NAMES for when in ("Before", "After"))
-    found = dumps(opted(capsys, f"--lower-to-{level}", "--mlir-print-ir-after=nisa-to-linalg")[1])
-    assert "linalg.generic" in found["After nisa-to-linalg"]
+    texts = dumps(opted(capsys, f"--lower-to-{level}", "--mlir-print-ir-after=nisa-to-linalg")[1])
+    assert "linalg.generic" in texts["After nisa-to-linalg"]
 
 
 def test_pipeline__has_passes_of_the_cpu_and_of_mlir(capsys, tmp_path):

@@ -245,9 +245,9 @@ def test_python_is_the_interpreter_of_the_command(capfd, monkeypatch, tmp_path):
 def test_the_environment_is_that_of_the_command_alone(capfd):
     names = ["neuron-profile", "neuron-explorer", "neuron-bench", "neuron-ls", "neuronx-cc"]
     assert env.main(["sh", "-c", f"for tool in {' '.join(names)}; do command -v $tool; done; exit 3"]) == 3
-    found = capfd.readouterr().out.split()
-    assert [os.path.basename(path) for path in found] == names
-    assert set(EXECUTABLES) == {os.path.basename(path) for path in found}
-    assert not any(os.path.exists(path) for path in found)
+    paths = capfd.readouterr().out.split()
+    assert [os.path.basename(path) for path in paths] == names
+    assert set(EXECUTABLES) == {os.path.basename(path) for path in paths}
+    assert not any(os.path.exists(path) for path in paths)
     assert env.main(["no-such-program"]) == 1
     assert "no-such-program cannot be started: No such file" in capfd.readouterr().err

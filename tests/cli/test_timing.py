@@ -23,13 +23,13 @@ def figures(capsys: pytest.CaptureFixture, *arguments: str) -> dict:
 
 def test_a_kernel_is_timed_without_values(capsys, monkeypatch):
     monkeypatch.setattr(np.random, "default_rng", None)         # nothing is filled
-    found = figures(capsys, SOFTMAX, "--arg", "8192x8192xf32", "--on=isa")
-    assert found["hbm_bytes"] == 2 * 8192 * 8192 * 4
-    assert found["total_ns"] > found["hbm_bytes"] / (16 * 27.2)         # the rate of all DMA engines
-    for engine, busy in found["busy_ns"].items():
-        assert busy + sum(found["stall_ns"][engine].values()) == pytest.approx(found["total_ns"])
-    assert sum(share["ns"] for share in found["critical_path"]) == pytest.approx(found["total_ns"], rel=1e-12)
-    assert found["critical_path"][0]["location"].startswith(SOFTMAX.partition(":")[0])
+    report = figures(capsys, SOFTMAX, "--arg", "8192x8192xf32", "--on=isa")
+    assert report["hbm_bytes"] == 2 * 8192 * 8192 * 4
+    assert report["total_ns"] > report["hbm_bytes"] / (16 * 27.2)       # the rate of all DMA engines
+    for engine, busy in report["busy_ns"].items():
+        assert busy + sum(report["stall_ns"][engine].values()) == pytest.approx(report["total_ns"])
+    assert sum(share["ns"] for share in report["critical_path"]) == pytest.approx(report["total_ns"], rel=1e-12)
+    assert report["critical_path"][0]["location"].startswith(SOFTMAX.partition(":")[0])
 
 
 def test_time_is_that_of_the_target(capsys):
@@ -38,16 +38,16 @@ def test_time_is_that_of_the_target(capsys):
 
 
 def test_two_kernels_are_compared(capsys):
-    found = figures(capsys, TILED, BLOCKED, *MATRICES)
-    first, second = found["first"], found["second"]
+    report = figures(capsys, TILED, BLOCKED, *MATRICES)
+    first, second = report["first"], report["second"]
     assert first == figures(capsys, TILED, *MATRICES) and second == figures(capsys, BLOCKED, *MATRICES)
-    assert found["ratio"] == second["total_ns"] / first["total_ns"]
-    assert sum(d["ns"] for d in found["difference"]) == pytest.approx(second["total_ns"] - first["total_ns"])
+    assert report["ratio"] == second["total_ns"] / first["total_ns"]
+    assert sum(d["ns"] for d in report["difference"]) == pytest.approx(second["total_ns"] - first["total_ns"])
     assert run.main([TILED, BLOCKED, *MATRICES, "--time"]) == 0
     text = capsys.readouterr().out
-    assert f"matmul_blocked takes {found['ratio']:.3f} times as long as matmul_tiled" in text
+    assert f"matmul_blocked takes {report['ratio']:.3f} times as long as matmul_tiled" in text
     sentence = {"first": "matmul_tiled is faster: ", "second": "matmul_blocked is faster: ", "": "these cannot be told apart: "}
-    assert sentence[found["faster"]] in text and found["probability"] > 0.5
+    assert sentence[report["faster"]] in text and report["probability"] > 0.5
 
 
 def test_two_that_are_alike_cannot_be_told_apart(capsys):
@@ -59,8 +59,8 @@ def test_two_that_are_alike_cannot_be_told_apart(capsys):
 
 
 def test_a_linked_graph_is_timed(capsys):
-    found = figures(capsys, str(ROOT / "examples/mlir/tensor_add.mlir"))
-    assert found["total_ns"] > 0 and found["hbm_bytes"] > 0
+    report = figures(capsys, str(ROOT / "examples/mlir/tensor_add.mlir"))
+    assert report["total_ns"] > 0 and report["hbm_bytes"] > 0
 
 
 def test_a_profile_and_its_summary(capsys, tmp_path):

@@ -102,14 +102,14 @@ def test_executor(tmp_path, on, monkeypatch):
     kernel = nki.jit(halves)[2]._to_subclass(compiled.StandaloneKernel, artifacts_dir=str(tmp_path), target="trn2",
                                              _executor=run)
     assert kernel.lnc == 2 and np.array_equal(kernel(x=X), X * 2)
-    (given, inputs, outputs), = run.calls
-    assert (given.neff_path, given.lnc, given.target) == (str(tmp_path / "kernel.neff"), 2, "trn2")
+    (program, inputs, outputs), = run.calls
+    assert (program.neff_path, program.lnc, program.target) == (str(tmp_path / "kernel.neff"), 2, "trn2")
     assert inputs == ["x"] and list(outputs.values()) == [((4, 8), np.float32)]
     assert len(unpack_kernel((tmp_path / "kernel.neff").read_bytes(), "").programs) == 2
 
 
 def test_results_are_what_the_executor_fills():
-    def fill(given, inputs, outputs):
+    def fill(program, inputs, outputs):
         for array in outputs.values():
             array[...] = inputs["y"] + 1
     kernel = dataclasses.replace(nki.jit(affine)._to_subclass(compiled.StandaloneKernel), _executor=fill)

@@ -20,19 +20,19 @@ from nki_mlir.targets.interpreter.module import compile_function
 
 def buffers_of(op: Op) -> list[np.ndarray]:
     """The distinct arrays behind an operation's tiles."""
-    found: list[np.ndarray] = []
+    buffers: list[np.ndarray] = []
     for _, tile in op.operands():
-        if not any(tile.handle is array for array in found):
-            found.append(tile.handle)
-    return found
+        if not any(tile.handle is array for array in buffers):
+            buffers.append(tile.handle)
+    return buffers
 
 
 def run_reference(op: Op, values: Sequence[int]) -> list[np.ndarray]:
     """The buffers after the operation."""
     before = buffers_of(op)
     after = [array.copy() for array in before]
-    place = {id(array): k for k, array in enumerate(before)}
-    compile_op(op)([after[place[id(t.handle)]] for _, t in op.operands()], values)
+    index = {id(array): k for k, array in enumerate(before)}
+    compile_op(op)([after[index[id(t.handle)]] for _, t in op.operands()], values)
     return after
 
 
@@ -49,11 +49,11 @@ def module_of(op: Op) -> Any:
         signature = f"func.func @f({', '.join(arguments)}) attributes {{nki.grid = [{grid}]}}"
         module = ir.Module.parse(f"{signature} {{ return }}")
         block = module.body.operations[0].operation.regions[0].blocks[0]
-        given = list(block.arguments)
-        place = {id(array): k for k, array in enumerate(before)}
-        written = type(op)(mask=op.mask, limits=op.limits, symbols=tuple(given[len(before):]), ranges=op.ranges,
-                           extra=op.extra, **op.attribute_values(),
-                           **{f.name: _on(t, given[place[id(t.handle)]]) for f, t in op.operands()})
+        block_arguments = list(block.arguments)
+        index = {id(array): k for k, array in enumerate(before)}
+        written = type(op)(mask=op.mask, limits=op.limits, symbols=tuple(block_arguments[len(before):]),
+                           ranges=op.ranges, extra=op.extra, **op.attribute_values(),
+                           **{f.name: _on(t, block_arguments[index[id(t.handle)]]) for f, t in op.operands()})
         write_op(written, make, ir.Location.file("kernel.py", 3, 7), ir.InsertionPoint.at_block_begin(block))
     return module
 

@@ -29,14 +29,14 @@ def lower(module, *options):
 
 
 def instructions(module):
-    found = []
+    operations = []
 
     def visit(op):
         if is_tile_op(op):
-            found.append(op.operation)
+            operations.append(op.operation)
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return operations
 
 
 def attributes(op):

@@ -76,8 +76,8 @@ class Sampler:
             partitions = reach + (shape[0] - 1) * step + 1
             dims.insert(0, (step, shape[0]))
         array = np.zeros((partitions, width) if space != HBM else (width,), base.numpy)
-        whole = np.ndarray(array.nbytes // dtype.itemsize, dtype.numpy, array)
-        whole[...] = self.values(whole.size, dtype)
+        memory = np.ndarray(array.nbytes // dtype.itemsize, dtype.numpy, array)
+        memory[...] = self.values(memory.size, dtype)
         access = Access(dtype, partition, offset, tuple((int(s), int(n)) for s, n in dims))
         return Tile(array, space, array.shape, base, access, label)
 
@@ -107,14 +107,14 @@ class Sampler:
             return {"dst": (shape[0], 6), "src": shape}
         if cls.name == "bn_aggr":
             return {"dst": (shape[0], 2), "src": (*shape[:-1], 3 * shape[-1])}
-        made = {f.name: shape for f in cls.tiles}
+        shapes_of_tiles = {f.name: shape for f in cls.tiles}
         if "axes" in cls.attributes:
-            made["dst"] = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(shape))
+            shapes_of_tiles["dst"] = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(shape))
         if cls.name == "tensor_partition_reduce":
-            made["dst"] = (1, *shape[1:])
-        if "reduce_res" in made:
-            made["reduce_res"] = (shape[0], *(1 for _ in shape[1:]))
-        return made
+            shapes_of_tiles["dst"] = (1, *shape[1:])
+        if "reduce_res" in shapes_of_tiles:
+            shapes_of_tiles["reduce_res"] = (shape[0], *(1 for _ in shape[1:]))
+        return shapes_of_tiles
 
     def attribute(self, cls: type[Op], name: str, kind: type) -> object:
         match name:

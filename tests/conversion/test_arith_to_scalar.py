@@ -54,13 +54,13 @@ def module_of(operations: str, kind: str, result: str, count: int) -> Any:
 def results(operations: str, x: np.ndarray, y: np.ndarray, kind: str, result: str) -> list[np.ndarray]:
     """What the CPU and the interpreter compute."""
     module = module_of(operations, kind, result, x.size)
-    found = []
+    outputs = []
     for run in (NativeKernel(Captured({(): Variant(module, [], None, 0)}, 0, {}), ()),
-                lambda given, shared: compile_function(the_kernel(module))((), given, shared)):
+                lambda buffers, shared: compile_function(the_kernel(module))((), buffers, shared)):
         out = np.zeros(x.size, BY_MLIR[result].numpy)
         run([x.copy(), y.copy(), out], [])
-        found.append(out)
-    return found
+        outputs.append(out)
+    return outputs
 
 
 def equal(operations: str, x: np.ndarray, y: np.ndarray, wanted: np.ndarray, kind: str, result: str) -> None:
@@ -194,8 +194,8 @@ def test_functions__of_floats_are_accurate_everywhere(name: str, arity: int, ulp
         exact = function(*(v.astype(np.float64) for v in (x, y)[:arity]))
         wanted = exact.astype(np.float32)
         unit = np.spacing(np.abs(wanted)).astype(np.float64)
-        found = results(f"%r = math.{name} %x{', %y' if arity == 2 else ''} : f32", x, y, "f32", "f32")
-        for got, bound in zip(found, (ulp, max(ulp, NUMPY_ULP))):           # the interpreter's functions are NumPy's
+        computed = results(f"%r = math.{name} %x{', %y' if arity == 2 else ''} : f32", x, y, "f32", "f32")
+        for got, bound in zip(computed, (ulp, max(ulp, NUMPY_ULP))):        # the interpreter's functions are NumPy's
             same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
             assert np.all(same | (np.abs(got.astype(np.float64) - exact) <= bound * unit)), name
 

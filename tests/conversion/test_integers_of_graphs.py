@@ -36,35 +36,35 @@ def test_quotients_and_remainders__by_0_and_of_the_lowest_by_minus_1(tmp_path, o
     quotient = np.where(b.ravel() == 0, -1, quotient).astype(np.int64).astype(dtype).reshape(a.shape)
     remainder = np.where(b == 0, a, np.fmod(a.astype(np.int64), by.astype(np.int64))).astype(dtype)
     for name, expected in (("divide", quotient), ("remainder", remainder)):
-        found = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
+        computed = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
   %0 = stablehlo.{name} %a, %b : {kind}
   return %0 : {kind}
 }}""", a, b)
-        np.testing.assert_array_equal(found, expected, err_msg=name)
+        np.testing.assert_array_equal(computed, expected, err_msg=name)
 
 
 @pytest.mark.parametrize("on", ON)
 def test_numbers_without_sign__keep_their_order(tmp_path, on):
     a, b = edges(np.uint32)
     kind, truths = (f"tensor<{a.shape[0]}x{a.shape[1]}x{of}>" for of in ("ui32", "i1"))
-    found = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {truths} {{
+    computed = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {truths} {{
   %0 = stablehlo.compare LT, %a, %b, UNSIGNED : ({kind}, {kind}) -> {truths}
   return %0 : {truths}
 }}""", a, b)
-    np.testing.assert_array_equal(found, a < b)
+    np.testing.assert_array_equal(computed, a < b)
     for name, expected in (("maximum", np.maximum), ("minimum", np.minimum)):
-        found = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
+        computed = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
   %0 = stablehlo.{name} %a, %b : {kind}
   return %0 : {kind}
 }}""", a, b)
-        np.testing.assert_array_equal(found, expected(a, b), err_msg=name)
+        np.testing.assert_array_equal(computed, expected(a, b), err_msg=name)
 
 
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize("chosen", [False, True])
 def test_a_branch_that_data_decide__is_taken_where_they_hold(tmp_path, on, chosen):
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
-    found = result(tmp_path, on, """func.func @main(%p: tensor<i1>, %x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+    computed = result(tmp_path, on, """func.func @main(%p: tensor<i1>, %x: tensor<8x4xf32>) -> tensor<8x4xf32> {
   %0 = "stablehlo.if"(%p) ({
     %1 = stablehlo.negate %x : tensor<8x4xf32>
     stablehlo.return %1 : tensor<8x4xf32>
@@ -74,17 +74,17 @@ def test_a_branch_that_data_decide__is_taken_where_they_hold(tmp_path, on, chose
   }) : (tensor<i1>) -> tensor<8x4xf32>
   return %0 : tensor<8x4xf32>
 }""", np.array(chosen), x)
-    np.testing.assert_array_equal(found, -x if chosen else 2 * x)
+    np.testing.assert_array_equal(computed, -x if chosen else 2 * x)
 
 
 @pytest.mark.parametrize("on", ON)
 @pytest.mark.parametrize("number, row", [(-2, 0), (1, 1), (0, 0)])
 def test_constants_of_two_bits__are_starts_of_slices(tmp_path, on, number, row):
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
-    found = result(tmp_path, on, f"""func.func @main(%x: tensor<8x4xf32>) -> tensor<2x4xf32> {{
+    computed = result(tmp_path, on, f"""func.func @main(%x: tensor<8x4xf32>) -> tensor<2x4xf32> {{
   %n = stablehlo.constant dense<{number}> : tensor<i2>
   %zero = stablehlo.constant dense<0> : tensor<i2>
   %0 = stablehlo.dynamic_slice %x, %n, %zero, sizes = [2, 4] : (tensor<8x4xf32>, tensor<i2>, tensor<i2>) -> tensor<2x4xf32>
   return %0 : tensor<2x4xf32>
 }}""", x)
-    np.testing.assert_array_equal(found, x[row:row + 2])
+    np.testing.assert_array_equal(computed, x[row:row + 2])

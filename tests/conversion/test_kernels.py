@@ -116,12 +116,12 @@ def reductions(x):
     out = nl.ndarray((64, 4), dtype=nl.float32, buffer=nl.shared_hbm)
     tile = nl.load(x)
     p, f = nl.mgrid[0:64, 0:40]
-    made = nl.zeros((64, 4), dtype=nl.float32, buffer=nl.sbuf)
-    made[:, 0:1] = nl.sum(tile, axis=[1], keepdims=True)
-    made[:, 1:2] = nl.max(tile[p, f], axis=[1], keepdims=True, mask=f < 30)
-    made[:, 2:3] = nl.mean(tile, axis=[1], keepdims=True)
-    made[:, 3:4] = nl.min(nl.abs(tile), axis=[1], keepdims=True)
-    nl.store(out, made)
+    columns = nl.zeros((64, 4), dtype=nl.float32, buffer=nl.sbuf)
+    columns[:, 0:1] = nl.sum(tile, axis=[1], keepdims=True)
+    columns[:, 1:2] = nl.max(tile[p, f], axis=[1], keepdims=True, mask=f < 30)
+    columns[:, 2:3] = nl.mean(tile, axis=[1], keepdims=True)
+    columns[:, 3:4] = nl.min(nl.abs(tile), axis=[1], keepdims=True)
+    nl.store(out, columns)
     return out
 
 

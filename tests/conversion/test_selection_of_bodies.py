@@ -150,14 +150,14 @@ def lowered(text):
 
 
 def instructions(module):
-    found = []
+    names = []
 
     def visit(op):
         if is_tile_op(op) and op.name != "nisa.dma_copy":
-            found.append(op.name.removeprefix("nisa."))
+            names.append(op.name.removeprefix("nisa."))
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return names
 
 
 @given(st.one_of(FLOATS, INTEGERS), st.sampled_from(list(RESULTS)))
@@ -224,8 +224,8 @@ def test_selection_by_position_is_an_affine_selection():
 @pytest.mark.parametrize("result", RESULTS)
 def test_integer_arithmetic_is_computed_in_its_type_and_converted_then(fn, result):
     text = kernel_text(("integer alu", fn, ("integer input", 3), ("i32", 3)), result)
-    found = instructions(lowered(text))
-    assert found == ["tensor_scalar"] + ["tensor_copy"] * (result != "i32")
+    selected = instructions(lowered(text))
+    assert selected == ["tensor_scalar"] + ["tensor_copy"] * (result != "i32")
     with shared_context():
         waist = ir.Module.parse(text)
     np.testing.assert_array_equal(run(lowered(text), result), run(waist, result))

@@ -82,10 +82,10 @@ def test_memref_view__shows_its_partitions(view, kind, partition, free, dims, ex
     waist = run(module, x)
     run_passes(module, [pass_named("linalg-to-nisa")])
     assert module.operation.verify()
-    found, = {tile.access for op in map(read_op, instructions(module)) for _, tile in op.sources()
-              if tile.base_shape == (8, 32) and tile.on_chip}
-    assert (found.partition.const, found.partition.symbols) == partition
-    assert (found.free.const, found.free.symbols) == free and found.dims == dims
+    access, = {tile.access for op in map(read_op, instructions(module)) for _, tile in op.sources()
+               if tile.base_shape == (8, 32) and tile.on_chip}
+    assert (access.partition.const, access.partition.symbols) == partition
+    assert (access.free.const, access.free.symbols) == free and access.dims == dims
     np.testing.assert_array_equal(waist, 2 * expected(x))
     np.testing.assert_array_equal(run(module, x), waist)
 

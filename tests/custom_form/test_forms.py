@@ -69,10 +69,10 @@ HEAD = """func.func @f(%x: memref<300x512xf32, "hbm">, %t: memref<128x512xf32, "
 def test_errors_name_place_and_rule(line, column, message):
     with pytest.raises(MalformedInput) as caught:
         read_module(f"{HEAD}  {line}\n  return\n}}\n", "kernel.mlir")
-    found = caught.value.diagnostics[0]
+    diagnostic = caught.value.diagnostics[0]
     at = 3 if "found 'return'" in message else 2
-    assert (found.file, found.line, found.column) == ("kernel.mlir", at, column if at == 2 else 3)
-    assert message in found.message
+    assert (diagnostic.file, diagnostic.line, diagnostic.column) == ("kernel.mlir", at, column if at == 2 else 3)
+    assert message in diagnostic.message
 
 
 def test_all_errors_of_a_text_are_told():

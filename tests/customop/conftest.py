@@ -53,6 +53,6 @@ def x():
 def marked(file, mark):
     """The line of a source that has the comment ``// mark``."""
     lines = (SOURCES / file).read_text().split("\n")
-    found = [k + 1 for k, line in enumerate(lines) if line.endswith(f"// {mark}")]
-    assert len(found) == 1, f"{mark} is marked {len(found)} times"
-    return found[0]
+    numbers = [k + 1 for k, line in enumerate(lines) if line.endswith(f"// {mark}")]
+    assert len(numbers) == 1, f"{mark} is marked {len(numbers)} times"
+    return numbers[0]

@@ -195,10 +195,10 @@ def test_bad_sources(files):
         customop.load("twice", ["kernel.cpp"], [])
 
 
-@pytest.mark.parametrize("option, given", [("extra_cflags", "-O2"), ("extra_include_paths", ".")])
-def test_flags__that_are_no_list(files, option, given):
-    with pytest.raises(BadFlags, match=rf"{option} is '{given}'.*\n  fix: give a list: {option}=\['{given}'\]"):
-        load(**{option: given})
+@pytest.mark.parametrize("option, flags", [("extra_cflags", "-O2"), ("extra_include_paths", ".")])
+def test_flags__that_are_no_list(files, option, flags):
+    with pytest.raises(BadFlags, match=rf"{option} is '{flags}'.*\n  fix: give a list: {option}=\['{flags}'\]"):
+        load(**{option: flags})
 
 
 def test_sizes__of_type_size_t(files):

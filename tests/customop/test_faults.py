@@ -30,7 +30,7 @@ def many(build):
     return build("faults", multicore=True)
 
 
-def place(error):
+def file_and_line(error):
     return Path(error.at.file).name, error.at.line
 
 
@@ -94,7 +94,7 @@ def test_fault__names_line_and_values(one, x, name, mark, text):
     error = raised.value
     assert type(error) is FoundError.classes[mark.partition(" (")[0]]
     assert error.headline.partition(" (")[0] == text
-    assert place(error) == ("faults.cpp", marked("faults.cpp", mark))
+    assert file_and_line(error) == ("faults.cpp", marked("faults.cpp", mark))
     assert np.array_equal(x, before), "arguments keep their values"
 
 
@@ -153,7 +153,7 @@ def test_warning__made_an_error_has_its_place(one, x):
 def test_exceptions_of_the_kernel__end_at_the_call(one, x):
     with pytest.raises(faults.Thrown, match="no such thing") as raised:
         one.throws(x)
-    assert place(raised.value) == ("faults.cpp", marked("faults.cpp", "exception"))
+    assert file_and_line(raised.value) == ("faults.cpp", marked("faults.cpp", "exception"))
     with pytest.raises(faults.Thrown, match=r"an object that is not a std::exception"):
         one.throws_a_number(x)
 
@@ -168,7 +168,7 @@ def test_multicore_faults(many, x, which, mark, text):
         many.cores(x, which)
     assert type(raised.value) is FoundError.classes[mark.partition(" (")[0]]
     assert raised.value.headline == text
-    assert place(raised.value) == ("faults.cpp", marked("faults.cpp", mark))
+    assert file_and_line(raised.value) == ("faults.cpp", marked("faults.cpp", mark))
 
 
 @pytest.mark.parametrize("threads", [True, False])
@@ -178,10 +178,10 @@ def test_cores_that_write_one_place__are_named(many, x, threads):
     overlap, missing = (w.message for w in caught)
     assert overlap.headline == "224 elements of the output are written by more than one core (all 8 cores)"
     line = marked("faults.cpp", "overlap")
-    assert place(overlap) == ("faults.cpp", line)
+    assert file_and_line(overlap) == ("faults.cpp", line)
     assert re.search(rf"cores 0 \(in .*faults.cpp:{line}\) and 1 both write element 32;", str(overlap))
     assert missing.headline == "224 of the 512 elements of the output are never written, first element 288"
-    assert place(missing) == ("faults.cpp", marked("faults.cpp", "unwritten (cores)"))
+    assert file_and_line(missing) == ("faults.cpp", marked("faults.cpp", "unwritten (cores)"))
 
 
 def test_core_that_writes_nothing__leaves_a_gap(many, x):
@@ -220,7 +220,7 @@ def test_shape_function__fails_before_anything_runs(one, x, which, mark, text):
         one.bad_shape(x, which)
     assert type(raised.value) is FoundError.classes[mark.partition(" (")[0]]
     assert raised.value.headline == text
-    assert place(raised.value) == ("faults_shape.cpp", marked("faults_shape.cpp", mark))
+    assert file_and_line(raised.value) == ("faults_shape.cpp", marked("faults_shape.cpp", mark))
 
 
 # -- the fast build ----------------------------------------------------------------------------------------------------
@@ -246,12 +246,12 @@ def test_division_by_zero__ends_one_core_and_no_process(build, x, checked):
     for name in ("divided", "remainder", "lowest"):
         with pytest.raises(faults.DivisionByZero, match=DIVIDED) as raised:
             misuse(library, x, name)
-        assert place(raised.value)[0] == "faults.cpp"
+        assert file_and_line(raised.value)[0] == "faults.cpp"
     many = build("faults", multicore=True, checked=checked)
     for _ in range(3):
         with pytest.raises(faults.DivisionByZero, match=r"\(core 0\)") as raised:
             many.cores(x, 9)
-        assert place(raised.value) == ("faults.cpp", marked("faults.cpp", "divide (core 0)"))
+        assert file_and_line(raised.value) == ("faults.cpp", marked("faults.cpp", "divide (core 0)"))
     assert np.array_equal(many.cores(x, 8), x)
 
 

@@ -246,7 +246,7 @@ def graph(operands, result, /, **changes):
 PAIR = ((128, 16, 4),) * 2
 
 
-@pytest.mark.parametrize("error, text, given", [
+@pytest.mark.parametrize("error, text, changes", [
     (NotLoaded, "operator f is called, and library absent is not loaded", {"library": "absent", "operator": "f"}),
     (UnknownOperator, "library box_ops has no operator iou; it has giou", {"operator": "iou"}),
     (GraphAbi, "calls operator giou of library box_ops for version 7 of the emulated engine", {"abi": 7}),
@@ -258,9 +258,9 @@ PAIR = ((128, 16, 4),) * 2
     (NkiMlirError, "config cannot be used: it has no 'numbers'", {"numbers": None}),
     (NkiMlirError, "config cannot be used: one of its fields is malformed", {"operands": 3}),
 ], ids=["library", "operator", "abi", "parameters", "result", "operands", "field", "malformed"])
-def test_error__is_at_the_call_of_the_graph(giou, error, text, given):
+def test_error__is_at_the_call_of_the_graph(giou, error, text, changes):
     with pytest.raises(error, match=text) as caught:
-        run_linked(graph(PAIR, (128, 16), **given), [BOXES, OTHERS])
+        run_linked(graph(PAIR, (128, 16), **changes), [BOXES, OTHERS])
     assert (caught.value.at.line, caught.value.at.column) == (2, 7)
 
 

@@ -158,7 +158,7 @@ def test_mistakes__are_at_the_call_in_the_kernel(giou, build):
         return build("spread").spread(nl.load(x[:, :, 0]), 0)
 
     @nki.jit
-    def whole(x):
+    def of_integers(x):
         return build("spread").spread(x, 0)
 
     @nki.jit
@@ -172,7 +172,7 @@ def test_mistakes__are_at_the_call_in_the_kernel(giou, build):
     with pytest.raises(WrongMemory, match="to be in address space 'hbm'"):
         on_chip(BOXES)
     with pytest.raises(WrongArgumentDtype, match=r"argument 0 of spreading.* has dtype uint32"):
-        whole(np.zeros(3, np.uint32))
+        of_integers(np.zeros(3, np.uint32))
     with pytest.raises(WrongArity, match=r"giou\(Tensor, Tensor\) is called with 1 arguments; it takes 2"):
         too_few(BOXES)
     assert TooManyTensors(signature="f", limit=6).headline.endswith("its instruction can have 6 tensors at most")

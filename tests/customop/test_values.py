@@ -154,10 +154,10 @@ def test_sixteen_bit_floats__convert_as_numpy_does(api, dtype):
     for x in (values, ties):
         with np.errstate(over="ignore", invalid="ignore"):
             expected = x.astype(dtype)
-        given = api.cast(x, CODES[dtype])
+        converted = api.cast(x, CODES[dtype])
         numbers = ~np.isnan(x)
-        assert np.array_equal(given.view(np.uint16)[numbers], expected.view(np.uint16)[numbers])
-        assert np.isnan(given[~numbers].astype(np.float32)).all()
+        assert np.array_equal(converted.view(np.uint16)[numbers], expected.view(np.uint16)[numbers])
+        assert np.isnan(converted[~numbers].astype(np.float32)).all()
 
 
 @pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 5000])

@@ -38,8 +38,8 @@ def test_error__keeps_its_first_place_and_needs_none() -> None:
 
 
 def test_page__lists_the_errors_that_there_are(tmp_path: Path) -> None:
-    made = tmp_path / "errors.md"
-    subprocess.run([sys.executable, str(ROOT / "tools" / "error_reference.py"), f"--output={made}"], check=True)
+    page = tmp_path / "errors.md"
+    subprocess.run([sys.executable, str(ROOT / "tools" / "error_reference.py"), f"--output={page}"], check=True)
     now, listed = (set(re.findall(r"^## `(.*)`$", f.read_text(), re.MULTILINE))
-                   for f in (made, ROOT / "docs" / "errors.md"))
+                   for f in (page, ROOT / "docs" / "errors.md"))
     assert {"NKI-PASS", "NKI-ARG", "err_1d_arange_not_supported"} < listed == now, "make docs writes the page"

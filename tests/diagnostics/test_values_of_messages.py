@@ -23,8 +23,8 @@ def raised(file: str) -> list[tuple[int, type[NkiMlirError], set[str]]]:
     if not calls:
         return []
     names = vars(importlib.import_module(".".join(Path(file).with_suffix("").parts).removesuffix(".__init__")))
-    found = [(call.lineno, names.get(call.func.id), {keyword.arg for keyword in call.keywords}) for call in calls]
-    return [(line, kind, keywords) for line, kind, keywords in found
+    described = [(call.lineno, names.get(call.func.id), {keyword.arg for keyword in call.keywords}) for call in calls]
+    return [(line, kind, keywords) for line, kind, keywords in described
             if isinstance(kind, type) and issubclass(kind, NkiMlirError) and kind.__init__ is NkiMlirError.__init__]
 
 

@@ -82,26 +82,26 @@ def rows(name: str, value: np.ndarray) -> np.ndarray:
 
 
 def product(op: Any, x: dict) -> np.ndarray:
-    made = np.einsum("km,kn->mn", x["stationary"], x["moving"])
-    return made + x["dst"] if op.accumulate else made
+    result = np.einsum("km,kn->mn", x["stationary"], x["moving"])
+    return result + x["dst"] if op.accumulate else result
 
 
 def scan(op: Any, x: dict) -> np.ndarray:
-    carry, made = x.get("initial", np.full((len(x["data0"]), 1), op.imm)), []
+    carry, columns = x.get("initial", np.full((len(x["data0"]), 1), op.imm)), []
     for i in range(x["data0"].shape[1]):
         carry = apply(op.op0, x["data0"][:, i:i + 1], carry, op.reverse0)
         carry = apply(op.op1, carry, x["data1"][:, i:i + 1], op.reverse1)
-        made.append(carry)
-    return np.concatenate(made, 1)
+        columns.append(carry)
+    return np.concatenate(columns, 1)
 
 
 def halves(op: Any, x: dict) -> np.ndarray:
-    made = []
+    statistics = []
     for part in (x["src"][:, 0::2], x["src"][:, 1::2]):
         n = part.shape[1]
         count = np.full(len(part), float(n))
-        made += [count, part.mean(1), part.var(1) * n] if n else [count, count, count]
-    return np.stack(made, 1)
+        statistics += [count, part.mean(1), part.var(1) * n] if n else [count, count, count]
+    return np.stack(statistics, 1)
 
 
 def merged(op: Any, x: dict) -> np.ndarray:
@@ -115,21 +115,21 @@ def merged(op: Any, x: dict) -> np.ndarray:
 def places(op: Any, x: dict) -> np.ndarray:
     """Where each value occurs; the k-th equal value, the k-th time; all ones where it does not."""
     index = getattr(op, "dst_idx", op.dst)
-    found = np.full(x["vals"].shape, 2 ** index.dtype.bits - 1)
+    positions = np.full(x["vals"].shape, 2 ** index.dtype.bits - 1)
     for p, row in enumerate(x["data"]):
         free = list(row)
         for j, wanted in enumerate(x["vals"][p]):
             if wanted in free:
-                found[p, j] = free.index(wanted)
-                free[found[p, j]] = None
-    return found
+                positions[p, j] = free.index(wanted)
+                free[positions[p, j]] = None
+    return positions
 
 
 def replaced(op: Any, x: dict) -> tuple[np.ndarray, np.ndarray]:
-    made, where = x["data"].copy(), places(op, x)
+    result, where = x["data"].copy(), places(op, x)
     for p, j in np.argwhere(where < x["data"].shape[1]):
-        made[p, where[p, j]] = op.imm
-    return made, where
+        result[p, where[p, j]] = op.imm
+    return result, where
 
 
 def accumulating(op: Any, x: dict, value: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -141,48 +141,48 @@ def accumulating(op: Any, x: dict, value: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def in_range(op: Any, x: dict) -> tuple[np.ndarray, ...]:
-    place = op.base + np.arange(x["src"].shape[1])
-    inside = BINARY[op.comp0](place, x["bound0"]) & BINARY[op.comp1](place, x["bound1"])
+    column = op.base + np.arange(x["src"].shape[1])
+    inside = BINARY[op.comp0](column, x["bound0"]) & BINARY[op.comp1](column, x["bound1"])
     return accumulating(op, x, np.where(inside, x["src"], op.fill))
 
 
 def runs(op: Any, x: dict) -> np.ndarray:
     (ids,) = x["segment_ids"]
-    made = []
-    for i, own in enumerate(ids):
+    bounds = []
+    for i, segment in enumerate(ids):
         low = high = i
-        while low > 0 and ids[low - 1] == own:
+        while low > 0 and ids[low - 1] == segment:
             low -= 1
-        while high < len(ids) and ids[high] == own:
+        while high < len(ids) and ids[high] == segment:
             high += 1
-        made.append((low, high) if own else (len(ids), -1))
-    return np.array(made, np.float64).T[None]
+        bounds.append((low, high) if segment else (len(ids), -1))
+    return np.array(bounds, np.float64).T[None]
 
 
 def shuffled(op: Any, x: dict) -> np.ndarray:
-    made = x["dst"].copy()
-    for p in range(len(made)):
+    result = x["dst"].copy()
+    for p in range(len(result)):
         source = op.shuffle[p % 32]
-        if source != 255 and p // 32 * 32 + source < len(made):
-            made[p] = x["src"][p // 32 * 32 + source]
-    return made
+        if source != 255 and p // 32 * 32 + source < len(result):
+            result[p] = x["src"][p // 32 * 32 + source]
+    return result
 
 
 def gathered_locally(op: Any, x: dict) -> np.ndarray:
     """In each group of 16 partitions: index j is in partition j % 16, column j // 16."""
-    made = np.zeros((len(x["src"]), x["index"].shape[1] * 16, op.elements))
-    for p in range(len(made)):
-        for j in range(made.shape[1]):
+    picked = np.zeros((len(x["src"]), x["index"].shape[1] * 16, op.elements))
+    for p in range(len(picked)):
+        for j in range(picked.shape[1]):
             start = int(x["index"][p // 16 * 16 + j % 16, j // 16])
-            made[p, j] = x["src"][p, start:start + op.elements]
-    return made.reshape(op.dst.shape)
+            picked[p, j] = x["src"][p, start:start + op.elements]
+    return picked.reshape(op.dst.shape)
 
 
 def scattered(op: Any, x: dict) -> np.ndarray:
-    made = x["dst"].copy()
+    result = x["dst"].copy()
     for p, row in enumerate(x["index"].astype(int).ravel()):
-        made[row] = made[row] + x["src"][p] if op.rmw == "add" else x["src"][p]
-    return made
+        result[row] = result[row] + x["src"][p] if op.rmw == "add" else x["src"][p]
+    return result
 
 
 def run_time_places(op: Any, x: dict, piece: str) -> np.ndarray:
@@ -202,9 +202,9 @@ def dynamic_source(op: Any, x: dict) -> np.ndarray:
 
 
 def dynamic_target(op: Any, x: dict) -> np.ndarray:
-    made = x["dst"].reshape(len(x["dst"]), -1).copy()
-    made[grid(op, "src")[0], run_time_places(op, x, "src")] = x["src"]
-    return made.reshape(x["dst"].shape)
+    result = x["dst"].reshape(len(x["dst"]), -1).copy()
+    result[grid(op, "src")[0], run_time_places(op, x, "src")] = x["src"]
+    return result.reshape(x["dst"].shape)
 
 
 def transferred_from(op: Any, x: dict) -> np.ndarray:
@@ -212,10 +212,10 @@ def transferred_from(op: Any, x: dict) -> np.ndarray:
 
 
 def transferred_to(op: Any, x: dict) -> np.ndarray:
-    made = x["dst"].reshape(-1).copy()
-    for place, value in zip(run_time_places(op, x, "src").ravel(), x["src"].ravel()):
-        made[place] = value if op.rmw == "bypass" else made[place] + value
-    return made.reshape(x["dst"].shape)
+    flat = x["dst"].reshape(-1).copy()
+    for offset, value in zip(run_time_places(op, x, "src").ravel(), x["src"].ravel()):
+        flat[offset] = value if op.rmw == "bypass" else flat[offset] + value
+    return flat.reshape(x["dst"].shape)
 
 
 def activated_twice(op: Any, x: dict) -> tuple[np.ndarray, ...]:
@@ -226,18 +226,18 @@ def activated_twice(op: Any, x: dict) -> tuple[np.ndarray, ...]:
     return accumulating(op, x, UNARY[op.fn](value))
 
 
-def negated_row(op: Any, made: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    return (*made[:2], -made[2]) if op.negate and len(made) == 3 else made
+def negated_row(op: Any, results: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    return (*results[:2], -results[2]) if op.negate and len(results) == 3 else results
 
 
 def cumulative(op: Any, x: dict) -> tuple[np.ndarray, ...]:
     start = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}[op.op1]
     carry = x["accumulator"] if op.reduce_cmd == "reduce" else np.full_like(x["accumulator"], start)
-    value, made = apply(op.op0, x["src"], x.get("operand0", op.imm0)), []
+    value, columns = apply(op.op0, x["src"], x.get("operand0", op.imm0)), []
     for i in range(value.shape[1]):
         carry = BINARY[op.op1](value[:, i:i + 1], carry)
-        made.append(carry)
-    results = (np.concatenate(made, 1), carry)
+        columns.append(carry)
+    results = (np.concatenate(columns, 1), carry)
     return (*results, carry) if op.reduce_res is not None else results
 
 
@@ -248,18 +248,18 @@ def dynamic_places(op: Any, x: dict, shape: tuple[int, ...]) -> list[tuple[tuple
 
 
 def read_dynamically(op: Any, x: dict) -> np.ndarray:
-    made = np.empty(op.dst.shape)
-    for (p, k), place in dynamic_places(op, x, op.dst.shape):
-        made[p, k] = x["src"][p if len(x["src"]) > 1 else 0, place]
-    return made
+    result = np.empty(op.dst.shape)
+    for (p, k), column in dynamic_places(op, x, op.dst.shape):
+        result[p, k] = x["src"][p if len(x["src"]) > 1 else 0, column]
+    return result
 
 
 def written_dynamically(op: Any, x: dict) -> np.ndarray:
-    made = x["dst"].copy()
-    for (p, k), place in dynamic_places(op, x, op.src.shape):
-        row = p if len(made) > 1 else 0
-        made[row, place] = x["src"][p, k] + (made[row, place] if op.rmw == "add" else 0)
-    return made
+    result = x["dst"].copy()
+    for (p, k), column in dynamic_places(op, x, op.src.shape):
+        row = p if len(result) > 1 else 0
+        result[row, column] = x["src"][p, k] + (result[row, column] if op.rmw == "add" else 0)
+    return result
 
 
 def column_of(op: Any, x: dict, p: int, j: int) -> int:
@@ -269,10 +269,10 @@ def column_of(op: Any, x: dict, p: int, j: int) -> int:
 
 
 def columns_scattered(op: Any, x: dict) -> np.ndarray:
-    made = x["dst"].copy()
+    result = x["dst"].copy()
     for p, j in np.ndindex(*x["src"].shape):
-        made[p, column_of(op, x, p, j)] = x["src"][p, j]
-    return made
+        result[p, column_of(op, x, p, j)] = x["src"][p, j]
+    return result
 
 
 def largest(op: Any, x: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -286,11 +286,11 @@ def largest(op: Any, x: dict) -> tuple[np.ndarray, np.ndarray]:
 
 
 def nonzero(op: Any, x: dict) -> np.ndarray:
-    made = x["dst"].copy()
-    for p in range(0, len(made), 16):
-        found = [i + op.base for i, v in enumerate(x["src"][p]) if v]
-        made[p] = [*found, *[op.padding] * (made.shape[1] - 1 - len(found)), len(found)]
-    return made
+    result = x["dst"].copy()
+    for p in range(0, len(result), 16):
+        indices = [i + op.base for i, v in enumerate(x["src"][p]) if v]
+        result[p] = [*indices, *[op.padding] * (result.shape[1] - 1 - len(indices)), len(indices)]
+    return result
 
 
 MX = {"float8_e4m3fn": (ml_dtypes.float8_e4m3fn, 8), "float8_e5m2": (ml_dtypes.float8_e5m2, 15)}
@@ -302,32 +302,32 @@ def scale_partition(k: int) -> int:
 
 
 def quantized(op: Any, x: dict) -> tuple[np.ndarray, np.ndarray]:
-    made, scales = np.zeros(op.dst.shape), x["dst_scale"].copy()
+    quads, scales = np.zeros(op.dst.shape), x["dst_scale"].copy()
     dtype, emax = MX[op.element]
-    for g, n in np.ndindex(len(made) // 8, made.shape[1]):
+    for g, n in np.ndindex(len(quads) // 8, quads.shape[1]):
         block = x["src"][8 * g:8 * g + 8, 4 * n:4 * n + 4]
         exponent = math.floor(math.log2(abs(block).max())) - (emax - 1)
         scales[scale_partition(8 * g), n] = exponent + 127
         for k in range(8):
             quad = (block[k] / 2.0 ** exponent).astype(dtype)
-            made[8 * g + k, n] = int.from_bytes(quad.tobytes(), "little")
-    return made, scales
+            quads[8 * g + k, n] = int.from_bytes(quad.tobytes(), "little")
+    return quads, scales
 
 
 def unscaled(data: np.ndarray, scale: np.ndarray, element: str) -> np.ndarray:
     """[K, N, 4] real values."""
-    made = np.empty((*data.shape, 4))
+    values = np.empty((*data.shape, 4))
     for k, n in np.ndindex(*data.shape):
         quad = np.frombuffer(int(data[k, n]).to_bytes(4, "little"), MX[element][0]).astype(np.float64)
-        made[k, n] = quad * 2.0 ** (scale[scale_partition(k), n] - 127)
-    return made
+        values[k, n] = quad * 2.0 ** (scale[scale_partition(k), n] - 127)
+    return values
 
 
 def mx_product(op: Any, x: dict) -> np.ndarray:
     left = unscaled(x["stationary"], x["stationary_scale"], op.stationary_element)
     right = unscaled(x["moving"], x["moving_scale"], op.moving_element)
-    made = np.einsum("kmq,knq->mn", left, right)
-    return made + x["dst"] if op.accumulate else made
+    result = np.einsum("kmq,knq->mn", left, right)
+    return result + x["dst"] if op.accumulate else result
 
 
 FORMULAS: dict[str, Callable[[Any, dict], Any]] = {

@@ -42,9 +42,9 @@ class Sample:
         cls = REGISTRY[self.name]
         tiles = self.tiles | {k: v for k, v in changes.items() if k in {f.name for f in cls.tiles}}
         other = {k: v for k, v in changes.items() if k not in tiles}
-        made = {name: tile(text, name, (handles or {}).get(name), sizes) if isinstance(text, str) else text
-                for name, text in tiles.items()}
-        return cls(**made, **(self.attributes | other))
+        operands = {name: tile(text, name, (handles or {}).get(name), sizes) if isinstance(text, str) else text
+                    for name, text in tiles.items()}
+        return cls(**operands, **(self.attributes | other))
 
 
 def tile(text: str, label: str = "", handle: Any = None, sizes: dict[str, int] | None = None) -> Tile:
@@ -53,10 +53,10 @@ def tile(text: str, label: str = "", handle: Any = None, sizes: dict[str, int] |
     *extents, element = rest.split("x")
     shape = tuple(int(e) if e.isdigit() else (SIZES | (sizes or {}))[e] for e in extents)
     dtype = BY_MLIR[element]
-    return Tile(object() if handle is None else handle, space, shape, dtype, whole(space, shape, dtype), label)
+    return Tile(object() if handle is None else handle, space, shape, dtype, full_access(space, shape, dtype), label)
 
 
-def whole(space: str, shape: tuple[int, ...], dtype: DType) -> Access:
+def full_access(space: str, shape: tuple[int, ...], dtype: DType) -> Access:
     """The pattern of all elements in order."""
     steps, step = [], 1
     for extent in reversed(shape):
@@ -76,9 +76,9 @@ ROWS = ({"P": 1, "F": 8}, {"P": 127, "F": 9}, {"P": 128, "F": 512})
 
 def column(text: str = COLUMN, label: str = "", sizes: dict[str, int] | None = None) -> Tile:
     """One value a partition, read by all ``F`` elements of the free axis."""
-    made = tile(text, label, None, sizes)
-    access = Access(made.dtype, Linear(), Linear(), ((1, made.shape[0]), (0, (SIZES | (sizes or {}))["F"])))
-    return Tile(made.handle, made.space, made.base_shape, made.dtype, access, label)
+    full = tile(text, label, None, sizes)
+    access = Access(full.dtype, Linear(), Linear(), ((1, full.shape[0]), (0, (SIZES | (sizes or {}))["F"])))
+    return Tile(full.handle, full.space, full.base_shape, full.dtype, access, label)
 
 
 _GIVEN = [

@@ -41,8 +41,8 @@ POINTS = list(product(range(0, 4), range(-2, 3)))
 
 @given(forms(), st.tuples(st.integers(1, 4), st.integers(1, 4)))
 def test_interval__is_exact(form: Linear, counts: tuple[int, int]) -> None:
-    found = [value(form, s, a) for s in POINTS for a in product(range(counts[0]), range(counts[1]))]
-    assert form.interval(RANGES, counts) == (min(found), max(found))
+    values = [value(form, s, a) for s in POINTS for a in product(range(counts[0]), range(counts[1]))]
+    assert form.interval(RANGES, counts) == (min(values), max(values))
 
 
 @given(forms(), forms(), SMALL, st.sampled_from(POINTS), st.tuples(SMALL, SMALL))
@@ -88,8 +88,8 @@ def test_masked_box__and_the_rest_are_the_mask(parts: list, extents: tuple[int, 
     starts, counts, rest = masked_box(mask, extents, (symbol,))
 
     def holds(constraints: tuple[Constraint, ...], point: tuple[int, int]) -> bool:
-        found = [(value(c.form, (symbol,), point), c.equal) for c in constraints]
-        return all(v == 0 if equal else v >= 0 for v, equal in found)
+        terms = [(value(c.form, (symbol,), point), c.equal) for c in constraints]
+        return all(v == 0 if equal else v >= 0 for v, equal in terms)
     every = set(product(range(extents[0]), range(extents[1])))
     box = {p for p in every if all(s <= x < s + n for x, s, n in zip(p, starts, counts))}
     assert {p for p in every if holds(mask, p)} == {p for p in box if holds(rest, p)}

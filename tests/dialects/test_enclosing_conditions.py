@@ -63,10 +63,10 @@ def marked(body: str, *values: str) -> tuple[Any, list[Any]]:
     with context() as c:
         c.allow_unregistered_dialects = True
         module = ir.Module.parse(PROGRAM.format(body=body.replace("MARK", text)))
-    found: list[Any] = []
-    walk(module.body.operations[0].regions[0].blocks[0], found.append)
+    operations: list[Any] = []
+    walk(module.body.operations[0].regions[0].blocks[0], operations.append)
     KEPT.append(module)
-    mark = next(op for op in found if op.name == "test.mark")
+    mark = next(op for op in operations if op.name == "test.mark")
     return mark, list(mark.operands)
 
 
@@ -170,8 +170,8 @@ AFFINE = ["d0 * 2 - d1", "d0 mod 3", "(d0 + d1) floordiv 4", "(d0 * 5 - 3) mod 4
 def test_affine_range__holds(text: str, low: int, span: int, other: int) -> None:
     with context():
         mapping = ir.AffineMapAttr(ir.Attribute.parse(f"affine_map<(d0, d1) -> ({text})>")).value
-    found = affine_range(mapping, [(low, low + span), (other, other + 1)])
-    assert found is not None
+    bounds = affine_range(mapping, [(low, low + span), (other, other + 1)])
+    assert bounds is not None
     plain = text.replace("floordiv", "//").replace("mod", "%")
     values = [eval(plain, {"d0": a, "d1": b}) for a in range(low, low + span + 1) for b in (other, other + 1)]
-    assert found[0] <= min(values) and max(values) <= found[1]
+    assert bounds[0] <= min(values) and max(values) <= bounds[1]

@@ -41,11 +41,11 @@ def systems(draw):
 @given(systems())
 def test_a_solution_holds_and_none_means_none(system):
     spans, rows = system
-    found = solution(spans, rows)
-    assert (found is not None) == by_trying(spans, rows)
-    if found is not None:
-        assert all(a <= n <= b for n, (a, b) in zip(found, spans))
-        assert holds(rows, found)
+    numbers = solution(spans, rows)
+    assert (numbers is not None) == by_trying(spans, rows)
+    if numbers is not None:
+        assert all(a <= n <= b for n, (a, b) in zip(numbers, spans))
+        assert holds(rows, numbers)
 
 
 @pytest.mark.parametrize("spans, rows, expected", [
@@ -62,9 +62,9 @@ def test_a_solution_holds_and_none_means_none(system):
     (((0, 4), (0, 4)), (), True),
 ])
 def test_systems_of_access_patterns(spans, rows, expected):
-    found = solution(spans, rows)
-    assert (found is not None) == expected
-    assert found is None or holds(rows, found)
+    numbers = solution(spans, rows)
+    assert (numbers is not None) == expected
+    assert numbers is None or holds(rows, numbers)
 
 
 def test_a_search_is_given_up():

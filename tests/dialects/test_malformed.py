@@ -368,8 +368,8 @@ CHANGED = st.tuples(st.integers(0, 10_000), st.sampled_from([-1, 0, 1, 2, 3, 127
 def test_changed_numbers__run_or_are_diagnosed(edits: list[tuple[int, int]], what: str) -> None:
     text = KERNEL
     for at, number in edits:
-        found = list(NUMBER.finditer(text))
-        match = found[at % len(found)]
+        numbers = list(NUMBER.finditer(text))
+        match = numbers[at % len(numbers)]
         text = text[:match.start()] + str(number) + text[match.end():]
     options = opt.parse_options([what, "module.mlir"] if what.startswith("--lower") else ["module.mlir"])
     try:

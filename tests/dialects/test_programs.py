@@ -44,8 +44,8 @@ def test_nothing_is_registered(registered):
 
 def test_what_is_registered_is_asked_for_what_nobody_has_given(registered):
     programs.register(Given())
-    programs.PROGRAMS["file", "given"] = given = lambda arrays, numbers: 0
-    assert program("file", "given") is given
+    programs.PROGRAMS["file", "given"] = function = lambda arrays, numbers: 0
+    assert program("file", "given") is function
     assert program("file", "other")([], []) == ("file", "other")
     assert operator_record(SAID) == "giou"
 

@@ -203,8 +203,8 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "changes", "text"), OWN, ids=[f"{name}-{k}" for k, (name, _, _) in enumerate(OWN)])
 def test_rule_with_its_own_text(name: str, changes: dict[str, Any], text: str) -> None:
-    found = headline(SAMPLES[name].make(**changes))
-    assert found == text or (text.endswith("one of ") and found.startswith(text))
+    message = headline(SAMPLES[name].make(**changes))
+    assert message == text or (text.endswith("one of ") and message.startswith(text))
 
 
 class Wording(Check):
@@ -226,9 +226,9 @@ class Wording(Check):
 
 def test_rules__say_what_to_do():
     op = full("nki.transpose")
-    with pytest.raises(BrokenRule) as own:
+    with pytest.raises(BrokenRule) as broken:
         Check(op).rule(False, "low is at most high, got 2 and 1", "exchange them")
-    assert str(own.value) == "error: 'transpose': low is at most high, got 2 and 1 [NKI-RULE]\n  fix: exchange them"
+    assert str(broken.value) == "error: 'transpose': low is at most high, got 2 and 1 [NKI-RULE]\n  fix: exchange them"
     with pytest.raises(BrokenRule) as silent:
         Check(op).rule(False, "low is at most high, got 2 and 1")
     assert str(silent.value).endswith("\n  fix: give it values that this rule allows")

@@ -91,12 +91,12 @@ def rules_of(op: Op) -> list[Rule]:
 
 
 def all_rules() -> list[Rule]:
-    found: dict[Rule, None] = {}
+    rules: dict[Rule, None] = {}
     for name in sorted(SAMPLES):
-        found |= dict.fromkeys(rules_of(full(name)))
+        rules |= dict.fromkeys(rules_of(full(name)))
         if (changes := bit_changes(name)) is not None:
-            found |= dict.fromkeys(r for r in rules_of(SAMPLES[name].make(**changes)) if r[1] == "integers")
-    return list(found)
+            rules |= dict.fromkeys(r for r in rules_of(SAMPLES[name].make(**changes)) if r[1] == "integers")
+    return list(rules)
 
 
 RULES = all_rules()
@@ -117,13 +117,13 @@ def in_space(t: Tile, space: str) -> Tile:
 @of_kind("spaces")
 def test_memory(rule: Rule) -> None:
     name, _, (label, *excluded) = rule
-    own = name.partition(".")[2]
-    found = getattr(full(name), label) or getattr(full(name, **{label: COLUMN}), label)         # an optional result
+    short_name = name.partition(".")[2]
+    operand = getattr(full(name), label) or getattr(full(name, **{label: COLUMN}), label)       # an optional result
     for space in {"hbm", "sbuf", "psum"} - set(excluded):
         first = next(r for r in RULES if r[:2] == (name, "spaces") and r[2][0] == label and space not in r[2])
         allowed = first[2][1:]
-        assert headline(full(name, **{label: in_space(found, space)})) == (
-            f"Expected operand '{label}' of '{own}' to be in address space '{'|'.join(allowed)}', "
+        assert headline(full(name, **{label: in_space(operand, space)})) == (
+            f"Expected operand '{label}' of '{short_name}' to be in address space '{'|'.join(allowed)}', "
             f"but got a tile in '{space}' instead.")
 
 
@@ -135,19 +135,19 @@ def resized(t: Tile, axis: int) -> Tile:
 @of_kind("same_shape")
 def test_shapes_that_differ(rule: Rule) -> None:
     name, _, labels = rule
-    own, first = name.partition(".")[2], getattr(full(name), labels[0])
+    short_name, first = name.partition(".")[2], getattr(full(name), labels[0])
     for label in labels[1:]:
-        found = getattr(full(name), label)
-        wider = resized(found, -1)
+        operand = getattr(full(name), label)
+        wider = resized(operand, -1)
         assert headline(full(name, **{label: wider})) == (
-            f"'{own}' needs operands of the same shape, got {labels[0]}{list(first.shape)} and "
+            f"'{short_name}' needs operands of the same shape, got {labels[0]}{list(first.shape)} and "
             f"{label}{list(wider.shape)}")
-        if first.on_chip and found.on_chip and name != "nisa.nc_match_replace8":     # its vals are looked at first
-            taller = resized(found, 0)
+        if first.on_chip and operand.on_chip and name != "nisa.nc_match_replace8":   # its vals are looked at first
+            taller = resized(operand, 0)
             shapes = {k: list((taller if k == label else getattr(full(name), k)).shape) for k in labels}
             assert headline(full(name, **{label: taller})) == (
                 "number of partitions (dimension 0 size of a tile) mismatch in parameters "
-                f"({', '.join(f'{k}{v}' for k, v in shapes.items())}) of '{own}'")
+                f"({', '.join(f'{k}{v}' for k, v in shapes.items())}) of '{short_name}'")
 
 
 @of_kind("shape")

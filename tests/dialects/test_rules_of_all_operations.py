@@ -65,14 +65,14 @@ BOUNDS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "changes", "found"), BOUNDS)
-def test_bounds(text: str, changes: dict[str, Any], found: str) -> None:
+@pytest.mark.parametrize(("text", "changes", "described"), BOUNDS)
+def test_bounds(text: str, changes: dict[str, Any], described: str) -> None:
     name = "nki.load" if text.startswith("hbm") else "nki.copy"
     op = SAMPLES[name].make(src=with_access(text, "src", **changes), ranges=((0, 3),))
     verify(op)
     with pytest.raises(IndexError) as caught:
         verify_bounds(op, lambda form: form.interval(op.ranges))
-    assert caught.value.headline == f"Out-of-bound access for tensor {found}"       # type: ignore[attr-defined]
+    assert caught.value.headline == f"Out-of-bound access for tensor {described}"   # type: ignore[attr-defined]
     assert isinstance(caught.value, SyntaxError)
 
 

@@ -31,11 +31,11 @@ def expected(op: Op, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         spread = arrays[field.name].astype(np.float64)
         sources[field.name] = np.broadcast_to(spread, t.shape) if spread.shape != t.shape else spread
     with np.errstate(all="ignore"):
-        made = FORMULAS[op.full_name()](op, sources)
-    made = made if isinstance(made, tuple) else (made,)
+        results = FORMULAS[op.full_name()](op, sources)
+    results = results if isinstance(results, tuple) else (results,)
     names = [f.name for f, _ in op.operands() if f.writes]
-    assert len(made) == len(names)
-    return {name: np.asarray(value, np.float64) for name, value in zip(names, made)}
+    assert len(results) == len(names)
+    return {name: np.asarray(value, np.float64) for name, value in zip(names, results)}
 
 
 def compare(got: np.ndarray, wanted: np.ndarray, dtype: DType, terms: int = 1) -> None:
@@ -344,6 +344,6 @@ def test_copy__that_overlaps_reads_first() -> None:
 
 
 def test_constants__keep_the_sign_of_zero_and_are_of_the_dtype() -> None:
-    made = [ArrayScalars(dtype).constant(value) for dtype in (FLOAT32, INT32) for value in (0.0, -0.0, 2.6, np.nan)]
-    assert [str(m) for m in made] == ["0.0", "-0.0", "2.6", "nan", "0", "0", "3", "0"]
-    assert [m.dtype.name for m in made] == ["float32"] * 4 + ["int32"] * 4
+    scalars = [ArrayScalars(dtype).constant(value) for dtype in (FLOAT32, INT32) for value in (0.0, -0.0, 2.6, np.nan)]
+    assert [str(m) for m in scalars] == ["0.0", "-0.0", "2.6", "nan", "0", "0", "3", "0"]
+    assert [m.dtype.name for m in scalars] == ["float32"] * 4 + ["int32"] * 4

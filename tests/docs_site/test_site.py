@@ -39,18 +39,18 @@ def test_code_of_a_page__prints_what_the_page_says(file: Path) -> None:
 
 def test_first_tutorial__says_what_it_prints() -> None:
     """What a reader types in gives arrays, errors and figures: they stand in the source, or the test above is empty."""
-    found = list(cells.cells((cells.SOURCES / "tutorials" / "first-kernel.md").read_text()))
-    assert [bool(c.printed) for c in found] == [False, True, True, True, True, True, True, False]
-    assert found[1].printed == "[[ 0.  2.  4.  6.]\n [ 8. 10. 12. 14.]\n [16. 18. 20. 22.]]"
+    cells_of_page = list(cells.cells((cells.SOURCES / "tutorials" / "first-kernel.md").read_text()))
+    assert [bool(c.printed) for c in cells_of_page] == [False, True, True, True, True, True, True, False]
+    assert cells_of_page[1].printed == "[[ 0.  2.  4.  6.]\n [ 8. 10. 12. 14.]\n [16. 18. 20. 22.]]"
 
 
 def test_cells__differ_where_a_page_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text("Sums.\n\n```{code-cell} python\nx = 2\nprint(x + 1)\n```\n% 4\n\n```{code-cell} python\nx\n```\n% 2\n")
-    found, = cells.differences(page)
-    assert str(found) == ("page.md:3: prints\n3\nnot\n4\n"
-                          "If that is right: python -m tools.docs_site.cells --update page.md")
+    difference, = cells.differences(page)
+    assert str(difference) == ("page.md:3: prints\n3\nnot\n4\n"
+                               "If that is right: python -m tools.docs_site.cells --update page.md")
     page.write_text(page.read_text().replace("x + 1", "'error 1.2e-07'").replace("% 4", "% error 3.4e-06"))
     assert not cells.differences(page)
     page.write_text(page.read_text().replace("'error 1.2e-07'", "x + 1"))
@@ -70,8 +70,8 @@ def test_outputs__are_the_same_but_for_rounding_and_the_model_of_time(one: str, 
 
 
 def test_notebook__has_the_page_as_cells() -> None:
-    made = cells.notebook("# Title\n\n```{picture} levels\nshown\n```\n\nText.\n\n```{code-cell} python\nx = 1\n```\n% 1\nMore.\n")
-    assert [(c["cell_type"], c["source"]) for c in made["cells"]] == [
+    notebook = cells.notebook("# Title\n\n```{picture} levels\nshown\n```\n\nText.\n\n```{code-cell} python\nx = 1\n```\n% 1\nMore.\n")
+    assert [(c["cell_type"], c["source"]) for c in notebook["cells"]] == [
         ("markdown", "# Title\n\n\nText."), ("code", "x = 1"), ("markdown", "More.")]
 
 
@@ -109,8 +109,8 @@ def test_pages__are_in_a_table_of_contents(sources: Path) -> None:
     for file in sources.rglob("*.md"):
         for block in re.findall(r"^```\{toctree\}\n(.*?)^```", file.read_text(), re.DOTALL | re.MULTILINE):
             names = [line for line in block.splitlines() if line and not line.startswith(":")]
-            listed |= {str(found.relative_to(sources).with_suffix("")) for name in names
-                       for found in file.parent.glob(f"{name}.md") if found != file}
+            listed |= {str(page.relative_to(sources).with_suffix("")) for name in names
+                       for page in file.parent.glob(f"{name}.md") if page != file}
     assert listed == pages
 
 
@@ -155,8 +155,8 @@ def test_plot__shows_what_a_cell_prints() -> None:
     ticks = {t.text: float(t.get("x")) for t in drawn.iter(f"{space}text")}
     assert ticks["1,024"] - ticks["512"] == pytest.approx(ticks["4,096"] - ticks["2,048"])
     points = [(c.get("class"), float(c.get("cx")), float(c.get("cy"))) for c in drawn.iter(f"{space}circle")]
-    zero, whole = (float(t.get("y")) - 4 for t in drawn.iter(f"{space}text") if t.text in ("0%", "100%"))
-    shown = [(name, round(x), round(100 * (zero - y) / (zero - whole))) for name, x, y in points]
+    zero, full = (float(t.get("y")) - 4 for t in drawn.iter(f"{space}text") if t.text in ("0%", "100%"))
+    shown = [(name, round(x), round(100 * (zero - y) / (zero - full))) for name, x, y in points]
     for name, size, share in ("s0", "512", 20), ("s0", "1,024", 40), ("s1", "1,024", 50), ("s1", "4,096", 98):
         assert (name, round(ticks[size]), share) in shown
 

@@ -284,12 +284,12 @@ def lists_and_dicts_of_tiles(nl):
     def kernel(x):
         out = output(nl, x)
         tiles = load_all(x, [])
-        held = {("a", 0): [tiles[0], tiles[1]], "b": (tiles[2], tiles[3])}
-        held.update({"n": 2.0})
-        factor = held.pop("n")
-        assert held.get("z", None) is None and "b" in held and "z" not in held
-        rest = [t for group in held.values() for t in group]
-        for (key, group), k in zip(held.items(), (0, 2)):
+        groups = {("a", 0): [tiles[0], tiles[1]], "b": (tiles[2], tiles[3])}
+        groups.update({"n": 2.0})
+        factor = groups.pop("n")
+        assert groups.get("z", None) is None and "b" in groups and "z" not in groups
+        rest = [t for group in groups.values() for t in group]
+        for (key, group), k in zip(groups.items(), (0, 2)):
             for j, tile in enumerate(group):
                 nl.store(out[k + j], nl.multiply(tile, factor))
         assert len(rest) == 4 and rest[-1] is tiles[3]
@@ -390,8 +390,8 @@ def tensors_and_none(nl):
         assert x is not None and x != None and not (x == None) and bias is None and bias == None    # noqa: E711
         assert x and bool(x) and not bias and (x or None) is x and (bias or x) is x and not (x and bias)
         tile = nl.load(bias) if bias else None
-        given = nl.load(x[0]) if x else None
-        assert tile is None and given is not None
+        loaded = nl.load(x[0]) if x else None
+        assert tile is None and loaded is not None
         for i in nl.affine_range(4):
             store(nl, out, x, i, 2.0)
             if not bias and scale is None:
@@ -477,7 +477,7 @@ def arguments(nl):
 @row(scaled_by(2, 6, 2, 6))
 def classes_made_in_kernels(nl):
     class Tiles:
-        made = 0
+        rank = 2
 
         def __init__(self, x):
             self.x, self.tiles = x, {}

@@ -125,8 +125,8 @@ def mask_helper(p, f, n, flag):
 
 @mask((P < 5) & (F < 3))
 def mask_in_a_comprehension(p, f, n, flag):
-    made, *_ = [p < n and g < 3 for g in (f,)]
-    return made
+    selected, *_ = [p < n and g < 3 for g in (f,)]
+    return selected
 
 
 @mask((P < 5) & (F < 3))

@@ -16,9 +16,9 @@ X = np.arange(128, dtype=np.float32).reshape(8, 16)
 
 
 def places(bad):
-    made = np.arange(8, dtype=np.int32)[:, None]
-    made[5] = bad
-    return made
+    index = np.arange(8, dtype=np.int32)[:, None]
+    index[5] = bad
+    return index
 
 
 @beta_nki.jit

@@ -151,9 +151,9 @@ def test_two_axes(on, names):
         part = nl.ds((i * 2 + j) * 16, 16)
         nl.store(out[part, :], nl.multiply(nl.load(x[part, :]), scale))
         return out
-    made = names.nki.jit(kernel)
-    np.testing.assert_array_equal(made[2, 2].on(on)(X, 2.0), X * 2)
-    np.testing.assert_array_equal(made[beta.spmd_dim(beta.nc(2), 1), 2].on(on)(X, 3.0), X * 3)
+    launched = names.nki.jit(kernel)
+    np.testing.assert_array_equal(launched[2, 2].on(on)(X, 2.0), X * 2)
+    np.testing.assert_array_equal(launched[beta.spmd_dim(beta.nc(2), 1), 2].on(on)(X, 3.0), X * 3)
 
 
 def test_two_axes_of_other_sizes(on, names):

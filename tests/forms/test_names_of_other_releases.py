@@ -107,15 +107,15 @@ def test_index_vectors(on):
         i_p, i_f = nl.arange(16)[:, None], nl.arange(8)[None, :]
         tile = nl.load(x[i_p, 2 * i_f + 1])
         mesh = nl.mgrid[0:16, 0:8]
-        whole = nl.load(x)
-        made = nl.ndarray((16, 8), x.dtype)
-        nisa.tensor_tensor(made[i_p, i_f], tile[mesh.p, mesh.x], whole[mesh.p, 31 - 3 * mesh.x], op=nl.add)
+        rows_of_x = nl.load(x)
+        summed = nl.ndarray((16, 8), x.dtype)
+        nisa.tensor_tensor(summed[i_p, i_f], tile[mesh.p, mesh.x], rows_of_x[mesh.p, 31 - 3 * mesh.x], op=nl.add)
         rows = nl.ndarray((4, 4, 8), x.dtype)
         p, a, f = nl.arange(4)[:, None, None], nl.arange(4)[None, :, None], nl.arange(8)[None, None, :]
         nisa.dma_copy(rows, x[4 * p + a, f])
-        return made, rows
-    made, rows = kernel.on(on)(X)
-    np.testing.assert_array_equal(made, X[:, 1:16:2] + X[:, 31 - 3 * np.arange(8)])
+        return summed, rows
+    summed, rows = kernel.on(on)(X)
+    np.testing.assert_array_equal(summed, X[:, 1:16:2] + X[:, 31 - 3 * np.arange(8)])
     np.testing.assert_array_equal(rows, X[:, :8].reshape(4, 4, 8))
 
 

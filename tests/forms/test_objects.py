@@ -114,14 +114,14 @@ def test_objects_in_kernels(on):
         derived = Derived(1, 2.0, params.tile, nl.float32, None, 4.0)
         assert (derived.section, derived.offset, derived.total) == (1, 4.0, 5.0)
         assert Params(section=1) == Params(1) != Params(2) and Params(1) != Derived(1)
-        own = Own.of(x)
-        assert own.shape == x.shape and own[0] == 3.0 and [*own] == [3.0] and Own.one() == 1.0 and f"{own}" == "Own(3.0)"
+        subclassed = Own.of(x)
+        assert subclassed.shape == x.shape and subclassed[0] == 3.0 and [*subclassed] == [3.0] and Own.one() == 1.0 and f"{subclassed}" == "Own(3.0)"
         assert config.sizes == [2] and config.dtype is nl.bfloat16 and frozen.dtype == nl.float8_e5m2
         assert dataclasses.replace(frozen, rows=5) == Frozen(5) and FrozenChild(1, columns=2).columns == 2
         assert kind is Kind.rows and {Kind.rows: 1}[kind] == 1 and kind.value == "r" and sizes.columns == 8
-        held = Config(4, tile=own(params.scaled()))
-        other = copy.copy(held)
-        assert other.tile is held.tile and Plain(held).value is held
+        configured = Config(4, tile=subclassed(params.scaled()))
+        other = copy.copy(configured)
+        assert other.tile is configured.tile and Plain(configured).value is configured
         nl.store(out, other.tile)
         return out
     result = kernel.on(on)(X, Config(2), Frozen(3), Kind.rows, Sizes(16))
@@ -169,10 +169,10 @@ class Slotted(nl.NKIObject):
 def test_attributes_without_annotation_are_fields_in_the_order_of_the_text():
     assert vars(Mixed()) == {"first": None, "second": None, "third": 3, "fourth": 2.0, "function": nl.silu,
                              "pair": (None, None)}
-    made = Mixed(1, 2, 4, 5.0)
-    assert (made.first, made.second, made.third, made.fourth, made.pair) == (1, 2, 4, 5.0, (1, 2))
-    assert made.total == 9.0 and Mixed.shared == 7 and made.function is nl.silu
-    assert Mixed(first=1) == Mixed(1) != Mixed(2) and dataclasses.replace(made, second=9) == Mixed(1, 9, 4, 5.0)
+    mixed = Mixed(1, 2, 4, 5.0)
+    assert (mixed.first, mixed.second, mixed.third, mixed.fourth, mixed.pair) == (1, 2, 4, 5.0, (1, 2))
+    assert mixed.total == 9.0 and Mixed.shared == 7 and mixed.function is nl.silu
+    assert Mixed(first=1) == Mixed(1) != Mixed(2) and dataclasses.replace(mixed, second=9) == Mixed(1, 9, 4, 5.0)
     assert dataclasses.asdict(Mixed(2))["first"] == 2 and "first=2" in repr(Mixed(2))
     assert MoreMixed(1, 2, 3, 4, None, 6).fifth == 6 and MoreMixed(fifth=0).fifth == 0 and MoreMixed().fifth == 5
     for unknown in ("shared", "Inside", "total", "pair", "_"):
@@ -232,10 +232,10 @@ def test_mutable_state_object(on):
         count: int = 0
 
     def advance(state):
-        made = nl.ndarray(state.tile.shape, state.tile.dtype, buffer=nl.sbuf)
+        advanced = nl.ndarray(state.tile.shape, state.tile.dtype, buffer=nl.sbuf)
         from nki_mlir.language.current import isa as nisa
-        nisa.tensor_scalar(made, state.tile, nl.add, 1.0)
-        state.tile, state.count = made, state.count + 1
+        nisa.tensor_scalar(advanced, state.tile, nl.add, 1.0)
+        state.tile, state.count = advanced, state.count + 1
 
     @nki.jit
     def kernel(x):
@@ -290,8 +290,8 @@ def test_copies_of_objects_that_hold_tiles(on):
     @nki.jit
     def kernel(x):
         config = Config(2, tile=nl.load(x))
-        made = copy.deepcopy(config)
+        duplicate = copy.deepcopy(config)
         as_dict = dataclasses.asdict(config)
-        assert made == config
-        return nl.add(made.tile, as_dict["tile"])
+        assert duplicate == config
+        return nl.add(duplicate.tile, as_dict["tile"])
     np.testing.assert_array_equal(kernel.on(on)(X), X * 2)

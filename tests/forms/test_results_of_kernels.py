@@ -12,9 +12,9 @@ X = (np.random.default_rng(0).permutation(32 * 16) % 101).astype(np.float32).res
 
 
 def result(on, names, kernel, *arguments, grid=None):
-    made = names.nki.jit(kernel)
-    made = made if grid is None else made[grid]
-    return made.on(on)(*(a.copy() if isinstance(a, np.ndarray) else a for a in arguments))
+    launched = names.nki.jit(kernel)
+    launched = launched if grid is None else launched[grid]
+    return launched.on(on)(*(a.copy() if isinstance(a, np.ndarray) else a for a in arguments))
 
 
 def same(got, expected):

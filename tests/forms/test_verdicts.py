@@ -13,17 +13,17 @@ from .conftest import EXECUTORS
 from .verdicts import KERNELS
 
 
-def given(value):
+def copied(value):
     if isinstance(value, np.ndarray):
         return value.copy()
-    return [given(v) for v in value] if isinstance(value, list) else value
+    return [copied(v) for v in value] if isinstance(value, list) else value
 
 
 def verdict(on, kernel, arguments, cores, jit=nki.jit):
     """(what kind of verdict, the values or the text, the line that an error names)."""
-    made = jit(kernel)
+    compiled = jit(kernel)
     try:
-        return "values", plain((made if cores is None else made[cores]).on(on)(*map(given, arguments))), None
+        return "values", plain((compiled if cores is None else compiled[cores]).on(on)(*map(copied, arguments))), None
     except Exception as error:
         text = (error.code, error.headline, error.advice) if isinstance(error, NkiMlirError) else str(error)
         at = getattr(error, "at", None)

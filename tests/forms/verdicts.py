@@ -103,8 +103,8 @@ def python_objects(x):
         tiles = ()
     state = State()
     state.tiles = [nl.load(x[0:16, :]), nl.load(x[16:32, :])]
-    held = {k: nl.multiply(t, float(k)) for k, t in enumerate(state.tiles)}
-    return [held[k] for k in sorted(held, reverse=True)]
+    scaled = {k: nl.multiply(t, float(k)) for k, t in enumerate(state.tiles)}
+    return [scaled[k] for k in sorted(scaled, reverse=True)]
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -122,9 +122,9 @@ def in_sbuf(x):
 
 @case
 def in_psum(x):
-    made = nl.ndarray((16, 32), x.dtype, buffer=nl.psum)
-    nisa.nc_transpose(made, nl.load(x))
-    return made
+    transposed = nl.ndarray((16, 32), x.dtype, buffer=nl.psum)
+    nisa.nc_transpose(transposed, nl.load(x))
+    return transposed
 
 
 @case(arguments=(X, X))
@@ -248,9 +248,9 @@ def too_many_partitions(x):
 
 @case
 def shapes_that_do_not_agree(x):
-    made = nl.ndarray((32, 8), x.dtype)
-    nisa.tensor_copy(made, nl.load(x))
-    return made
+    out = nl.ndarray((32, 8), x.dtype)
+    nisa.tensor_copy(out, nl.load(x))
+    return out
 
 
 @case
@@ -265,16 +265,16 @@ def number_of_a_tile(x):
 
 @case
 def no_tensor_as_operand(x):
-    made = nl.ndarray(x.shape, x.dtype)
-    nisa.tensor_copy(made, 3)
-    return made
+    out = nl.ndarray(x.shape, x.dtype)
+    nisa.tensor_copy(out, 3)
+    return out
 
 
 @case
 def wrong_memory(x):
-    made = nl.ndarray(x.shape, x.dtype)
-    nisa.tensor_copy(made, x)
-    return made
+    out = nl.ndarray(x.shape, x.dtype)
+    nisa.tensor_copy(out, x)
+    return out
 
 
 @case
@@ -303,9 +303,9 @@ def core_that_is_not_there(x):
 
 @case(arguments=(X, np.full((32, 1), 40, np.int32)))
 def run_time_index_outside(x, index):
-    made = nl.ndarray(x.shape, x.dtype)
-    nisa.dma_copy(made, x.ap([[16, 32], [1, 16]], vector_offset=nl.load(index)))
-    return made
+    out = nl.ndarray(x.shape, x.dtype)
+    nisa.dma_copy(out, x.ap([[16, 32], [1, 16]], vector_offset=nl.load(index)))
+    return out
 
 
 @case
@@ -357,17 +357,17 @@ def dtype_that_is_none(x):
 
 @case
 def string_as_memory(x):
-    made = nl.ndarray(x.shape, x.dtype, buffer="sbuf")
-    nisa.dma_copy(made, x)
-    return made
+    out = nl.ndarray(x.shape, x.dtype, buffer="sbuf")
+    nisa.dma_copy(out, x)
+    return out
 
 
 @case
 def unwritten_tile(x):
-    made = nl.ndarray(x.shape, nl.int32)
+    tile = nl.ndarray(x.shape, nl.int32)
     out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(out, x)
-    assert made.shape == x.shape
+    assert tile.shape == x.shape
     return out
 
 

@@ -53,12 +53,12 @@ def named_results(pair):
 
 
 @nki.jit
-def with_optional(a, asked):
+def with_optional(a, both):
     """Return two results, the second one only if the caller requests it."""
     first = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    second = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm) if asked else None
+    second = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm) if both else None
     nl.store(first, nl.load(a) + nl.load(a))
-    if asked:
+    if both:
         nl.store(second, nl.load(a) * nl.load(a))
     return first, second
 

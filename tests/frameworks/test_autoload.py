@@ -47,7 +47,7 @@ def test_torch__loads_it_where_it_is_asked_for(metadata):
 @pytest.mark.torch
 def test_torch__runs_an_exported_program_without_an_import(metadata):
     pytest.importorskip("torch")
-    made = f"""
+    program = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch
@@ -57,7 +57,7 @@ class Scaled(torch.nn.Module):
         return kernels.scaled(x, 2.0) + 1
 torch.export.save(torch.export.export(Scaled(), (torch.ones(4, 8),)), "scaled.pt2")
 """
-    run(metadata, made, "")
+    run(metadata, program, "")
     used = "import torch\nprint(torch.export.load('scaled.pt2').module()(torch.ones(4, 8)).unique().tolist())"
     assert run(metadata, used, "torch") == "[3.0]\n"
     assert "nki" in run(metadata, used, "", 1)
@@ -66,7 +66,7 @@ torch.export.save(torch.export.export(Scaled(), (torch.ones(4, 8),)), "scaled.pt
 @pytest.mark.jax
 def test_jax__runs_an_exported_program_without_an_import(metadata):
     pytest.importorskip("jax")
-    made = f"""
+    program = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import jax, jax.export, jax.numpy as jnp
@@ -75,7 +75,7 @@ from nki_mlir.frameworks.jax import export_checks
 exported = jax.export.export(jax.jit(lambda x: kernels.scaled(x, 2.0) + 1), disabled_checks=export_checks())
 open("scaled.bin", "wb").write(exported(jnp.ones((4, 8))).serialize())
 """
-    run(metadata, made, "")
+    run(metadata, program, "")
     used = """
 import sys, jax, jax.export, jax.numpy as jnp
 program = jax.export.deserialize(open("scaled.bin", "rb").read())

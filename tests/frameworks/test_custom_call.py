@@ -58,14 +58,14 @@ def test_config__is_the_same_text_for_the_same_kernel():
 
 def test_record__is_known_by_the_key_of_its_specialisation():
     spec = specialised(kernels.first_program_doubles, X, grid=2)
-    made = record_of(spec, PlainResults())
-    assert len(made.variants) == 2
-    assert made.key == spec.key == read_record(made.config).key
+    call = record_of(spec, PlainResults())
+    assert len(call.variants) == 2
+    assert call.key == spec.key == read_record(call.config).key
 
 
 def test_record__reads_back_and_runs(executor):
-    made = record(kernels.first_program_doubles, X, grid=2)
-    callee = callee_from(made.config, executor)
+    call = record(kernels.first_program_doubles, X, grid=2)
+    callee = callee_from(call.config, executor)
     x, out = X.copy(), np.zeros_like(X)
     callee.entry([x.ctypes.data, out.ctypes.data])
     np.testing.assert_array_equal(out, np.concatenate([X[:16] * 2, X[16:]]))
@@ -73,21 +73,21 @@ def test_record__reads_back_and_runs(executor):
 
 # -- call forms --------------------------------------------------------------------------------------------------------
 def test_form__output_parameter_that_is_never_read_can_be_a_result():
-    made = record(kernels.add_into, X, X, X, plain=True)
-    assert made.form.operands == (0, 1) and made.form.results == (("input", 2),) and made.form.aliases == {}
+    call = record(kernels.add_into, X, X, X, plain=True)
+    assert call.form.operands == (0, 1) and call.form.results == (("input", 2),) and call.form.aliases == {}
     assert record(kernels.add_into, X, X, X).form.aliases == {2: 0}
 
 
 def test_form__parameter_that_is_read_stays_an_operand():
-    made = record(kernels.reads_its_output, X, X, plain=True)
-    assert made.form.operands == (0, 1) and made.form.aliases == {1: 0}
+    call = record(kernels.reads_its_output, X, X, plain=True)
+    assert call.form.operands == (0, 1) and call.form.aliases == {1: 0}
 
 
 @pytest.mark.parametrize("kernel, arguments, zero", [
     (kernels.add, (X, X), False), (kernels.lower_triangle, (np.ones((32, 32), np.float32),), True)])
 def test_outputs__start_from_zero_only_where_a_write_is_not_proved(kernel, arguments, zero):
-    made = record(kernel, *arguments, grid=2 if kernel is kernels.add else ())
-    assert made.starts_from_zero(("shared", 0)) == zero
+    call = record(kernel, *arguments, grid=2 if kernel is kernels.add else ())
+    assert call.starts_from_zero(("shared", 0)) == zero
 
 
 def test_prints__where_the_kernel_does():
@@ -119,11 +119,11 @@ def test_read__refuses_a_kernel_that_was_changed():
 
 
 @pytest.mark.parametrize("change, says", [
-    (lambda own: own.update(version=99), "it has version 99"),
-    (lambda own: own.update(operands=[0, 1]), "its operands and results are not the buffers"),
-    (lambda own: own.update(returned=[4]), "returns results that it does not have"),
-    (lambda own: own.pop("modules"), "it has no 'modules'"),
-    (lambda own: own.update(modules=3), "one of its fields is malformed")])
+    (lambda fields: fields.update(version=99), "it has version 99"),
+    (lambda fields: fields.update(operands=[0, 1]), "its operands and results are not the buffers"),
+    (lambda fields: fields.update(returned=[4]), "returns results that it does not have"),
+    (lambda fields: fields.pop("modules"), "it has no 'modules'"),
+    (lambda fields: fields.update(modules=3), "one of its fields is malformed")])
 def test_read__refuses_a_form_that_does_not_fit(change, says):
     with pytest.raises(BadConfig, match=says):
         read_record(changed(record(kernels.scaled, X, 2.0).config, lambda fields: change(fields["nki_mlir"])))
@@ -153,16 +153,16 @@ def test_read__takes_tile_operations_only(text, error, says):
 
 @current_nki.jit
 def reduced_over_ranks(x):
-    held, out = (current_nl.ndarray(x.shape, x.dtype, buffer=b) for b in (current_nl.hbm, current_nl.shared_hbm))
-    nisa.dma_copy(held, x)
-    collectives.all_reduce([held], [held], collectives.ReplicaGroup([[0]]), current_nl.add)
-    nisa.dma_copy(out, held)
+    reduced, out = (current_nl.ndarray(x.shape, x.dtype, buffer=b) for b in (current_nl.hbm, current_nl.shared_hbm))
+    nisa.dma_copy(reduced, x)
+    collectives.all_reduce([reduced], [reduced], collectives.ReplicaGroup([[0]]), current_nl.add)
+    nisa.dma_copy(out, reduced)
     return out
 
 
 def test_collectives__between_ranks_are_said_to_be_there():
     """They are effects, so that calls stay in the graph; meetings of a launch's own programs are none."""
-    made = record(reduced_over_ranks, X)
-    assert made.has_collectives and made.has_effects and made.fields()["has_collectives"] is True
-    made = record(kernels.summed_over_programs, X, grid=2)
-    assert not made.has_collectives and not made.has_effects
+    call = record(reduced_over_ranks, X)
+    assert call.has_collectives and call.has_effects and call.fields()["has_collectives"] is True
+    call = record(kernels.summed_over_programs, X, grid=2)
+    assert not call.has_collectives and not call.has_effects

@@ -91,9 +91,9 @@ def test_cache__is_on_the_function_if_enabled(enabled):
         return out
     kernel = ArrayKernel(func=kernel_function, enable_cache=enabled)
     first = kernel.dump_config(X)
-    made = len(calls)
+    count = len(calls)
     assert kernel.dump_config(X) == first
-    assert (len(calls) == made) == enabled
+    assert (len(calls) == count) == enabled
     assert hasattr(kernel_function, CACHE) == enabled
 
 

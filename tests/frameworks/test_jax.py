@@ -198,9 +198,9 @@ def test_transformations__of_low_precision(dtype):
     doubled.defvjp(lambda v: (doubled(v), ()), lambda saved, g: (kernels.scaled(g, 2),))
     equal(jax.jit(jax.grad(lambda v: doubled(v).astype(jnp.float32).sum()))(x).astype(jnp.float32), np.full((8, 8), 2))
     table = x * 1
-    place = table.unsafe_buffer_pointer()
+    address = table.unsafe_buffer_pointer()
     updated = jax.jit(kernels.put_rows, donate_argnums=0)(table, x[:2] * 1)
-    assert updated.unsafe_buffer_pointer() == place
+    assert updated.unsafe_buffer_pointer() == address
 
 
 def test_control_flow__scan_cond_checkpoint():
@@ -229,9 +229,9 @@ def test_update__gives_a_new_array_and_keeps_the_rest(kernel, expected, executor
 def test_update__reuses_donated_memory():
     f = jax.jit(kernels.add_rows, donate_argnums=0)
     table = jnp.asarray(A) * 1
-    place = table.unsafe_buffer_pointer()
+    address = table.unsafe_buffer_pointer()
     got = f(table, jnp.asarray(B[:8]))
-    assert got.unsafe_buffer_pointer() == place
+    assert got.unsafe_buffer_pointer() == address
     assert "may-alias" in f.lower(jnp.asarray(A), jnp.asarray(B[:8])).compile().as_text()
 
 

@@ -77,8 +77,8 @@ def call(*operands, result=((32, 16), jnp.float32), **attributes):
 
 def attributes_of(kernel, *arguments):
     text = jax.jit(kernel).lower(*arguments).as_text()
-    found = dict(re.findall(r'(kernel_\w+) = "([^"]*)"', text))
-    return found | {"kernel_id": np.int64(re.search(r"kernel_id = (\d+)", text)[1])}
+    attributes = dict(re.findall(r'(kernel_\w+) = "([^"]*)"', text))
+    return attributes | {"kernel_id": np.int64(re.search(r"kernel_id = (\d+)", text)[1])}
 
 
 def test_handler__runs_a_call_that_was_made_by_hand():

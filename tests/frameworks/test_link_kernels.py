@@ -52,17 +52,17 @@ def linked(text):
     context = graph_context()
     with context, ir.Location.unknown():
         module = ir.Module.parse(text)
-        found = link(module)
+        linked_kernels = link(module)
         assert module.operation.verify()
-        return module, found
+        return module, linked_kernels
 
 
 @pytest.mark.parametrize("platform", ["cpu", "neuron"])
 def test_link__replaces_the_custom_call(platform):
-    module, found = linked(lowered(program, A, A, platform=platform))
+    module, linked_kernels = linked(lowered(program, A, A, platform=platform))
     text = str(module)
     assert "custom_call" not in text and "call @add(%arg0, %arg1)" in text and '"nki.load"' in text
-    assert [(one.name, one.parts) for one in found] == [("add", ("add.program",))]
+    assert [(one.name, one.parts) for one in linked_kernels] == [("add", ("add.program",))]
 
 
 def test_link__both_spellings_give_the_same_module():
@@ -71,21 +71,21 @@ def test_link__both_spellings_give_the_same_module():
 
 
 def test_link__a_kernel_that_is_called_twice_is_put_in_once():
-    module, found = linked(lowered(lambda a, b: kernels.add[2](kernels.add[2](a, b), b), A, A))
-    assert len(found) == 1 and str(module).count("call @add(") == 2
+    module, linked_kernels = linked(lowered(lambda a, b: kernels.add[2](kernels.add[2](a, b), b), A, A))
+    assert len(linked_kernels) == 1 and str(module).count("call @add(") == 2
 
 
 def test_link__names_do_not_clash():
     def add(x):
         return kernels.scaled(x, 2.0) + kernels.scaled(x, 3.0)
-    module, found = linked(lowered(add, A))
-    assert [one.name for one in found] == ["scaled", "scaled.1"]
+    module, linked_kernels = linked(lowered(add, A))
+    assert [one.name for one in linked_kernels] == ["scaled", "scaled.1"]
     assert module.operation.verify()
 
 
 def test_link__leaves_other_custom_calls_alone():
-    module, found = linked(lowered(lambda a: jnp.linalg.qr(a)[0], A))
-    assert not found and "custom_call" in str(module)
+    module, linked_kernels = linked(lowered(lambda a: jnp.linalg.qr(a)[0], A))
+    assert not linked_kernels and "custom_call" in str(module)
 
 
 def test_link__refuses_a_call_that_is_not_the_kernels():

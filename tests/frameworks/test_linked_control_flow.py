@@ -88,20 +88,20 @@ def test_slices_at_loop_variables(function, arguments):
     agrees(function, *arguments)
 
 
-@pytest.mark.parametrize("place", MEMBERS)
+@pytest.mark.parametrize("start", MEMBERS)
 @pytest.mark.parametrize("function", [
     lambda a, b, i: lax.dynamic_slice(a, (i, i), (2, 5)),
     lambda a, b, i: lax.dynamic_update_slice(a, kernels.scaled(b[:3, :4], 2.0), (i, i * 2)),
     lambda a, b, i: kernels.add[2](a[i] + b, b) * a[i + 1]], ids=name_of)
-def test_slices_at_places_from_data(function, place):
+def test_slices_at_places_from_data(function, start):
     """Places outside are the next that are inside, as StableHLO says; before that JAX counts from the end."""
-    agrees(function, A, B, place)
+    agrees(function, A, B, start)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32"])
-@pytest.mark.parametrize("place", [3, 200, -3])
-def test_slices_at_places_of_other_types(dtype, place):
-    agrees(lambda a, i: lax.dynamic_slice(a, (i, i), (2, 5)), A, np.array(place).astype(dtype))
+@pytest.mark.parametrize("start", [3, 200, -3])
+def test_slices_at_places_of_other_types(dtype, start):
+    agrees(lambda a, i: lax.dynamic_slice(a, (i, i), (2, 5)), A, np.array(start).astype(dtype))
 
 
 def test_slices_at_places_that_are_computed():

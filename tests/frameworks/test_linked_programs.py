@@ -97,7 +97,7 @@ def test_bfloat16_around_calls__rounds_as_numpy_on_every_host():
     bits = np.random.default_rng(3).integers(0, 2**32, 4096, np.uint64).astype(np.uint32)
     bits[:12] = [0, 1, 0x8000, 0x18000, 0x7F800000, 0x7FC00001, 0x7F7FFFFF, 0xFF7F8000, 0x3F808000, 0x3F818000, 0x80000001, 0x807FFFFF]
     x, bfloat16 = bits.view(np.float32), jnp.bfloat16
-    whole = np.arange(-2**31, 2**31, 2**20 + 77, np.int64).astype(np.int32)
+    integers = np.arange(-2**31, 2**31, 2**20 + 77, np.int64).astype(np.int32)
 
     def graph(x, n, yes):
         narrow = x.astype(bfloat16)
@@ -106,13 +106,13 @@ def test_bfloat16_around_calls__rounds_as_numpy_on_every_host():
                 narrow.reshape(64, 64).T, jnp.pad(narrow, (3, 5)), jnp.max(jnp.where(narrow == narrow, narrow, 0)),
                 jnp.sqrt(jnp.abs(finite)), jnp.floor(finite), finite + finite[::-1], jnp.exp(-jnp.abs(finite)))
     yes = np.arange(4096) % 3 == 0
-    program = LinkedProgram(lowered(graph, x, whole, yes))
+    program = LinkedProgram(lowered(graph, x, integers, yes))
     assert not program.is_one_program
-    got = program(x, whole, yes)
+    got = program(x, integers, yes)
     with np.errstate(all="ignore"):
         narrow = x.astype(bfloat16)
         finite = np.where(np.abs(narrow) < 1e6, narrow, np.array(1, bfloat16))
-        expected = [narrow, narrow.astype(np.float32), np.where(yes, narrow, -narrow), whole.astype(np.float32).astype(bfloat16),
+        expected = [narrow, narrow.astype(np.float32), np.where(yes, narrow, -narrow), integers.astype(np.float32).astype(bfloat16),
                     np.sort(x), narrow.reshape(64, 64).T, np.pad(narrow, (3, 5)),
                     np.max(np.where(narrow == narrow, narrow, np.array(0, bfloat16))),
                     np.sqrt(np.abs(finite)), np.floor(finite), finite + finite[::-1]]
@@ -213,8 +213,8 @@ def test_folds_of_one_element_and_folds_that_convert(function, arguments):
     agrees(function, *arguments)
 
 
-@pytest.mark.parametrize("run", [lambda text, *given: LinkedProgram(text)(*given),
-                                 lambda text, *given: simulate_linked(text, list(given))], ids=["cpu", "streams"])
+@pytest.mark.parametrize("run", [lambda text, *arrays: LinkedProgram(text)(*arrays),
+                                 lambda text, *arrays: simulate_linked(text, list(arrays))], ids=["cpu", "streams"])
 def test_folds_of_constants(run):
     """A fold whose extent only its operand gives, where that is the same number everywhere."""
     x = np.arange(15, dtype=np.int32).reshape(5, 3)
@@ -318,18 +318,18 @@ def test_fusion__not_through_a_result_that_the_kernel_reads():
 def test_inputs__are_not_written():
     """Also where the result is an input with a part changed."""
     for executor in ("", "isa"):
-        given = A.copy()
-        (got,) = LinkedProgram(lowered(lambda a: jax.lax.dynamic_update_slice(a, a[:2] * 2, (3, 0)), A), executor)(given)
-        np.testing.assert_array_equal(given, A)
+        copy_of_a = A.copy()
+        (got,) = LinkedProgram(lowered(lambda a: jax.lax.dynamic_update_slice(a, a[:2] * 2, (3, 0)), A), executor)(copy_of_a)
+        np.testing.assert_array_equal(copy_of_a, A)
         np.testing.assert_array_equal(got[3:5], A[:2] * 2)
 
 
 def test_inputs__are_not_written_around_calls_of_kernels():
-    given = A.copy()
+    copy_of_a = A.copy()
     program = LinkedProgram(lowered(lambda a: a.at[jnp.array([1, 2])].add(1.0), A))
-    (got,) = program(given)
+    (got,) = program(copy_of_a)
     assert not program.is_one_program
-    np.testing.assert_array_equal(given, A)
+    np.testing.assert_array_equal(copy_of_a, A)
     np.testing.assert_array_equal(got[1:3], A[1:3] + 1)
 
 

@@ -19,32 +19,32 @@ EXECUTORS = ["eager", "interpreter", "jit", "isa"]
 def twice_of_the_other(x):
     """What one core leaves in memory of both, the other reads behind a barrier."""
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    held = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="held")
-    own = nl.program_id(0)
-    nl.store(held[own:own + 1], nl.multiply(nl.load(x[own:own + 1]), 2.0))
-    nisa.core_barrier(held, (0, 1))
-    nl.store(out[own:own + 1], nl.load(held[1 - own:2 - own]))
+    shared = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="shared")
+    core = nl.program_id(0)
+    nl.store(shared[core:core + 1], nl.multiply(nl.load(x[core:core + 1]), 2.0))
+    nisa.core_barrier(shared, (0, 1))
+    nl.store(out[core:core + 1], nl.load(shared[1 - core:2 - core]))
     return out
 
 
 @nki.jit
 def exchanged(x):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    own = nl.program_id(0)
-    mine = nl.load(x[own:own + 1])
+    core = nl.program_id(0)
+    mine = nl.load(x[core:core + 1])
     theirs = nl.ndarray(mine.shape, x.dtype, buffer=nl.sbuf)
-    nisa.sendrecv(mine, theirs, send_to_rank=1 - own, recv_from_rank=1 - own, pipe_id=0)
-    nl.store(out[own:own + 1], theirs)
+    nisa.sendrecv(mine, theirs, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+    nl.store(out[core:core + 1], theirs)
     return out
 
 
 @nki.jit
 def updated_behind_a_barrier(x):
     """Each core replaces the row of the other, which has read it before."""
-    own = nl.program_id(0)
-    mine = nl.load(x[own:own + 1])
+    core = nl.program_id(0)
+    mine = nl.load(x[core:core + 1])
     nisa.core_barrier(x, (0, 1))
-    nl.store(x[1 - own:2 - own], mine)
+    nl.store(x[1 - core:2 - core], mine)
 
 
 @nki.jit
@@ -66,9 +66,9 @@ def called_with(framework):
 @pytest.mark.parametrize("on", EXECUTORS)
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_cores(framework, on):
-    given = called_with(framework)
-    np.testing.assert_array_equal(np.asarray(twice_of_the_other[2].on(on)(given(X))), X[::-1] * 2)
-    np.testing.assert_array_equal(np.asarray(exchanged[2].on(on)(given(X))), X[::-1])
+    convert = called_with(framework)
+    np.testing.assert_array_equal(np.asarray(twice_of_the_other[2].on(on)(convert(X))), X[::-1] * 2)
+    np.testing.assert_array_equal(np.asarray(exchanged[2].on(on)(convert(X))), X[::-1])
 
 
 @pytest.mark.parametrize("on", EXECUTORS)

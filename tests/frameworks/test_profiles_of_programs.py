@@ -82,11 +82,11 @@ def test_of_a_jax_program(tmp_path):
 def test_lines_are_the_users_where_the_program_knows_them(tmp_path):
     program, text = of_jax(True)
     first = program.__code__.co_firstlineno
-    found, _ = profile_of_file(text, tmp_path)
-    assert [name.replace("test_profiles_of_programs.py:", "") for name in names(found)] == [
+    profile, _ = profile_of_file(text, tmp_path)
+    assert [name.replace("test_profiles_of_programs.py:", "") for name in names(profile)] == [
         f"tanh {first + 1}", f"dot_general {first + 1}", f"kernel scaled {first + 2}", f"add {first + 3}",
         f"kernel scaled {first + 4}", f"reduce {first + 4}"]
-    assert found["files"].keys() == {__file__}
+    assert profile["files"].keys() == {__file__}
 
 
 @pytest.mark.jax

@@ -57,15 +57,15 @@ NAMES = ["stablehlo text", "stablehlo text for neuron", "bytecode", "bytecode of
          "hlo text for neuron", "hlo proto", "hlo proto for neuron", "compiled hlo text", "compiled hlo proto"]
 
 
-def check(found):
-    named = {k.name: k for k in found}
-    assert len(found) == 3 and set(named) == {"sum_and_difference", "add_rows", "add"}
+def check(recovered):
+    named = {k.name: k for k in recovered}
+    assert len(recovered) == 3 and set(named) == {"sum_and_difference", "add_rows", "add"}
     total, difference = named["sum_and_difference"](A, B)
     np.testing.assert_array_equal(total, A + B)
     np.testing.assert_array_equal(difference, A - B)
-    given = A.copy()
-    np.testing.assert_array_equal(named["add_rows"](given, B[:8]), np.concatenate([A[:8] + B[:8], A[8:]]))
-    np.testing.assert_array_equal(given, A)
+    copy_of_a = A.copy()
+    np.testing.assert_array_equal(named["add_rows"](copy_of_a, B[:8]), np.concatenate([A[:8] + B[:8], A[8:]]))
+    np.testing.assert_array_equal(copy_of_a, A)
     assert named["add"].grid == (2,)
     np.testing.assert_array_equal(named["add"](A, B), A + B)
 

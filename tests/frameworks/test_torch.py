@@ -147,9 +147,9 @@ def test_call__plans_are_kept_up_to_a_bound(monkeypatch):
 def test_call__uses_tensors_where_they_are():
     """A kernel that updates its input sees the caller's memory, and gives back the caller's tensor."""
     table = A.clone()
-    place = table.data_ptr()
+    address = table.data_ptr()
     got = kernels.add_rows(table, B[:8])
-    assert got is table and table.data_ptr() == place
+    assert got is table and table.data_ptr() == address
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------

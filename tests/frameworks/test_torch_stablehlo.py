@@ -207,8 +207,8 @@ DIVISORS = torch.tensor([[-3, 3, 2, -2, 4, -4, 5, -5], [-3, 4, 5, -7, 9, 2, 2, -
 def same_values(function, *arguments):
     """The linked program's results are the eager ones, bit for bit."""
     class Model(torch.nn.Module):
-        def forward(self, *given):
-            return function(*given)
+        def forward(self, *inputs):
+            return function(*inputs)
     expected = Model()(*arguments)
     for got, wanted in zip(run_linked(stablehlo_of(Model(), *arguments), [a.numpy() for a in arguments]), expected):
         torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=0)

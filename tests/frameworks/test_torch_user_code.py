@@ -206,8 +206,8 @@ def test_functional_gradients_in_a_program__of_other_tensors():
 def test_compile__numbers_and_grids_that_change(function, arguments):
     torch._dynamo.reset()
     compiled = torch.compile(function, backend="eager", fullgraph=True)
-    for given in arguments:
-        equal(compiled(*given), function(*given))
+    for case in arguments:
+        equal(compiled(*case), function(*case))
 
 
 # -- copies, pickles, processes ----------------------------------------------------------------------------------------

@@ -135,17 +135,17 @@ def test_call__as_torch_xla_is_asked_for_it(monkeypatch):
     """``_xla_custom_call`` takes operands, target, shapes and dtypes of results, effect, config, version, attributes."""
     from nki_mlir.frameworks import torch_xla as own
     from nki_mlir.frameworks.torch import TorchKernel
-    asked = []
+    calls = []
 
     def custom_call(operands, target, shapes, dtypes, effect, config, version, attributes):
-        asked.append((operands, target, shapes, dtypes, effect, version, attributes))
+        calls.append((operands, target, shapes, dtypes, effect, version, attributes))
         return [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in zip(shapes, dtypes)]
     monkeypatch.setitem(sys.modules, "torch_xla", SimpleNamespace(_XLAC=SimpleNamespace(_xla_custom_call=custom_call)))
     monkeypatch.setattr(own, "once", lambda name, make: None)
     table, rows = torch.empty(24, 16, device="meta"), torch.empty(8, 16, device="meta")
     record = TorchKernel(func=kernels.add_rows).dump_config(table, rows).record
     (result,) = own.custom_call(record, [table], [rows])
-    assert asked == [([table, rows], "AwsNeuronCustomNativeKernel", [(24, 16)], [torch.float32], False, 0, {})]
+    assert calls == [([table, rows], "AwsNeuronCustomNativeKernel", [(24, 16)], [torch.float32], False, 0, {})]
     assert result.shape == (24, 16)
 
 

@@ -53,8 +53,8 @@ def test_devices_of_one_process(on_one_device):
 def test_processes_of_one_host(on_one_device):
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        place = f"localhost:{free.getsockname()[1]}"
-    both = [start("--coordinator", place, "--processes", "2", "--process", str(n), XLA_FLAGS="") for n in range(2)]
+        address = f"localhost:{free.getsockname()[1]}"
+    both = [start("--coordinator", address, "--processes", "2", "--process", str(n), XLA_FLAGS="") for n in range(2)]
     out, other = [output(process) for process in both]
     assert "2 processes" in out and "losses" not in other
     np.testing.assert_allclose(losses(out, 2), on_one_device, rtol=1e-6)

@@ -200,7 +200,7 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: floa
         finally:
             os._exit(0)
     os.close(writing)
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     through = False
     with os.fdopen(reading, "rb") as source:
         while not through:
@@ -209,11 +209,11 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: floa
             except (EOFError, pickle.UnpicklingError):
                 break
             through = one is None
-            found += [] if through else [one]
+            outcomes += [] if through else [one]
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status or not through:
-        found.append(Outcome("failed", f"the process ended with {status} (-24, -9: more than {SECONDS} s)"))
-    return found
+        outcomes.append(Outcome("failed", f"the process ended with {status} (-24, -9: more than {SECONDS} s)"))
+    return outcomes
 
 
 def drawn(entry: str, seed: int, number: int) -> object:

@@ -12,9 +12,9 @@ from .campaign import ENTRIES, Outcome, batch, drawn, outcome
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_inputs_end_as_a_result_or_an_error_of_ours(entry, tmp_path):
-    found = batch(entry, 0, 0, 8, tmp_path)
-    assert len(found) == 8 and not [one for one in found if one.stage == "failed"]
-    assert sum(one.stage in ("read", "executed") for one in found) >= 2
+    outcomes = batch(entry, 0, 0, 8, tmp_path)
+    assert len(outcomes) == 8 and not [one for one in outcomes if one.stage == "failed"]
+    assert sum(one.stage in ("read", "executed") for one in outcomes) >= 2
 
 
 CORPUS = sorted(file for file in (Path(__file__).parent / "corpus").rglob("*") if file.is_file())

@@ -51,16 +51,16 @@ class Scatter:
         kept = [d for d in range(target.ndim) if d not in (*self.inserted, *self.batching)]
         for at in np.ndindex(*self.updates):
             outer = [n for d, n in enumerate(at) if d not in self.windows]
-            place = [0] * target.ndim
+            index = [0] * target.ndim
             for k, d in enumerate(self.scattered):
-                place[d] += int(self.indices[(*outer[:self.vector], k, *outer[self.vector:])])
+                index[d] += int(self.indices[(*outer[:self.vector], k, *outer[self.vector:])])
             dims = [d for d in range(self.indices.ndim) if d != self.vector]
             for d, dim in zip(self.batching, self.indices_batching):
-                place[d] += outer[dims.index(dim)]
+                index[d] += outer[dims.index(dim)]
             for d, window in zip(kept, self.windows):
-                place[d] += at[window]
-            if all(0 <= n < extent for n, extent in zip(place, target.shape)):
-                target[tuple(place)] = COMBINED[fn](target[tuple(place)], updates[at])
+                index[d] += at[window]
+            if all(0 <= n < extent for n, extent in zip(index, target.shape)):
+                target[tuple(index)] = COMBINED[fn](target[tuple(index)], updates[at])
         return target
 
     def text(self, fn: str) -> str:

@@ -33,8 +33,8 @@ def memref(view: np.ndarray, dynamic: bool, offset: int) -> str:
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[str, np.ndarray, int, np.ndarray]:
     """Return a chain of views as operations, NumPy's view of an array, its start, and the array."""
-    whole = np.arange(SHAPE[0] * SHAPE[1], dtype=np.float32).reshape(SHAPE)
-    view, lines, dynamic, kind = whole, [], False, f'memref<{SHAPE[0]}x{SHAPE[1]}xf32, "hbm">'
+    buffer = np.arange(SHAPE[0] * SHAPE[1], dtype=np.float32).reshape(SHAPE)
+    view, lines, dynamic, kind = buffer, [], False, f'memref<{SHAPE[0]}x{SHAPE[1]}xf32, "hbm">'
     for level in range(draw(st.integers(0, 3))):
         name = "%x" if level == 0 else f"%v{level - 1}"
         step = draw(st.sampled_from(["subview", "subview", "collapse", "reinterpret"]))
@@ -44,7 +44,7 @@ def chains(draw: st.DrawFn) -> tuple[str, np.ndarray, int, np.ndarray]:
             text, operands = f"memref.collapse_shape {name} [[0, 1]]", "into"
         elif step == "reinterpret":
             start, rows, columns = draw(st.integers(0, 30)), draw(st.integers(1, 4)), draw(st.integers(1, 5))
-            view, dynamic = np.lib.stride_tricks.as_strided(whole.reshape(-1)[start:], (rows, columns), (80, 8)), False
+            view, dynamic = np.lib.stride_tricks.as_strided(buffer.reshape(-1)[start:], (rows, columns), (80, 8)), False
             text, operands = (f"memref.reinterpret_cast {name} to offset: [{start}], sizes: [{rows}, {columns}], "
                               f"strides: [20, 2]"), "to"
         else:
@@ -62,11 +62,11 @@ def chains(draw: st.DrawFn) -> tuple[str, np.ndarray, int, np.ndarray]:
                 dynamic |= by_symbol
             view = view[tuple(slice(a, a + (c - 1) * s + 1, s) for a, c, s in zip(starts, counts, steps))]
             text, operands = f"memref.subview {name}[{', '.join(texts)}] {counts} {steps}", "to"
-        offset = (view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // 4
+        offset = (view.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]) // 4
         before, kind = kind, memref(view, dynamic, offset) if "strided" in kind or step != "collapse" else f'memref<{view.size}xf32, "hbm">'
         lines.append(f"%v{level} = {text} : {before} {operands} {kind}")
-    offset = (view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // 4
-    return "\n".join(lines), view, offset, whole
+    offset = (view.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]) // 4
+    return "\n".join(lines), view, offset, buffer
 
 
 def last_value(text: str) -> tuple[Module, Value]:
@@ -87,13 +87,13 @@ def total(start: Start, arguments: list[Value]) -> int:
 
 @given(chains())
 def test_start_in_a_buffer__is_the_distance_of_addresses(chain):
-    text, view, offset, whole = chain
+    text, view, offset, buffer = chain
     with shared_context(), ir.Location.unknown():
         module, value = last_value(text)
         arguments = list(body_of(module).arguments)
         start = start_in_buffer(value)
         assert start.buffer == arguments[0] and total(start, arguments) == offset
-        of_all = view.size == whole.size and np.array_equal(view.reshape(-1), whole.reshape(-1))
+        of_all = view.size == buffer.size and np.array_equal(view.reshape(-1), buffer.reshape(-1))
         assert whole_buffer(value) == (arguments[0] if of_all else None)
         with ir.InsertionPoint(body_of(module).operations[-1]):
             again = viewed_as(arguments[0], ir.MemRefType(value.type), start)

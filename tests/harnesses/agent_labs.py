@@ -83,8 +83,8 @@ with SystemTraceSession(core_id=0) as session:
     events = json.loads(session.fetch_events_json())["events"]
 assert [e["phase"] for e in events] == ["start", "stop"]
 assert np.array_equal(next(iter(outputs.values())).numpy(), x * 2)
-found = model.benchmark(tensors, outputs=outputs, warmup_iter=3, benchmark_iter=20, mode="device")
-assert len(found.durations_ms) == 20 and max(found.durations_ms) == min(found.durations_ms) > 0
+measured = model.benchmark(tensors, outputs=outputs, warmup_iter=3, benchmark_iter=20, mode="device")
+assert len(measured.durations_ms) == 20 and max(measured.durations_ms) == min(measured.durations_ms) > 0
 again = SpikeModel.load_from_neff(compiled.neff_path, core_id=0)
 assert not again.alias_info and list(again.input_tensors_info) == ["x"] and len(again.output_tensors_info) == 1
 

@@ -44,8 +44,8 @@ class Program:
         options = CompileOptions(target="trn2", lnc=1, artifacts_dir=folder, output_path=os.path.join(folder, "k.neff"))
         bir = compile_to_bir(standalone, inputs=dict(zip(names, buffers)), compile_opts=options, enable_cache=False,
                              frontend=standalone._frontend_cls(enable_backend_opt=standalone._enable_backend_opt))
-        made = compile_bir_to_neff(options, bir, list(buffers), names, [s.name for s in bir.output_specs])
-        compiled = CompiledKernel(neff_path=made.neff_path, target="trn2", lnc=1, artifacts_dir=folder, bir=None)
+        neff = compile_bir_to_neff(options, bir, list(buffers), names, [s.name for s in bir.output_specs])
+        compiled = CompiledKernel(neff_path=neff.neff_path, target="trn2", lnc=1, artifacts_dir=folder, bir=None)
         assert [s.name for s in compiled.input_specs] == names and os.path.getsize(compiled.neff_path) > 0
         model = SpikeModel.load_from_neff(compiled.neff_path, core_id=self.core)
         tensors = {n: SpikeTensor.from_numpy(b, name=n, core_id=self.core) for n, b in zip(names, buffers)}

@@ -48,12 +48,12 @@ DIGEST = {"MFU_pct": "mfu_estimated_percent", "PE_pct": "tensor_engine_active_ti
 
 
 def module_of(source, name="module"):
-    made = types.ModuleType(name)
+    module = types.ModuleType(name)
     path = os.path.join(tempfile.mkdtemp(), "module.py")
     with open(path, "w") as file:
         file.write(source)
-    exec(compile(source, path, "exec"), vars(made))
-    return made
+    exec(compile(source, path, "exec"), vars(module))
+    return module
 
 
 def profiled(kernel, arrays):

@@ -98,9 +98,9 @@ assert sorted(prepared) == ["state.must_alias_input", "x"]
 model = updating._ensure_loaded()
 assert model.alias_info and model.model_ref.core_id == 0 and model.neff_path == updating.neff_path
 tensors = {n: SpikeTensor.from_numpy(v, name=n) for n, v in prepared.items()}
-made = model._allocate_outputs_with_aliases(tensors)
-model(tensors, outputs=made)
-assert np.array_equal(next(iter(made.values())).numpy(), x * 2) and np.array_equal(x, prepared["x"])
+allocated = model._allocate_outputs_with_aliases(tensors)
+model(tensors, outputs=allocated)
+assert np.array_equal(next(iter(allocated.values())).numpy(), x * 2) and np.array_equal(x, prepared["x"])
 spike = Spike()
 loaded = spike.load_model(compiled.neff_path)
 info = spike.get_tensor_info(loaded)
@@ -132,9 +132,9 @@ for wrong, kind in ((lambda: model({"y": tensors["x"]}), ValueError),
 calls = []
 
 
-def executor(compiled_kernel, given, filled, rank_id=0, world_size=1):
+def executor(compiled_kernel, tensors_in, filled, rank_id=0, world_size=1):
     calls.append((rank_id, world_size))
-    compiled_kernel.execute(given, filled, rank_id=rank_id, world_size=world_size)
+    compiled_kernel.execute(tensors_in, filled, rank_id=rank_id, world_size=world_size)
 
 
 kernel = halves[2]._to_subclass(StandaloneKernel, artifacts_dir=work, target="trn2", _executor=executor)
@@ -145,7 +145,7 @@ ranks = StandaloneKernel(func=halves, lnc=1, _executor=executor)([x, x + 1])
 assert np.array_equal(ranks[1], (x + 1) * 2) and sorted(calls[2:]) == [(0, 2), (1, 2)]
 
 
-def failing(compiled_kernel, given, filled, rank_id=0, world_size=1):
+def failing(compiled_kernel, tensors_in, filled, rank_id=0, world_size=1):
     raise ValueError("no device")
 
 

@@ -45,10 +45,10 @@ a_t, b = rng.standard_normal((128, 64)).astype(np.float32), rng.standard_normal(
 assert np.allclose(product(a_t, b), a_t.T @ b, atol=1e-3)
 
 # what a framework's call leaves below the directory
-deadline, found = time.time() + 5, []
-while not found and time.time() < deadline:
-    found = [(folder, f) for folder, _, files in os.walk("inspect") for f in files if re.fullmatch(r"neff_\w+\.neff", f)]
-folder, file = found[0]
+deadline, neff_files = time.time() + 5, []
+while not neff_files and time.time() < deadline:
+    neff_files = [(folder, f) for folder, _, files in os.walk("inspect") for f in files if re.fullmatch(r"neff_\w+\.neff", f)]
+folder, file = neff_files[0]
 digest = re.fullmatch(r"neff_(\w+)\.neff", file)[1]
 neff, trace = os.path.join(folder, file), os.path.join(folder, f"{digest}_vnc_0.ntff")
 assert os.path.getsize(neff) > 0 and os.path.getsize(trace) > 0

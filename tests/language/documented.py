@@ -38,11 +38,11 @@ def raises_documented(on, function, error, name, text, options):
     file = function.__code__.co_filename
     with pytest.raises(KernelError) as caught:
         run(on, nki.jit(function), X, grid=options.get("grid"))
-    found = caught.value
-    assert type(found) is error, found
-    assert found.name == found.code == name, found
-    assert text in found.headline, found
-    assert isinstance(found, options.get("python", SyntaxError)), found
-    assert (found.at.file, found.at.line) == (file, line_of(function)), found
-    message = str(found)
-    assert message.startswith(f"{file}:{found.at.line}:") and "# here" in message and "fix:" in message
+    error_of_kernel = caught.value
+    assert type(error_of_kernel) is error, error_of_kernel
+    assert error_of_kernel.name == error_of_kernel.code == name, error_of_kernel
+    assert text in error_of_kernel.headline, error_of_kernel
+    assert isinstance(error_of_kernel, options.get("python", SyntaxError)), error_of_kernel
+    assert (error_of_kernel.at.file, error_of_kernel.at.line) == (file, line_of(function)), error_of_kernel
+    message = str(error_of_kernel)
+    assert message.startswith(f"{file}:{error_of_kernel.at.line}:") and "# here" in message and "fix:" in message

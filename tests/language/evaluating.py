@@ -23,9 +23,9 @@ from ..oracle.dtypes import DTYPES
 from ..oracle.source import Translator
 
 MODULES = {language: beta.language, isa: beta.isa, nki: beta.nki, compiler: beta.compiler, typing: beta.typing}
-OBJECTS = {id(found): getattr(ours, name) for theirs, ours in MODULES.items() for name, found in vars(theirs).items()
+OBJECTS = {id(member): getattr(ours, name) for theirs, ours in MODULES.items() for name, member in vars(theirs).items()
            if not name.startswith("_") and hasattr(ours, name)
-           and not isinstance(found, (int, float, str, types.ModuleType, type(None)))}
+           and not isinstance(member, (int, float, str, types.ModuleType, type(None)))}
 
 
 OBJECTS_OF_TESTS = "methods, partial functions and objects of other modules: no function with its own source"
@@ -102,7 +102,7 @@ def is_evaluated() -> bool:
 def evaluated(kernel: Any, arguments: Any, keywords: Any, grid: Any) -> Outcome:
     """The evaluator's outcome of a test's kernel."""
     chosen, around = unwrap(kernel), Surroundings()
-    given = [a.copy() if isinstance(a, np.ndarray) else around.translator.value(a) for a in arguments]
+    values = [a.copy() if isinstance(a, np.ndarray) else around.translator.value(a) for a in arguments]
     named = {k: v.copy() if isinstance(v, np.ndarray) else around.translator.value(v) for k, v in keywords.items()}
     function = evaluator.Kernel(around.translator.function(chosen.func), beta)
-    return run(function, given, named, generation=beta, grid=chosen.grid if grid is None else grid)
+    return run(function, values, named, generation=beta, grid=chosen.grid if grid is None else grid)

@@ -133,8 +133,8 @@ class Example:
     @property
     def of_ranks(self) -> list[tuple[np.ndarray, ...]]:
         """The kernel's arguments, for each rank."""
-        held = [self.contents[name] for name in self.inputs]
-        return [tuple(a[r] for a in held) for r in range(self.ranks)] or [tuple(held)]
+        arrays = [self.contents[name] for name in self.inputs]
+        return [tuple(a[r] for a in arrays) for r in range(self.ranks)] or [tuple(arrays)]
 
     def body(self) -> list[str]:
         """Return the lines of the kernel: it loads the tiles, runs the example and stores the results."""

@@ -32,8 +32,8 @@ def run(on: str, kernel: Any, *arguments: Any, grid: Any = None, **keywords: Any
     """What the kernel returns; arrays it was given are copied first, so that each executor starts from the same ones."""
     chosen: Kernel = unwrap(kernel)
     chosen = chosen if grid is None else chosen[grid]
-    given = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
-    return chosen.on(on)(*given, **keywords)
+    copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+    return chosen.on(on)(*copies, **keywords)
 
 
 def check(on: str, kernel: Any, expected: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0, steps: int = 0,

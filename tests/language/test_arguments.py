@@ -95,13 +95,13 @@ def test_variadic_and_keyword_only(on):
 
 
 def test_defaults_closures_and_globals(on):
-    def made(scale):
+    def kernel_that_scales(scale):
         @nki.jit
         def kernel(x, offset=4):
             return output_of(nl.load(x) * scale * FACTOR + offset)
         return kernel
-    check(on, made(2), X * 6 + 4, X)
-    check(on, made(5), X * 15 + 1, X, offset=1)
+    check(on, kernel_that_scales(2), X * 6 + 4, X)
+    check(on, kernel_that_scales(5), X * 15 + 1, X, offset=1)
 
 
 def test_constants_are_read_at_each_call(on, monkeypatch):

@@ -98,7 +98,7 @@ def test_assign__value_used_again(on):
 def test_assign__evaluates_the_subscript_once(on):
     calls = []
 
-    def place(i):
+    def counted(i):
         calls.append(i)
         return i % 2
 
@@ -107,7 +107,7 @@ def test_assign__evaluates_the_subscript_once(on):
         t = nl.zeros((16, 2, 8), nl.float32)
         tile = nl.load(x)
         for i in nl.affine_range(4):
-            t[:, place(i)] += tile.reshape((16, 1, 8))[:, 0]
+            t[:, counted(i)] += tile.reshape((16, 1, 8))[:, 0]
         return output_of(t)
     x = numbers(16, 8)
     check(on, kernel, np.stack([x * 2, x * 2], 1), x)

@@ -36,7 +36,7 @@ def addresses(row, column, p, f, i):
 def expected_of(x, row, column, terms, guard):
     """What is read (0 where the mask does not hold), or None where something outside would be."""
     p, f = np.mgrid[:P, :F]
-    made = np.zeros((TURNS, P, F), np.float32)
+    expected = np.zeros((TURNS, P, F), np.float32)
     for i in range(TURNS):
         if not condition(guard, 0, 0, i):
             continue
@@ -45,8 +45,8 @@ def expected_of(x, row, column, terms, guard):
         r, c = r[inside], c[inside]
         if r.size and (r.min() < 0 or r.max() >= ROWS or c.min() < 0 or c.max() >= COLUMNS):
             return None
-        made[i][inside] = x[r, c]
-    return made
+        expected[i][inside] = x[r, c]
+    return expected
 
 
 def compare(kernel, expected, *arrays):

@@ -55,14 +55,14 @@ def an_object_in_an_array():
 
 def a_weak_reference():
     config = Config(2)
-    found = weakref.ref(config)
-    return lambda: found().scale, lambda value: setattr(config, "scale", value)
+    reference = weakref.ref(config)
+    return lambda: reference().scale, lambda value: setattr(config, "scale", value)
 
 
 def a_weak_proxy():
     config = Config(2)
-    found = weakref.proxy(config)
-    return lambda: found.scale, lambda value: setattr(config, "scale", value)
+    proxy = weakref.proxy(config)
+    return lambda: proxy.scale, lambda value: setattr(config, "scale", value)
 
 
 def a_weak_dictionary():
@@ -153,16 +153,16 @@ def test_state_is_seen(case, monkeypatch):
 
 def test_what_a_weak_reference_leads_to_may_go():
     config = Config(2)
-    found = weakref.ref(config)
+    reference = weakref.ref(config)
 
     @nki.jit
     def kernel(x):
-        config = found()
+        config = reference()
         return output_of(nl.load(x) * (7 if config is None else config.scale))
     for _ in range(3):
         assert np.array_equal(kernel(X), X * 2)
     del config
-    assert found() is None
+    assert reference() is None
     for _ in range(3):
         assert np.array_equal(kernel(X), X * 7)
 

@@ -139,8 +139,8 @@ def of_a_name_in_a_text():
         lambda value: globals().__setitem__("SCALE", value ** 0.5))
 
 
-def of_memory(made):
-    return lambda x: x * float(made[0]), lambda value: made.__setitem__(0, value)
+def of_memory(memory):
+    return lambda x: x * float(memory[0]), lambda value: memory.__setitem__(0, value)
 
 
 def of_a_view_of_a_dict():
@@ -195,7 +195,7 @@ def test_what_tools_keep_at_a_function_is_no_part_of_a_key():
 INSTALLED = {
     "__init__": "",
     "settings": "class Settings:\n    scale = 2\n    def __init__(self):\n        self.scale = 2\n"
-                "scale, made = 2, Settings()\n",
+                "scale, nested = 2, Settings()\n",
     "helpers": "from . import settings\ndef scaled(x):\n    return x * settings.scale\n",
     "kernels": "from nki_mlir.language.beta import language as nl, nki\nfrom . import helpers, settings\n"
                "def kernel(x):\n    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n"
@@ -203,7 +203,7 @@ INSTALLED = {
 
 
 @pytest.mark.parametrize("owner, seen", [
-    ("settings", "nl.load(x) * settings.scale"), ("settings.made", "nl.load(x) * settings.made.scale"),
+    ("settings", "nl.load(x) * settings.scale"), ("settings.nested", "nl.load(x) * settings.nested.scale"),
     ("settings.Settings", "nl.load(x) * settings.Settings.scale"), ("settings", "helpers.scaled(nl.load(x))")],
     ids=["module", "object", "class", "helper"])
 def test_packages_of_kernels_are_seen_where_they_are_installed(tmp_path, monkeypatch, owner, seen):
@@ -268,18 +268,18 @@ def test_what_the_kernel_itself_changes_does_not_count(on):
 
 
 def test_key__recursive_and_endless():
-    held = []
-    held.append(held)
+    recursive = []
+    recursive.append(recursive)
     deep = []
     for _ in range(5000):
         deep = [deep]
     many = [[n] for n in range(2 * OBJECTS)]
 
     def kernel():
-        return held, deep, many
+        return recursive, deep, many
     before = closure_state(kernel)
     assert hash(before) == hash(closure_state(kernel)) and before == closure_state(kernel)
-    held.append(1)
+    recursive.append(1)
     assert closure_state(kernel) != before
 
 

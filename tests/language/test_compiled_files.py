@@ -44,8 +44,8 @@ def test_capture__leaves_the_compiled_kernel_and_its_trace_where_profilers_look(
         assert left == []
         return
     trace, compiled = left
-    found = re.fullmatch(rf"i-model_pid_{os.getpid()}/neff_([0-9a-f]{{16}})\.neff", compiled)
-    assert found is not None and trace == f"i-model_pid_{os.getpid()}/{found[1]}_vnc_0.ntff"
+    match = re.fullmatch(rf"i-model_pid_{os.getpid()}/neff_([0-9a-f]{{16}})\.neff", compiled)
+    assert match is not None and trace == f"i-model_pid_{os.getpid()}/{match[1]}_vnc_0.ntff"
     assert len(unpack_kernel((tmp_path / compiled).read_bytes(), compiled).programs) == 1
 
 

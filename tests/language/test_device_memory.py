@@ -81,7 +81,7 @@ def test_blocks_are_tiles_of_their_own(on):
     assert said and "SBUF of trn2 has 212984: tiles 240000 (line" in said[0]
 
 
-def held(count):
+def keeping(count):
     def kernel(x):
         tiles = [nl.load(x) for _ in range(count)]
         total = tiles[0]
@@ -93,14 +93,14 @@ def held(count):
 
 def test_tiles_held_at_once(on):
     wide = np.ones((128, 16000), np.float32)
-    said, = shown_by(on, held(4), wide)
-    line = held.__code__.co_firstlineno
+    said, = shown_by(on, keeping(4), wide)
+    line = keeping.__code__.co_firstlineno
     assert said == (
         f"5 tiles that are live at once take 320000 bytes of each partition; SBUF of trn2 has 212984: t0 64000 (line "
         f"{line + 2}), t1 64000 (line {line + 2}), t2 64000 (line {line + 2}), t3 64000 (line {line + 2}), total 64000 "
         f"(line {line + 5}) [NKI-MEMORY-HELD]; make tiles smaller, or use a tile for the last time before you "
         "allocate the next")
-    assert not shown_by(on, held(2), wide)
+    assert not shown_by(on, keeping(2), wide)
 
 
 def test_tiles_one_after_the_other(on):
@@ -163,9 +163,9 @@ def test_tiles_without_addresses_beside_one_that_has_some(on):
 def test_an_error_of_that_level(on, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "error")
     with pytest.raises(HeldAtOnce, match="5 tiles that are live at once take 320000 bytes of each partition"):
-        run(on, nki.jit(held(4)), np.ones((128, 16000), np.float32))
+        run(on, nki.jit(keeping(4)), np.ones((128, 16000), np.float32))
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
-    assert not shown_by(on, held(4), np.ones((128, 16000), np.float32))
+    assert not shown_by(on, keeping(4), np.ones((128, 16000), np.float32))
 
 
 def at(first, second):

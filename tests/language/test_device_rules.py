@@ -266,8 +266,8 @@ def test_contested(on, name):
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", DeviceRuleWarning)
         run(on, kernel_for(function, target), X)
-    found = [w for w in shown if w.category is DeviceRuleWarning]
-    assert any(text in str(w.message) and w.lineno == line_of(function) and w.filename == __file__ for w in found)
+    warned = [w for w in shown if w.category is DeviceRuleWarning]
+    assert any(text in str(w.message) and w.lineno == line_of(function) and w.filename == __file__ for w in warned)
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------
@@ -289,8 +289,8 @@ def test_warn(executor, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("always", DeviceRuleWarning)
         with pytest.warns(DeviceRuleWarning, match="begins at partition 5 and has 20 partitions") as shown:
-            made = run(executor, kernel_for(starts_anywhere, "trn2"), X)
-    np.testing.assert_allclose(made, np.exp(X[5:25]), rtol=1e-6)
+            result = run(executor, kernel_for(starts_anywhere, "trn2"), X)
+    np.testing.assert_allclose(result, np.exp(X[5:25]), rtol=1e-6)
     assert str(shown[0].message) == (
         "operand 'data' of 'activation' begins at partition 5 and has 20 partitions [NKI-START-PARTITION]; start the tile "
         "at such a partition, or move its rows with nisa.dma_copy first")
@@ -329,8 +329,8 @@ CHECKING = ("eager", "interpreter", "isa")
 def domain_warnings(executor, body, x):
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", DeviceRuleWarning)
-        made = run(executor, nki.jit(lambda x: output(body(nl.load(x)))), x)
-    return made, [str(w.message) for w in shown if w.category is DeviceRuleWarning]
+        result = run(executor, nki.jit(lambda x: output(body(nl.load(x)))), x)
+    return result, [str(w.message) for w in shown if w.category is DeviceRuleWarning]
 
 
 @pytest.mark.parametrize("executor", CHECKING)
@@ -342,9 +342,9 @@ def test_domains(executor, name, inside, beyond, domain):
     x = np.full((8, 8), inside, np.float32)
     fn = getattr(nl, name)
     for body in (fn, lambda t: nisa.activation(fn, t)):
-        made, said = domain_warnings(executor, body, x)
+        result, said = domain_warnings(executor, body, x)
         assert not said
-        np.testing.assert_allclose(made, getattr(np, name)(x) if name != "rsqrt" else x ** -0.5, rtol=1e-6)
+        np.testing.assert_allclose(result, getattr(np, name)(x) if name != "rsqrt" else x ** -0.5, rtol=1e-6)
     x[3, 5] = beyond
     for body in (fn, lambda t: nisa.activation(fn, t)):
         _, said = domain_warnings(executor, body, x)
@@ -368,9 +368,9 @@ def test_rows_that_a_mask_left_out_are_in_no_domain(executor):
     def said(x):
         with warnings.catch_warnings(record=True) as shown:
             warnings.simplefilter("always", DeviceRuleWarning)
-            made = run(executor, nki.jit(kernel), x)
+            result = run(executor, nki.jit(kernel), x)
         expected = np.log(x) + x ** -0.5 + np.mean(x ** 2, axis=1, keepdims=True) ** -0.5
-        np.testing.assert_allclose(made, expected, rtol=1e-5)
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
         return [str(w.message) for w in shown if w.category is DeviceRuleWarning]
     x = np.full((200, 8), 4.0, np.float32)
     assert not said(x)
@@ -390,8 +390,8 @@ def test_a_loop_that_leaves_elements_out_for_its_next_iteration_stays_rolled():
         return out
     x = np.ones((500, 8), np.float32)
     chosen = unwrap(kernel)
-    made, = chosen.specialize(chosen.bind((x,), {}, is_array, chosen.describe)).modules
-    assert str(made).count("scf.for") == 1
+    module, = chosen.specialize(chosen.bind((x,), {}, is_array, chosen.describe)).modules
+    assert str(module).count("scf.for") == 1
 
 
 @pytest.mark.parametrize("executor", CHECKING)

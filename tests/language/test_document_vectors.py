@@ -34,10 +34,10 @@ def test_average_pool(on):
     (ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=(2,)), nl.float32, [(0, 64), (0, 2112), (0, 64), (0, 2112)])])
 def test_addresses_in_turn(on, buffer, dtype, expected):
     seen = []
-    place = buffer.address
+    address = buffer.address
 
     def noted(**block):
-        seen.append(place(**block))
+        seen.append(address(**block))
         return seen[-1]
 
     @nki.jit
@@ -56,13 +56,13 @@ def test_addresses_in_turn(on, buffer, dtype, expected):
 def test_an_allocation_function_gets_each_block(on):
     seen = []
 
-    def place(idx, pdim_size, fdim_size):
+    def address(idx, pdim_size, fdim_size):
         seen.append((idx, pdim_size, fdim_size))
         return 0, sum(idx) * fdim_size
 
     @nki.jit
     def kernel(x):
-        out, tiles = output((128, 512)), nl.ndarray((4, nl.par_dim(128), 512), nl.bfloat16, buffer=ncc.sbuf.alloc(place))
+        out, tiles = output((128, 512)), nl.ndarray((4, nl.par_dim(128), 512), nl.bfloat16, buffer=ncc.sbuf.alloc(address))
         single = nl.ndarray((128, 8), nl.float32, buffer=ncc.sbuf.alloc(lambda idx, **sizes: (len(idx), 8192)))
         single[...] = 0.0
         tiles[3] = nl.load(x)
@@ -139,21 +139,21 @@ def test_scan_of_two_halves(on):
     """Two scans of 512, the second from the first one's column 511 on, are one of 1024."""
     @nki.jit
     def kernel(a, b):
-        whole, halves, x, y = output((128, 1024)), output((128, 1024)), nl.load(a), nl.load(b)
-        nl.store(whole, nisa.tensor_tensor_scan(x, y, initial=0, op0=np.multiply, op1=np.add))
+        full, halves, x, y = output((128, 1024)), output((128, 1024)), nl.load(a), nl.load(b)
+        nl.store(full, nisa.tensor_tensor_scan(x, y, initial=0, op0=np.multiply, op1=np.add))
         first = nisa.tensor_tensor_scan(x[:, 0:512], y[:, 0:512], initial=0, op0=np.multiply, op1=np.add)
         second = nisa.tensor_tensor_scan(x[:, 512:1024], y[:, 512:1024], initial=first[:, 511], op0=np.multiply,
                                          op1=np.add)
         nl.store(halves[:, 0:512], first)
         nl.store(halves[:, 512:1024], second)
-        return whole, halves
+        return full, halves
     a, b = np.random.default_rng(0).random((2, 128, 1024)).astype(np.float32)
-    whole, halves = run(on, kernel, a, b)
-    np.testing.assert_array_equal(whole, halves)
+    full, halves = run(on, kernel, a, b)
+    np.testing.assert_array_equal(full, halves)
     carry, expected = np.zeros(128), np.empty((128, 1024))
     for k in range(1024):
         expected[:, k] = carry = a[:, k] * carry + b[:, k]
-    np.testing.assert_allclose(whole, expected, rtol=1e-5)
+    np.testing.assert_allclose(full, expected, rtol=1e-5)
 
 
 def test_rows_added_to_ones(on):
@@ -186,8 +186,8 @@ def test_a_running_maximum_of_ranges(on):
         return out, top
     x, low = floats(128, 96), np.arange(128, dtype=np.float32)[:, None] % 30
     high = low + 1 + np.arange(128, dtype=np.float32)[:, None] // 2
-    place = np.arange(96)
-    expected = np.where((place >= low) & (place < high), x, np.float32(nl.fp32.min))
+    column = np.arange(96)
+    expected = np.where((column >= low) & (column < high), x, np.float32(nl.fp32.min))
     check(on, kernel, (expected, expected.max(1, keepdims=True)), x, low, high)
 
 
@@ -224,9 +224,9 @@ def test_promotion(on, left, right, expected):
     @nki.jit
     def kernel(x):
         out, tile = output((16, 8), expected), nl.copy(nl.load(x), dtype=left)
-        made = nl.add(tile, nl.copy(nl.load(x), dtype=right) if tiles else right)
-        assert made.dtype == expected
-        nl.store(out, made)
+        total = nl.add(tile, nl.copy(nl.load(x), dtype=right) if tiles else right)
+        assert total.dtype == expected
+        nl.store(out, total)
         return out
     x = (np.arange(128) % 2).astype(np.float32).reshape(16, 8)
     got = run(on, kernel, x)

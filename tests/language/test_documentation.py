@@ -182,8 +182,8 @@ def test_help__has_the_law_whose_name_work_builds():
 
 @pytest.mark.parametrize("module, generation", EXAMPLES)
 def test_help__is_whole_for_every_function(module, generation):
-    whole = {n for g, m, n in CASES if (m, g) == (module, generation)}
-    assert public(module, generation).keys() == whole <= PAGES[module, generation].keys()
+    names = {n for g, m, n in CASES if (m, g) == (module, generation)}
+    assert public(module, generation).keys() == names <= PAGES[module, generation].keys()
 
 
 @pytest.mark.parametrize("module, generation", OF_MODULES)

@@ -81,14 +81,14 @@ def one_place_in_two_loops(x):
     tile_of_a_loop, tile_of_a_plain_range, tile_of_a_branch, tile_of_a_while_loop, tile_of_the_iteration_before,
     one_place_in_two_loops])
 def test_refused_alike(function):
-    found = []
+    refusals = []
     for on in ("interpreter", "eager"):
         with pytest.raises((errors.OutOfScope, errors.UnexpectedOutputDependencies)) as raised:
             run(on, nki.jit(function), X)
-        found.append((type(raised.value), raised.value.at, raised.value.headline))
-    assert found[0] == found[1]
+        refusals.append((type(raised.value), raised.value.at, raised.value.headline))
+    assert refusals[0] == refusals[1]
     with open(__file__) as file:
-        assert "# here" in file.readlines()[found[0][1].line - 1]
+        assert "# here" in file.readlines()[refusals[0][1].line - 1]
 
 
 def test_programs_that_write_one_place():

@@ -73,8 +73,8 @@ def truth_of_a_tensor(x):
 
 @triggers("err_annotation_shape_mismatch")
 def wrong_annotation(x):
-    made: nt.tensor[128, 512] = nl.zeros((128, 128), dtype=nl.float32)      # here
-    return made
+    tile: nt.tensor[128, 512] = nl.zeros((128, 128), dtype=nl.float32)      # here
+    return tile
 
 
 @triggers("err_bias_tensor_must_be_specified_in_allocation")
@@ -277,12 +277,12 @@ def test_documented_error(on, name):
     function, sentence = CASES[name]
     with pytest.raises(KernelError) as caught:
         run(on, nki.jit(function), X)
-    found = caught.value
+    error = caught.value
     lines, first = inspect.getsourcelines(function)
-    assert found.name == name and isinstance(found, getattr(errors, name))
-    assert isinstance(found, SyntaxError) and isinstance(found, ValueError) == (name in VALUE_ERRORS)
-    assert sentence in found.headline and str(found).count("fix:") == 1
-    assert (found.at.file, found.at.line) == (__file__, first + next(k for k, l in enumerate(lines) if "# here" in l))
+    assert error.name == name and isinstance(error, getattr(errors, name))
+    assert isinstance(error, SyntaxError) and isinstance(error, ValueError) == (name in VALUE_ERRORS)
+    assert sentence in error.headline and str(error).count("fix:") == 1
+    assert (error.at.file, error.at.line) == (__file__, first + next(k for k, l in enumerate(lines) if "# here" in l))
 
 
 # Raised without a kernel, a warning, and one that a later release took back: docs/limits.md.
@@ -313,10 +313,10 @@ def test_block_dimensions_are_a_warning(on):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         np.testing.assert_array_equal(run(on, nki.jit(kernel), X), X)
-    found = [w for w in caught if w.category is BlockDimensionsWarning]
-    assert "err_leading_dimension_of_tensor_must_be_partition" in str(found[0].message)
+    warned = [w for w in caught if w.category is BlockDimensionsWarning]
+    assert "err_leading_dimension_of_tensor_must_be_partition" in str(warned[0].message)
     lines, first = inspect.getsourcelines(kernel)
-    assert (found[0].filename, found[0].lineno) == (__file__, first + 1)
+    assert (warned[0].filename, warned[0].lineno) == (__file__, first + 1)
 
 
 def test_a_parameter_may_be_read_and_written(on):

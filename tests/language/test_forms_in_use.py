@@ -130,9 +130,9 @@ def test_keywords_without_effect(on):
 
 def test_activation_in_a_buffer(on):
     def body(x):
-        made = nisa.activation(nl.copy, x, scale=2.0, buffer=nl.psum)
-        assert made.buffer == "psum"
-        return nl.copy(made)
+        activated = nisa.activation(nl.copy, x, scale=2.0, buffer=nl.psum)
+        assert activated.buffer == "psum"
+        return nl.copy(activated)
     check(on, kernel_of(body), X * 2, X)
 
 
@@ -179,10 +179,10 @@ def test_scalars(on, scalar):
 @pytest.mark.parametrize("dtype", [nl.bfloat16, "bfloat16", BF16, np.dtype(BF16)])
 def test_dtypes(on, dtype):
     def body(x):
-        made = nl.copy(x, dtype=dtype)
-        assert made.dtype == dtype and made.dtype == nl.bfloat16 and made.dtype == "bfloat16"
-        assert str(made.dtype) == "bfloat16"
-        return made
+        converted = nl.copy(x, dtype=dtype)
+        assert converted.dtype == dtype and converted.dtype == nl.bfloat16 and converted.dtype == "bfloat16"
+        assert str(converted.dtype) == "bfloat16"
+        return converted
     check(on, kernel_of(body), X.astype(BF16), X)
 
 

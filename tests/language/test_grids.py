@@ -24,10 +24,10 @@ def scaled_tiles(x):
     """Each program scales one row of tiles by its place in the grid."""
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     ids = [nl.program_id(axis) for axis in range(nl.program_ndim())]
-    place = 0
+    position = 0
     for axis, index in enumerate(ids):
-        place = place * nl.num_programs(axis) + index
-    nl.store(out[place], nl.load(x[place]) * (place + 1))
+        position = position * nl.num_programs(axis) + index
+    nl.store(out[position], nl.load(x[position]) * (position + 1))
     return out
 
 
@@ -286,9 +286,9 @@ def test_all_reduce_under_masks(on, op, dtype):
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         i = nl.program_id(0)
-        held = nl.full((16, 8), 77, x.dtype)
-        held[...] = nl.all_reduce(nl.load(x[i]), op, program_axes=0, mask=nl.arange(16)[:, None] >= 3 * i)
-        nl.store(out[i], held)
+        total = nl.full((16, 8), 77, x.dtype)
+        total[...] = nl.all_reduce(nl.load(x[i]), op, program_axes=0, mask=nl.arange(16)[:, None] >= 3 * i)
+        nl.store(out[i], total)
         return out
     x = numbers(3, 16, 8, dtype=dtype)
     inside = np.broadcast_to(np.arange(16)[None, :, None] >= 3 * np.arange(3)[:, None, None], x.shape)
@@ -304,10 +304,10 @@ def test_all_reduce_again_and_again(on):
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         i = nl.program_id(0)
-        held = nl.load(x[i])
+        value = nl.load(x[i])
         for _ in nl.sequential_range(3):
-            held[...] = nl.all_reduce(held, np.add, program_axes=0) - held
-        nl.store(out[i], held)
+            value[...] = nl.all_reduce(value, np.add, program_axes=0) - value
+        nl.store(out[i], value)
         return out
     x = numbers(4, 16, 8)
     expected = x
@@ -348,10 +348,10 @@ def test_all_reduce_that_one_program_does_not_reach(on):
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         i = nl.program_id(0)
-        held = nl.load(x[i])
+        total = nl.load(x[i])
         if i < 2:
-            held[...] = nl.all_reduce(held, np.add, program_axes=0)
-        nl.store(out[i], held)
+            total[...] = nl.all_reduce(total, np.add, program_axes=0)
+        nl.store(out[i], total)
         return out
     with pytest.raises(NkiMlirError, match=r"core 0 waits in nisa.all_reduce for core 2 .*; core 2 has ended"):
         run(on, kernel, numbers(3, 4, 4), grid=(3,))

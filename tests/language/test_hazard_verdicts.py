@@ -99,19 +99,19 @@ class Case:
             more = nl.full((self.other.rows, self.other.columns), 2.0, nl.float32)
             self.when(self.other, i, lambda: self.put(self.other, tensor, on_chip, more, i))
 
-    def put(self, place, tensor, on_chip, value, i):
+    def put(self, access, tensor, on_chip, value, i):
         if self.memory == "sbuf":
-            place.at(on_chip, i)[...] = nl.copy(value, mask=place.mask(i))
+            access.at(on_chip, i)[...] = nl.copy(value, mask=access.mask(i))
         else:
-            nl.store(place.at(tensor, i), value, mask=place.mask(i))
+            nl.store(access.at(tensor, i), value, mask=access.mask(i))
 
     @staticmethod
-    def when(place, i, act):
-        if place.turns is None:
+    def when(access, i, act):
+        if access.turns is None:
             act()
             return
         from nki_mlir.language.loops import decide
-        decide(i[0] < place.turns, act, lambda: None)
+        decide(i[0] < access.turns, act, lambda: None)
 
 
 def looped(case, constant):
@@ -347,8 +347,8 @@ def test_what_accumulates_is_no_race(on):
             total += tile
             product += nisa.nc_matmul(tile * 0, tile)
             least[...] = nl.loop_reduce(tile, np.minimum, [k])
-        held = nl.copy(product)
-        nl.store(out, nl.add(total, nl.multiply(least, held[0:1, 0:8].broadcast_to((ROWS, 8)))))
+        copied = nl.copy(product)
+        nl.store(out, nl.add(total, nl.multiply(least, copied[0:1, 0:8].broadcast_to((ROWS, 8)))))
         return out
     silent(on, kernel, X.reshape(ROWS, 13, 8).sum(1), X)
 
@@ -367,10 +367,10 @@ def test_memory_of_an_iteration_is_its_own(on):
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         for k in nl.affine_range(13):
-            held = nl.zeros((ROWS, 9), x.dtype)
+            sums = nl.zeros((ROWS, 9), x.dtype)
             for j in nl.sequential_range(8):
-                held[:, j + 1:j + 2] = held[:, j:j + 1] + nl.load(x[:, nl.ds(k * 8 + j, 1)])
-            nl.store(out[:, nl.ds(k * 8, 8)], held[:, 1:9])
+                sums[:, j + 1:j + 2] = sums[:, j:j + 1] + nl.load(x[:, nl.ds(k * 8 + j, 1)])
+            nl.store(out[:, nl.ds(k * 8, 8)], sums[:, 1:9])
         return out
     silent(on, kernel, X.reshape(ROWS, 13, 8).cumsum(2).reshape(X.shape), X)
 

@@ -233,9 +233,9 @@ def unset(monkeypatch):
 def outcome(on, body, target):
     """The error that the kernel raises, or the warnings it shows."""
     def kernel(x):
-        made = nl.copy(body(nl.load(x)))
-        out = nl.ndarray(made.shape, made.dtype, buffer=nl.shared_hbm)
-        nl.store(out, made)
+        result = nl.copy(body(nl.load(x)))
+        out = nl.ndarray(result.shape, result.dtype, buffer=nl.shared_hbm)
+        nl.store(out, result)
         return out
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", DeviceRuleWarning)
@@ -250,9 +250,9 @@ def outcome(on, body, target):
 @pytest.mark.parametrize("name", RULES)
 def test_broken(on, name):
     verdict, text, broken, _, target = RULES[name]
-    found, said = outcome(on, broken, target)
+    kind, said = outcome(on, broken, target)
     assert text in said
-    assert found == verdict
+    assert kind == verdict
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -50,8 +50,8 @@ def test_number_of_numpy_on_the_left_of_an_operator():
     def of_numbers(x):
         out = nl.ndarray((4, *x.shape), nl.float32, buffer=nl.shared_hbm)
         tile = nl.load(x)
-        for k, made in enumerate((np.float32(2) - tile, np.float64(8) / tile, np.int32(3) * tile, np.float32(1) > tile)):
-            nl.store(out[k], made)
+        for k, result in enumerate((np.float32(2) - tile, np.float64(8) / tile, np.int32(3) * tile, np.float32(1) > tile)):
+            nl.store(out[k], result)
         return out
     x = numbers(8, 8) + 0.5
     np.testing.assert_array_equal(run("eager", of_numbers, x), np.stack(

@@ -100,11 +100,11 @@ def test_time_profile_and_cost__agree(tmp_path):
 def test_opt__runs_passes_on_modules_and_texts():
     lowered = doubled.lower(nki_mlir.spec((256, 64)))
     before = lowered.as_text("nki")
-    for given in (before, lowered.module("nki")):
-        assert f"{nki_mlir.opt(given, to='nisa')}\n" == lowered.as_text("nisa")
-        assert f"{nki_mlir.opt(given, 'split-masked-loops,nki-to-linalg')}\n" == lowered.as_text("waist")
-        assert f"{nki_mlir.opt(given, ['split-masked-loops', 'nki-to-linalg'])}\n" == lowered.as_text("waist")
-        assert f"{nki_mlir.opt(given)}\n" == before
+    for source in (before, lowered.module("nki")):
+        assert f"{nki_mlir.opt(source, to='nisa')}\n" == lowered.as_text("nisa")
+        assert f"{nki_mlir.opt(source, 'split-masked-loops,nki-to-linalg')}\n" == lowered.as_text("waist")
+        assert f"{nki_mlir.opt(source, ['split-masked-loops', 'nki-to-linalg'])}\n" == lowered.as_text("waist")
+        assert f"{nki_mlir.opt(source)}\n" == before
     assert lowered.as_text("nki") == before
     assert 'nki.target = "trn1"' in str(nki_mlir.opt(before, target="trn1"))
 
@@ -178,13 +178,13 @@ def test_folding__loses_no_line():
     from html.parser import HTMLParser  # here: nothing else needs it
 
     class Words(HTMLParser):
-        found = ""
+        words = ""
 
         def handle_data(self, data: str) -> None:
-            self.found += data
+            self.words += data
     words = Words()
     words.feed(display.mlir(text))
-    assert words.found == "".join(text.splitlines())
+    assert words.words == "".join(text.splitlines())
 
 
 def test_a_profile__is_a_page_in_the_notebook():

@@ -64,8 +64,8 @@ def test_what_is_masked_out_stays(on, name):
         out = nl.ndarray(kept.shape, kept.dtype, buffer=nl.shared_hbm)
         nl.store(out, kept)
         return out
-    held = INSIDE if inside.shape[1] > 1 else ROWS
-    check(on, kernel, np.where(held, inside, 7).astype(np.float32), X, C, rtol=1e-5)
+    active = INSIDE if inside.shape[1] > 1 else ROWS
+    check(on, kernel, np.where(active, inside, 7).astype(np.float32), X, C, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -144,8 +144,8 @@ def test_rows_that_are_gathered(on, skips):
         else:
             kept[p, f] = nl.load(source, mask=(p < 10) & (f >= 2))
     table = floats(50, 8)
-    held = ((index >= 0) & (index < 50)) if skips else INSIDE
-    check(on, filled(body, (16, 8)), np.where(held, table[np.clip(index[:, 0], 0, 49)], np.float32(7)), table, index)
+    active = ((index >= 0) & (index < 50)) if skips else INSIDE
+    check(on, filled(body, (16, 8)), np.where(active, table[np.clip(index[:, 0], 0, 49)], np.float32(7)), table, index)
 
 
 def test_gather_flattened(on):
@@ -154,8 +154,8 @@ def test_gather_flattened(on):
     def body(kept, x, places):
         p, f = nl.mgrid[0:16, 0:6]
         kept[p, f] = nl.gather_flattened(nl.load(x), nl.load(places)[p, f], mask=(p < 10) & (f < 4))
-    found = np.take_along_axis(data.reshape(16, 20), index.astype(int), 1)
-    check(on, filled(body, (16, 6)), np.where(ROWS & (np.arange(6) < 4), found, np.float32(7)), data, index)
+    gathered = np.take_along_axis(data.reshape(16, 20), index.astype(int), 1)
+    check(on, filled(body, (16, 6)), np.where(ROWS & (np.arange(6) < 4), gathered, np.float32(7)), data, index)
 
 
 def test_local_gather(on):
@@ -164,9 +164,9 @@ def test_local_gather(on):
     def body(kept, x, places):
         p, f = nl.mgrid[0:32, 0:64]
         kept[...] = nisa.local_gather(nl.load(x)[p, f], nl.load(places), mask=(p < 16))
-    found = np.full((32, 3, 16, 1), 7, np.float32)
-    found[:16] = data[:16][:, index[:16].flatten(order="F")].reshape(16, 3, 16, 1)
-    check(on, filled(body, (32, 3, 16, 1)), found, data, index)
+    gathered = np.full((32, 3, 16, 1), 7, np.float32)
+    gathered[:16] = data[:16][:, index[:16].flatten(order="F")].reshape(16, 3, 16, 1)
+    check(on, filled(body, (32, 3, 16, 1)), gathered, data, index)
 
 
 def test_match_replace8__with_places(on):
@@ -214,10 +214,10 @@ def test_rows_that_nothing_goes_into(on, operation, name, inside):
         out = nl.ndarray(kept.shape, kept.dtype, buffer=nl.shared_hbm)
         nl.store(out, kept)
         return out
-    held = np.broadcast_to(inside(PARTITION, FREE), X.shape)
-    masked = np.ma.array(X.astype(np.float64), mask=~held)
-    made = masked.max(1, keepdims=True) if operation is nl.max else masked.mean(1, keepdims=True)
-    check(on, kernel, np.where(held.any(1, keepdims=True), rounded(made.filled(0)), np.float32(7)), X)
+    active = np.broadcast_to(inside(PARTITION, FREE), X.shape)
+    masked = np.ma.array(X.astype(np.float64), mask=~active)
+    reduced = masked.max(1, keepdims=True) if operation is nl.max else masked.mean(1, keepdims=True)
+    check(on, kernel, np.where(active.any(1, keepdims=True), rounded(reduced.filled(0)), np.float32(7)), X)
 
 
 def test_rows_that_nothing_goes_into__no_conjunction():

@@ -150,10 +150,10 @@ CONSTANT_MASKS = {
 
 @pytest.mark.parametrize("name", CONSTANT_MASKS)
 def test_constant_mask(on, name):
-    mask, whole = CONSTANT_MASKS[name]
+    mask, truth = CONSTANT_MASKS[name]
     x = numbers(16, 8)
     rows = np.arange(16)[:, None]
-    expected = np.where((rows < 5) if whole is None else whole, x, 0).astype(np.float32)
+    expected = np.where((rows < 5) if truth is None else truth, x, 0).astype(np.float32)
     check(on, masked_load(mask, x), expected, x)
 
 

@@ -49,10 +49,10 @@ def test_scan(terms):
         out = nl.ndarray((TURNS, ROWS, COLUMNS), nl.float32, buffer=nl.shared_hbm)
         (p, f), tile = axes(), nl.load(x)
         for i in nl.affine_range(TURNS):
-            made = nl.full((ROWS, COLUMNS), 77, nl.float32)
-            made[p, f] = nisa.tensor_tensor_scan(tile[p, f], tile[p, f], 0.0, nl.add, nl.maximum,
-                                                 mask=holds(terms, p, f, i, True))
-            nl.store(out[i], made)
+            scanned = nl.full((ROWS, COLUMNS), 77, nl.float32)
+            scanned[p, f] = nisa.tensor_tensor_scan(tile[p, f], tile[p, f], 0.0, nl.add, nl.maximum,
+                                                    mask=holds(terms, p, f, i, True))
+            nl.store(out[i], scanned)
         return out
 
     def expected(row, active):
@@ -72,9 +72,9 @@ def test_statistics(terms):
         out = nl.ndarray((TURNS, ROWS, 6), nl.float32, buffer=nl.shared_hbm)
         (p, f), tile = axes(), nl.load(x)
         for i in nl.affine_range(TURNS):
-            made = nl.full((ROWS, 6), 77, nl.float32)
-            made[...] = nisa.bn_stats(tile[p, f], mask=holds(terms, p, f, i, True))
-            nl.store(out[i], made)
+            statistics = nl.full((ROWS, 6), 77, nl.float32)
+            statistics[...] = nisa.bn_stats(tile[p, f], mask=holds(terms, p, f, i, True))
+            nl.store(out[i], statistics)
         return out
 
     def expected(row, active):
@@ -91,14 +91,14 @@ def test_gathers(terms, flattened):
     @nki.jit
     def kernel(data, places):
         out = nl.ndarray((TURNS, ROWS, COLUMNS), nl.float32, buffer=nl.shared_hbm)
-        (p, f), held = axes(), nl.load(places)
+        (p, f), index = axes(), nl.load(places)
         for i in nl.affine_range(TURNS):
-            made, mask = nl.full((ROWS, COLUMNS), 77, nl.float32), holds(terms, p, f, i, True)
+            gathered, mask = nl.full((ROWS, COLUMNS), 77, nl.float32), holds(terms, p, f, i, True)
             if flattened:
-                made[p, f] = nl.gather_flattened(nl.load(data), held, mask=mask)
+                gathered[p, f] = nl.gather_flattened(nl.load(data), index, mask=mask)
             else:
-                made[p, f] = nl.load(data[held[p, 0], f], mask=mask)
-            nl.store(out[i], made)
+                gathered[p, f] = nl.load(data[index[p, 0], f], mask=mask)
+            nl.store(out[i], gathered)
         return out
     picked = np.take_along_axis(X, MEMBERS.astype(int), 1) if flattened else TABLE[PICKED[:, 0]]
     agree(kernel, terms, lambda row, active: (active, picked[row, active]), *((X, MEMBERS) if flattened else (TABLE, PICKED)))
@@ -108,9 +108,9 @@ def test_scatter_of_a_triangle(on):
     @nki.jit
     def kernel(table, rows, x):
         out = nl.ndarray(table.shape, nl.float32, buffer=nl.shared_hbm)
-        (p, f), held = axes(), nl.load(rows)
+        (p, f), index = axes(), nl.load(rows)
         nl.store(out, nl.load(table))
-        nl.store(out[held[p, 0], f], nl.load(x), mask=f <= p)
+        nl.store(out[index[p, 0], f], nl.load(x), mask=f <= p)
         return out
     expected, lower = TABLE.copy(), np.tri(ROWS, COLUMNS, dtype=bool)
     expected[PICKED[:, 0]] = np.where(lower, X, TABLE[PICKED[:, 0]])
@@ -126,12 +126,12 @@ def test_searches_in_a_triangle(on):
         best, where, replaced = (nl.ndarray((rows, n), t, buffer=nl.shared_hbm)
                                  for n, t in ((8, nl.float32), (8, nl.uint32), (columns, nl.float32)))
         p, f = nl.arange(rows)[:, None], nl.arange(columns)[None, :]
-        tile, held = nl.load(x), nl.copy(nl.load(x))
+        tile, searched = nl.load(x), nl.copy(nl.load(x))
         eight = nisa.max8(src=tile[p, f], mask=f <= p + 8)
         nl.store(best, eight)
         nl.store(where, nisa.nc_find_index8(data=tile[p, f], vals=eight, mask=f <= p + 8))
-        held[p, f] = nisa.nc_match_replace8(data=tile[p, f], vals=eight, imm=-1.0, mask=f <= p + 8)
-        nl.store(replaced, held)
+        searched[p, f] = nisa.nc_match_replace8(data=tile[p, f], vals=eight, imm=-1.0, mask=f <= p + 8)
+        nl.store(replaced, searched)
         return best, where, replaced
     best, where, replaced = np.zeros((rows, 8), np.float32), np.zeros((rows, 8), np.uint32), x.copy()
     for p in range(rows):
@@ -162,12 +162,12 @@ def test_negations_on_axes_that_are_kept(on):
         out = nl.ndarray((TURNS, ROWS, 3), nl.float32, buffer=nl.shared_hbm)
         (p, f), tile = axes(), nl.load(x)
         for i in nl.affine_range(TURNS):
-            made, sums = nl.full((ROWS, COLUMNS), 77, nl.float32), nl.full((ROWS, 1), 77, nl.float32)
+            scanned, sums = nl.full((ROWS, COLUMNS), 77, nl.float32), nl.full((ROWS, 1), 77, nl.float32)
             best = nl.full((ROWS, 8), 77, nl.float32)
-            made[p, f] = nisa.tensor_tensor_scan(tile[p, f], tile[p, f], 0.0, nl.add, nl.maximum, mask=i != 1)
+            scanned[p, f] = nisa.tensor_tensor_scan(tile[p, f], tile[p, f], 0.0, nl.add, nl.maximum, mask=i != 1)
             sums[...] = nisa.tensor_reduce(np.add, tile[p, f], axis=(1,), keepdims=True, mask=p != i)
             best[...] = nisa.max8(src=tile[p, f], mask=(p < 2) | (p > 4 + i))
-            nl.store(out[i, :, 0:1], made[:, COLUMNS - 1:COLUMNS])
+            nl.store(out[i, :, 0:1], scanned[:, COLUMNS - 1:COLUMNS])
             nl.store(out[i, :, 1:2], sums)
             nl.store(out[i, :, 2:3], best[:, 0:1])
         return out

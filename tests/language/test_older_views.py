@@ -124,9 +124,9 @@ def test_tensors_that_are_described_by_shape_and_dtype(on):
     def kernel(x, y):
         assert x.dtype == nl.bfloat16 and y.shape == (64, 2)
         return output_of(nl.load(x)), output_of(nl.load(y) + 1)
-    made = kernel.on(on)(nt.tensor[[64, 8], nl.bfloat16], y=nt.tensor[64, 2])
-    np.testing.assert_array_equal(made[0], np.zeros((64, 8), ml_dtypes.bfloat16))
-    np.testing.assert_array_equal(made[1], np.ones((64, 2), np.float32))
+    results = kernel.on(on)(nt.tensor[[64, 8], nl.bfloat16], y=nt.tensor[64, 2])
+    np.testing.assert_array_equal(results[0], np.zeros((64, 8), ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(results[1], np.ones((64, 2), np.float32))
 
 
 def test_measured_with_described_tensors():

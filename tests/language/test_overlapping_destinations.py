@@ -74,10 +74,10 @@ def test_a_mask_over_two_axes_keeps_elements_apart(on):
     @nki.jit
     def kernel(x):
         tile = nl.load(x)
-        made = nl.zeros((8, 32), nl.float32)
+        spread = nl.zeros((8, 32), nl.float32)
         i, j, k = nl.mgrid[0:8, 0:2, 0:8]
-        made[i, 4 * j + k] = nl.copy(tile[i, 8 * j + k], mask=(k - 4 * j < 4) & (k - 4 * j >= 0))
-        return output_of(made)
+        spread[i, 4 * j + k] = nl.copy(tile[i, 8 * j + k], mask=(k - 4 * j < 4) & (k - 4 * j >= 0))
+        return output_of(spread)
     expected = np.zeros_like(X)
     expected[:, 0:4], expected[:, 8:12] = X[:, 0:4], X[:, 12:16]
     check(on, kernel, expected, X)
@@ -86,10 +86,10 @@ def test_a_mask_over_two_axes_keeps_elements_apart(on):
 def test_interleaved_elements_are_apart(on):
     @nki.jit
     def kernel(x):
-        tile, made = nl.load(x), nl.zeros((8, 32), nl.float32)
+        tile, interleaved = nl.load(x), nl.zeros((8, 32), nl.float32)
         i, j, k = nl.mgrid[0:8, 0:2, 0:3]
-        made[i, 2 * k + 3 * (1 - j)] = nl.copy(tile[i, 3 * j + k])
-        return output_of(made)
+        interleaved[i, 2 * k + 3 * (1 - j)] = nl.copy(tile[i, 3 * j + k])
+        return output_of(interleaved)
     expected = np.zeros_like(X)
     expected[:, [3, 5, 7]], expected[:, [0, 2, 4]] = X[:, 0:3], X[:, 3:6]
     check(on, kernel, expected, X)

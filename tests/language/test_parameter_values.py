@@ -55,16 +55,16 @@ def test_dma_copy__skips_rows_of_plain_gathers_only(on):
         run(on, kernel, TABLE, ROWS)
 
 
-@pytest.mark.parametrize("asked", [None, nl.float32])
-def test_bn_stats__has_the_dtype_of_its_data(on, asked):
+@pytest.mark.parametrize("dtype", [None, nl.float32])
+def test_bn_stats__has_the_dtype_of_its_data(on, dtype):
     @nki.jit
     def kernel(x):
-        stats = nisa.bn_stats(nl.load(x), dtype=asked)
+        stats = nisa.bn_stats(nl.load(x), dtype=dtype)
         out = nl.ndarray((16, 6), stats.dtype, buffer=nl.shared_hbm)
         nl.store(out, stats)
         return out
     x = floats(16, 8, dtype=ml_dtypes.bfloat16)
     halves = [x[:, k::2].astype(np.float64) for k in range(2)]
     expected = np.stack([v for h in halves for v in (np.full(16, 4), h.mean(1), h.var(1) * 4)], 1).astype(np.float32)
-    tolerance = {"rtol": 1e-5, "atol": 1e-6} if asked else {"steps": 1}
-    check(on, kernel, expected.astype(asked or x.dtype), x, **tolerance)
+    tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype else {"steps": 1}
+    check(on, kernel, expected.astype(dtype or x.dtype), x, **tolerance)

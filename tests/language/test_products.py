@@ -149,10 +149,10 @@ def test_nc_transpose__in_blocks_of_the_vector_engine(on, shape):
         check(on, kernel_of(lambda t: nisa.nc_transpose(t, engine=nisa.vector_engine)), flat.T.copy(), x)
 
     def masked(t):
-        made = nl.zeros((flat.shape[1], shape[0]), nl.float32, buffer=nl.sbuf)
+        transposed = nl.zeros((flat.shape[1], shape[0]), nl.float32, buffer=nl.sbuf)
         p, f = nl.mgrid[0:shape[0], 0:flat.shape[1]]
-        made[...] = nisa.nc_transpose(t, engine=nisa.vector_engine, mask=(f < 5) & (p < 18))
-        return made
+        transposed[...] = nisa.nc_transpose(t, engine=nisa.vector_engine, mask=(f < 5) & (p < 18))
+        return transposed
     if len(shape) == 2:
         kept = np.zeros_like(flat.T)
         kept[:5, :18] = flat.T[:5, :18]

@@ -86,7 +86,7 @@ def test_editors_see_the_newest_signatures():
         tree = ast.parse(texts[f"{package}/{module.removeprefix('nki').strip('.') or '__init__'}.pyi"])
         if inspect.isclass(public(generation, name)) or name.count(".") == 1:
             continue
-        found = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == last).args
+        signature = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == last).args
         newest = signatures(name, generation)[0]
-        assert [a.arg for a in found.args] == list(newest.positional)
-        assert [a.arg for a in found.kwonlyargs] == [p.name for p in newest.parameters if p.keyword_only]
+        assert [a.arg for a in signature.args] == list(newest.positional)
+        assert [a.arg for a in signature.kwonlyargs] == [p.name for p in newest.parameters if p.keyword_only]

@@ -168,16 +168,16 @@ def test_decorated_twice_and_wrapped(on):
 
 def test_kernels_of_installed_packages(on, tmp_path, monkeypatch):
     """A package whose modules use NKI holds kernels and helpers like any file of the user's."""
-    place = tmp_path / "site-packages" / "kernels_of_a_package.py"
-    place.parent.mkdir()
-    place.write_text(
+    file = tmp_path / "site-packages" / "kernels_of_a_package.py"
+    file.parent.mkdir()
+    file.write_text(
         "from nki_mlir.language.beta import nki, language as nl\nSCALES = [2]\n"
         "def scale(out, x):\n    for i in nl.affine_range(4):\n        nl.store(out[i], nl.load(x[i]) * SCALES[0])\n"
         "@nki.jit\ndef kernel(x):\n    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n    scale(out, x)\n"
         "    return out\n")
-    monkeypatch.syspath_prepend(place.parent)
-    monkeypatch.delitem(sys.modules, place.stem, raising=False)
-    package = importlib.import_module(place.stem)
+    monkeypatch.syspath_prepend(file.parent)
+    monkeypatch.delitem(sys.modules, file.stem, raising=False)
+    package = importlib.import_module(file.stem)
     check(on, package.kernel, X * 2, X)
     package.SCALES[0] = 3
     check(on, package.kernel, X * 3, X)

@@ -35,13 +35,13 @@ def test_other_syntax(on):
         out = output(x)
 
         def memoized(function):
-            made = {}
+            results = {}
 
             @functools.wraps(function)
             def call(key):
-                if key not in made:
-                    made[key] = function(key)
-                return made[key]
+                if key not in results:
+                    results[key] = function(key)
+                return results[key]
             return call
 
         @memoized

@@ -71,9 +71,9 @@ class Writer:
         return self.pick("None", "None", "None", *parts, f"{self.pick(*parts)} & {self.pick(*parts)}")
 
     def condition(self):
-        own = [f"{v} {self.pick('<', '>=', '==', '!=')} {self.draw(st.integers(0, 2))}" for v in self.loops]
-        both = f"({self.pick(*own)}) & ({self.pick(*own)})" if own else "state > 1"
-        return self.pick("state > 1", "len(kept) % 2 == 0", *own, both, *(f"{v} % 2" for v in self.loops))
+        conditions = [f"{v} {self.pick('<', '>=', '==', '!=')} {self.draw(st.integers(0, 2))}" for v in self.loops]
+        both = f"({self.pick(*conditions)}) & ({self.pick(*conditions)})" if conditions else "state > 1"
+        return self.pick("state > 1", "len(kept) % 2 == 0", *conditions, both, *(f"{v} % 2" for v in self.loops))
 
     def block(self, statements=None):
         self.depth += 1

@@ -38,14 +38,14 @@ def function(name, generation):
     """What binds the calls of a name in a package; None where the package has none."""
     module, _, last = name.rpartition(".")
     if module == "nki.language.NkiTensor":
-        found = nl.NkiTensor.__dict__.get(last) if generation == CURRENT else None
-        return getattr(found, "record", None)
+        member = nl.NkiTensor.__dict__.get(last) if generation == CURRENT else None
+        return getattr(member, "record", None)
     try:
         home = importlib.import_module(f"{PACKAGES[generation]}.{module.removeprefix('nki').strip('.') or 'nki'}")
     except ModuleNotFoundError:
         return None
-    found = getattr(home, last, None)
-    return getattr(found, "record", None) or getattr(getattr(found, "function", None), "record", None)
+    member = getattr(home, last, None)
+    return getattr(member, "record", None) or getattr(getattr(member, "function", None), "record", None)
 
 
 CASES = [(name, release, text) for name, entries in histories().items() for release, text in entries
@@ -92,8 +92,8 @@ def of_name(name, generation):
 def chosen(record, arguments, keywords):
     """Parameter -> value of the call that the function gets, and the form that was recognised."""
     plan = record.plan(len(arguments), tuple(keywords))
-    given, named, form = record.resolve(plan, arguments, keywords)
-    return dict(zip(record.own_signature.positional, given)) | named, form
+    positional, named, form = record.resolve(plan, arguments, keywords)
+    return dict(zip(record.own_signature.positional, positional)) | named, form
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ def test_calls_in_the_form_of_a_release(kernel, name, release, text):
     for arguments, keywords in calls(signature, values):
         got, form = chosen(record, arguments, keywords)
         assert not form.crosses
-        given = {*signature.positional[:len(arguments)], *keywords}
+        passed = {*signature.positional[:len(arguments)], *keywords}
         for parameter in signature.names:
-            if parameter not in given:
+            if parameter not in passed:
                 continue
             target = record.target(parameter)
             assert target is not None, f"{parameter} means nothing"

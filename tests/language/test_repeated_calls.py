@@ -308,7 +308,7 @@ def test_key_of_arrays_is_the_key_of_bound_arguments(arguments):
 
 
 def test_kernel_that_is_gone_takes_what_it_sees_along():
-    def made(table):
+    def kernel_that_reads(table):
         @nki.jit
         def kernel(x):
             out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -316,7 +316,7 @@ def test_kernel_that_is_gone_takes_what_it_sees_along():
             return out
         return kernel
     table = numbers(1000) + 4
-    kernel, seen = made(table), weakref.ref(table)
+    kernel, seen = kernel_that_reads(table), weakref.ref(table)
     for _ in range(3):
         assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 4)
     del kernel, table

@@ -254,7 +254,7 @@ def test_results_must_be_whole_tensors(on):
 
 def test_a_kernel_returns_what_a_store_gives(on):
     """The tensor, also where a part of it was written; nothing of a parameter, which is updated."""
-    def whole(x):
+    def full(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         return nl.store(out, nl.load(x))
 
@@ -266,6 +266,6 @@ def test_a_kernel_returns_what_a_store_gives(on):
     def in_place(x, out):
         return nl.store(out, nl.load(x))
     x = numbers(8, 6)
-    compare(run(on, nki.jit(whole), x), x)
+    compare(run(on, nki.jit(full), x), x)
     compare(run(on, nki.jit(in_parts), x), np.concatenate([x[4:], x[:4]]))
     compare(run(on, nki.jit(in_place), x, np.zeros_like(x)), x)

@@ -170,22 +170,22 @@ def test_bounds_are_those_of_the_dimension(on, name, memory):
     def reading(x, at):
         value = nl.load(at)[0, 0]
         read = nl.load(make(x, value)) if memory == "hbm" else nisa.tensor_copy_dynamic_src(make(nl.load(x), value))
-        made = out(read.shape)
-        nl.store(made, read)
-        return made
+        result = out(read.shape)
+        nl.store(result, read)
+        return result
 
     @nki.jit
     def writing(x, at):
-        value, made = nl.load(at)[0, 0], out(x.shape)
+        value, result = nl.load(at)[0, 0], out(x.shape)
         tile = nl.load(x)
         shape = make(x, value).shape
         if memory == "hbm":
-            nl.store(made, tile)
-            nl.store(make(made, value), nl.zeros(shape, x.dtype))
+            nl.store(result, tile)
+            nl.store(make(result, value), nl.zeros(shape, x.dtype))
         else:
             nisa.tensor_copy_dynamic_dst(dst=make(tile, value), src=nl.zeros(make(tile, value).shape, x.dtype))
-            nl.store(made, tile)
-        return made
+            nl.store(result, tile)
+        return result
     for value in values:
         for kernel in (reading, writing):
             with pytest.raises(IndexError, match=r"index -?\d+ is out of bounds") as raised:
@@ -201,9 +201,9 @@ def test_the_error_counts_elements_of_the_whole_tensor(on):
         @nki.jit
         def kernel(x, at, make=make):
             read = nl.load(make(x, nl.load(at)[0, 0]))
-            made = out(read.shape)
-            nl.store(made, read)
-            return made
+            result = out(read.shape)
+            nl.store(result, read)
+            return result
         with pytest.raises(IndexError, match=rf"^index {flat} is out of bounds for axis 0 with size {X.size}$"):
             run(on, kernel, X, np.array([[value]], np.int32))
 
@@ -213,13 +213,13 @@ def test_rows_and_a_place_of_each(on):
     @nki.jit
     def kernel(x, rows, at):
         index, a = nl.load(rows), nl.load(at)[0, 0]
-        f, made = nl.arange(3)[None, :], out((3, 3))
-        nl.store(made, nl.load(x[index, a, 1 + f]))
-        whole, stored = out((3, 6)), out(x.shape)
-        nl.store(whole, nl.load(x[index, a, :]))
+        f, elements = nl.arange(3)[None, :], out((3, 3))
+        nl.store(elements, nl.load(x[index, a, 1 + f]))
+        full_rows, stored = out((3, 6)), out(x.shape)
+        nl.store(full_rows, nl.load(x[index, a, :]))
         nl.store(stored, nl.load(x))
         nl.store(stored[index, a, 2 * f], nl.load(x[index, a, 1 + f]))
-        return made, whole, stored
+        return elements, full_rows, stored
     rows, a = np.array([3, 0, 2]), 5
     stored = X.copy()
     stored[rows, a, :6:2] = X[rows, a, 1:4]
@@ -229,32 +229,32 @@ def test_rows_and_a_place_of_each(on):
 def test_skipped_and_accumulated(on):
     @nki.jit
     def kernel(x, at):
-        a, made, total = nl.load(at), out((8, 6)), out(x.shape)
+        a, rows, total = nl.load(at), out((8, 6)), out(x.shape)
         kept = nl.full((8, 6), 7.0, nl.float32)
         nisa.dma_copy(dst=kept, src=x[a[0, 0]], oob_mode=nisa.oob_mode.skip)
         nisa.dma_copy(dst=kept[0:3, :], src=x[a[0, 1], a[0, 1] + axis(0, 2, 3), axis(1, 2, 6)])
-        nl.store(made, kept)
+        nl.store(rows, kept)
         nl.store(total, nl.load(x))
         nl.atomic_rmw(total[a[0, 1], axis(0, 2, 8), axis(1, 2, 6)], kept, op=np.add)
         nisa.dma_copy(dst=total[a[0, 0]], src=kept, oob_mode=nisa.oob_mode.skip)
-        return made, total
-    made, total = np.full((8, 6), 7, np.float32), X.copy()
-    made[:3] = X[1, 1:4]
-    total[1] += made
-    check(on, kernel, (made, total), X, np.array([[4, 1]], np.int32))
+        return rows, total
+    rows, total = np.full((8, 6), 7, np.float32), X.copy()
+    rows[:3] = X[1, 1:4]
+    total[1] += rows
+    check(on, kernel, (rows, total), X, np.array([[4, 1]], np.int32))
 
 
 def test_in_loops_under_masks_and_of_other_dtypes(on):
     """Places are counted in integers, whatever the elements are; a mask leaves what is outside of it alone."""
     @nki.jit
     def kernel(x, at):
-        tile, a, made = nl.load(x), nl.load(at), out((2, 4, 40), nl.bfloat16)
+        tile, a, result = nl.load(x), nl.load(at), out((2, 4, 40), nl.bfloat16)
         f = nl.arange(40)[None, :]
         for i in nl.affine_range(2):
             row = nl.full((4, 40), 3, nl.bfloat16)
             row[...] = nisa.tensor_copy_dynamic_src(tile[P, i, a[0, 0] + 301 + f], mask=f < 10 + 5 * i)
-            nl.store(made[i], row)
-        return made
+            nl.store(result[i], row)
+        return result
     x = numbers(4, 2, 400).astype(nl.bfloat16)
     expected = np.full((2, 4, 40), 3, np.float32).astype(nl.bfloat16)
     for i in range(2):
@@ -270,12 +270,12 @@ def test_blocks_views_and_integers_of_other_kinds(on):
         for k in nl.static_range(3):
             blocks[k] = nl.load(x) + 100 * k
         value, p = nl.load(at), P
-        made, other, picked = out((4, 6)), out((4, 2)), out((4, 6))
-        nl.store(made, nisa.tensor_copy_dynamic_src(blocks[1, p, value[0, 1] * 2, F]))
+        picked_rows, other, picked = out((4, 6)), out((4, 2)), out((4, 6))
+        nl.store(picked_rows, nisa.tensor_copy_dynamic_src(blocks[1, p, value[0, 1] * 2, F]))
         part = blocks[2][:, 1:8:2, 2:]
         nl.store(other, nisa.tensor_copy_dynamic_src(part[:, value[0, 0] + value[0, 1], 1:4:2]))
         nl.store(picked, nisa.tensor_copy_dynamic_src(blocks[value[0, 1], p, 5, F]))
-        return made, other, picked
+        return picked_rows, other, picked
     check(on, kernel, (X[:, 4] + 100, X[:, 7, 3::2] + 200, X[:, 5] + 200), X, np.array([[1, 2]], np.uint8))
 
 
@@ -301,12 +301,12 @@ def test_random_subscripts(on):
         values = [start for moved, start, _, _ in kinds if moved]
 
         def items(at, kinds=kinds, rank=rank):
-            made, column = [], 0
+            items, column = [], 0
             for k, (moved, start, step, size) in enumerate(kinds):
                 index = step * axis(k, rank, size)
-                made.append(at[0, column] + index if moved else index + start)
+                items.append(at[0, column] + index if moved else index + start)
                 column += moved
-            return tuple(made)
+            return tuple(items)
 
         @nki.jit
         def kernel(x, at, values, items=items):
@@ -314,13 +314,13 @@ def test_random_subscripts(on):
             read = nisa.tensor_copy_dynamic_src(tile[items(at)])
             nisa.tensor_copy_dynamic_dst(dst=tile[items(at)], src=nl.load(values))
             results = [read, tile, nl.load(x[items(at)])]
-            made = [out(r.shape) for r in results]
-            for place, result in zip(made, results):
-                nl.store(place, result)
+            outputs = [out(r.shape) for r in results]
+            for target, result in zip(outputs, results):
+                nl.store(target, result)
             last = out(x.shape)
             nl.store(last, nl.load(x))
             nl.store(last[items(at)], nl.load(values))
-            return (*made, last)
+            return (*outputs, last)
         expected, written = x[places], x.copy()
         written[places] = expected + 1000
         check(on, kernel, (expected, written, expected, written), x, np.array([values], np.int32), expected + 1000)
@@ -348,9 +348,9 @@ def test_what_is_refused(on, name):
     def kernel(x):
         tile = nl.load(x)
         read = nisa.tensor_copy_dynamic_src(make(tile, nl.zeros((1, 1), nl.int32)))
-        made = out(read.shape)
-        nl.store(made, read)
-        return made
+        result = out(read.shape)
+        nl.store(result, read)
+        return result
     with pytest.raises(error, match=text):
         run(on, kernel, X)
 
@@ -369,9 +369,9 @@ def test_transposed_rows(on, memory, rank, axes):
         source = x if memory == "hbm" else nl.load(x)
         part = [axis(k, rank, n) for k, n in enumerate(x.shape)][1:]
         turned = nisa.dma_transpose(source[(nl.load(index)[axis(0, 2, 8), 0], *part)], axes=axes)
-        made = out(turned.shape)
-        nl.store(made, turned)
-        return made
+        result = out(turned.shape)
+        nl.store(result, turned)
+        return result
     permutation = axes or {2: (1, 0), 3: (2, 1, 0)}[rank]
     check(on, kernel, x[rows].transpose(permutation), x, rows[:, None].astype(np.int32))
 

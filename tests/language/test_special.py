@@ -22,11 +22,11 @@ def out(shape, dtype=np.float32):
 
 
 def recurrence(a, b, first=0.0):
-    made, carry = np.empty(a.shape, np.float64), np.full(len(a), first)
+    states, carry = np.empty(a.shape, np.float64), np.full(len(a), first)
     for i in range(a.shape[1]):
         carry = a[:, i] * carry + b[:, i]
-        made[:, i] = carry
-    return made
+        states[:, i] = carry
+    return states
 
 
 def test_tensor_tensor_scan(executor):
@@ -242,8 +242,8 @@ def test_range_select_keeps_a_running_maximum(executor):
         nl.store(top, best)
         return o, top
     x, low, high = floats(P, 24), np.full((P, 1), 3, np.float32), np.full((P, 1), 9, np.float32)
-    place = np.arange(24) + 2
-    expected = np.where((place >= 3) & (place < 9), x, np.float32(nl.fp32.min))
+    column = np.arange(24) + 2
+    expected = np.where((column >= 3) & (column < 9), x, np.float32(nl.fp32.min))
     check(executor, kernel, (expected, expected.max(1, keepdims=True)), x, low, high)
 
 

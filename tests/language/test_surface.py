@@ -17,9 +17,9 @@ NAMES = [(module, name) for module, names in MODULES.items() for name in names]
 
 @pytest.mark.parametrize("module, name", NAMES)
 def test_name_exists_with_its_parameters_and_defaults(module, name):
-    found = getattr(importlib.import_module(f"nki_mlir.language.beta.{module}"), name)
+    function = getattr(importlib.import_module(f"nki_mlir.language.beta.{module}"), name)
     if MODULES[module][name] is not None:
-        assert parameters(found) == documented(MODULES[module][name])
+        assert parameters(function) == documented(MODULES[module][name])
 
 
 SOURCES = "\n".join(p.read_text() for folder in ("tests", "examples") for p in (ROOT / folder).rglob("*.py")

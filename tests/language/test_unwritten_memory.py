@@ -22,10 +22,10 @@ CHECKS = ("eager", "interpreter", "isa")
 @contextlib.contextmanager
 def reported(on, *texts):
     """The executors that check say this of reads, in this order, and the JIT nothing."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    said = [str(w.message) for w in found if w.category is UnwrittenRead]
+    said = [str(w.message) for w in caught if w.category is UnwrittenRead]
     assert len(said) == (len(texts) if on in CHECKS else 0), said
     for text, expected in zip(said, texts):
         assert text == f"{expected} is read before it is written: 0.0 here, anything on a device"
@@ -142,21 +142,21 @@ def test_each_program__has_memory_of_its_own(on):
         nl.store(kept, nl.load(x))
         return out
     dirty(on)
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         np.testing.assert_array_equal(run(on, kernel, X, grid=2), np.zeros_like(X))
-    assert len([w for w in found if w.category is UnwrittenRead]) == (2 if on in CHECKS else 0)
+    assert len([w for w in caught if w.category is UnwrittenRead]) == (2 if on in CHECKS else 0)
 
 
 def test_each_iteration__has_memory_of_its_own(on):
     dirty(on)
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         np.testing.assert_array_equal(run(on, made_in_a_loop, X), np.zeros_like(X))
-    assert len([w for w in found if w.category is UnwrittenRead]) == (2 if on in CHECKS else 0)
+    assert len([w for w in caught if w.category is UnwrittenRead]) == (2 if on in CHECKS else 0)
 
 
-def whole(x):
+def at_once(x):
     out = output(x)
     kept = private(x)
     nl.store(kept, nl.load(x))
@@ -194,7 +194,7 @@ def only_what_was_written_is_read(x):
     return out
 
 
-@pytest.mark.parametrize("kernel", [whole, in_blocks, in_halves, only_what_was_written_is_read])
+@pytest.mark.parametrize("kernel", [at_once, in_blocks, in_halves, only_what_was_written_is_read])
 def test_what_is_written_before_it_is_read__is_no_report(on, kernel):
     with reported(on):
         np.testing.assert_array_equal(run(on, kernel, X), X)
@@ -212,9 +212,9 @@ def test_output_that_is_read_before_it_is_written(on):
 
 
 def test_report__is_at_the_reading_line():
-    with pytest.warns(UnwrittenRead, match=r"element \[0, 0\] of kept is read before it is written") as found:
+    with pytest.warns(UnwrittenRead, match=r"element \[0, 0\] of kept is read before it is written") as caught:
         run("interpreter", written_behind, X)
-    assert (found[0].filename, found[0].lineno) == (__file__, written_behind.__code__.co_firstlineno + 3)
+    assert (caught[0].filename, caught[0].lineno) == (__file__, written_behind.__code__.co_firstlineno + 3)
 
 
 def test_rows_that_indices_chose__are_known(on):
@@ -303,7 +303,7 @@ def test_nothing_is_zeroed_that_is_written_whole(monkeypatch):
     rewrite = ZeroUnwritten.rewrite
     monkeypatch.setattr(ZeroUnwritten, "rewrite", lambda self, function: (
         rewrite(self, function), zeroed.append([b.size for b in function.buffers if b.zeroed])))
-    for kernel in (whole, in_blocks):
+    for kernel in (at_once, in_blocks):
         nki.jit(kernel).on("jit")(X)
     nki.jit(in_halves).on("jit")(X)
     assert zeroed == [[], [], [X.nbytes]]

@@ -28,10 +28,10 @@ def output(x):
 def said(on, kernel, *arrays, grid=None):
     """The kernel's results, and what is said of elements that are left out."""
     shown.clear()
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got = run(on, kernel, *arrays, grid=grid)
-    return got, [str(w.message) for w in found if w.category is ElementsLeftOut]
+    return got, [str(w.message) for w in caught if w.category is ElementsLeftOut]
 
 
 def by_loop(x):
@@ -167,11 +167,11 @@ def test_of_two_outputs(on):
 
 def test_warning__is_where_the_output_is_made_and_once(on):
     shown.clear()
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
             run(on, by_loop, X)
-    places = [(w.filename, w.lineno) for w in found if w.category is ElementsLeftOut]
+    places = [(w.filename, w.lineno) for w in caught if w.category is ElementsLeftOut]
     assert places == [(__file__, output.__code__.co_firstlineno + 1)]
 
 
@@ -206,9 +206,9 @@ def test_large_results__proved_whole_are_not_enumerated():
             return out
         return copied
     x = np.ones((512, 1024), np.float32)
-    whole, part = (k.specialize(k.bind((x,), {}, is_array, describe_array)) for k in map(kernel, (4, 3)))
-    assert whole.effects[0].covered and not part.effects[0].covered
-    assert whole.left_out == [] and left_out(whole.modules) == left_out(whole.modules, [0]) == {0: None}
+    full, part = (k.specialize(k.bind((x,), {}, is_array, describe_array)) for k in map(kernel, (4, 3)))
+    assert full.effects[0].covered and not part.effects[0].covered
+    assert full.left_out == [] and left_out(full.modules) == left_out(full.modules, [0]) == {0: None}
     ((result, missing),) = part.left_out
     assert result.name == "out" and missing == LeftOut(128 * 1024, (384, 0))
 

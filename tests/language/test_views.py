@@ -305,10 +305,10 @@ STORES = {
 
 @pytest.mark.parametrize("name", STORES)
 def test_store_view(on, name):
-    pick, place = STORES[name]
+    pick, index = STORES[name]
     expected = np.zeros((32, 16), np.float32)
-    value = numbers(*expected[place].shape) + 200
-    expected[place] = value
+    value = numbers(*expected[index].shape) + 200
+    expected[index] = value
 
     @nki.jit
     def kernel(x):
@@ -322,10 +322,10 @@ def test_store_view(on, name):
 def test_assign_to_tile_view(on, name):
     if name == "steps":
         pytest.skip("partitions have no step")
-    pick, place = STORES[name]
+    pick, index = STORES[name]
     expected = np.full((32, 16), 7, np.float32)
-    value = numbers(*expected[place].shape) + 200
-    expected[place] = value
+    value = numbers(*expected[index].shape) + 200
+    expected[index] = value
 
     @nki.jit
     def kernel(x):

@@ -48,12 +48,12 @@ def subscripts(draw, shape, keep):
 @st.composite
 def reshapes(draw, shape, first):
     """Another factorisation of the axes from ``first`` on."""
-    total, made = math.prod(shape[first:]), []
-    while len(made) < 2 and total > 1:
+    total, factors = math.prod(shape[first:]), []
+    while len(factors) < 2 and total > 1:
         factor = draw(st.sampled_from([n for n in range(1, total + 1) if total % n == 0]))
-        made.append(factor)
+        factors.append(factor)
         total //= factor
-    return (*shape[:first], *made, total)
+    return (*shape[:first], *factors, total)
 
 
 @st.composite

@@ -66,9 +66,9 @@ class OnOracle:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         names = Surroundings("nki_mlir")
         kernel = names.kernel(self.kernel)
-        given = [names.value(value) for value in arguments]
+        values = [names.value(value) for value in arguments]
         named = {key: names.value(value) for key, value in keywords.items()}
-        return run(kernel, given, named, generation=oracle, grid=kernel.grid).results
+        return run(kernel, values, named, generation=oracle, grid=kernel.grid).results
 
 
 def ranks_on_oracle(kernel: Any, arguments: Any) -> list[Any]:

@@ -34,14 +34,14 @@ def on_tiles(on: str, body: Any, outputs: list, *arrays: np.ndarray, memory: Any
     """
     def kernel(inputs):
         tiles = [nl.load(x) for x in inputs]
-        made = []
+        destinations = []
         for shape, dtype, *before in outputs:
-            made.append(nl.ndarray(shape, dtype, buffer=memory))
+            destinations.append(nl.ndarray(shape, dtype, buffer=memory))
             if before:
-                filled(made[-1], before[0])
-        body(*made, *tiles)
+                filled(destinations[-1], before[0])
+        body(*destinations, *tiles)
         results = []
-        for tile in made:
+        for tile in destinations:
             out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
             if memory is nl.psum:
                 tile = nl.copy(tile)

@@ -147,9 +147,9 @@ def test_attention_of_a_context(on, shape, dtype, options, programs, bound, has_
     q, k, v = (numbers.standard_normal(s).astype(dtype) for s in (
         (batch, count, width), (heads, width, keys), (heads, keys, width)))
     sink = numbers.standard_normal((batch, 1)).astype(np.float32) if has_sink else None
-    given = {"scale": width ** -0.5, "causal": True, "window": 0, "sink": sink} | options
+    keywords = {"scale": width ** -0.5, "causal": True, "window": 0, "sink": sink} | options
     kernel = attention_of_a_context if programs is None else attention_of_a_context[programs]
-    near(kernel.on(on)(q, k, v, **given), context_reference(q, k, v, **given), bound)
+    near(kernel.on(on)(q, k, v, **keywords), context_reference(q, k, v, **keywords), bound)
 
 
 # -- one token on a cache of blocks ------------------------------------------------------------------------------------
@@ -157,15 +157,15 @@ def write_row(cache, row, table, length, b):
     """Write the row of a sequence's next token into its block; where that is, the device computes."""
     blocks, size, width = cache.shape
     shift = size.bit_length() - 1
-    number, within, place = (sbuf((1, 1), nl.int32) for _ in range(3))
+    number, within, row_index = (sbuf((1, 1), nl.int32) for _ in range(3))
     nisa.tensor_scalar(number, length, nl.right_shift, shift)
     nisa.tensor_scalar(within, length, nl.bitwise_and, size - 1)
     flat = table.reshape((table.size, 1))
-    nisa.dma_copy(place, flat.ap([[1, 1], [1, 1]], offset=b * table.shape[1], scalar_offset=number, indirect_dim=0))
-    nisa.tensor_scalar(place, place, nl.left_shift, shift)
-    nisa.tensor_tensor(place, place, within, nl.add)
+    nisa.dma_copy(row_index, flat.ap([[1, 1], [1, 1]], offset=b * table.shape[1], scalar_offset=number, indirect_dim=0))
+    nisa.tensor_scalar(row_index, row_index, nl.left_shift, shift)
+    nisa.tensor_tensor(row_index, row_index, within, nl.add)
     rows = cache.reshape((blocks * size, width))
-    nisa.dma_copy(dst=rows.ap([[width, 1], [1, width]], scalar_offset=place), src=row)
+    nisa.dma_copy(dst=rows.ap([[width, 1], [1, width]], scalar_offset=row_index), src=row)
 
 
 @nki.jit
@@ -214,10 +214,10 @@ def attention_of_a_token(q, keys, values, table, lengths, key, value, scale=1.0)
         nisa.activation(rows, nl.copy, sums, scale=inverse)
         nisa.dma_copy(out[b], rows)
     for b in range(batch):
-        place = sbuf((1, 1), nl.int32)
-        nisa.dma_copy(place, lengths.ap([[1, 1], [1, 1]], offset=b))
-        write_row(keys, key[b:b + 1, :], table, place, b)
-        write_row(values, value[b:b + 1, :], table, place, b)
+        next_position = sbuf((1, 1), nl.int32)
+        nisa.dma_copy(next_position, lengths.ap([[1, 1], [1, 1]], offset=b))
+        write_row(keys, key[b:b + 1, :], table, next_position, b)
+        write_row(values, value[b:b + 1, :], table, next_position, b)
     return out, keys, values
 
 
@@ -246,6 +246,6 @@ def test_attention_of_a_token_on_blocks(on, shape, dtype, bound):
         (batch, heads, width), (blocks, size, width), (blocks, size, width), (batch, width), (batch, width)))
     table = numbers.permutation(blocks)[:batch * count].reshape(batch, count).astype(np.int32)
     lengths = np.append(numbers.integers(0, count * size, batch - 1), count * size - 1).astype(np.int32)
-    given = q, keys, values, table, lengths, key, value
-    expected = token_reference(*given, width ** -0.5)
-    near(attention_of_a_token.on(on)(*(a.copy() for a in given), scale=width ** -0.5), expected, bound)
+    inputs = q, keys, values, table, lengths, key, value
+    expected = token_reference(*inputs, width ** -0.5)
+    near(attention_of_a_token.on(on)(*(a.copy() for a in inputs), scale=width ** -0.5), expected, bound)

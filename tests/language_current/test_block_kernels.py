@@ -99,8 +99,8 @@ class Memory(nl.NKIObject):
 
     def _tile(self, shape, dtype, name, address):
         self.count += 1
-        place = {} if self.automatic else {"address": (0, address)}
-        return nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf, name=f"{name}_{self.count}", **place)
+        fixed = {} if self.automatic else {"address": (0, address)}
+        return nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf, name=f"{name}_{self.count}", **fixed)
 
     def size(self, shape, dtype):
         size = SIZES[str(dtype)]
@@ -132,8 +132,8 @@ class Memory(nl.NKIObject):
 
     def bank(self, shape):
         self.count += 1
-        place = {} if self.automatic else {"address": (0, self.count % 8 * nl.tile_size.psum_bank_fmax_bytes)}
-        return nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum, name=f"bank_{self.count}", **place)
+        fixed = {} if self.automatic else {"address": (0, self.count % 8 * nl.tile_size.psum_bank_fmax_bytes)}
+        return nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum, name=f"bank_{self.count}", **fixed)
 
 
 @nki.jit
@@ -346,9 +346,9 @@ def test_attention_behind_a_prefix(on, rows, prefix, width, used, window, has_si
     got = attention_behind_a_prefix.on(on)(q, old_keys, old_values, keys, values, np.array([[used]], np.int32), sink,
                                            window=Window(window, 0.2))
     scores = wide(q) @ np.concatenate([wide(old_keys), wide(keys)]).T * 0.2
-    place, key = used + np.arange(rows)[:, None], np.arange(prefix + rows)[None]
+    of_query, key = used + np.arange(rows)[:, None], np.arange(prefix + rows)[None]
     of_key = np.where(key < prefix, key, key - prefix + used)
-    seen = np.where(key < prefix, key < used, of_key <= place) & (of_key > place - (window or 10_000))
+    seen = np.where(key < prefix, key < used, of_key <= of_query) & (of_key > of_query - (window or 10_000))
     scores = np.where(seen, scores, -np.inf)
     if has_sink:
         scores = np.concatenate([scores, np.full((rows, 1), 0.7)], 1)

@@ -34,29 +34,29 @@ def test_all_reduce(on):
     for got in exchanged(on, lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.add), (8, 6)):
         np.testing.assert_array_equal(got, sum(PARTS))
     pairs = ncc.ReplicaGroup([[0, 1], [2, 3]])
-    made = exchanged(on, lambda s, d: ncc.all_reduce([s], [d], pairs, nl.maximum), (8, 6))
-    np.testing.assert_array_equal(made[1], np.maximum(PARTS[0], PARTS[1]))
-    np.testing.assert_array_equal(made[2], np.maximum(PARTS[2], PARTS[3]))
+    results = exchanged(on, lambda s, d: ncc.all_reduce([s], [d], pairs, nl.maximum), (8, 6))
+    np.testing.assert_array_equal(results[1], np.maximum(PARTS[0], PARTS[1]))
+    np.testing.assert_array_equal(results[2], np.maximum(PARTS[2], PARTS[3]))
 
 
 def test_gather_scatter_and_all_to_all(on):
     for got in exchanged(on, lambda s, d: ncc.all_gather([s], [d], GROUP, 0), (32, 6)):
         np.testing.assert_array_equal(got, np.concatenate(PARTS))
-    made = exchanged(on, lambda s, d: ncc.reduce_scatter([s], [d], GROUP, 0, nl.add), (2, 6))
-    np.testing.assert_array_equal(np.concatenate(made), sum(PARTS))
-    made = exchanged(on, lambda s, d: ncc.all_to_all([s], [d], GROUP, 0), (8, 6))
-    np.testing.assert_array_equal(made[1], np.concatenate([p[2:4] for p in PARTS]))
+    results = exchanged(on, lambda s, d: ncc.reduce_scatter([s], [d], GROUP, 0, nl.add), (2, 6))
+    np.testing.assert_array_equal(np.concatenate(results), sum(PARTS))
+    results = exchanged(on, lambda s, d: ncc.all_to_all([s], [d], GROUP, 0), (8, 6))
+    np.testing.assert_array_equal(results[1], np.concatenate([p[2:4] for p in PARTS]))
 
 
 def test_permutations(on):
-    made = exchanged(on, lambda s, d: ncc.collective_permute([s], [d], [(0, 2), (2, 1)]), (8, 6))
-    np.testing.assert_array_equal(made[2], PARTS[0])
-    np.testing.assert_array_equal(made[1], PARTS[2])
-    assert not made[0].any() and not made[3].any()
-    made = exchanged(on, lambda s, d: ncc.collective_permute_implicit([s], [d], GROUP), (8, 6))
-    np.testing.assert_array_equal(made[0], PARTS[3])
-    made = exchanged(on, lambda s, d: ncc.collective_permute_implicit_reduce([s], [s], [d], GROUP, nl.add), (8, 6))
-    np.testing.assert_array_equal(made[1], 2 * PARTS[0])
+    results = exchanged(on, lambda s, d: ncc.collective_permute([s], [d], [(0, 2), (2, 1)]), (8, 6))
+    np.testing.assert_array_equal(results[2], PARTS[0])
+    np.testing.assert_array_equal(results[1], PARTS[2])
+    assert not results[0].any() and not results[3].any()
+    results = exchanged(on, lambda s, d: ncc.collective_permute_implicit([s], [d], GROUP), (8, 6))
+    np.testing.assert_array_equal(results[0], PARTS[3])
+    results = exchanged(on, lambda s, d: ncc.collective_permute_implicit_reduce([s], [s], [d], GROUP, nl.add), (8, 6))
+    np.testing.assert_array_equal(results[1], 2 * PARTS[0])
 
 
 def test_ranks(on):
@@ -67,8 +67,8 @@ def test_ranks(on):
         nisa.register_store(t[:, 1:2], ncc.collective_permute_implicit_current_processing_rank_id(1, GROUP))
         nl.store(out, t)
         return out
-    made = simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS], executor=on)
-    assert [m.tolist() for m in made] == [[[0, 3]], [[1, 0]], [[2, 1]], [[3, 2]]]
+    results = simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS], executor=on)
+    assert [m.tolist() for m in results] == [[[0, 3]], [[1, 0]], [[2, 1]], [[3, 2]]]
 
 
 def test_parts_of_different_sizes(on):
@@ -81,22 +81,22 @@ def test_parts_of_different_sizes(on):
 
     def kernel(x, table):
         src, dst = nl.ndarray((20,), x.dtype, buffer=nl.hbm), nl.zeros((20,), x.dtype, buffer=nl.hbm)
-        held = nl.ndarray((3, 4), nl.uint32, buffer=nl.hbm)
+        copied = nl.ndarray((3, 4), nl.uint32, buffer=nl.hbm)
         outs = [nl.ndarray((20,), x.dtype, buffer=nl.shared_hbm), nl.ndarray((3, 4), nl.uint32, buffer=nl.shared_hbm)]
         nisa.dma_copy(src, x)
-        nisa.dma_copy(held, table)
-        ncc.all_to_all_v([src], [dst], GROUP, held)
+        nisa.dma_copy(copied, table)
+        ncc.all_to_all_v([src], [dst], GROUP, copied)
         nisa.dma_copy(outs[0], dst)
-        nisa.dma_copy(outs[1], held)
+        nisa.dma_copy(outs[1], copied)
         return outs
-    made = simulate_ranks(nki.jit(kernel), list(zip(sent, tables)), executor=on)
+    results = simulate_ranks(nki.jit(kernel), list(zip(sent, tables)), executor=on)
     for r in range(4):
         expected = np.zeros(20, np.float32)
         for s in range(4):
             start, n = tables[s][1, r], counts[s, r]
             expected[5 * s:5 * s + n] = sent[s][start:start + n]
-        np.testing.assert_array_equal(made[r][0], expected)
-        np.testing.assert_array_equal(made[r][1][2], counts[:, r])
+        np.testing.assert_array_equal(results[r][0], expected)
+        np.testing.assert_array_equal(results[r][1][2], counts[:, r])
 
 
 def test_tiles_on_chip(on):
@@ -114,13 +114,13 @@ def test_tiles_on_chip(on):
 def test_several_tensors_and_integers(on):
     def kernel(x):
         sums, least = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm) for _ in range(2))
-        held = [nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm) for _ in range(4)]
-        nisa.dma_copy(held[0], x)
-        nisa.dma_copy(held[1], x)
-        ncc.all_reduce(held[:2], held[2:], GROUP, nl.add)
-        ncc.all_reduce(held[:1], held[3:], GROUP, nl.minimum)
-        nisa.dma_copy(sums, held[2])
-        nisa.dma_copy(least, held[3])
+        buffers = [nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm) for _ in range(4)]
+        nisa.dma_copy(buffers[0], x)
+        nisa.dma_copy(buffers[1], x)
+        ncc.all_reduce(buffers[:2], buffers[2:], GROUP, nl.add)
+        ncc.all_reduce(buffers[:1], buffers[3:], GROUP, nl.minimum)
+        nisa.dma_copy(sums, buffers[2])
+        nisa.dma_copy(least, buffers[3])
         return sums, least
     parts = [(np.arange(12, dtype=np.int32).reshape(4, 3) + (1 << 24) + r,) for r in range(4)]      # not in float32
     for sums, least in simulate_ranks(nki.jit(kernel), parts, executor=on):
@@ -131,13 +131,13 @@ def test_several_tensors_and_integers(on):
 def test_a_ring_adds_up_what_passes(on):
     """Each step sends on what came, and adds it: after a round everyone has the sum."""
     def kernel(x):
-        held = [nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm) for _ in range(4)]
+        buffers = [nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm) for _ in range(4)]
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(held[0], x)
+        nisa.dma_copy(buffers[0], x)
         total = nl.load(x)
         for step in range(3):
-            ncc.collective_permute_implicit([held[step]], [held[step + 1]], GROUP)
-            total = nl.add(total, nl.load(held[step + 1]))
+            ncc.collective_permute_implicit([buffers[step]], [buffers[step + 1]], GROUP)
+            total = nl.add(total, nl.load(buffers[step + 1]))
         nl.store(out, total)
         return out
     for got in simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS], executor=on):
@@ -160,11 +160,11 @@ def test_ranks_of_two_cores(on):
 
 def test_ranks_that_do_not_make_the_same_exchanges(on):
     def kernel(x, group):
-        held = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+        reduced = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(held, x)
-        ncc.all_reduce([held], [held], ncc.ReplicaGroup([list(range(group))]), nl.add)
-        nisa.dma_copy(out, held)
+        nisa.dma_copy(reduced, x)
+        ncc.all_reduce([reduced], [reduced], ncc.ReplicaGroup([list(range(group))]), nl.add)
+        nisa.dma_copy(out, reduced)
         return out
     with pytest.raises(NkiMlirError, match=r"rank 0 waits in nisa.all_reduce for rank 1 \(.*rank 1 waits in .* rank 0 "):
         simulate_ranks(nki.jit(kernel), [(PARTS[0], 2), (PARTS[1], 3)], executor=on)
@@ -193,8 +193,8 @@ def test_instructions_are_ordered_by_name(on):
         ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add, name="sum")
         nisa.dma_copy(out, dst)
         return out
-    made = nki.jit(kernel).with_schedule([("sum", "in")]).on(on)(PARTS[0])
-    np.testing.assert_array_equal(made, PARTS[0])
+    result = nki.jit(kernel).with_schedule([("sum", "in")]).on(on)(PARTS[0])
+    np.testing.assert_array_equal(result, PARTS[0])
 
 
 def test_one_rank_by_itself(on):

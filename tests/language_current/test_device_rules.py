@@ -26,15 +26,15 @@ def on_trn2(monkeypatch):
 def test_start_partitions(on):
     def body(start):
         return lambda d, t: nisa.activation(d[start:start + 16, :], nl.exp, t[0:16, :])
-    made, = on_tiles(on, body(32), [((128, 64), nl.float32, 0.0)], X)
-    np.testing.assert_allclose(made[32:48], np.exp(X[:16]), rtol=1e-6)
+    result, = on_tiles(on, body(32), [((128, 64), nl.float32, 0.0)], X)
+    np.testing.assert_allclose(result[32:48], np.exp(X[:16]), rtol=1e-6)
     with pytest.raises(NkiValidationError, match="operand 'dst' of 'activation' begins at partition 8 and has 16"):
         on_tiles(on, body(8), [((128, 64), nl.float32, 0.0)], X)
 
 
 def test_start_partitions_are_no_rule_of_transfers(on):
-    made, = on_tiles(on, lambda d, t: nisa.dma_copy(d[8:24, :], t[3:19, :]), [((128, 64), nl.float32, 0.0)], X)
-    np.testing.assert_array_equal(made[8:24], X[3:19])
+    result, = on_tiles(on, lambda d, t: nisa.dma_copy(d[8:24, :], t[3:19, :]), [((128, 64), nl.float32, 0.0)], X)
+    np.testing.assert_array_equal(result[8:24], X[3:19])
 
 
 def test_dimensions_of_a_pattern(on):
@@ -59,9 +59,9 @@ def test_reductions_by_magnitude(on, monkeypatch):
         on_tiles(on, body, [((128, 1), nl.float32)], X)
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
     with pytest.warns(DeviceRuleWarning, match="documents name this reduction for activate2 alone"):
-        made, = on_tiles(on, body, [((128, 1), nl.float32)], X)
+        result, = on_tiles(on, body, [((128, 1), nl.float32)], X)
     largest = np.abs(X).argmax(axis=1, keepdims=True)
-    np.testing.assert_array_equal(made, np.take_along_axis(X, largest, 1))
+    np.testing.assert_array_equal(result, np.take_along_axis(X, largest, 1))
 
 
 def test_operators_of_gpsimd(on):
@@ -69,8 +69,8 @@ def test_operators_of_gpsimd(on):
     def body(d, t):
         nisa.tensor_tensor(d, t, t, nl.maximum, engine=nisa.engine.gpsimd)
     with pytest.warns(DeviceRuleWarning, match="the gpsimd engine has no maximum, which 'tensor_tensor' needs"):
-        made, = on_tiles(on, body, [((128, 64), nl.float32)], X)
-    np.testing.assert_array_equal(made, X)
+        result, = on_tiles(on, body, [((128, 64), nl.float32)], X)
+    np.testing.assert_array_equal(result, X)
     with pytest.raises(NkiValidationError, match="the gpsimd engine has no maximum, which 'tensor_scalar' needs"):
         on_tiles(on, lambda d, t: nisa.tensor_scalar(d, t, nl.maximum, 0.5, engine=nisa.engine.gpsimd),
                  [((128, 64), nl.float32)], X)
@@ -78,8 +78,8 @@ def test_operators_of_gpsimd(on):
 
 def test_power(on):
     x = np.abs(X)
-    made, = on_tiles(on, lambda d, t: nisa.tensor_tensor(d, t, t, nl.power), [((128, 64), nl.float32)], x)
-    np.testing.assert_allclose(made, x ** x, rtol=1e-5)
+    result, = on_tiles(on, lambda d, t: nisa.tensor_tensor(d, t, t, nl.power), [((128, 64), nl.float32)], x)
+    np.testing.assert_allclose(result, x ** x, rtol=1e-5)
     for body in (lambda d, t: nisa.tensor_tensor(d, t, t, nl.power, engine=nisa.engine.vector),
                  lambda d, t: nisa.tensor_scalar(d, t, nl.power, 2.0, engine=nisa.engine.vector)):
         with pytest.raises(NkiValidationError, match="the vector engine has no power"):
@@ -164,12 +164,12 @@ def test_domains(executor):
     def said(body):
         with warnings.catch_warnings(record=True) as shown:
             warnings.simplefilter("always", DeviceRuleWarning)
-            made, = on_tiles(executor, body, [((8, 8), nl.float32)], x)
-        np.testing.assert_allclose(made, np.sin(x), rtol=1e-6)
+            result, = on_tiles(executor, body, [((8, 8), nl.float32)], x)
+        np.testing.assert_allclose(result, np.sin(x), rtol=1e-6)
         return [str(w.message) for w in shown if w.category is DeviceRuleWarning]
     assert not said(lambda d, t: nisa.tensor_copy(d, nl.sin(t)))                    # which reduces its argument
-    found, = said(lambda d, t: nisa.activation(d, nl.sin, t))
-    assert found.startswith("sin of 4, which is outside of its domain, [-3.14159, 3.14159]")
+    message, = said(lambda d, t: nisa.activation(d, nl.sin, t))
+    assert message.startswith("sin of 4, which is outside of its domain, [-3.14159, 3.14159]")
 
 
 def test_levels_of_what_instructions_say_themselves(monkeypatch):
@@ -183,8 +183,8 @@ def test_levels_of_what_instructions_say_themselves(monkeypatch):
             on_tiles(executor, body, [((128, 64), nl.float32)], X)
         monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "warn")
         with pytest.warns(DeviceRuleWarning, match="activation with a bias that is a number needs generation 3"):
-            made, = on_tiles(executor, body, [((128, 64), nl.float32)], X)
-        np.testing.assert_allclose(made, np.exp(X + 1), rtol=1e-6)
+            result, = on_tiles(executor, body, [((128, 64), nl.float32)], X)
+        np.testing.assert_allclose(result, np.exp(X + 1), rtol=1e-6)
         monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
         with warnings.catch_warnings():
             warnings.simplefilter("error", DeviceRuleWarning)

@@ -96,14 +96,14 @@ def test_loops_of_no_iterations(on):
 @pytest.mark.parametrize("count", [0, 3, 8])
 def test_columns_of_one_row_copied_in_a_loop(on, count):
     def kernel(x, limit):
-        out, t, made, bound = output(1, 8), nl.load(x), nl.zeros((1, 8), nl.float32), nisa.register_alloc()
+        out, t, columns, bound = output(1, 8), nl.load(x), nl.zeros((1, 8), nl.float32), nisa.register_alloc()
         nisa.register_load(bound, limit)
 
         def body(i):
             source = t.ap([[1, 1], [1, 1]], scalar_offset=i, indirect_dim=1)
-            nisa.tensor_copy(made.ap([[1, 1], [1, 1]], scalar_offset=i, indirect_dim=1), source)
+            nisa.tensor_copy(columns.ap([[1, 1], [1, 1]], scalar_offset=i, indirect_dim=1), source)
         nl.fori_loop(0, bound, body)
-        nl.store(out, made)
+        nl.store(out, columns)
         return out
     x = row(*range(1, 9))
     np.testing.assert_array_equal(run(on, kernel, x, np.array([[count]], np.int32)), np.where(np.arange(8) < count, x, 0))
@@ -163,10 +163,10 @@ def test_replaced_values(on):
     def body(d, places, t, v):
         nisa.nc_match_replace8(d, t, v, -1.0, dst_idx=places)
     outputs = [((1, 11), nl.float32), ((1, 8), nl.uint32)]
-    made, places = on_tiles(on, body, outputs, data, row(3, *[8] * 7))
-    assert places.tolist() == [[2, 10, 9, 8, 7, 6, 5, 4]] and made.tolist() == [[1, 2, -1, 4] + [-1] * 7]
-    made, places = on_tiles(on, body, outputs, data, row(3, *[77] * 7))     # seven that are not there
-    assert places.tolist() == [[2] + [0xFFFFFFFF] * 7] and made.tolist() == [[1, 2, -1, 4] + [8] * 7]
+    replaced, places = on_tiles(on, body, outputs, data, row(3, *[8] * 7))
+    assert places.tolist() == [[2, 10, 9, 8, 7, 6, 5, 4]] and replaced.tolist() == [[1, 2, -1, 4] + [-1] * 7]
+    replaced, places = on_tiles(on, body, outputs, data, row(3, *[77] * 7))  # seven that are not there
+    assert places.tolist() == [[2] + [0xFFFFFFFF] * 7] and replaced.tolist() == [[1, 2, -1, 4] + [8] * 7]
 
 
 @pytest.mark.parametrize("offset", [0, 4, 8, 12])

@@ -16,16 +16,16 @@ from .running import numbers, run
 def columns_copied(x, limit, loop):
     """The first columns of x, copied one by one in a loop."""
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    t, made = nl.load(x), nl.zeros(x.shape, x.dtype)
+    t, columns = nl.load(x), nl.zeros(x.shape, x.dtype)
     bound = nisa.register_alloc()
     nisa.register_load(bound, limit)
 
     def body(i):
         column = [[x.shape[1], x.shape[0]], [1, 1]]
-        nisa.tensor_copy(made.ap(column, scalar_offset=i, indirect_dim=1),
+        nisa.tensor_copy(columns.ap(column, scalar_offset=i, indirect_dim=1),
                          t.ap(column, scalar_offset=i, indirect_dim=1))
     loop(bound, body)
-    nisa.dma_copy(out, made)
+    nisa.dma_copy(out, columns)
     return out
 
 
@@ -33,16 +33,16 @@ def columns_copied(x, limit, loop):
 def test_fori_loop(on, count):
     x = numbers(16, 8)
     expected = np.where(np.arange(8) < count, x, 0)
-    made = run(on, lambda x, n: columns_copied(x, n, lambda bound, body: nl.fori_loop(0, bound, body)), x,
-               np.array([[count]], np.int32))
-    np.testing.assert_array_equal(made, expected)
+    result = run(on, lambda x, n: columns_copied(x, n, lambda bound, body: nl.fori_loop(0, bound, body)), x,
+                 np.array([[count]], np.int32))
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_fori_loop_with_a_step(on):
     x = numbers(16, 8)
-    made = run(on, lambda x, n: columns_copied(x, n, lambda bound, body: nl.fori_loop(1, bound, body, step=3)), x,
-               np.array([[7]], np.int32))
-    np.testing.assert_array_equal(made, np.where(np.isin(np.arange(8), (1, 4)), x, 0))
+    result = run(on, lambda x, n: columns_copied(x, n, lambda bound, body: nl.fori_loop(1, bound, body, step=3)), x,
+                 np.array([[7]], np.int32))
+    np.testing.assert_array_equal(result, np.where(np.isin(np.arange(8), (1, 4)), x, 0))
 
 
 def test_dynamic_range(on):
@@ -50,8 +50,8 @@ def test_dynamic_range(on):
         for i in nl.dynamic_range(bound):
             body(i)
     x = numbers(16, 8)
-    made = run(on, lambda x, n: columns_copied(x, n, loop), x, np.array([[3]], np.int32))
-    np.testing.assert_array_equal(made, np.where(np.arange(8) < 3, x, 0))
+    result = run(on, lambda x, n: columns_copied(x, n, loop), x, np.array([[3]], np.int32))
+    np.testing.assert_array_equal(result, np.where(np.arange(8) < 3, x, 0))
 
 
 def test_while_loop(on):
@@ -74,8 +74,8 @@ def test_while_loop(on):
         nl.store(out[:, 2:3], before)
         return out
     for count in (0, 4):
-        made = run(on, kernel, np.array([[count]], np.int32))
-        assert made.tolist() == [[count * (count + 1) // 2, 0, count]]
+        result = run(on, kernel, np.array([[count]], np.int32))
+        assert result.tolist() == [[count * (count + 1) // 2, 0, count]]
 
 
 def test_loops_in_loops(on):
@@ -97,16 +97,16 @@ def test_loops_in_loops(on):
 def test_registers(on):
     def kernel(x):
         out = nl.ndarray((1, 4), nl.int32, buffer=nl.shared_hbm)
-        made = nl.ndarray((1, 4), nl.int32)
+        values = nl.ndarray((1, 4), nl.int32)
         a, b = nisa.register_alloc(7), nisa.register_alloc()
         nisa.register_load(b, x[0, 1])
-        nisa.register_store(made[:, 0:1], a)
-        nisa.register_store(made[:, 1:2], b)
+        nisa.register_store(values[:, 0:1], a)
+        nisa.register_store(values[:, 1:2], b)
         nisa.register_move(a, b)
-        nisa.register_store(made[:, 2:3], a)
+        nisa.register_store(values[:, 2:3], a)
         nisa.register_move(a, imm=-3)
-        nisa.register_store(made[:, 3:4], a)
-        nl.store(out, made)
+        nisa.register_store(values[:, 3:4], a)
+        nl.store(out, values)
         return out
     assert run(on, kernel, np.array([[1, -5]], np.int32)).tolist() == [[7, -5, -5, -3]]
 
@@ -114,10 +114,10 @@ def test_registers(on):
 def test_iota_with_a_register(on):
     def kernel(x):
         out = nl.ndarray((4, 3), nl.int32, buffer=nl.shared_hbm)
-        made, r = nl.ndarray((4, 3), nl.int32), nisa.register_alloc()
+        counted, r = nl.ndarray((4, 3), nl.int32), nisa.register_alloc()
         nisa.register_load(r, x)
-        nisa.iota(made, [[2, 3]], offset=r, channel_multiplier=10)
-        nl.store(out, made)
+        nisa.iota(counted, [[2, 3]], offset=r, channel_multiplier=10)
+        nl.store(out, counted)
         return out
     expected = 100 + 2 * np.arange(3) + 10 * np.arange(4)[:, None]
     np.testing.assert_array_equal(run(on, kernel, np.array([[100]], np.int32)), expected)
@@ -134,8 +134,8 @@ def test_a_register_subscript(on):
         nisa.dma_copy(out[1:2, 2:3], t[1:2, 0:1])
         return out
     x = numbers(4, 3)
-    made = run(on, kernel, x, np.array([[1]], np.int32))
-    np.testing.assert_array_equal(made, [x[1], [x[0, 1], x[0, 2], x[1, 0]]])
+    result = run(on, kernel, x, np.array([[1]], np.int32))
+    np.testing.assert_array_equal(result, [x[1], [x[0, 1], x[0, 2], x[1, 0]]])
 
 
 def simulated(body):
@@ -168,9 +168,9 @@ def test_what_loops_do_not_allow():
         simulated(inside)
 
     def across(x):
-        held = []
-        nl.fori_loop(0, 1, lambda i: held.append(nisa.register_move(nisa.register_alloc(), 1)))
-        nisa.register_move(nisa.register_alloc(), 1).depends_on(held[0])
+        moves = []
+        nl.fori_loop(0, 1, lambda i: moves.append(nisa.register_move(nisa.register_alloc(), 1)))
+        nisa.register_move(nisa.register_alloc(), 1).depends_on(moves[0])
     with pytest.raises(AssertionError, match="no dependency crosses"):
         simulated(across)
 

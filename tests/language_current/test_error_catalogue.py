@@ -233,5 +233,5 @@ def test_deprecated__is_reported_where_asked(launch, use, words, monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         launch(kernel)(X)
-    found = [w for w in caught if words in str(w.message)]
-    assert found and found[0].category is NkiWarning and found[0].filename == __file__
+    warned = [w for w in caught if words in str(w.message)]
+    assert warned and warned[0].category is NkiWarning and warned[0].filename == __file__

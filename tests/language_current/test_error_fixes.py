@@ -15,8 +15,8 @@ def test_error__has_a_fix(file):
     without = []
     for call in ast.walk(ast.parse(file.read_text())):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in RAISES and call.args:
-            given = [keyword.arg for keyword in call.keywords]
+            keywords = [keyword.arg for keyword in call.keywords]
             forwards = any(isinstance(argument, ast.Starred) for argument in call.args) or file.stem == "errors"
-            if "fix" not in given and len(call.args) <= RAISES[call.func.id] and not forwards:
+            if "fix" not in keywords and len(call.args) <= RAISES[call.func.id] and not forwards:
                 without.append(f"{file.name}:{call.lineno}")
     assert without == []

@@ -26,10 +26,10 @@ def tile(like=X, dtype=None, buffer=nl.sbuf):
 def through_hbm(call):
     """A copy between tensors in HBM and on chip, onto ones."""
     def body(dst, source):
-        held = nl.ndarray(source.shape, source.dtype, buffer=nl.private_hbm)
-        nisa.dma_copy(held, source)
+        copied = nl.ndarray(source.shape, source.dtype, buffer=nl.private_hbm)
+        nisa.dma_copy(copied, source)
         nisa.memset(dst, 1.0)
-        call(dst, held)
+        call(dst, copied)
     return body
 
 
@@ -66,9 +66,9 @@ def test_a_call_without_a_destination_returns_a_tile(on, name):
             expected[:, k] = state = X[:, k] * state + Y[:, k]
 
     def call(dst, *tiles):
-        made = body(*tiles)
-        assert isinstance(made, nl.NkiTensor) and made.buffer in (nl.sbuf, nl.psum)
-        nisa.tensor_copy(dst, made)
+        result = body(*tiles)
+        assert isinstance(result, nl.NkiTensor) and result.buffer in (nl.sbuf, nl.psum)
+        nisa.tensor_copy(dst, result)
     check(on, call, expected, X, Y, ROW, rtol=1e-6, atol=1e-6)
 
 
@@ -76,9 +76,9 @@ def test_products_and_large_transposes_are_in_psum(on):
     a, b = floats(64, 48), floats(64, 40, seed=3)
 
     def body(product, turned, x, y):
-        made, other = nisa.nc_matmul(x, y), nisa.nc_transpose(x)
-        assert made.buffer is nl.psum and made.dtype == nl.float32 and other.buffer is nl.psum
-        nisa.tensor_copy(product, made)
+        multiplied, other = nisa.nc_matmul(x, y), nisa.nc_transpose(x)
+        assert multiplied.buffer is nl.psum and multiplied.dtype == nl.float32 and other.buffer is nl.psum
+        nisa.tensor_copy(product, multiplied)
         nisa.tensor_copy(turned, other)
     product, turned = on_tiles(on, body, [((48, 40), nl.float32), ((48, 64), nl.float32)], a, b)
     np.testing.assert_allclose(product, a.T @ b, rtol=1e-5, atol=1e-5)
@@ -100,9 +100,9 @@ def test_masks_of_loads_stores_and_copies(on):
 
 def test_a_beta_form_into_an_indirect_place_is_refused():
     def body(dst, source):
-        held = nl.ndarray((16, 8), nl.float32, buffer=nl.private_hbm)
+        memory = nl.ndarray((16, 8), nl.float32, buffer=nl.private_hbm)
         start = nl.zeros((1, 1), nl.int32)
-        nl.store(held.ap([[8, 4], [1, 8]], scalar_offset=start), source, mask=True)
+        nl.store(memory.ap([[8, 4], [1, 8]], scalar_offset=start), source, mask=True)
     with pytest.raises(NkiValidationError, match="has no run-time addresses"):
         on_tiles("eager", body, [((16, 8), nl.float32)], X)
 
@@ -136,10 +136,10 @@ def test_dma_copy_onto_hbm(on):
 @pytest.mark.parametrize("options", [{"lazy_initialization": True}, {"name": None}, {"buffer": None}, {"buffer": "sbuf"}])
 def test_tensors(on, options):
     def body(dst, x):
-        made = nl.zeros([16, np.int64(8)], **options)
-        assert made.dtype == nl.float32 == "float32" and str(made.dtype) == "float32" and made.shape == (16, 8)
+        zeros = nl.zeros([16, np.int64(8)], **options)
+        assert zeros.dtype == nl.float32 == "float32" and str(zeros.dtype) == "float32" and zeros.shape == (16, 8)
         other = nl.ndarray((16, 8), **{k: v for k, v in options.items()})
-        nisa.tensor_tensor(other, made, x, nl.add, name=None)
+        nisa.tensor_tensor(other, zeros, x, nl.add, name=None)
         nisa.tensor_copy(dst, other, name=None)
     check(on, body, X, X)
 
@@ -219,9 +219,9 @@ def test_what_depends_on_the_number_of_dge_mode():
     """0 leaves the choice, 3 has no run-time addresses: exchanged, both would be wrong."""
     def gathered(mode):
         def body(dst, x, rows):
-            held = nl.ndarray((16, 8), nl.float32, buffer=nl.private_hbm)
-            nisa.dma_copy(held, x)
-            nisa.dma_copy(dst, held.ap([[8, 4], [1, 8]], vector_offset=rows), dge_mode=mode)
+            memory = nl.ndarray((16, 8), nl.float32, buffer=nl.private_hbm)
+            nisa.dma_copy(memory, x)
+            nisa.dma_copy(dst, memory.ap([[8, 4], [1, 8]], vector_offset=rows), dge_mode=mode)
         return on_tiles("eager", body, [((4, 8), nl.float32)], X, np.array([[3], [0], [9], [1]], np.int32))[0]
     np.testing.assert_array_equal(gathered(0), X[[3, 0, 9, 1]])
     with pytest.raises(NkiValidationError, match="dge_mode none has no run-time addresses"):
@@ -243,10 +243,10 @@ def test_reduce_commands(on, command):
 @pytest.mark.parametrize("dtype", [nl.bfloat16, "bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)])
 def test_dtypes(on, dtype):
     def body(dst, x):
-        made = nl.ndarray((16, 8), dtype)
-        assert made.dtype == nl.bfloat16 == dtype and made.dtype == "bfloat16" and str(made.dtype) == "bfloat16"
-        nisa.tensor_copy(made, x)
-        nisa.tensor_copy(dst, made)
+        result = nl.ndarray((16, 8), dtype)
+        assert result.dtype == nl.bfloat16 == dtype and result.dtype == "bfloat16" and str(result.dtype) == "bfloat16"
+        nisa.tensor_copy(result, x)
+        nisa.tensor_copy(dst, result)
     check(on, body, X.astype(BF16).astype(np.float32), X)
 
 
@@ -308,28 +308,28 @@ def test_axes(on, axis):
 @pytest.mark.parametrize("cores", [(0, 1), [0, 1], (1, 0), range(2)])
 def test_barriers(on, cores):
     def kernel(x):
-        out, held = (nl.ndarray((2, 16, 8), x.dtype, buffer=nl.shared_hbm) for _ in range(2))
-        own, loaded = nl.program_id(0), nl.load(x)
-        nisa.dma_copy(held[own], loaded)
-        nisa.core_barrier(held, cores)
+        out, shared = (nl.ndarray((2, 16, 8), x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+        core, loaded = nl.program_id(0), nl.load(x)
+        nisa.dma_copy(shared[core], loaded)
+        nisa.core_barrier(shared, cores)
         for one in (0, (0,), [1]):
-            nisa.core_barrier(held, one)
+            nisa.core_barrier(shared, one)
         nisa.core_barrier(loaded, cores)
-        nisa.dma_copy(loaded, held[1 - own])
-        nisa.dma_copy(out[own], loaded)
-        return out, held
+        nisa.dma_copy(loaded, shared[1 - core])
+        nisa.dma_copy(out[core], loaded)
+        return out, shared
     got, _ = run(on, kernel, X, cores=2)
     np.testing.assert_array_equal(got, np.stack([X, X]))
 
 
 def test_axes_beyond_the_launch(on):
     def kernel(x):
-        out, made = nl.ndarray((1, 6), nl.int32, buffer=nl.shared_hbm), nl.ndarray((1, 6), nl.int32)
+        out, sizes = nl.ndarray((1, 6), nl.int32, buffer=nl.shared_hbm), nl.ndarray((1, 6), nl.int32)
         values = (nl.program_id(1), nl.program_id(axis=2), nl.num_programs(1), nl.num_programs(axes=(0, 1)),
                   nl.num_programs(None), nl.program_ndim())
         for k, value in enumerate(values):
-            nisa.memset(made[:, k:k + 1], value)
-        nisa.dma_copy(out, made)
+            nisa.memset(sizes[:, k:k + 1], value)
+        nisa.dma_copy(out, sizes)
         return out
     assert run(on, kernel, X).tolist() == [[0, 0, 1, 1, 1, 0]]
     assert run(on, kernel, X, cores=2).tolist() == [[0, 0, 1, 2, 2, 1]]

@@ -67,10 +67,10 @@ def test_result_types(on):
     seen = []
 
     def body(d, a, b, i):
-        made = [nl.add(a, 1.2), nl.add(a, b), nl.equal(a, b), nl.add(a, 1.2, dtype=nl.float32), nl.add(i, 2), nl.exp(a),
+        outs = [nl.add(a, 1.2), nl.add(a, b), nl.equal(a, b), nl.add(a, 1.2, dtype=nl.float32), nl.add(i, 2), nl.exp(a),
                 nl.sum(a, 1), nl.copy(a, nl.bfloat16), nl.multiply(a, i)]
-        seen.append([str(m.dtype) for m in made])
-        nisa.tensor_copy(d, made[0])
+        seen.append([str(m.dtype) for m in outs])
+        nisa.tensor_copy(d, outs[0])
     check(on, body, (half.astype(np.float32) + np.float32(1.2)).astype(np.float16), half, floats(16, 8),
           numbers(16, 8, dtype=np.int32))
     assert seen[0] == ["float16", "float32", "float32", "float32", "int32", "float16", "float16", "bfloat16", "float16"]
@@ -112,20 +112,20 @@ def test_composites(on):
           w,
           rtol=1e-5)
     check(on, stored(lambda a, b: nl.where(nl.greater(a, b), a, 0.0)), np.where(x > w, x, 0).astype(np.float32), x, w)
-    made, = on_tiles(on, stored(lambda a: nl.dropout(a, 0.5)), [((32, 16), nl.float32)], x)
-    assert set(np.unique(made[made != 0])) <= set(np.unique(x))
+    dropped, = on_tiles(on, stored(lambda a: nl.dropout(a, 0.5)), [((32, 16), nl.float32)], x)
+    assert set(np.unique(dropped[dropped != 0])) <= set(np.unique(x))
 
 
 def test_matmul_and_transpose(on):
     a, b, c = floats(64, 32), floats(64, 40, seed=1), floats(32, 64, seed=2)
-    found = []
+    memories = []
 
     def body(d, x, y):
         product = nl.matmul(x, y, transpose_x=True)
-        found.append((product.buffer, product.dtype))
+        memories.append((product.buffer, product.dtype))
         nisa.tensor_copy(d, product)
     check(on, body, a.T @ b, a, b, rtol=1e-5, atol=1e-5)
-    assert found[0] == (nl.psum, nl.float32)
+    assert memories[0] == (nl.psum, nl.float32)
     check(on, stored(nl.matmul), c @ b, c, b, rtol=1e-5, atol=1e-5)
     check(on, stored(nl.transpose), a.T, a)
     check(on, stored(lambda x: nl.transpose(x, nl.bfloat16)), a.T.astype(ml_dtypes.bfloat16), a)
@@ -139,9 +139,9 @@ def test_creation(on):
         assert nl.empty_like(x).shape == (8, 4) and nl.zeros_like(x, dtype=nl.int8).dtype == nl.int8
         nisa.tensor_copy(like, nl.zeros_like(x))
         nisa.tensor_copy(identity, nl.shared_identity_matrix(8))
-    made = on_tiles(on, body, [((8, 4), nl.float32), ((8, 4), nl.int32), ((8, 4), nl.bfloat16), ((8, 4), nl.float32),
-                               ((8, 8), nl.uint8)], floats(8, 4))
-    for got, expected in zip(made, (0, 1, 2.5, 0, np.eye(8))):
+    results = on_tiles(on, body, [((8, 4), nl.float32), ((8, 4), nl.int32), ((8, 4), nl.bfloat16), ((8, 4), nl.float32),
+                                  ((8, 8), nl.uint8)], floats(8, 4))
+    for got, expected in zip(results, (0, 1, 2.5, 0, np.eye(8))):
         np.testing.assert_array_equal(got.astype(np.float32), np.broadcast_to(expected, got.shape))
 
 
@@ -248,9 +248,9 @@ def test_bits_of_two_types(on, name, a, b):
     expected = (wide & 0xFFFFFFFF).astype(kind) if kind is np.uint32 else wide.astype(kind)
 
     def body(d, s, t):
-        made = getattr(nl, name)(s, t)
-        assert str(made.dtype) == np.dtype(kind).name
-        nisa.tensor_copy(d, made)
+        combined = getattr(nl, name)(s, t)
+        assert str(combined.dtype) == np.dtype(kind).name
+        nisa.tensor_copy(d, combined)
     check(on, body, expected, x, y)
 
 

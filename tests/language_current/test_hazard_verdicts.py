@@ -59,19 +59,19 @@ class Case:
 
     def kernel(self, x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
-        held = nl.ndarray((ROWS, COLUMNS), x.dtype, buffer=nl.shared_hbm, name="held")
+        memory = nl.ndarray((ROWS, COLUMNS), x.dtype, buffer=nl.shared_hbm, name="memory")
         i = nl.program_id(0)
         if i == 0:
-            nisa.dma_copy(held, x)
-        nisa.core_barrier(held, (0, 1))
+            nisa.dma_copy(memory, x)
+        nisa.core_barrier(memory, (0, 1))
         tile = nl.ndarray((ROWS, COLUMNS), x.dtype)
         nisa.memset(tile, 1.0)
         for k in nl.affine_range(self.turns):
-            nisa.dma_copy(held[:, self.write.of(i, k)], tile[:, :self.write.columns])
+            nisa.dma_copy(memory[:, self.write.of(i, k)], tile[:, :self.write.columns])
         if self.barrier:
-            nisa.core_barrier(held, (0, 1))
+            nisa.core_barrier(memory, (0, 1))
         for k in nl.affine_range(self.turns if self.other is not None else 0):
-            there, here = held[:, self.other.of(i, k)], tile[:, :self.other.columns]
+            there, here = memory[:, self.other.of(i, k)], tile[:, :self.other.columns]
             nisa.dma_copy(there, here) if self.twice else nisa.dma_copy(here, there)
         half = slice(i * 16, i * 16 + 16)
         nisa.dma_copy(out[half], tile[half])
@@ -94,7 +94,7 @@ def test_cores(case):
     verdict = spec.captured.verdict
     assert not verdict.undecided and bool(verdict.races) == bool(met)
     for race in verdict.races:
-        assert isinstance(race, ProgramsMeet) and race.values["tensor"] == "held"
+        assert isinstance(race, ProgramsMeet) and race.values["tensor"] == "memory"
         assert race.values["element"][1] in met
     with warnings.catch_warnings(record=True) as simulated:
         warnings.simplefilter("always")
@@ -182,11 +182,11 @@ def shared(shape, name):
 def with_own_part(make):
     """Return a kernel whose cores write different parts of one result, and ``make(x, i)`` to all of another."""
     def kernel(x):
-        own, both, i = shared(x.shape, "own"), shared(x.shape, "both"), nl.program_id(0)
+        halves, both, i = shared(x.shape, "halves"), shared(x.shape, "both"), nl.program_id(0)
         half = slice(16 * i, 16 * i + 16)
-        nisa.dma_copy(own[half], x[half])
+        nisa.dma_copy(halves[half], x[half])
         nisa.dma_copy(both, make(x, i))
-        return own, both
+        return halves, both
     return kernel
 
 
@@ -211,12 +211,12 @@ def exchanged(x, i):
 
 
 def read_at_another_time(x, i):
-    held, tile = shared(x.shape, "held"), nl.load(x)
+    memory, tile = shared(x.shape, "memory"), nl.load(x)
     if i == 1:
-        nisa.core_barrier(held, (0, 1))
+        nisa.core_barrier(memory, (0, 1))
     nisa.dma_copy(tile, x)
     if i == 0:
-        nisa.core_barrier(held, (0, 1))
+        nisa.core_barrier(memory, (0, 1))
     return tile
 
 
@@ -279,16 +279,16 @@ def written_in_another_order(x, both, tile):
                          ids=lambda v: getattr(v, "__name__", None))
 def test_equal_writes_of_both_cores__are_no_race_unless_a_core_may_read_another_value(on, access, same, monkeypatch):
     def kernel(x, both):
-        own, i = shared(x.shape, "own"), nl.program_id(0)
+        halves, i = shared(x.shape, "halves"), nl.program_id(0)
         half = slice(16 * i, 16 * i + 16)
-        nisa.dma_copy(own[half], x[half])
+        nisa.dma_copy(halves[half], x[half])
         access(x, both, nl.load(x))
-        return own, both
+        return halves, both
     text = "2 programs write the same values to both here" if same else r"both\[0, \d+\] is (written|read) by program"
     with pytest.warns(RaceWarning, match=text) as shown:
-        own, both = run(on, kernel, X, np.zeros_like(X), cores=2)
+        halves, both = run(on, kernel, X, np.zeros_like(X), cores=2)
     assert sum(w.category is RaceWarning for w in shown) == 1
-    np.testing.assert_array_equal(own, X)
+    np.testing.assert_array_equal(halves, X)
     if same:
         np.testing.assert_array_equal(both, X)
 

@@ -113,16 +113,16 @@ def test_activation_accumulates(on):
         nisa.activation(d[:, 0:4], nl.square, t[:, 0:4], reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
         nisa.activation(d[:, 4:8], nl.square, t[:, 4:8], reduce_op=nl.add, reduce_res=r,
                         reduce_cmd=nisa.reduce_cmd.reduce)
-    made, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x)
-    np.testing.assert_allclose(made, x * x, rtol=1e-6)
+    activated, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x)
+    np.testing.assert_allclose(activated, x * x, rtol=1e-6)
     np.testing.assert_allclose(rows, (x * x).sum(1, keepdims=True), rtol=1e-5)
 
 
 def test_activation_reduce(on):
     x = floats(32, 2, 8)
-    made, rows = on_tiles(on, lambda d, r, t: nisa.activation_reduce(d, nl.exp, t, nl.add, r, scale=0.5),
-                          [((32, 16), nl.float32), ((32, 1), nl.float32)], x)
-    np.testing.assert_allclose(made, np.exp(x * 0.5).reshape(32, 16), rtol=1e-6)
+    activated, rows = on_tiles(on, lambda d, r, t: nisa.activation_reduce(d, nl.exp, t, nl.add, r, scale=0.5),
+                               [((32, 16), nl.float32), ((32, 1), nl.float32)], x)
+    np.testing.assert_allclose(activated, np.exp(x * 0.5).reshape(32, 16), rtol=1e-6)
     np.testing.assert_allclose(rows[:, 0], np.exp(x * 0.5).sum((1, 2)), rtol=1e-5)
 
 
@@ -134,8 +134,8 @@ def test_activate2(on):
     def body(d, r, t):
         nisa.activate2(d, nl.copy, t, 1.0, None, nl.add, nl.bypass, reduce_op=nl.abs_max, reduce_res=r,
                        reduce_cmd=nisa.reduce_cmd.reset_reduce)
-    made, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x)
-    np.testing.assert_allclose(made, x + 1)
+    activated, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x)
+    np.testing.assert_allclose(activated, x + 1)
     np.testing.assert_allclose(rows[:, 0], (x + 1)[np.arange(32), np.abs(x + 1).argmax(1)])
 
 
@@ -145,8 +145,8 @@ def test_exponential(on):
 
     def body(d, r, t, m):
         nisa.exponential(d, t, max_value=m, reduce_res=r, reduce_cmd=nisa.reduce_cmd.load_reduce, reduce_init=2.0)
-    made, rows = on_tiles(on, body, [((32, 8), nl.bfloat16), ((32, 1), nl.float32)], x, largest)
-    assert_steps(made, np.exp(x - largest).astype(made.dtype), 1)
+    powers, rows = on_tiles(on, body, [((32, 8), nl.bfloat16), ((32, 1), nl.float32)], x, largest)
+    assert_steps(powers, np.exp(x - largest).astype(powers.dtype), 1)
     np.testing.assert_allclose(rows, np.exp(x - largest).sum(1, keepdims=True) + 2, rtol=1e-5)
 
 
@@ -174,8 +174,8 @@ def test_tensor_scalar_reduce(on):
         nisa.tensor_scalar_reduce(d[:, 0:4], t[:, 0:4], nl.multiply, 2.0, nl.add)
         nisa.tensor_scalar_reduce(d[:, 4:8], t[:, 4:8], nl.multiply, 2.0, nl.add, r, reduce_cmd=nisa.reduce_cmd.reduce,
                                   reduce_res_negate=True)
-    made, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x)
-    np.testing.assert_allclose(made, x * 2)
+    scaled, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x)
+    np.testing.assert_allclose(scaled, x * 2)
     np.testing.assert_allclose(rows[:, 0], -(x * 2).sum(1), rtol=1e-5, atol=1e-6)
 
 
@@ -184,9 +184,9 @@ def test_select_reduce(on):
 
     def body(d, r, t, p):
         nisa.select_reduce(d, p, t, -5.0, reduce_res=r, reduce_cmd=nisa.reduce_cmd.reset_reduce, reverse_pred=True)
-    made, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x, chosen)
+    selected, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x, chosen)
     expected = np.where(chosen == 0, x, np.float32(-5))
-    np.testing.assert_array_equal(made, expected)
+    np.testing.assert_array_equal(selected, expected)
     np.testing.assert_array_equal(rows[:, 0], expected.max(1))
 
 
@@ -303,21 +303,21 @@ def test_quantize_and_multiply(on, element, kind):
         product = nl.ndarray((16, 24), nl.float32, buffer=nl.psum)
         nisa.nc_matmul_mx(product, left.view(packed), right.view(packed), left_scale, right_scale)
         nisa.tensor_copy(d, product)
-    made = on_tiles(on, body, [((16, 24), nl.float32), ((128, 16), nl.uint32), ((128, 24), nl.uint32),
-                               ((128, 16), nl.uint8, 0), ((128, 24), nl.uint8, 0)], a, b)
+    results = on_tiles(on, body, [((16, 24), nl.float32), ((128, 16), nl.uint32), ((128, 24), nl.uint32),
+                                  ((128, 16), nl.uint8, 0), ((128, 24), nl.uint8, 0)], a, b)
 
     def dequantized(data, scale):
         values = data.view(kind).astype(np.float32).reshape(128, -1, 4)
         rows = [32 * (k // 8 // 4) + k // 8 % 4 for k in range(128)]
         steps = np.exp2(scale[rows].astype(np.float32) - 127)[..., None]
         return values * steps, np.broadcast_to(steps, values.shape).reshape(128, -1)
-    (left, left_steps), (right, right_steps) = dequantized(made[1], made[3]), dequantized(made[2], made[4])
-    for got, given, steps in ((left, a, left_steps), (right, b, right_steps)):
+    (left, left_steps), (right, right_steps) = dequantized(results[1], results[3]), dequantized(results[2], results[4])
+    for got, original, steps in ((left, a, left_steps), (right, b, right_steps)):
         # Half a step: of the number, or of the subnormal ones.
-        bound = np.maximum(unit(kind) * abs(given.astype(np.float64)), steps * float(ml_dtypes.finfo(kind).smallest_subnormal) / 2)
-        assert_within(got.reshape(128, -1), given, bound)
+        bound = np.maximum(unit(kind) * abs(original.astype(np.float64)), steps * float(ml_dtypes.finfo(kind).smallest_subnormal) / 2)
+        assert_within(got.reshape(128, -1), original, bound)
     columns = [v.transpose(0, 2, 1).reshape(512, -1) for v in (left, right)]
-    assert_within(made[0], np.einsum("kmq,knq->mn", left, right, dtype=np.float64), product_bound(*columns))
+    assert_within(results[0], np.einsum("kmq,knq->mn", left, right, dtype=np.float64), product_bound(*columns))
 
 
 def test_quantize_scales(on):
@@ -379,8 +379,8 @@ def test_dma_compute_scatters_a_sum(on):
         out = nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm)
         nisa.dma_copy(out, table)
         t, v = nl.load(x), nl.load(rows)
-        place = out.ap([[8, 4], [1, 8]], vector_offset=v)
-        nisa.dma_compute(place, [t, place], nl.add)
+        target = out.ap([[8, 4], [1, 8]], vector_offset=v)
+        nisa.dma_compute(target, [t, target], nl.add)
         return out
     expected = table.copy()
     expected[rows[:, 0]] += x
@@ -416,9 +416,9 @@ def test_generator_state_comes_back(on):
 
 def test_dropout(on):
     x = floats(128, 100) + 10
-    made, = on_tiles(on, lambda d, t: nisa.dropout(d, t, 0.3), [((128, 100), nl.float32)], x)
-    kept = made != 0
-    np.testing.assert_array_equal(made[kept], x[kept])
+    dropped, = on_tiles(on, lambda d, t: nisa.dropout(d, t, 0.3), [((128, 100), nl.float32)], x)
+    kept = dropped != 0
+    np.testing.assert_array_equal(dropped[kept], x[kept])
     assert abs(kept.mean() - 0.7) < 5 * np.sqrt(0.7 * 0.3 / kept.size)                  # five standard deviations
     check(on, lambda d, t: nisa.dropout(d, t, 0.0), x, x)
 
@@ -428,7 +428,7 @@ def test_dma_compute_of_one_source(on):
     x, y = numbers(4, 16), numbers(4, 16, seed=1)
 
     def kernel(x, y):
-        rows, sums, held = (nl.ndarray((4, 16), nl.float32, buffer=nl.shared_hbm) for _ in range(3))
+        rows, sums, partly = (nl.ndarray((4, 16), nl.float32, buffer=nl.shared_hbm) for _ in range(3))
         tile, part = nl.ndarray((4, 16), nl.float32), nl.ndarray((4, 16), nl.float32)
         for k in range(4):
             nisa.dma_compute(rows[k], [x[k]], nl.add)               # nobody wrote this row
@@ -440,13 +440,13 @@ def test_dma_compute_of_one_source(on):
             nisa.dma_compute(sums[1:3], [y[1:3]], nl.add)
             nisa.dma_compute(tile, [y], nl.add)
             nisa.dma_compute(x, [y], nl.add)
-        nisa.dma_copy(held, part)
+        nisa.dma_copy(partly, part)
         nisa.dma_compute(sums, [sums, tile], nl.add)
-        return rows, sums, held, x
-    rows, sums, held, given = run(on, kernel, x, y)
+        return rows, sums, partly, x
+    rows, sums, partly, updated = run(on, kernel, x, y)
     expected = x + y + 1
     expected[1:3] += y[1:3]
     np.testing.assert_array_equal(rows, x)
     np.testing.assert_array_equal(sums, expected)
-    np.testing.assert_array_equal(held, np.concatenate([np.full((4, 8), 2), x[:, 8:]], 1))
-    np.testing.assert_array_equal(given, x + y)
+    np.testing.assert_array_equal(partly, np.concatenate([np.full((4, 8), 2), x[:, 8:]], 1))
+    np.testing.assert_array_equal(updated, x + y)

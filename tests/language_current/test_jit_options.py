@@ -106,16 +106,16 @@ def test_simulation_as_a_mode_reads_what_was_never_written_as_nan():
 def test_kernel_return_says_whether_written_parameters_are_the_outputs(on):
     def kernel(x, out):
         nisa.dma_copy(out, nl.multiply(nl.load(x), 2.0))
-    made = np.zeros_like(X)
-    nki.jit(kernel, kernel_return=False).on(on)(X, made)
-    np.testing.assert_array_equal(made, X * 2)
+    output = np.zeros_like(X)
+    nki.jit(kernel, kernel_return=False).on(on)(X, output)
+    np.testing.assert_array_equal(output, X * 2)
 
     @beta.jit(kernel_return=False)
     def of_beta(x, out):
         beta_nl.store(out, beta_nl.load(x) * 2)
-    made = np.zeros_like(X)
-    of_beta.on(on)(X, made)
-    np.testing.assert_array_equal(made, X * 2)
+    output = np.zeros_like(X)
+    of_beta.on(on)(X, output)
+    np.testing.assert_array_equal(output, X * 2)
 
 
 def test_decorators_of_the_beta_generation(tmp_path, monkeypatch):

@@ -130,11 +130,11 @@ def test_cores_exchange_tiles(on):
 def test_a_barrier_makes_writes_of_the_other_core_visible(on):
     def kernel(x):
         out = nl.ndarray((2, 8), x.dtype, buffer=nl.shared_hbm)
-        held = nl.ndarray((2, 8), x.dtype, buffer=nl.shared_hbm, name="held")
+        shared = nl.ndarray((2, 8), x.dtype, buffer=nl.shared_hbm, name="shared")
         i = nl.program_id(0)
-        nl.store(held[i:i + 1], nl.multiply(nl.load(x[i:i + 1]), 2.0))
-        nisa.core_barrier(held, (0, 1))
-        nl.store(out[i:i + 1], nl.load(held[1 - i:2 - i]))
+        nl.store(shared[i:i + 1], nl.multiply(nl.load(x[i:i + 1]), 2.0))
+        nisa.core_barrier(shared, (0, 1))
+        nl.store(out[i:i + 1], nl.load(shared[1 - i:2 - i]))
         return out
     x = numbers(2, 8)
     np.testing.assert_array_equal(run(on, kernel, x, cores=2), x[::-1] * 2)
@@ -144,14 +144,14 @@ def test_a_barrier_in_a_loop_counts_its_iterations(on):
     """Each core adds what the other has, again and again: one that runs ahead would read an old value."""
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        held = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="held")
+        shared = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="shared")
         i = nl.program_id(0)
         mine = nl.load(x[i:i + 1])
         for _ in range(5):
-            nl.store(held[i:i + 1], mine)
-            nisa.core_barrier(held, (0, 1))
-            mine = nl.add(mine, nl.load(held[1 - i:2 - i]))
-            nisa.core_barrier(held, (0, 1))
+            nl.store(shared[i:i + 1], mine)
+            nisa.core_barrier(shared, (0, 1))
+            mine = nl.add(mine, nl.load(shared[1 - i:2 - i]))
+            nisa.core_barrier(shared, (0, 1))
         nl.store(out[i:i + 1], mine)
         return out
     x = numbers(2, 8)
@@ -175,13 +175,13 @@ def test_a_barrier_that_only_one_core_reaches(on):
 
 def test_cores_that_come_to_different_meetings(on):
     def kernel(x):
-        held, tile = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.load(x)
+        shared, tile = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.load(x)
         if nl.program_id(0) == 0:
-            nisa.core_barrier(held, (0, 1))
+            nisa.core_barrier(shared, (0, 1))
         else:
             nisa.sendrecv(tile, tile, send_to_rank=0, recv_from_rank=0, pipe_id=0)
-        nl.store(held, tile)
-        return held
+        nl.store(shared, tile)
+        return shared
     with pytest.raises(NkiMlirError, match=r"core 0 waits in nisa.core_barrier .*core 1 waits in nisa.sendrecv"):
         run(on, kernel, numbers(4, 4), cores=2)
 
@@ -212,9 +212,9 @@ def test_inputs_are_updated_in_place(on):
     def kernel(x, y):
         nl.store(x, nl.add(nl.load(x), nl.load(y)))
     x, y = numbers(16, 8), numbers(16, 8, seed=1)
-    given = x.copy()
-    nki.jit(kernel).on(on)(given, y)
-    np.testing.assert_array_equal(given, x + y)
+    copy_of_x = x.copy()
+    nki.jit(kernel).on(on)(copy_of_x, y)
+    np.testing.assert_array_equal(copy_of_x, x + y)
     strided = np.asfortranarray(x)
     assert nki.simulate(kernel)(strided, y) is None
     np.testing.assert_array_equal(strided, x + y)
@@ -225,9 +225,9 @@ def test_structures_of_results(on):
         a, b = doubled(x), doubled(x)
         return {"first": a, "others": [b, (a,)]}
     x = numbers(4, 4)
-    made = run(on, kernel, x)
-    assert list(made) == ["first", "others"] and isinstance(made["others"][1], tuple)
-    np.testing.assert_array_equal(made["others"][0], x * 2)
+    results = run(on, kernel, x)
+    assert list(results) == ["first", "others"] and isinstance(results["others"][1], tuple)
+    np.testing.assert_array_equal(results["others"][0], x * 2)
 
 
 def test_fresh_memory_holds_sentinels():
@@ -238,9 +238,9 @@ def test_fresh_memory_holds_sentinels():
         nisa.dma_copy(out[:, 0:2], x)
         nisa.dma_copy(places, nl.ndarray((2, 3), nl.uint8))
         return out, places
-    given = numbers(2, 2)
-    a, b = nki.simulate(kernel)(given)
-    assert np.array_equal(a[:, :2], given) and np.isnan(a[:, 2]).all() and (b == 4).all()
+    x = numbers(2, 2)
+    a, b = nki.simulate(kernel)(x)
+    assert np.array_equal(a[:, :2], x) and np.isnan(a[:, 2]).all() and (b == 4).all()
 
 
 class Mode(enum.Enum):
@@ -280,13 +280,13 @@ def test_schedules():
         b = nisa.dma_copy(out, t, name="store")
         assert b.depends_on(a) is b
         return out
-    made = nki.jit(kernel)
+    compiled = nki.jit(kernel)
     x = numbers(4, 4)
-    np.testing.assert_array_equal(nki.simulate(made.with_schedule([("store", ["scale"])])[1])(x), x * 2)
+    np.testing.assert_array_equal(nki.simulate(compiled.with_schedule([("store", ["scale"])])[1])(x), x * 2)
     for edges, text in (([("store", "other")], "'other'"), ([("store",)], "must be a pair"),
                         ([("store", 1)], "a string")):
         with pytest.raises(AssertionError, match=text):
-            nki.simulate(made.with_schedule(edges))(x)
+            nki.simulate(compiled.with_schedule(edges))(x)
 
 
 def test_annotated_parameters(on):
@@ -306,8 +306,8 @@ def test_tensors_that_are_described_by_shape_and_dtype(on):
         nisa.dma_copy(out, x)
         return out
     described = nt.tensor[[128, 32], nl.bfloat16]
-    for made in (nki.jit(kernel).on(on)(described), nki.jit(kernel).on(on)(x=described), nki.simulate(kernel)(described)):
-        np.testing.assert_array_equal(made, np.zeros((128, 32), np.float32))
+    for result in (nki.jit(kernel).on(on)(described), nki.jit(kernel).on(on)(x=described), nki.simulate(kernel)(described)):
+        np.testing.assert_array_equal(result, np.zeros((128, 32), np.float32))
 
 
 def test_a_users_assertion_keeps_its_message(on):
@@ -318,8 +318,8 @@ def test_a_users_assertion_keeps_its_message(on):
 
 
 def test_compiled_apart():
-    made = compile_kernel(doubled, [((4, 4), np.float32)])
-    assert "nki.binary_scalar" in str(made.module)
+    compiled = compile_kernel(doubled, [((4, 4), np.float32)])
+    assert "nki.binary_scalar" in str(compiled.module)
 
 
 def test_addresses_and_names():
@@ -342,8 +342,8 @@ def test_addresses_and_names():
 def test_torch_tensors():
     torch = pytest.importorskip("torch")
     x = torch.arange(32, dtype=torch.bfloat16).reshape(4, 8)
-    made = nki.simulate(doubled)(x)
-    assert made.dtype is torch.bfloat16 and torch.equal(made, x * 2)
+    result = nki.simulate(doubled)(x)
+    assert result.dtype is torch.bfloat16 and torch.equal(result, x * 2)
 
 
 def test_results_say_what_was_compiled(on):

@@ -42,8 +42,8 @@ def update_beta(pair, target, rest):
 
 
 def array_of(module, value):
-    made = np.full((4, 4), value, np.float32)
-    return made if module is np else getattr(module, "tensor" if module.__name__ == "torch" else "asarray")(made)
+    array = np.full((4, 4), value, np.float32)
+    return array if module is np else getattr(module, "tensor" if module.__name__ == "torch" else "asarray")(array)
 
 
 @pytest.fixture(params=["numpy", "torch", "jax.numpy"])
@@ -51,17 +51,17 @@ def module(request):
     return pytest.importorskip(request.param)
 
 
-def first(made):
-    return float(np.asarray(made)[0, 0])
+def first(array):
+    return float(np.asarray(array)[0, 0])
 
 
 @pytest.mark.parametrize("kernel", [differ, differ_beta])
 def test_every_order_of_keywords(on, module, kernel):
-    given = {"a": array_of(module, 10), "b": array_of(module, 3), "scale": 2}
-    for names in itertools.permutations(given):
-        assert first(kernel.on(on)(**{n: given[n] for n in names})) == 14
-    assert first(kernel.on(on)(given["a"], scale=2, b=given["b"])) == 14
-    assert first(kernel.on(on)(b=given["b"], a=given["a"])) == 7
+    arrays = {"a": array_of(module, 10), "b": array_of(module, 3), "scale": 2}
+    for names in itertools.permutations(arrays):
+        assert first(kernel.on(on)(**{n: arrays[n] for n in names})) == 14
+    assert first(kernel.on(on)(arrays["a"], scale=2, b=arrays["b"])) == 14
+    assert first(kernel.on(on)(b=arrays["b"], a=arrays["a"])) == 7
 
 
 @pytest.mark.parametrize("kernel", [update, update_beta])
@@ -70,10 +70,10 @@ def test_results_in_place_go_to_the_arrays_of_their_names(on, kernel):
     for order in itertools.permutations(names):
         for module in (np, pytest.importorskip("torch")):
             pair, target, rest = [array_of(module, 10)], array_of(module, 0), {"x": array_of(module, 3)}
-            given = {"pair": pair, "target": target, "rest": rest}
-            made = kernel.on(on)(**{n: given[n] for n in order})
+            arguments = {"pair": pair, "target": target, "rest": rest}
+            result = kernel.on(on)(**{n: arguments[n] for n in order})
             assert (first(target), first(pair[0]), first(rest["x"])) == (7, 10, 3)
-            assert made is None or first(made) == 7
+            assert result is None or first(result) == 7
 
 
 def test_simulation(module):
@@ -89,14 +89,14 @@ def returning(pair, target, rest):
 
 def test_a_parameter_that_simulation_returns_has_what_was_written(module):
     target = array_of(module, 0)
-    made = nki.simulate(returning)(rest={"x": array_of(module, 3)}, target=target, pair=(array_of(module, 10),))
-    assert first(made) == 7
+    result = nki.simulate(returning)(rest={"x": array_of(module, 3)}, target=target, pair=(array_of(module, 10),))
+    assert first(result) == 7
     if module.__name__ != "jax.numpy":          # whose arrays never change
-        assert made is target
+        assert result is target
 
 
 def test_a_read_only_array_is_no_place_for_results():
     target = array_of(np, 0)
     target.flags.writeable = False
-    made = nki.simulate(returning)((array_of(np, 10),), rest={"x": array_of(np, 3)}, target=target)
-    assert (first(made), first(target)) == (7, 0)
+    result = nki.simulate(returning)((array_of(np, 10),), rest={"x": array_of(np, 3)}, target=target)
+    assert (first(result), first(target)) == (7, 0)

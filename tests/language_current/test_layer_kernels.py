@@ -118,17 +118,17 @@ def experts_by_blocks(hidden, affinities, gate_up, down, positions, experts, siz
     flat_gate_up = gate_up.reshape((count, width * 2 * inner))
     flat_affinities = affinities.reshape((rows * count, 1))
     for n in range(experts.shape[0]):
-        expert, repeated, index, place = (sbuf((k, 1), nl.int32) for k in (1, size, size, size))
+        expert, repeated, index, entry = (sbuf((k, 1), nl.int32) for k in (1, size, size, size))
         nisa.dma_copy(expert, experts[nl.ds(n, 1), :])
         nisa.dma_copy(repeated, experts.ap([[0, size], [1, 1]], offset=n))
         nisa.dma_copy(index, positions.reshape((experts.shape[0], size, 1))[n])
         tokens = sbuf((size, width), hidden.dtype)
         nisa.dma_copy(tokens, hidden.ap([[width, size], [1, width]], vector_offset=index, indirect_dim=0),
                       oob_mode=nisa.oob_mode.skip)
-        nisa.tensor_scalar(place, index, nl.multiply, count)
-        nisa.tensor_tensor(place, place, repeated, nl.add)
+        nisa.tensor_scalar(entry, index, nl.multiply, count)
+        nisa.tensor_tensor(entry, entry, repeated, nl.add)
         affinity = sbuf((size, 1))
-        nisa.dma_copy(affinity, flat_affinities.ap([[1, size], [1, 1]], vector_offset=place))
+        nisa.dma_copy(affinity, flat_affinities.ap([[1, size], [1, 1]], vector_offset=entry))
         columns = [transposed(tokens[:, part.rows]) for part in tiles_of(width, 128)]
         products = []
         for part in tiles_of(inner, 128):
@@ -216,9 +216,9 @@ def largest(x, count):
 def test_more_than_eight_of_the_largest(on, rows, width, count):
     x = np.random.default_rng(0).permutation(rows * width).reshape(rows, width).astype(np.float32)
     places = np.argsort(-x, 1)[:, :count]
-    values, found = largest.on(on)(x, count)
+    values, indices = largest.on(on)(x, count)
     np.testing.assert_array_equal(values, np.take_along_axis(x, places, 1))
-    np.testing.assert_array_equal(found, places.astype(np.uint32))
+    np.testing.assert_array_equal(indices, places.astype(np.uint32))
 
 
 # -- a convolution along time with the state of the last call ----------------------------------------------------------
@@ -315,21 +315,22 @@ def split_softmax(x):
     columns = slice(program * half, min(width, program * half + half))
     for tile in tiles_of(rows, 128):
         values = nl.load(x[tile.rows, columns])
-        own, weights, scale = sbuf((tile.size, 2)), sbuf(values.shape), sbuf((tile.size, 1))
-        nisa.tensor_reduce(own[:, 0:1], nl.maximum, values, axis=1)
-        negative = nl.multiply(own[:, 0:1], -1.0)
-        nisa.activation_reduce(weights, nl.exp, values, nl.add, own[:, 1:2], bias=negative)
+        stats, weights, scale = sbuf((tile.size, 2)), sbuf(values.shape), sbuf((tile.size, 1))
+        nisa.tensor_reduce(stats[:, 0:1], nl.maximum, values, axis=1)
+        negative = nl.multiply(stats[:, 0:1], -1.0)
+        nisa.activation_reduce(weights, nl.exp, values, nl.add, stats[:, 1:2], bias=negative)
         if programs > 1:
             other = sbuf((tile.size, 2))
-            nisa.sendrecv(src=own, dst=other, send_to_rank=1 - program, recv_from_rank=1 - program, pipe_id=0)
-            shift = nl.multiply(nl.maximum(own[:, 0:1], other[:, 0:1]), -1.0)
+            nisa.sendrecv(src=stats, dst=other, send_to_rank=1 - program, recv_from_rank=1 - program, pipe_id=0)
+            shift = nl.multiply(nl.maximum(stats[:, 0:1], other[:, 0:1]), -1.0)
             factors = [sbuf((tile.size, 1)) for _ in range(2)]
-            for factor, part in zip(factors, (own, other)):
+            for factor, part in zip(factors, (stats, other)):
                 nisa.activation(factor, nl.exp, part[:, 0:1], bias=shift)
-            nisa.reciprocal(scale, nl.add(nl.multiply(factors[0], own[:, 1:2]), nl.multiply(factors[1], other[:, 1:2])))
+            sums = nl.add(nl.multiply(factors[0], stats[:, 1:2]), nl.multiply(factors[1], other[:, 1:2]))
+            nisa.reciprocal(scale, sums)
             nisa.tensor_tensor(scale, scale, factors[0], nl.multiply)
         else:
-            nisa.reciprocal(scale, own[:, 1:2])
+            nisa.reciprocal(scale, stats[:, 1:2])
         nl.store(out[tile.rows, columns], nl.multiply(weights, scale.broadcast(1, values.shape[1])))
     return out
 

@@ -70,12 +70,12 @@ def test_dynamic_copies_of_older_releases(on):
 
     def kernel(x, at):
         out, moved = (nl.ndarray(s, x.dtype, buffer=nl.shared_hbm) for s in ((16, 8), (16, 24)))
-        tile, piece, place = nl.load(x), nl.ndarray((16, 8), x.dtype), nl.zeros((16, 24), x.dtype)
+        tile, piece, target = nl.load(x), nl.ndarray((16, 8), x.dtype), nl.zeros((16, 24), x.dtype)
         start, pattern = nl.load(at), [[24, 16], [1, 8]]
         nisa.tensor_copy_dynamic_src(piece, tile.ap(pattern, scalar_offset=start, indirect_dim=1))
-        nisa.tensor_copy_dynamic_dst(place.ap(pattern, scalar_offset=start, indirect_dim=1), piece)
+        nisa.tensor_copy_dynamic_dst(target.ap(pattern, scalar_offset=start, indirect_dim=1), piece)
         nisa.dma_copy(out, piece)
-        nisa.dma_copy(moved, place)
+        nisa.dma_copy(moved, target)
         return out, moved
     piece, moved = run(on, kernel, x, np.array([[5]], np.int32))
     expected = np.zeros_like(x)
@@ -110,10 +110,10 @@ def test_gather_of_parts_of_different_sizes():
 
     def kernel(x, table):
         src, dst = nl.ndarray((4,), x.dtype, buffer=nl.hbm), nl.zeros((16,), x.dtype, buffer=nl.hbm)
-        held, out = nl.ndarray((3, 4), nl.uint32, buffer=nl.hbm), nl.ndarray((16,), x.dtype, buffer=nl.shared_hbm)
+        copied, out = nl.ndarray((3, 4), nl.uint32, buffer=nl.hbm), nl.ndarray((16,), x.dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(src, x)
-        nisa.dma_copy(held, table)
-        ncc.all_gather_v([src], [dst], group, held)
+        nisa.dma_copy(copied, table)
+        ncc.all_gather_v([src], [dst], group, copied)
         nisa.dma_copy(out, dst)
         return out
     expected = np.zeros(16, np.float32)

@@ -216,7 +216,7 @@ def test_objects():
 
         def __post_init__(self):
             self.double = self.rows * 2
-    made = Config(rows=3)
-    assert (made.rows, made.scale, made.double) == (3, 2.0, 6) and made == Config(3) and made != Config(4)
+    config = Config(rows=3)
+    assert (config.rows, config.scale, config.double) == (3, 2.0, 6) and config == Config(3) and config != Config(4)
     with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
         Config(other=1)

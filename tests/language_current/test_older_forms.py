@@ -25,34 +25,34 @@ def below(offset=0):
 def through_hbm(call):
     """A copy between tensors in HBM and on chip."""
     def body(dst, tile):
-        held = nl.ndarray(tile.shape, tile.dtype, buffer=nl.private_hbm)
-        nisa.dma_copy(held, tile)
-        call(dst, held)
+        copied = nl.ndarray(tile.shape, tile.dtype, buffer=nl.private_hbm)
+        nisa.dma_copy(copied, tile)
+        call(dst, copied)
     return body
 
 
 def onto_ones(call):
-    def body(dst, held):
+    def body(dst, source):
         nisa.memset(dst, 1.0)
-        call(dst, held)
+        call(dst, source)
     return through_hbm(body)
 
 
 def rows(call):
     """Rows 2, 5, 8 and 11 of four, onto sevens."""
-    def body(dst, held):
+    def body(dst, source):
         places = nl.ndarray((4, 1), nl.int32)
         nisa.iota(places, [[0, 1]], offset=2, channel_multiplier=3)
         nisa.memset(dst, 7.0)
-        call(dst, held.ap([[8, 4], [1, 8]], vector_offset=places))
+        call(dst, source.ap([[8, 4], [1, 8]], vector_offset=places))
     return through_hbm(body)
 
 
 def product(call):
     def body(dst, first, second):
-        made = nl.ndarray((64, 8), nl.float32, buffer=nl.psum)
-        call(made, first, second)
-        nisa.tensor_copy(dst, made)
+        psum = nl.ndarray((64, 8), nl.float32, buffer=nl.psum)
+        call(psum, first, second)
+        nisa.tensor_copy(dst, psum)
     return body
 
 
@@ -152,9 +152,9 @@ def test_calls_of_today_are_not_reported(recwarn, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_STRICT", "1")
 
     def body(dst, x):
-        held = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
-        nisa.dma_copy(held, x, None, ERROR, SWDGE)
-        nisa.dma_compute(dst, [held, held], nl.add, [1.0, 1.0])
+        copied = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+        nisa.dma_copy(copied, x, None, ERROR, SWDGE)
+        nisa.dma_compute(dst, [copied, copied], nl.add, [1.0, 1.0])
         nisa.affine_select(dst, KEPT, 1, x, -1.0, GREATER_EQUAL, 0)
         nisa.memset(dst, 0)
     on_tiles("eager", body, [((4, 8), nl.float32)], X)
@@ -218,9 +218,9 @@ def test_simulation_takes_and_gives_torch_tensors(dtype):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(out, x)
         return out
-    given = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).to(getattr(torch, dtype))
-    result = nki.simulate(same)(given)
-    assert result.dtype is given.dtype and torch.equal(result.float(), given.float())
+    x = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).to(getattr(torch, dtype))
+    result = nki.simulate(same)(x)
+    assert result.dtype is x.dtype and torch.equal(result.float(), x.float())
 
 
 # -- regions of memory, sliced -----------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_slices_of_memory_are_places_for_tensors(on):
     check(on, body, X.astype(nl.bfloat16).astype(np.float32), X)
 
 
-@pytest.mark.parametrize("place, text", [
+@pytest.mark.parametrize("slicing, text", [
     (lambda: nl.sbuf[0:4, 0:16].view(nl.float32, (4, 8)), r"shape has size 32 \(bytes\), which is too large for buffer "
                                                           r"of size 16 \(bytes\)"),
     (lambda: nl.sbuf[0:2, 0:64].view(nl.float32, (4, 8)), "4 partitions do not fit in a region of 2"),
@@ -250,9 +250,9 @@ def test_slices_of_memory_are_places_for_tensors(on):
     (lambda: nl.sbuf[0], "expecting one or two slices"),
     (lambda: nl.shared_hbm[0:4], "only nl.sbuf and nl.psum are sliced"),
 ])
-def test_slices_of_memory_that_are_no_places(place, text):
+def test_slices_of_memory_that_are_no_places(slicing, text):
     with pytest.raises((NkiTypeError, NkiValidationError), match=text):
-        on_tiles("eager", lambda dst, x: place(), [((4, 8), nl.float32)], X)
+        on_tiles("eager", lambda dst, x: slicing(), [((4, 8), nl.float32)], X)
 
 
 @pytest.mark.parametrize("kind", ["vector_offset", "scalar_offset"])

@@ -52,9 +52,9 @@ def test_expressions_and_dtypes(on):
     narrow = (numbers(32, 8) / 8).astype(ml_dtypes.bfloat16)
 
     def body(d, x, y):
-        made = (2 * x + 1) / y - x * 0.3
-        assert made.dtype == nl.float32 and (x * 0.3).dtype == nl.bfloat16 and (x + y).dtype == nl.float32
-        nisa.tensor_copy(d, made)
+        combined = (2 * x + 1) / y - x * 0.3
+        assert combined.dtype == nl.float32 and (x * 0.3).dtype == nl.bfloat16 and (x + y).dtype == nl.float32
+        nisa.tensor_copy(d, combined)
     first = (narrow.astype(np.float32) * 2).astype(ml_dtypes.bfloat16).astype(np.float32) + 1
     first = first.astype(ml_dtypes.bfloat16).astype(np.float32) / Y
     second = (narrow.astype(np.float32) * np.float32(0.3)).astype(ml_dtypes.bfloat16).astype(np.float32)

@@ -97,10 +97,10 @@ def test_iota(on):
     (nl.less, np.less), (nl.less_equal, np.less_equal)])
 def test_affine_select(on, compare, keep):
     x = numbers(3, 4)
-    place = np.arange(3)[:, None] - np.arange(4)
-    check(on, lambda d, t: nisa.affine_select(d, [[-1, 4]], 1, t, -9.0, compare), np.where(keep(place, 0), x, -9), x)
+    values = np.arange(3)[:, None] - np.arange(4)
+    check(on, lambda d, t: nisa.affine_select(d, [[-1, 4]], 1, t, -9.0, compare), np.where(keep(values, 0), x, -9), x)
     check(on, lambda d, t: nisa.affine_select(d, [[-1, 4]], 2, 1, t, -9.0, compare),
-          np.where(keep(place + 2, 0), x, -9), x)
+          np.where(keep(values + 2, 0), x, -9), x)
 
 
 def test_sequence_bounds(on):
@@ -158,9 +158,9 @@ def test_range_select(on):
 
     def body(d, r, t, a, b):
         nisa.range_select(d, t, nl.greater_equal, nl.less, a, b, reduce_res=r, range_start=2)
-    made, best = on_tiles(on, body, [((1, 4), nl.float32), ((1, 1), nl.float32)], x, low, high)
+    selected, best = on_tiles(on, body, [((1, 4), nl.float32), ((1, 1), nl.float32)], x, low, high)
     lowest = np.float32(-3.4028235e38)
-    assert made.tolist() == [[lowest, 20, 30, lowest]] and best.tolist() == [[30]]
+    assert selected.tolist() == [[lowest, 20, 30, lowest]] and best.tolist() == [[30]]
 
 
 def test_double_row(on):

@@ -105,9 +105,9 @@ REFUSED = [
 
 @pytest.mark.parametrize("body, message", REFUSED, ids=[m for _, m in REFUSED])
 def test_what_a_parameter_does_not_take(body, message):
-    with pytest.raises(NkiMlirError, match=re.escape(message)) as found:
+    with pytest.raises(NkiMlirError, match=re.escape(message)) as caught:
         on_tiles("interpreter", body, [((32, 8), nl.float32)], floats(32, 8))
-    assert found.value.at.file == __file__
+    assert caught.value.at.file == __file__
 
 
 def test_integers_stay_exact(on):
@@ -115,10 +115,10 @@ def test_integers_stay_exact(on):
     check(on, lambda d, t: nisa.tensor_copy(d, t, engine=ENGINE.scalar), x, x)
     check(on, lambda d, t, c: nisa.tensor_scalar(d, t, nl.multiply, 3, op1=nl.subtract, operand1=c), x * 3 - column, x,
           column)
-    place = np.arange(32)[:, None] - np.arange(8)
-    check(on, lambda d, t: nisa.affine_select(d, [[-1, 8]], 1, t, 7, nl.greater), np.where(place > 0, x, 7), x)
+    values = np.arange(32)[:, None] - np.arange(8)
+    check(on, lambda d, t: nisa.affine_select(d, [[-1, 8]], 1, t, 7, nl.greater), np.where(values > 0, x, 7), x)
     high = x.astype(np.uint32) + 2**31
-    check(on, lambda d, t: nisa.affine_select(d, [[-1, 8]], 1, t, -1.0, nl.less), np.where(place < 0, high, 0), high)
+    check(on, lambda d, t: nisa.affine_select(d, [[-1, 8]], 1, t, -1.0, nl.less), np.where(values < 0, high, 0), high)
 
 
 @pytest.mark.parametrize("engine", ["unknown", "gpsimd", "vector"])
@@ -144,9 +144,9 @@ def test_gathers_stay_in_their_row(on):
 
 def test_activation_reduces_by_other_operators(on):
     x = floats(32, 8).astype(ml_dtypes.bfloat16)
-    made, rows = on_tiles(on, lambda d, r, t: nisa.activation_reduce(d, nl.copy, t, nl.maximum, r, scale=2.0),
-                          [((32, 8), nl.bfloat16), ((32, 1), nl.float32)], x)
-    np.testing.assert_array_equal(made.astype(np.float32), x.astype(np.float32) * 2)
+    scaled, rows = on_tiles(on, lambda d, r, t: nisa.activation_reduce(d, nl.copy, t, nl.maximum, r, scale=2.0),
+                            [((32, 8), nl.bfloat16), ((32, 1), nl.float32)], x)
+    np.testing.assert_array_equal(scaled.astype(np.float32), x.astype(np.float32) * 2)
     np.testing.assert_array_equal(rows[:, 0], x.astype(np.float32).max(1) * 2)
 
 
@@ -165,9 +165,9 @@ def test_transposing_gathers_skip_rows(on, rows, index):
         nisa.dma_copy(out, tile)
         return out
     order = places.T.flatten()[:rows]
-    found = order < 300
+    inside = order < 300
     expected = np.full((24, rows), -3, np.float32)
-    expected[:, found] = table[order[found]].T
+    expected[:, inside] = table[order[inside]].T
     np.testing.assert_array_equal(run(on, kernel, table, places), expected)
 
 
@@ -175,9 +175,9 @@ def test_transposing_gathers_skip_rows(on, rows, index):
 def test_transposes_from_a_place_of_the_run_time_skip(on, start, expected):
     table = numbers(300, 24)
 
-    def kernel(table, place):
+    def kernel(table, start):
         out, tile = nl.ndarray((24, 16), table.dtype, buffer=nl.shared_hbm), nl.full((24, 16), -3, table.dtype)
-        nisa.dma_transpose(tile, table.ap([[24, 16], [1, 24]], scalar_offset=nl.load(place)), oob_mode=SKIP)
+        nisa.dma_transpose(tile, table.ap([[24, 16], [1, 24]], scalar_offset=nl.load(start)), oob_mode=SKIP)
         nisa.dma_copy(out, tile)
         return out
     got = run(on, kernel, table, np.array([[start]], np.int32))
@@ -255,9 +255,9 @@ def test_a_parameter_that_is_overwritten_without_saying_so(on, function, warns):
         warnings.simplefilter("always")
         nki.jit(function).on(on)(x, y)
     np.testing.assert_array_equal(x, np.full((4, 8), 7))
-    found = [w for w in shown if "its parameter" in str(w.message)]
-    assert {str(w.message) for w in found} == (
+    warned = [w for w in shown if "its parameter" in str(w.message)]
+    assert {str(w.message) for w in warned} == (
         {"the kernel writes to its parameter x, and neither returns it nor declares it mutable: the caller's array changes; "
          "if you intend that, annotate it nt.mutable_tensor or return it"} if warns else set())
     lines = Path(__file__).read_text().splitlines()
-    assert all(w.filename == __file__ and lines[w.lineno - 1].endswith("# here") for w in found)
+    assert all(w.filename == __file__ and lines[w.lineno - 1].endswith("# here") for w in warned)

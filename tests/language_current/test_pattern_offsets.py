@@ -57,14 +57,14 @@ def test_a_start_that_is_no_element_of_the_dtype_is_refused(on):
               numbers(32, 4, dtype=ml_dtypes.bfloat16))
 
 
-@pytest.mark.parametrize("place", [0, 3, 4])
-def test_offsets_known_at_run_time_are_added_as_well(on, place):
+@pytest.mark.parametrize("start", [0, 3, 4])
+def test_offsets_known_at_run_time_are_added_as_well(on, start):
     """A run-time index counts the dimension of the whole tensor, from the view's start and the offset on."""
     pattern = [[48, 32], [8, 2], [1, 3]]
 
     def body(dst, t, at):
         nisa.tensor_copy(dst, t[:, 0, 2:].ap(pattern, offset=1, scalar_offset=at, indirect_dim=1))
-    check(on, body, picked(X, 3 + 8 * place, pattern), X, np.array([[place]], np.int32))
+    check(on, body, picked(X, 3 + 8 * start, pattern), X, np.array([[start]], np.int32))
 
 
 PARTS = {"a row": (lambda x: x[2], 0, "counts 3 elements, the step of dimension 0 .* the view's counts 1"),
@@ -83,4 +83,4 @@ def test_an_index_that_counts_another_dimension_than_the_views(name, recwarn):
         return out
     run("eager", kernel, np.arange(24, dtype=np.float32).reshape(8, 3), np.ones((1, 1), np.int32))
     texts = [str(w.message) for w in recwarn if w.category is NkiWarning]
-    assert len(texts) == (text is not None) and all(re.search(text, found) for found in texts)
+    assert len(texts) == (text is not None) and all(re.search(text, message) for message in texts)

@@ -50,18 +50,18 @@ def plan_of(seed, length=14):
 def kernel_of(steps):
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        held = [nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=f"held{k}") for k in range(BUFFERS)]
+        buffers = [nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=f"buffer{k}") for k in range(BUFFERS)]
         i = nl.program_id(0)
         mine, others = slice(i * ROWS, i * ROWS + ROWS), slice((1 - i) * ROWS, (1 - i) * ROWS + ROWS)
         tile = nl.load(x[mine])
         for step in steps:
             match step:
                 case "write", k:
-                    nl.store(held[k][mine], tile)
+                    nl.store(buffers[k][mine], tile)
                 case "barrier", k, engine:
-                    nisa.core_barrier(held[k], (0, 1), engine=getattr(nisa.engine, engine))
+                    nisa.core_barrier(buffers[k], (0, 1), engine=getattr(nisa.engine, engine))
                 case "read", k:
-                    tile = nl.add(tile, nl.load(held[k][others]))
+                    tile = nl.add(tile, nl.load(buffers[k][others]))
                 case "exchange", pipe, by_gpsimd:
                     came = nl.ndarray(tile.shape, tile.dtype)
                     engine = nisa.dma_engine.gpsimd_dma if by_gpsimd else nisa.dma_engine.dma
@@ -76,13 +76,13 @@ def kernel_of(steps):
 
 def expected_of(steps, x):
     tiles = [x[:ROWS].copy(), x[ROWS:].copy()]
-    held = {}
+    stored = {}
     for step in steps:
         match step:
             case "write", k:
-                held[k] = list(tiles)
+                stored[k] = list(tiles)
             case "read", k:
-                tiles = [tiles[i] + held[k][1 - i] for i in range(2)]
+                tiles = [tiles[i] + stored[k][1 - i] for i in range(2)]
             case "exchange", *_:
                 tiles = [tiles[1] - tiles[0], tiles[0] - tiles[1]]
             case "compute", n:

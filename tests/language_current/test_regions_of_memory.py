@@ -16,9 +16,9 @@ X = numbers(64, 8)
 
 def copied(x):
     """A helper of the kernel: the names are there, too."""
-    made = sbuf.view(x.dtype, x.shape)                  # noqa: F821
-    nisa.dma_copy(made, x)
-    return made
+    copy_of_x = sbuf.view(x.dtype, x.shape)             # noqa: F821
+    nisa.dma_copy(copy_of_x, x)
+    return copy_of_x
 
 
 def on_bare_names(x):
@@ -69,19 +69,19 @@ MEMBERS = {
 def test_views_of_a_place_share_its_bytes(on, name):
     """Of any dtype and shape, from any byte that is one of the dtype's."""
     def body(d, words, halves, x):
-        place = MEMBERS[name]()
-        tile = nl.ndarray((64, 8), nl.float32, buffer=place)
+        region = MEMBERS[name]()
+        tile = nl.ndarray((64, 8), nl.float32, buffer=region)
         nisa.tensor_copy(tile, x)
-        nisa.tensor_copy(words, place.view(nl.int32, (64, 8)))
-        nisa.tensor_copy(halves, place.ptr(size=(64, 16), offset=(0, 16)).view(nl.bfloat16, (64, 2, 4)))
-        nisa.memset(place.ptr((64, 8), (0, 8)).view("float32", (64, 2)), 3.0)
+        nisa.tensor_copy(words, region.view(nl.int32, (64, 8)))
+        nisa.tensor_copy(halves, region.ptr(size=(64, 16), offset=(0, 16)).view(nl.bfloat16, (64, 2, 4)))
+        nisa.memset(region.ptr((64, 8), (0, 8)).view("float32", (64, 2)), 3.0)
         nisa.tensor_copy(d, tile)
 
     def kernel(x):
-        made = [nl.ndarray(s, t) for s, t in (((64, 8), nl.float32), ((64, 8), nl.int32), ((64, 2, 4), nl.bfloat16))]
-        body(*made, nl.load(x))
-        outs = [nl.ndarray(t.shape, t.dtype, buffer=nl.shared_hbm) for t in made]
-        for out, t in zip(outs, made):
+        results = [nl.ndarray(s, t) for s, t in (((64, 8), nl.float32), ((64, 8), nl.int32), ((64, 2, 4), nl.bfloat16))]
+        body(*results, nl.load(x))
+        outs = [nl.ndarray(t.shape, t.dtype, buffer=nl.shared_hbm) for t in results]
+        for out, t in zip(outs, results):
             nisa.dma_copy(out, t)
         return tuple(outs)
     values, words, halves = run(on, kernel, X)
@@ -96,10 +96,10 @@ def test_views_of_a_place_share_its_bytes(on, name):
 
 def test_places_that_lie_in_one_made_before_are_parts_of_it(on):
     def body(d, x):
-        whole = nl.sbuf.ptr((64, 64), (0, 1024)).view(nl.float32, (64, 16))
-        nisa.memset(whole, 1.0)
+        outer = nl.sbuf.ptr((64, 64), (0, 1024)).view(nl.float32, (64, 16))
+        nisa.memset(outer, 1.0)
         nisa.tensor_copy(nl.sbuf.ptr((64, 32), (0, 1024 + 16)).view(nl.float32, (64, 8)), x)
-        nisa.tensor_copy(d, whole)
+        nisa.tensor_copy(d, outer)
     expected = np.ones((64, 16), np.float32)
     expected[:, 4:12] = X
     check(on, body, expected, X)

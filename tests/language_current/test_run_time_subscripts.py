@@ -13,9 +13,9 @@ X = numbers(32, 4, 6)
 
 
 def register(value):
-    made = nisa.register_alloc(0)
-    nisa.register_load(made, value)
-    return made
+    loaded = nisa.register_alloc(0)
+    nisa.register_load(loaded, value)
+    return loaded
 
 
 SUBSCRIPTS = {
@@ -47,37 +47,37 @@ def test_read_and_written(on, name, kind):
     def kernel(x, at, values):
         index = nl.load(at)
         value = index[0, 0] if kind == "tile" else register(index)
-        tile, given = nl.load(x), nl.load(values)
-        read = nl.ndarray(given.shape, x.dtype)
+        tile, source = nl.load(x), nl.load(values)
+        read = nl.ndarray(source.shape, x.dtype)
         nisa.dma_copy(read, make(tile, value))
-        nisa.dma_copy(make(tile, value), given)
-        made = [nl.ndarray(t.shape, t.dtype, buffer=nl.shared_hbm) for t in (read, tile)]
-        for out, t in zip(made, (read, tile)):
+        nisa.dma_copy(make(tile, value), source)
+        outputs = [nl.ndarray(t.shape, t.dtype, buffer=nl.shared_hbm) for t in (read, tile)]
+        for out, t in zip(outputs, (read, tile)):
             nisa.dma_copy(out, t)
-        return tuple(made)
+        return tuple(outputs)
 
     def in_hbm(x, at, values):
         index = nl.load(at)
         value = index[0, 0] if kind == "tile" else register(index)
         read = nl.ndarray(values.shape, x.dtype, buffer=nl.shared_hbm)
-        made = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(made, x)
+        updated = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(updated, x)
         nisa.dma_copy(read, make(x, value))
-        nisa.dma_copy(make(made, value), values)
-        return read, made
+        nisa.dma_copy(make(updated, value), values)
+        return read, updated
     for i in (0, extent - 1):
         for body, wanted in ((kernel, expect), (in_hbm, IN_HBM.get(name, expect))):
             expected, places = wanted(X, i), wanted(np.arange(X.size).reshape(X.shape), i)
             written = X.copy()
             written.reshape(-1)[places] = expected + 1000
-            read, made = run(on, body, X, np.array([[i]], np.int32), expected + 1000)
+            read, updated = run(on, body, X, np.array([[i]], np.int32), expected + 1000)
             np.testing.assert_array_equal(read, expected)
-            np.testing.assert_array_equal(made, written)
+            np.testing.assert_array_equal(updated, written)
     for i in (-1, extent):
         for body in (kernel, in_hbm):
-            given = expect(X, 0) if body is kernel else IN_HBM.get(name, expect)(X, 0)
+            new_values = expect(X, 0) if body is kernel else IN_HBM.get(name, expect)(X, 0)
             with pytest.raises(IndexError, match=r"index -?\d+ is out of bounds"):
-                run(on, body, X, np.array([[i]], np.int32), given)
+                run(on, body, X, np.array([[i]], np.int32), new_values)
 
 
 @pytest.mark.parametrize(("make", "rows"), [
@@ -91,28 +91,28 @@ def test_a_tile_of_indices_picks_rows(on, make, rows, memory):
 
     def kernel(x, at, values):
         index = nl.load(at)
-        made = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        tile = made
+        updated = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = updated
         if memory == "sbuf":
             tile = nl.load(x)
         else:
-            nisa.dma_copy(made, x)
+            nisa.dma_copy(updated, x)
         read = nl.ndarray(values.shape, x.dtype)
         nisa.dma_copy(read, make(tile, index))
         nisa.dma_copy(make(tile, index), nl.load(values))
         if memory == "sbuf":
-            nisa.dma_copy(made, tile)
+            nisa.dma_copy(updated, tile)
         out = nl.ndarray(read.shape, x.dtype, buffer=nl.shared_hbm)
         nisa.dma_copy(out, read)
-        return out, made
+        return out, updated
     expected = X.reshape(-1)[places]
     values = expected + 1000
     values[3] = values[4]               # of equal indices
     written = X.copy()
     written.reshape(-1)[places] = values
-    read, made = run(on, kernel, X, indices[:, None].astype(np.int32), values)
+    read, updated = run(on, kernel, X, indices[:, None].astype(np.int32), values)
     np.testing.assert_array_equal(read, expected)
-    np.testing.assert_array_equal(made, written)
+    np.testing.assert_array_equal(updated, written)
 
 
 def test_rows_behind_an_integer(on):
@@ -135,9 +135,9 @@ def test_patterns_in_every_dimension(on, dim, memory):
 
     def kernel(x, at):
         source = nl.load(x) if memory == "sbuf" else x
-        made, out = (nl.ndarray(expected.shape, x.dtype, **b) for b in ({}, {"buffer": nl.shared_hbm}))
-        nisa.dma_copy(made, source.ap(pattern, offset=2, scalar_offset=nl.load(at), indirect_dim=dim))
-        nisa.dma_copy(out, made)
+        picked, out = (nl.ndarray(expected.shape, x.dtype, **b) for b in ({}, {"buffer": nl.shared_hbm}))
+        nisa.dma_copy(picked, source.ap(pattern, offset=2, scalar_offset=nl.load(at), indirect_dim=dim))
+        nisa.dma_copy(out, picked)
         return out
     np.testing.assert_array_equal(run(on, kernel, x, np.array([[value]], np.int32)), expected)
 

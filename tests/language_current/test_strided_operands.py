@@ -30,11 +30,11 @@ def statistics(v):
 
 
 def first_places(v):
-    made, left = np.zeros((P, 8), np.uint32), v.copy()
+    indices, left = np.zeros((P, 8), np.uint32), v.copy()
     for j in range(8):
-        made[:, j] = left.argmax(1)
-        left[np.arange(P), made[:, j]] = -1
-    return made
+        indices[:, j] = left.argmax(1)
+        left[np.arange(P), indices[:, j]] = -1
+    return indices
 
 
 COLUMN = np.random.default_rng(0).integers(0, 40, (P, 1)).astype(np.uint16)
@@ -127,11 +127,11 @@ TWICE = {
 @pytest.mark.parametrize("name", TWICE)
 def test_a_destination_that_overlaps_itself(on, name):
     def kernel(x):
-        tile, made = nl.load(x), nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
-        nisa.memset(made, 0.0)
-        TWICE[name](made, tile)
+        tile, result = nl.load(x), nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+        nisa.memset(result, 0.0)
+        TWICE[name](result, tile)
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(out, made)
+        nisa.dma_copy(out, result)
         return out
     with pytest.raises(NkiValidationError) as caught:
         run(on, kernel, X)

@@ -123,8 +123,8 @@ def test_one_array_as_two_arguments(unrounded):
         return seen(nl.load(y))
     torch = pytest.importorskip("torch")
     x = torch.ones((4, 8), dtype=torch.bfloat16)
-    for given in (x, x.view(torch.int16).numpy().view(BF16)):
-        assert (np.asarray(nki.simulate(kernel)(given, given)) == np.float32(1) + np.float32(0.001)).all()
+    for array in (x, x.view(torch.int16).numpy().view(BF16)):
+        assert (np.asarray(nki.simulate(kernel)(array, array)) == np.float32(1) + np.float32(0.001)).all()
     flat = np.ones((8, 8), BF16)
     with pytest.raises(AssertionError, match="share a part of their memory"):
         nki.simulate(kernel)(flat[:4], flat[2:6])
@@ -139,9 +139,9 @@ def test_products(keep):
         nisa.nc_matmul(psum, left, right, accumulate=False)
         nisa.nc_matmul(psum, left, right, accumulate=True)
         turned = nl.ndarray((24, 16), nl.bfloat16, buffer=nl.psum)
-        held = nl.ndarray((16, 24), nl.bfloat16)
-        nisa.tensor_copy(held, psum)
-        nisa.nc_transpose(turned, held)
+        narrow = nl.ndarray((16, 24), nl.bfloat16)
+        nisa.tensor_copy(narrow, psum)
+        nisa.nc_transpose(turned, narrow)
         return seen(turned)
     a, b = floats(64, 16), floats(64, 24, seed=1)
     product = keep(a, BF16).T @ keep(b, BF16)
@@ -181,14 +181,14 @@ def test_transfers_convert(keep):
         nisa.dma_copy(narrow, wide)
         turned = nl.ndarray((16, 8), nl.float8_e5m2)
         nisa.dma_transpose(turned, narrow)
-        whole = nl.ndarray((16, 8), nl.int32)
-        nisa.tensor_scalar(whole, turned, nl.multiply, 1000.0)
-        return (*seen(turned[:, 2:7], whole), seen(nl.load(wide)))
+        integers = nl.ndarray((16, 8), nl.int32)
+        nisa.tensor_scalar(integers, turned, nl.multiply, 1000.0)
+        return (*seen(turned[:, 2:7], integers), seen(nl.load(wide)))
     x = floats(8, 16)
     kept = keep(keep(x, BF16), ml_dtypes.float8_e5m2)
-    part, whole, wide = run("eager", kernel, x)
+    part, integers, wide = run("eager", kernel, x)
     np.testing.assert_array_equal(part, kept.T[:, 2:7])
-    np.testing.assert_array_equal(whole, np.rint(kept.T * np.float32(1000)))
+    np.testing.assert_array_equal(integers, np.rint(kept.T * np.float32(1000)))
     np.testing.assert_array_equal(wide, keep(x, BF16))
 
 
@@ -243,10 +243,10 @@ def test_integers_move_as_floats(unrounded):
     def kernel(x):
         outs = []
         for dtype in (nl.bfloat16, nl.float16, nl.float8_e4m3, nl.float8_e4m3fn, nl.float8_e5m2):
-            held = tile(x, nl.int32)
-            nisa.dma_copy(held, x)
+            integers = tile(x, nl.int32)
+            nisa.dma_copy(integers, x)
             moved, kept = (nl.ndarray((8, 64 // dtype.itemsize), dtype) for _ in range(2))
-            nisa.dma_copy(moved, held.view(dtype))
+            nisa.dma_copy(moved, integers.view(dtype))
             nisa.tensor_copy(kept, moved)
             outs.append(tile(x, nl.int32, nl.shared_hbm))
             nisa.dma_copy(outs[-1], kept.view(nl.int32))
@@ -273,33 +273,33 @@ def test_quantizing_takes_values(keep):
         nisa.dma_copy(out, data.view(nl.uint32))
         return out
     x = np.full((32, 8), 1.0630, np.float32)                    # rounded to bfloat16 it is a tie, 1.0625
-    made = run("eager", kernel, x).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
-    assert (made == np.float32(144 if is_exact(keep) else 128)).all()
+    quantized = run("eager", kernel, x).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    assert (quantized == np.float32(144 if is_exact(keep) else 128)).all()
 
 
 # -- launches ----------------------------------------------------------------------------------------------------------
 def test_two_cores(keep):
     def kernel(x):
         i = nl.program_id(0)
-        held = nl.ndarray((16, 8), nl.bfloat16, buffer=nl.shared_hbm)
+        shared = nl.ndarray((16, 8), nl.bfloat16, buffer=nl.shared_hbm)
         mine, theirs = (nl.ndarray((8, 8), nl.bfloat16) for _ in range(2))
         nisa.tensor_scalar(mine, nl.load(x[8 * i:8 * i + 8]), nl.multiply, 1.0001)
-        nisa.dma_copy(held[8 * i:8 * i + 8], mine)
-        nisa.core_barrier(held, (0, 1))
+        nisa.dma_copy(shared[8 * i:8 * i + 8], mine)
+        nisa.core_barrier(shared, (0, 1))
         nisa.sendrecv(mine, theirs, send_to_rank=1 - i, recv_from_rank=1 - i, pipe_id=0)
         out = nl.ndarray((2, 8, 8), nl.float32, buffer=nl.shared_hbm)
-        other = nl.load(held[8 * (1 - i):8 * (1 - i) + 8])
+        other = nl.load(shared[8 * (1 - i):8 * (1 - i) + 8])
         difference = nl.ndarray((8, 8), nl.float32)
         nisa.tensor_tensor(difference, other, theirs, nl.subtract)
         nisa.tensor_tensor(difference, difference, other, nl.add)
         nisa.dma_copy(out[i], difference)
-        return out, held
+        return out, shared
     x = floats(16, 8)
-    got, held = run("eager", kernel, x, cores=2)
+    got, shared = run("eager", kernel, x, cores=2)
     expected = keep(x * np.float32(1.0001), BF16)
     np.testing.assert_array_equal(got, expected.reshape(2, 8, 8)[::-1])
-    assert held.dtype == BF16
-    np.testing.assert_array_equal(held, expected.astype(BF16))
+    assert shared.dtype == BF16
+    np.testing.assert_array_equal(shared, expected.astype(BF16))
 
 
 def test_environment_and_executors(monkeypatch):
@@ -324,10 +324,10 @@ def test_fresh_memory_is_not_a_number(unrounded):
     def kernel(x):
         out, places = tile(x, nl.bfloat16, nl.shared_hbm), set()
         for _ in range(16):
-            held = nl.ndarray((128, 4096), nl.bfloat16)
-            places.add(held.storage.buffer.handle.ctypes.data)
-            nisa.dma_copy(out, held[:8, :8])
-            filled(held, 1.0)
+            large = nl.ndarray((128, 4096), nl.bfloat16)
+            places.add(large.storage.buffer.handle.ctypes.data)
+            nisa.dma_copy(out, large[:8, :8])
+            filled(large, 1.0)
         assert len(places) < 16                                 # memory is used again, its values are not
         return out
     assert np.isnan(run("eager", kernel, floats(8, 8)).astype(np.float32)).all()

@@ -23,9 +23,9 @@ def count(*values):
 
 
 def register(limit):
-    made = nisa.register_alloc()
-    nisa.register_load(made, limit)
-    return made
+    loaded = nisa.register_alloc()
+    nisa.register_load(loaded, limit)
+    return loaded
 
 
 def copied(bound, dst, src):
@@ -116,14 +116,14 @@ def test_one_output_of_two(on):
         return first, second
     with pytest.raises(OutputNotWritten, match="the output second is never written"):
         run(on, kernel, X, count(0))
-    for made in run(on, kernel, X, count(1)):
-        np.testing.assert_array_equal(made, X)
+    for result in run(on, kernel, X, count(1)):
+        np.testing.assert_array_equal(result, X)
 
 
 def by_each_core(x, limit):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    own = nl.program_id(0)
-    copied(register(limit[own:own + 1]), out, x)
+    core = nl.program_id(0)
+    copied(register(limit[core:core + 1]), out, x)
     return out
 
 
@@ -206,10 +206,10 @@ def test_simulation_names_elements_that_are_not_written(dtype, recwarn):
     np.testing.assert_array_equal(run("eager", rows_by_number, x, count(4)), x)
     assert not recwarn.list
     with pytest.warns(UserWarning, match=r"8 of the 32 elements of the output out are never written, first element "
-                                         r"\[3, 0\]: (nan|4) here, 0 where the kernel is compiled") as found:
-        made = run("eager", rows_by_number, x, count(3))
-    np.testing.assert_array_equal(made[:3], x[:3])
-    assert (found[0].filename, found[0].lineno) == (__file__, rows_by_number.__code__.co_firstlineno + 2)
+                                         r"\[3, 0\]: (nan|4) here, 0 where the kernel is compiled") as caught:
+        result = run("eager", rows_by_number, x, count(3))
+    np.testing.assert_array_equal(result[:3], x[:3])
+    assert (caught[0].filename, caught[0].lineno) == (__file__, rows_by_number.__code__.co_firstlineno + 2)
 
 
 def test_simulation_of_parts(recwarn):
@@ -240,14 +240,14 @@ def test_private_memory_that_nothing_has_written(on, dtype, fresh):
     """Zeros, but for simulation, whose fresh memory shows; executors that check say so."""
     x = numbers(4, 8, dtype=dtype)
     for _ in range(2):
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             got = run(on, reads_before_it_writes, x)
         np.testing.assert_array_equal(got[:, :5], x[:, :5])
         np.testing.assert_array_equal(got[:, 5:], np.full((4, 3), fresh if on == "eager" else 0, dtype))
-        held = dtype(fresh if on == "eager" else 0)
-        assert [str(w.message) for w in found if w.category is UnwrittenRead] == [
-            f"element [0, 5] of kept is read before it is written: {held} here, anything on a device"
+        value = dtype(fresh if on == "eager" else 0)
+        assert [str(w.message) for w in caught if w.category is UnwrittenRead] == [
+            f"element [0, 5] of kept is read before it is written: {value} here, anything on a device"
         ] * (on != "jit")
 
 

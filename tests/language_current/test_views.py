@@ -13,15 +13,15 @@ from .running import check, numbers, run
 
 def looked_at(look):
     """Run a function of no tensors as a kernel, and give what it returned."""
-    found = []
+    looks = []
 
     def kernel(x):
-        found.append(look())
+        looks.append(look())
         out = nl.ndarray((1, 1), nl.float32, buffer=nl.shared_hbm)
         nisa.dma_copy(out, x)
         return out
     nki.simulate(kernel)(np.zeros((1, 1), np.float32))
-    return found[0]
+    return looks[0]
 
 
 def facts(view):
@@ -118,9 +118,9 @@ def test_what_views_do_not_allow(name):
 def test_what_goes_backwards__is_refused_with_the_pattern_that_does(backwards):
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        tile, made = nl.load(x), nl.ndarray(x.shape, x.dtype)
-        nisa.tensor_copy(made, turned(tile))
-        nl.store(out, made)
+        tile, copied = nl.load(x), nl.ndarray(x.shape, x.dtype)
+        nisa.tensor_copy(copied, turned(tile))
+        nl.store(out, copied)
         return out
     x = np.arange(16 * 32, dtype=np.float32).reshape(16, 32)
     turned = lambda tile: tile.ap([[32, 16], [-1, 32]], offset=31)

@@ -37,9 +37,9 @@ def numbers(value: object, at: str = "") -> Iterator[tuple[str, object]]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_cost_has_a_source(target: str) -> None:
-    found = list(numbers(machine_named(target).costs))
-    assert len(found) > 60
-    for at, number in found:
+    entries = list(numbers(machine_named(target).costs))
+    assert len(entries) > 60
+    for at, number in entries:
         assert isinstance(number, Cited), at
         assert SOURCES.match(number.source), (at, number.source)
         assert number >= 0 or at.endswith("result_ns"), at

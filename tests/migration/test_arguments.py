@@ -20,8 +20,8 @@ HELPER = """def scale(total, column, keep):
 def text_of(folder, source):
     file = folder / "kernel.py"
     file.write_text(HEAD + source)
-    made, = migrated(file, "2.32")
-    return made.new, [entry.text for entry in made.report.entries if entry.left]
+    result, = migrated(file, "2.32")
+    return result.new, [entry.text for entry in result.report.entries if entry.left]
 
 
 def kernel(*lines):
@@ -51,8 +51,8 @@ def test_parameters_of_several_calls_keep_what_all_have(tmp_path):
 
 
 def test_rows_by_number_behind_an_integer_are_selected():
-    made, = migrated(ROWS, "2.32")
-    assert "src=cache[head].vector_select(0, numbers[0:num_rows]))\n" in made.new
+    result, = migrated(ROWS, "2.32")
+    assert "src=cache[head].vector_select(0, numbers[0:num_rows]))\n" in result.new
 
 
 def test_names_of_tensors_are_unique(tmp_path):

@@ -160,16 +160,16 @@ def double(x):
 """
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_check_with_modules_of_the_folder(tmp_path, capsys, whole):
+@pytest.mark.parametrize("of_folder", [True, False])
+def test_check_with_modules_of_the_folder(tmp_path, capsys, of_folder):
     """The new text runs with the new text of what it imports, the old one with the old; files without cases are
     imported alone."""
     text = PACKAGED.replace("from ..ops.tiles", "from tiles_of_folder")
     (tmp_path / "double.py").write_text(text + "\n\ndef cases():\n    import numpy as np\n"
                                                "    return [(double, (np.ones((4, 4), np.float32),))]\n")
     (tmp_path / "tiles_of_folder.py").write_text(SCALED)
-    status = main([str(tmp_path if whole else tmp_path / "double.py"), "--quiet", "--check", "cases"])
-    assert status == (not whole)
+    status = main([str(tmp_path if of_folder else tmp_path / "double.py"), "--quiet", "--check", "cases"])
+    assert status == (not of_folder)
     assert capsys.readouterr().err.splitlines()[-4:] == [
         f"double on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
 

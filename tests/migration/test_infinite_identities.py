@@ -90,5 +90,5 @@ def test_extremes_of_infinities__stay_infinite(on, dtype, kernels):
     np.testing.assert_array_equal(result, np.stack([high, low, high, low], 1))
     padded = np.pad(values, ((0, 0), (0, 2)), constant_values=np.nan)
     shifted = np.stack([padded[:, k:k + 32] for k in range(3)])
-    for found, wanted in zip(module.windows.run((x,), {}, on), (np.nanmax(shifted, 0), np.nanmin(shifted, 0))):
-        np.testing.assert_array_equal(np.asarray(found, np.float32), wanted)
+    for computed, wanted in zip(module.windows.run((x,), {}, on), (np.nanmax(shifted, 0), np.nanmin(shifted, 0))):
+        np.testing.assert_array_equal(np.asarray(computed, np.float32), wanted)

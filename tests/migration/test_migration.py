@@ -51,8 +51,8 @@ def loaded(file, name):
 
 @functools.cache
 def of(file):
-    made, = migrated(file, "2.32")
-    return made
+    result, = migrated(file, "2.32")
+    return result
 
 
 def flat(result):
@@ -91,11 +91,11 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.parametrize("file", [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
                                             for p in EXAMPLES)], ids=lambda p: p.stem)
 def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
-    made = of(file)
-    assert [e for e in made.report.entries if e.left] == []
-    assert "neuronxcc.nki" not in made.new.replace('"""', "").split("import", 1)[1]
+    result = of(file)
+    assert [e for e in result.report.entries if e.left] == []
+    assert "neuronxcc.nki" not in result.new.replace('"""', "").split("import", 1)[1]
     new = tmp_path / f"{file.stem}_migrated.py"
-    new.write_text(made.new)
+    new.write_text(result.new)
     before, after = loaded(file, f"{file.stem}_before"), loaded(new, new.stem)
     for on in ("eager", "jit") if file in (IDIOMS, UNITS) else ("eager",):
         for (old, arguments, *_), (kernel, again, *_) in zip(before.cases(), after.cases(), strict=True):
@@ -107,7 +107,7 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
                 warnings.simplefilter("ignore", RefusedPython)
                 results = flat(kernel.run(copied(again), keywords, on))
             for rule, _ in refused_python(getattr(kernel, "func", kernel)):         # what stays is in the report
-                assert any(e.text.startswith(f"{rule.construct} stays") for e in made.report.entries), kernel.__name__
+                assert any(e.text.startswith(f"{rule.construct} stays") for e in result.report.entries), kernel.__name__
             for one, wanted in zip(results, expected, strict=True):
                 assert one.dtype == wanted.dtype and one.shape == wanted.shape, kernel.__name__
                 error = np.nanmax(np.abs(np.asarray(one, np.float64) - np.asarray(wanted, np.float64)))
@@ -182,9 +182,9 @@ def test_second_round_changes_nothing(file, tmp_path):
 def test_listings_of_documents(tmp_path):
     for file in LISTINGS.glob("*.py"):
         (tmp_path / file.name).write_text(file.read_text())
-    made = migrated(tmp_path, "2.32")
-    assert [e for m in made for e in m.report.entries if e.left] == []
-    for one in made:
+    results = migrated(tmp_path, "2.32")
+    assert [e for m in results for e in m.report.entries if e.left] == []
+    for one in results:
         one.path.write_text(one.new)
     code = """
 import numpy as np, nki_mlir.compat

@@ -35,8 +35,8 @@ def kernel(x, flag=False):
 def text_of(folder, source):
     file = folder / "kernel.py"
     file.write_text(source)
-    made, = migrated(file, "2.32")
-    return made.new, [entry.text.partition(",")[0] for entry in made.report.entries if entry.left]
+    result, = migrated(file, "2.32")
+    return result.new, [entry.text.partition(",")[0] for entry in result.report.entries if entry.left]
 
 
 def test_methods_are_rewritten_for_the_facts_of_attributes(tmp_path):
@@ -64,11 +64,11 @@ def test_attributes_of_two_objects_have_what_both_have(tmp_path):
 
 
 def test_objects_in_objects_and_records_have_methods():
-    made, = migrated(OBJECTS, "2.32")
-    assert not [entry for entry in made.report.entries if entry.left]
-    assert "m = self.mean()\n" in made.new and "self.stats.add(tile)\n" in made.new
+    result, = migrated(OBJECTS, "2.32")
+    assert not [entry for entry in result.report.entries if entry.left]
+    assert "m = self.mean()\n" in result.new and "self.stats.add(tile)\n" in result.new
     assert "return nl.load(self.src[nl.ds(r, self.rows), nl.ds(c, self.cols)], dtype=dtype or self.src.dtype)\n" in (
-        made.new.replace("\n            ", "").replace(",\n        )", ")"))
+        result.new.replace("\n            ", "").replace(",\n        )", ")"))
 
 
 @pytest.mark.parametrize(("old", "new"), [

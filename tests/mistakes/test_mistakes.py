@@ -37,9 +37,9 @@ OTHER_FIXES = OTHER_RULES.keys() | {
 
 def code_of(one: Mistake) -> str:
     """The code in what a mistake's author is told."""
-    found = re.search(r" \[([\w-]+)\]$", one.told[0])
-    assert found is not None, one
-    return found[1]
+    match = re.search(r" \[([\w-]+)\]$", one.told[0])
+    assert match is not None, one
+    return match[1]
 
 
 @pytest.fixture(autouse=True)

@@ -114,7 +114,7 @@ class Operand:
         return cls(value, weak(value), True)
 
 
-def whole(a: Operand, b: Operand) -> tuple[Array, Array, DType] | None:
+def as_integers(a: Operand, b: Operand) -> tuple[Array, Array, DType] | None:
     """Two operands as 32-bit integers of one type, or nothing: a number that is whole has the type beside it."""
     types = [o.dtype for o in (a, b) if not o.constant]
     if not types or any(t is not types[0] for t in types) or types[0] not in (INT32, UINT32):
@@ -136,7 +136,7 @@ def binary(name: str, a: Operand, b: Operand) -> Any:
         if name == "bypass":
             return a.values
         single = BINARY[name](widened(a.values), widened(b.values))
-        if name in EXACT and (integers := whole(a, b)) is not None:
+        if name in EXACT and (integers := as_integers(a, b)) is not None:
             x, y, kind = integers
             return Whole(wrapped(EXACT[name](x, y), kind), single)
         return single

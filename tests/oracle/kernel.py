@@ -67,8 +67,8 @@ def function_of(kernel: Any, generation: ModuleType, names: dict[str, Any] | Non
     if isinstance(kernel, Kernel):
         return kernel.func
     if isinstance(kernel, str):
-        made = source.from_text(kernel, generation.MODULES, names or {})[name]
-        return made.func if isinstance(made, Kernel) else made
+        function = source.from_text(kernel, generation.MODULES, names or {})[name]
+        return function.func if isinstance(function, Kernel) else function
     if isinstance(kernel, FunctionType):
         return source.Translator(generation.MODULES, replace).function(kernel)
     raise TypeError(f"no kernel: {kernel!r}")
@@ -124,9 +124,9 @@ def run_once(function: Callable[..., Any], arguments: Sequence[Any], keywords: d
     programs = [Program(run, one, number) for number, one in enumerate(ids)]
 
     def body(program: Program) -> Any:
-        given = [inputs.value(v) for v in bound.args]
+        positional = [inputs.value(v) for v in bound.args]
         named = {k: inputs.value(v) for k, v in bound.kwargs.items()}
-        return function(*given, **named)
+        return function(*positional, **named)
 
     returned = execute_all(run, programs, body)
     return execute(host, lambda: inputs.outcome(returned[0])), run.random
@@ -172,9 +172,9 @@ class Inputs:
             flags.append(getattr(value.storage, "random", False))
             missing = ~value.written()
             if missing.any():
-                place = tuple(int(n[0]) for n in np.nonzero(missing))
-                self.run.find("missing", value.name, place, f"{int(missing.sum())} elements of {value.name} are not "
-                                                            f"written, the first is {list(place)}")
+                index = tuple(int(n[0]) for n in np.nonzero(missing))
+                self.run.find("missing", value.name, index, f"{int(missing.sum())} elements of {value.name} are not "
+                                                            f"written, the first is {list(index)}")
             return value.read(quietly=True)
         if isinstance(value, (tuple, list)):
             return type(value)(self.array(v, flags) for v in value)

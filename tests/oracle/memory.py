@@ -49,7 +49,7 @@ class Storage:
             self.written, self.writer, self.reader = (np.repeat(a, factor) for a in
                                                       (self.written, self.writer, self.reader))
 
-    def place(self, element: int, dtype: DType) -> tuple[int, ...]:
+    def index_of(self, element: int, dtype: DType) -> tuple[int, ...]:
         """Where in the tensor as it was declared an element lies."""
         return tuple(map(int, np.unravel_index(min(element * dtype.itemsize // self.dtype.itemsize, self.count - 1),
                                                self.shape)))
@@ -71,9 +71,9 @@ class Storage:
                 if why := access.meets(other, self.declared):
                     at = int(grains[before == number].flat[0]) * self.grain // dtype.itemsize
                     first, second = "write" if table is self.writer else "read", "write" if writes else "read"
-                    place = self.place(at, dtype)
-                    current().run.find("collision", self.name, place, f"{why} {first} (line {other.line}) and {second} "
-                                                                     f"(line {access.line}) {self.name}{list(place)}")
+                    where = self.index_of(at, dtype)
+                    current().run.find("collision", self.name, where, f"{why} {first} (line {other.line}) and {second} "
+                                                                     f"(line {access.line}) {self.name}{list(where)}")
         table = self.writer if writes else self.reader
         if self.accesses[-1] != access:
             self.accesses.append(access)
@@ -85,8 +85,8 @@ class Storage:
         unwritten = ~self.written[self.grains(index, dtype)]
         if unwritten.any():
             missing = unwritten.any(axis=-1) if unwritten.ndim > index.ndim else unwritten
-            place = self.place(int(index[missing].flat[0]), dtype)
-            current().run.find("unwritten", self.name, place, f"{self.name}{list(place)} is read, nothing wrote it")
+            where = self.index_of(int(index[missing].flat[0]), dtype)
+            current().run.find("unwritten", self.name, where, f"{self.name}{list(where)} is read, nothing wrote it")
 
 
 class View:
@@ -257,8 +257,8 @@ class View:
 
     def written(self) -> np.ndarray:
         """At which places something was written."""
-        found = self.storage.written[self.storage.grains(np.maximum(self.index, 0), self.dtype)]
-        return found.all(axis=-1) if found.ndim > self.ndim else found
+        bits = self.storage.written[self.storage.grains(np.maximum(self.index, 0), self.dtype)]
+        return bits.all(axis=-1) if bits.ndim > self.ndim else bits
 
 
 @dataclass

@@ -159,10 +159,10 @@ _local = threading.local()
 
 def current() -> Program:
     """The program that runs."""
-    found = getattr(_local, "program", None)
-    if found is None:
+    program = getattr(_local, "program", None)
+    if program is None:
         raise RuntimeError("no kernel runs: a function of the language was called outside of one")
-    return found
+    return program
 
 
 def running() -> bool:

@@ -83,8 +83,8 @@ class Rewriter(ast.NodeTransformer):
     """See the module."""
 
     def call(self, function: Callable[..., Any], at: ast.AST, *arguments: ast.expr) -> ast.expr:
-        made = ast.Call(ast.Name(f"__{function.__name__}__oracle", ast.Load()), list(arguments), [])
-        return ast.fix_missing_locations(ast.copy_location(made, at))
+        call = ast.Call(ast.Name(f"__{function.__name__}__oracle", ast.Load()), list(arguments), [])
+        return ast.fix_missing_locations(ast.copy_location(call, at))
 
     def later(self, expression: ast.expr) -> ast.expr:
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
@@ -161,9 +161,9 @@ def namespace(modules: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
 
 def from_text(text: str, modules: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
     """The names that a text defines."""
-    made = namespace(modules, names)
-    exec(compiled(text), made)
-    return made
+    namespace_of_text = namespace(modules, names)
+    exec(compiled(text), namespace_of_text)
+    return namespace_of_text
 
 
 class Translator:
@@ -175,37 +175,37 @@ class Translator:
 
     def __init__(self, modules: dict[str, Any], replace: Callable[[Any], Any]) -> None:
         self.modules, self.replace = modules, replace
-        self.made: dict[Any, Any] = {}
+        self.rebuilt: dict[Any, Any] = {}
 
     def function(self, function: FunctionType) -> Any:
         """The same source with the same surroundings, in which the language is replaced."""
-        if id(function) in self.made:
-            return self.made[id(function)][0]
+        if id(function) in self.rebuilt:
+            return self.rebuilt[id(function)][0]
         around = namespace(self.modules, {})
-        made: Any = None
-        self.made[id(function)] = (lambda *a, **k: made(*a, **k)), function
+        rebuilt: Any = None
+        self.rebuilt[id(function)] = (lambda *a, **k: rebuilt(*a, **k)), function
         for name, value in surroundings(function).items():
             around[name] = self.value(value)
         tree = definition(function)
         if tree is None:
             cells = tuple(CellType(self.value(c.cell_contents)) for c in function.__closure__ or ())
             SOURCES.add(function.__code__.co_filename)
-            made = FunctionType(function.__code__, around, function.__name__, function.__defaults__, cells)
+            rebuilt = FunctionType(function.__code__, around, function.__name__, function.__defaults__, cells)
         else:
             exec(compiled(ast.unparse(ast.Module([tree], []))), around)
-            made = around[tree.name]
-        made.__defaults__ = None if function.__defaults__ is None else tuple(map(self.value, function.__defaults__))
+            rebuilt = around[tree.name]
+        rebuilt.__defaults__ = None if function.__defaults__ is None else tuple(map(self.value, function.__defaults__))
         keywords = function.__kwdefaults__
-        made.__kwdefaults__ = None if keywords is None else {k: self.value(v) for k, v in keywords.items()}
-        made.__annotations__ = dict(function.__annotations__)
-        self.made[id(function)] = made, function
-        return made
+        rebuilt.__kwdefaults__ = None if keywords is None else {k: self.value(v) for k, v in keywords.items()}
+        rebuilt.__annotations__ = dict(function.__annotations__)
+        self.rebuilt[id(function)] = rebuilt, function
+        return rebuilt
 
     def value(self, value: Any) -> Any:
         """What a name of the surroundings becomes: a module or object of the language the oracle's."""
-        found = self.replace(value)
-        if found is not None:
-            return found
+        replacement = self.replace(value)
+        if replacement is not None:
+            return replacement
         if type(value) in (tuple, list):
             return type(value)(map(self.value, value))
         if type(value) is dict:
@@ -219,13 +219,13 @@ def surroundings(function: FunctionType) -> dict[str, Any]:
     for code in codes:
         names.update(code.co_names)
         codes += [c for c in code.co_consts if isinstance(c, CodeType)]
-    found = {n: function.__globals__[n] for n in names if n in function.__globals__}
+    values = {n: function.__globals__[n] for n in names if n in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:              # not assigned yet
             continue
-    return found
+    return values
 
 
 def definition(function: FunctionType) -> ast.FunctionDef | None:

@@ -83,11 +83,11 @@ def test_affine_select():
 def test_scans_of_two_halves_are_one():
     a, b = np.random.default_rng(0).standard_normal((2, 128, 1024)).astype(np.float32) / 2
     scan = "nisa.tensor_tensor_scan({}, {}, {}, np.multiply, np.add)".format
-    whole = returned("r = " + scan("nl.load(x)", "nl.load(y)", 0), a, b)
+    full = returned("r = " + scan("nl.load(x)", "nl.load(y)", 0), a, b)
     halves = returned(f"""r, u, v = nl.ndarray((128, 1024), nl.float32), nl.load(x), nl.load(y)
 r[:, 0:512] = {scan('u[:, 0:512]', 'v[:, 0:512]', 0)}
 r[:, 512:] = {scan('u[:, 512:]', 'v[:, 512:]', 'r[:, 511]')}""", a, b)
-    np.testing.assert_array_equal(whole, halves)
+    np.testing.assert_array_equal(full, halves)
 
 
 def test_products_accumulate():

@@ -66,8 +66,8 @@ def test_subscripts(subscript, expected):
 
 def test_ranks_on_chip():
     """Beta 4.2: a dimension stays where the rank would be below two."""
-    def shape(subscript, made="(4, 8)"):
-        got = outcome(f"return nl.zeros({made}, nl.float32)[{subscript}]").results
+    def shape(subscript, size="(4, 8)"):
+        got = outcome(f"return nl.zeros({size}, nl.float32)[{subscript}]").results
         return got.shape
     assert [shape(":, 0"), shape("0, 0:3"), shape("0, 3"), shape("2")] == [(4, 1), (1, 3), (1, 1), (1, 8)]
     blocks = "(3, nl.par_dim(4), 8)"

@@ -87,9 +87,9 @@ def test_lists():
     ids = row(0, 1, 1, 2, 2, 2, 0, 1)
     np.testing.assert_array_equal(written("nisa.sequence_bounds(d, x)", (1, 2, 8), "float32", ids),
                                   [[[8, 1, 1, 3, 3, 3, 8, 7], [-1, 3, 3, 6, 6, 6, -1, 8]]])
-    found = written("nisa.nonzero_with_count(d, x, index_offset=16)", (17, 9), "int32",
-                    np.tile(row(0, 1, 1, 0, 0, 1, 0, 0), (17, 1)), before=5)
-    np.testing.assert_array_equal(found[[0, 1, 16]], [[17, 18, 21, -1, -1, -1, -1, -1, 3], [5] * 9, [17, 18, 21, -1, -1, -1, -1, -1, 3]])
+    listed = written("nisa.nonzero_with_count(d, x, index_offset=16)", (17, 9), "int32",
+                     np.tile(row(0, 1, 1, 0, 0, 1, 0, 0), (17, 1)), before=5)
+    np.testing.assert_array_equal(listed[[0, 1, 16]], [[17, 18, 21, -1, -1, -1, -1, -1, 3], [5] * 9, [17, 18, 21, -1, -1, -1, -1, -1, 3]])
     source = np.arange(16 * 20, dtype=np.float32).reshape(16, 20)
     index = np.arange(15, -1, -1, dtype=np.uint16).reshape(16, 1)
     np.testing.assert_array_equal(written("nisa.local_gather(d, x, y)", (16, 16), "float32", source, index), source[:, 15::-1])
@@ -241,14 +241,14 @@ def test_ranks():
         nl.store(out, t)
     return tuple(outs)
 """
-    given = [np.array([[1], [2], [3]], np.float32) * 10 ** r for r in range(3)]
-    made = current.launch.run_ranks(body, [(g,) for g in given], grid=(), names={"nl": current.nl, "ncc": current.ncc})
-    for rank, got in enumerate(made):
+    arrays = [np.array([[1], [2], [3]], np.float32) * 10 ** r for r in range(3)]
+    outs = current.launch.run_ranks(body, [(g,) for g in arrays], grid=(), names={"nl": current.nl, "ncc": current.ncc})
+    for rank, got in enumerate(outs):
         total, side, chunk, passed = got.results
-        np.testing.assert_array_equal(total, sum(given))
-        np.testing.assert_array_equal(side, np.concatenate(given, axis=1))
-        np.testing.assert_array_equal(chunk, given[2][rank:rank + 1])
-        np.testing.assert_array_equal(passed, given[rank - 1])
+        np.testing.assert_array_equal(total, sum(arrays))
+        np.testing.assert_array_equal(side, np.concatenate(arrays, axis=1))
+        np.testing.assert_array_equal(chunk, arrays[2][rank:rank + 1])
+        np.testing.assert_array_equal(passed, arrays[rank - 1])
 
 
 def test_random_numbers_are_marked():

@@ -22,10 +22,10 @@ def results(kernel, arguments):
 @pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("current_") and n not in OF_RANKS])
 def test_example(name, monkeypatch):
     for kernel, arguments, answer, tolerance in cases(name, monkeypatch):
-        given = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
-        made = results(Surroundings("nki", "nki_mlir").kernel(kernel), given)
-        assert np.shape(made) == answer.shape
-        np.testing.assert_allclose(np.asarray(made, np.float64), answer, rtol=0, atol=tolerance)
+        copies = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
+        result = results(Surroundings("nki", "nki_mlir").kernel(kernel), copies)
+        assert np.shape(result) == answer.shape
+        np.testing.assert_allclose(np.asarray(result, np.float64), answer, rtol=0, atol=tolerance)
 
 
 def test_example_of_ranks():
@@ -33,8 +33,8 @@ def test_example_of_ranks():
     (_, (a, b), answer, tolerance), = module.cases()
     kernel = Surroundings("nki", "nki_mlir").kernel(module.matmul_of_ranks)
     parts = list(zip(np.split(a, module.RANKS), np.split(b, module.RANKS)))
-    made = np.stack([outcome.results for outcome in current.run_ranks(kernel, parts)])
-    np.testing.assert_allclose(made.astype(np.float64), answer, rtol=0, atol=tolerance)
+    stacked = np.stack([outcome.results for outcome in current.run_ranks(kernel, parts)])
+    np.testing.assert_allclose(stacked.astype(np.float64), answer, rtol=0, atol=tolerance)
 
 
 def test_rows_that_a_table_has_not_are_errors():

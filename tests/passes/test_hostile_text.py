@@ -142,9 +142,9 @@ def test_a_line_of_an_error_has_a_length(tmp_path, capsys):
 def test_depth_counts_brackets_outside_of_texts_and_comments(depth, pair, between):
     text = (pair[0] + "".join(between)) * depth + pair[1] * depth
     refused = depth > DEPTH
-    for whole in (text, '"' + "[" * 999 + '"' + text, "// " + "(" * 999 + "\n" + text, '"\\"[' + "[" * 999 + '"' + text):
+    for variant in (text, '"' + "[" * 999 + '"' + text, "// " + "(" * 999 + "\n" + text, '"\\"[' + "[" * 999 + '"' + text):
         try:
-            check_text(whole)
+            check_text(variant)
             assert not refused
         except TextTooDeep:
             assert refused

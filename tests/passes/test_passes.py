@@ -40,8 +40,8 @@ def test_passes__are_all_listed_by_help() -> None:
 
 @pytest.mark.parametrize("name", sorted(file_names()))
 def test_pass__has_a_filecheck_test_of_its_name(name: str) -> None:
-    own = [text for file, text in LIT.items() if file.stem == name]
-    assert own and any(re.search(rf"RUN: .*--{name}\b", text) for text in own)
+    texts = [text for file, text in LIT.items() if file.stem == name]
+    assert texts and any(re.search(rf"RUN: .*--{name}\b", text) for text in texts)
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

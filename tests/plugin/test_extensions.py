@@ -50,8 +50,8 @@ def package(tmp_path, monkeypatch):
         for file, text in {"__init__.py": f"NKI_MLIR_API = {api}\n", **files}.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
-        found = tuple(Extension(group, entry, f"{name}.{value}", name) for group, entry, value in entries)
-        monkeypatch.setattr(extensions, "installed", lambda: found)
+        registered = tuple(Extension(group, entry, f"{name}.{value}", name) for group, entry, value in entries)
+        monkeypatch.setattr(extensions, "installed", lambda: registered)
         return name
     yield make
     forget_classes(before)
@@ -91,10 +91,10 @@ def test_opcodes_of_plugins__are_none_of_ours():
     assert not [name for name, cls in REGISTRY.items() if 0xC0 <= cls.opcode < 0xF0]
 
 
-@pytest.mark.parametrize("api, found", [("2", "2"), ("None", "none")])
-def test_another_version__is_refused(package, api, found):
-    package(f"p_version_{found}", {"m.py": "x = 1\n"}, ("targets", "other", "m:x"), api=api)
-    with pytest.raises(PluginVersion, match=f"is for version {found} of the plugin interface; this is version 1"):
+@pytest.mark.parametrize("api, version", [("2", "2"), ("None", "none")])
+def test_another_version__is_refused(package, api, version):
+    package(f"p_version_{version}", {"m.py": "x = 1\n"}, ("targets", "other", "m:x"), api=api)
+    with pytest.raises(PluginVersion, match=f"is for version {version} of the plugin interface; this is version 1"):
         machine_named("other")
 
 

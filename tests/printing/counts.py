@@ -77,22 +77,22 @@ def without_checks(module: Module) -> Module:
 
 def limits(launched, arrays) -> set[str]:
     """What a kernel has that the text needs more or fewer instructions for, as docs/limits.md says."""
-    found: set[str] = set()
+    reasons: set[str] = set()
     for module in launched.lower(*arrays).specialization.modules:
         for operation in operations_of(module, lambda name: name.startswith(("nki.", "nisa."))):
             if not is_tile_op(operation):
                 continue
             op = read_op(operation)
             if isinstance(op, AllReduceOp):
-                found.add("programs that reduce over each other")
+                reasons.add("programs that reduce over each other")
             if isinstance(op, TRANSFERS) and any(is_backwards(tile) for _, tile in op.operands()):
-                found.add("a transfer that steps backwards")
+                reasons.add("a transfer that steps backwards")
             if op.full_name() in SUMS_IN_REGISTERS:
-                found.add("a sum in the registers of an engine")
+                reasons.add("a sum in the registers of an engine")
             box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval) if op.mask else None
             if box is not None and box.mask:
-                found.add("a mask that does not select a box of elements")
-    return found
+                reasons.add("a mask that does not select a box of elements")
+    return reasons
 
 
 def drawn(generation: str, programs: int, seed: int) -> Iterator[tuple[Program, Any]]:

@@ -119,10 +119,10 @@ def regrouped_rows(x):
     """Rows of HBM that are read in another shape, which is not an axis of the tensor."""
     out = current_nl.ndarray((4, 16), current_nl.float32, buffer=current_nl.shared_hbm)
     tile, rows = current_nl.ndarray((8, 8), current_nl.float32), current_nl.ndarray((4, 16), current_nl.float32)
-    held = current_nl.ndarray((8, 8), current_nl.float32, buffer=current_nl.private_hbm)
+    memory = current_nl.ndarray((8, 8), current_nl.float32, buffer=current_nl.private_hbm)
     nisa.dma_copy(dst=tile, src=x)
-    nisa.dma_copy(dst=held, src=tile)
-    nisa.dma_copy(dst=rows, src=held.reshape((4, 16)))
+    nisa.dma_copy(dst=memory, src=tile)
+    nisa.dma_copy(dst=rows, src=memory.reshape((4, 16)))
     nisa.dma_copy(dst=out, src=rows)
     return out
 
@@ -272,6 +272,6 @@ def test_random_kernels_keep_their_counts(generation, most):
                 continue
             counted += 1
             again = reread(printed(launched, arrays), program.grid)
-            if found := differing(instructions(launched, arrays), instructions(again, arrays)):
-                far.append(found)
+            if difference := differing(instructions(launched, arrays), instructions(again, arrays)):
+                far.append(difference)
     assert len(far) <= most and counted >= 20, (counted, far)

@@ -103,14 +103,14 @@ def doubled_rows(x):
 def test_each_core_of_a_launch_has_its_part_of_the_text(executor):
     x = np.random.default_rng(0).standard_normal((256, 64)).astype(np.float32)
     answer = np.concatenate([2 * x[64:128] + 1, 2 * x[:64]])
-    for kernel, given, expected in ((swapped_count_downs, x[:128], answer), (doubled_rows, x, 2 * x)):
-        text = kernel_text(kernel[2].lower(given).specialization.modules, comments=False, keep_placement=True)
+    for kernel, argument, expected in ((swapped_count_downs, x[:128], answer), (doubled_rows, x, 2 * x)):
+        text = kernel_text(kernel[2].lower(argument).specialization.modules, comments=False, keep_placement=True)
         lines = text.splitlines()
         first, second = (lines[lines.index(f"    {head}:"):] for head in ("if program_id == 0", "else"))
         assert "address=(0, 0)" in "".join(first[:5]) and "address=(0, 0)" in "".join(second[:5])
         again = reread(text)
-        np.testing.assert_array_equal(again[2].on(executor)(given), expected)
-        assert kernel_text(again[2].lower(given).specialization.modules, comments=False, keep_placement=True) == text
+        np.testing.assert_array_equal(again[2].on(executor)(argument), expected)
+        assert kernel_text(again[2].lower(argument).specialization.modules, comments=False, keep_placement=True) == text
 
 
 def test_programs_of_one_core_that_differ_are_refused():

@@ -230,9 +230,9 @@ def test_rows_where_no_engine_begins_are_backwards():
 def reducing(x):
     out = beta_nl.ndarray((2, 3, 8, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
     i, j = beta_nl.program_id(0), beta_nl.program_id(1)
-    own = beta_nl.load(x[beta_nl.ds((i * 3 + j) * 8, 8), :])
-    total = beta_nl.all_reduce(own, op=np.add, program_axes=1)
-    beta_nl.store(out[i, j], beta_nl.all_reduce(total, op=np.maximum, program_axes=[0, 1]) - own)
+    loaded = beta_nl.load(x[beta_nl.ds((i * 3 + j) * 8, 8), :])
+    total = beta_nl.all_reduce(loaded, op=np.add, program_axes=1)
+    beta_nl.store(out[i, j], beta_nl.all_reduce(total, op=np.maximum, program_axes=[0, 1]) - loaded)
     return out
 
 
@@ -240,8 +240,8 @@ def test_programs_that_reduce_over_each_other():
     blocks = X[:48].reshape(2, 3, 8, 8)
     totals = blocks.sum(1, keepdims=True)
     text = checked(reducing[2, 3], [X], totals.max(0, keepdims=True) - blocks, EXECUTORS)
-    assert text_has(text, "own = nl.ndarray((8, 2, 3, 8)", "total = nl.ndarray((8, 2, 8)", "for program_0 in range(2):",
-                    "for program_1 in range(3):", "nisa.dma_copy(dst=own[:, program_0, program_1, :]")
+    assert text_has(text, "loaded = nl.ndarray((8, 2, 3, 8)", "total = nl.ndarray((8, 2, 8)", "for program_0 in range(2):",
+                    "for program_1 in range(3):", "nisa.dma_copy(dst=loaded[:, program_0, program_1, :]")
     assert text.count("op=nl.add") <= 2             # in loops over the groups
 
 
@@ -403,9 +403,9 @@ def reducing_as_often(x, count):
 
 
 def test_a_reduction_over_programs_in_a_loop_that_programs_may_leave_apart_is_an_error():
-    with pytest.raises(Unprintable, match="a reduction over programs in a branch or in a run-time loop") as found:
+    with pytest.raises(Unprintable, match="a reduction over programs in a branch or in a run-time loop") as caught:
         printed(reducing_as_often[2], [X, COUNT])
-    assert found.value.at.line == reducing_as_often.func.__code__.co_firstlineno + 5
+    assert caught.value.at.line == reducing_as_often.func.__code__.co_firstlineno + 5
 
 
 @nki.jit

@@ -79,8 +79,8 @@ def reshape(text: str) -> Rule:
         known += [(*a.shape[:k], f, n // f, *a.shape[k + 1:])
                   for k, n in enumerate(a.shape) for f in (2, 3, 4) if n % f == 0]
         shape = w.pick(*known)
-        whole = tuple(a.size // prod(n for n in shape if n > 0) if n == -1 else n for n in shape)
-        return w.let(text.format(a.text, shape), whole, a.dtype)
+        full_shape = tuple(a.size // prod(n for n in shape if n > 0) if n == -1 else n for n in shape)
+        return w.let(text.format(a.text, shape), full_shape, a.dtype)
     return draw
 
 

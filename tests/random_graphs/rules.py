@@ -139,8 +139,8 @@ def batched_product(w: GraphWriter):
         raise Skip
     form, shape = w.pick(("bik,bjk->bij", (n, 6, k)), ("bik,bkj->bij", (n, k, 6)), ("bik,bkj->jbi", (n, k, 6)))
     b = w.value(shape=shape, dtypes=(a.dtype,))
-    made = (6, n, i) if form.endswith("jbi") else (n, i, 6)
-    return w.let(f"jnp.einsum('{form}', {a.text}, {b.text})", made, a.dtype, SMALL ** 2 * k)
+    out_shape = (6, n, i) if form.endswith("jbi") else (n, i, 6)
+    return w.let(f"jnp.einsum('{form}', {a.text}, {b.text})", out_shape, a.dtype, SMALL ** 2 * k)
 
 
 @rule

@@ -104,10 +104,10 @@ def reduction(w: GraphWriter):
     axes, keep = tuple(k for k in range(len(a.shape)) if w.below(2)) or (0,), bool(w.below(2))
     name = "sum" if a.dtype == "bool" else w.pick("sum", "amax", "amin")
     shape = tuple(1 if k in axes else n for k, n in enumerate(a.shape) if keep or k not in axes)
-    whole = name == "sum"
+    is_sum = name == "sum"
     return w.let(f"torch.{name}({a.text}, {axes}, keepdim={keep})", shape,
-                 a.dtype if a.is_float or not whole else "int64",
-                 SMALL * prod(a.shape[k] for k in axes) if whole else SMALL)
+                 a.dtype if a.is_float or not is_sum else "int64",
+                 SMALL * prod(a.shape[k] for k in axes) if is_sum else SMALL)
 
 
 @rule
@@ -146,11 +146,11 @@ def running_sum(w: GraphWriter):
 def product(w: GraphWriter):
     a = w.value(lambda v: len(v.shape) >= 2, dtypes=("float32",))
     out, k = w.pick(1, 5, 16, 130), a.shape[-1]
-    made, limit = (*a.shape[:-1], out), SMALL ** 2 * k + SMALL
+    out_shape, limit = (*a.shape[:-1], out), SMALL ** 2 * k + SMALL
     if w.below(2):
-        return w.let(f"{a.text} @ {w.value(shape=(k, out), dtypes=(a.dtype,)).text}", made, a.dtype, limit)
+        return w.let(f"{a.text} @ {w.value(shape=(k, out), dtypes=(a.dtype,)).text}", out_shape, a.dtype, limit)
     b, c = w.value(shape=(out, k), dtypes=(a.dtype,)), w.value(shape=(out,), dtypes=(a.dtype,))
-    return w.let(f"torch.nn.functional.linear({a.text}, {b.text}, {c.text})", made, a.dtype, limit)
+    return w.let(f"torch.nn.functional.linear({a.text}, {b.text}, {c.text})", out_shape, a.dtype, limit)
 
 
 @rule

@@ -54,12 +54,12 @@ class Graph:
 
     def arrays(self, seed: int = 0) -> list[np.ndarray]:
         import ml_dtypes
-        made, random = [], np.random.default_rng(seed)
+        arrays, random = [], np.random.default_rng(seed)
         for shape, dtype in self.arguments:
             low = 0 if dtype in ("uint8", "bool") else -SMALL
             values = random.integers(low, 2 if dtype == "bool" else SMALL + 1, shape)
-            made.append(values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
-        return made
+            arrays.append(values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
+        return arrays
 
 
 @dataclass
@@ -86,10 +86,10 @@ class GraphWriter:
 
     # -- operands ------------------------------------------------------------------------------------------------------
     def argument(self, shape: tuple[int, ...], dtype: str) -> Value:
-        made = Value(f"x{len(self.arguments)}", shape, dtype)
-        self.arguments.append(made)
-        self.values.append(made)
-        return made
+        argument = Value(f"x{len(self.arguments)}", shape, dtype)
+        self.arguments.append(argument)
+        self.values.append(argument)
+        return argument
 
     def value(self, fits: Callable[[Value], bool] = lambda v: True, shape: tuple[int, ...] | None = None,
               dtypes: tuple[str, ...] = DTYPES) -> Value:
@@ -98,9 +98,9 @@ class GraphWriter:
         if known and self.below(5):
             return self.small(known[max(self.below(len(known)), self.below(len(known)))])
         for _ in range(20):
-            made = Value("", self.shape(self.pick(1, 2, 2, 2, 3, 4)) if shape is None else shape, self.pick(*dtypes))
-            if fits(made):
-                return self.argument(made.shape, made.dtype)
+            wanted = Value("", self.shape(self.pick(1, 2, 2, 2, 3, 4)) if shape is None else shape, self.pick(*dtypes))
+            if fits(wanted):
+                return self.argument(wanted.shape, wanted.dtype)
         raise Skip
 
     def small(self, value: Value) -> Value:
@@ -114,10 +114,10 @@ class GraphWriter:
     def let(self, text: str, shape: tuple[int, ...], dtype: str, limit: int = SMALL) -> Value:
         if prod(shape) > ELEMENTS:
             raise Skip
-        made = Value(f"v{len(self.lines)}", tuple(shape), dtype, limit)
-        self.lines.append(f"{made.text} = {text}")
-        self.values.append(made)
-        return made
+        value = Value(f"v{len(self.lines)}", tuple(shape), dtype, limit)
+        self.lines.append(f"{value.text} = {text}")
+        self.values.append(value)
+        return value
 
     def rounded(self, text: str, dtype: str) -> None:
         """A result that programs may round in their own ways; nothing uses it."""
@@ -135,10 +135,10 @@ class GraphWriter:
                 step(self)
             except Skip:
                 pass
-        made = [v for v in self.values if not v.text.startswith("x")]
+        computed = [v for v in self.values if not v.text.startswith("x")]
         used = " ".join(line.split(" = ", 1)[1] for line in self.lines).replace("(", " ").replace(",", " ").replace(
             ")", " ").replace("[", " ").replace("]", " ").split()
-        ends = [(v.text, 0.0) for v in made if v.text not in used or self.below(8) == 0]
+        ends = [(v.text, 0.0) for v in computed if v.text not in used or self.below(8) == 0]
         results = ends + self.results
         if not results:
             return self.graph(rules, kernels)

@@ -174,7 +174,7 @@ class BetaWriter(Writer):
         self.note("update")
 
     # -- results -------------------------------------------------------------------------------------------------------
-    def made(self, expression: str, shape: tuple[int, ...], dtype: DType, facts: Facts, space: str = "sbuf") -> Tile:
+    def let(self, expression: str, shape: tuple[int, ...], dtype: DType, facts: Facts, space: str = "sbuf") -> Tile:
         """Assign an exact value to a new name: as it comes, or to a tile that is declared."""
         tile = Tile(self.name(), shape, dtype, facts, space)
         if space == "sbuf" and self.maybe(6):
@@ -201,8 +201,8 @@ class BetaWriter(Writer):
             return
         lead = tuple(loop.count for loop in counts)
         out = self.output((*lead, *tile.shape), tile.dtype, rtol, atol)
-        place = ", ".join([*(loop.name for loop in counts), "..."]) if counts else "..."
-        self.emit(f"nl.store({out}[{place}], {tile.text})")
+        subscript = ", ".join([*(loop.name for loop in counts), "..."]) if counts else "..."
+        self.emit(f"nl.store({out}[{subscript}], {tile.text})")
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     def program(self) -> Program:

@@ -35,8 +35,8 @@ def arrays_of_ranks(program: Program) -> list[tuple[np.ndarray, ...]]:
     return [tuple(np.roll(a, 7 * rank, axis=0) for a in program.arrays.values()) for rank in range(program.ranks)]
 
 
-def flat(made: list) -> list[np.ndarray]:
-    return [array for got in made for array in (got if isinstance(got, (tuple, list)) else [got])]
+def flat(of_ranks: list) -> list[np.ndarray]:
+    return [array for got in of_ranks for array in (got if isinstance(got, (tuple, list)) else [got])]
 
 
 def results(kernel, program: Program, on: str) -> tuple[list[np.ndarray], list]:
@@ -44,14 +44,14 @@ def results(kernel, program: Program, on: str) -> tuple[list[np.ndarray], list]:
     printed: list = []
     token = print_sink.set(lambda prefix, value: printed.append((prefix, value)))
     launched = kernel[program.grid if len(program.grid) > 1 else program.grid[0]] if program.grid else kernel
-    given = arrays_of_ranks(program)
+    arguments = arrays_of_ranks(program)
     try:
         with executing(on) as executor:
-            made = simulate_ranks(launched, given, executor=executor) if program.ranks > 1 else \
-                [launched.on(executor)(*given[0])]
+            returned = simulate_ranks(launched, arguments, executor=executor) if program.ranks > 1 else \
+                [launched.on(executor)(*arguments[0])]
     finally:
         print_sink.reset(token)
-    return flat(made), printed
+    return flat(returned), printed
 
 
 def differences(got: np.ndarray, expected: np.ndarray, output: Output) -> str:
@@ -81,10 +81,10 @@ def check_oracle(outcomes: list[Outcome], got: list[np.ndarray], program: Progra
     """The oracle says the same, where no generator of random numbers had a say, and finds nothing to blame."""
     findings = [finding for outcome in outcomes for finding in outcome.findings]
     assert not findings, findings
-    made = flat([outcome.results for outcome in outcomes])
+    expected = flat([outcome.results for outcome in outcomes])
     random = [flag for outcome in outcomes for flag in outcome.incomparable]
-    assert len(got) == len(made) == len(random)
-    for array, wanted, output, chosen in zip(got, made, program.outputs * program.ranks, random):
+    assert len(got) == len(expected) == len(random)
+    for array, wanted, output, chosen in zip(got, expected, program.outputs * program.ranks, random):
         difference = "" if chosen else differences(array, wanted, output)
         assert not difference, f"{EXECUTORS[0]} is not what the oracle says: {difference}"
 
@@ -97,7 +97,7 @@ def check_agreement(kernel, program: Program, oracle: Callable[[Program], list[O
         got, also = results(kernel, program, on)
         outputs = program.outputs * program.ranks
         assert len(got) == len(expected) == len(outputs)
-        for made, wanted, output in zip(got, expected, outputs):
-            difference = differences(made, wanted, output)
+        for array, wanted, output in zip(got, expected, outputs):
+            difference = differences(array, wanted, output)
             assert not difference, f"{on}: {difference}"
         assert len(printed) == len(also), f"{on} prints {len(also)} times, not {len(printed)}"

@@ -136,8 +136,8 @@ class CurrentWriter(BetaWriter):
             return
         lead = tuple(loop.count for loop in self.loops)
         out = self.output((*lead, *tile.shape), tile.dtype, rtol, atol)
-        place = f"[{', '.join(loop.name for loop in self.loops)}]" if lead else ""
-        self.emit(f"nisa.dma_copy({out}{place}, {tile.text})")
+        subscript = f"[{', '.join(loop.name for loop in self.loops)}]" if lead else ""
+        self.emit(f"nisa.dma_copy({out}{subscript}, {tile.text})")
 
     def integer(self) -> DType:
         return self.pick(INT32, *(d for d in DTYPES if d.is_integer and d.name != "bool"))

@@ -32,19 +32,19 @@ class Drawn:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=prefix), attr=name)) if prefix in self.modules:
                     function = getattr(self.modules[prefix], name)
                     if inspect.isfunction(function):
-                        given = [p.name for p, _ in zip(parameters_of(function), node.args)]
-                        given += [k.arg for k in node.keywords if k.arg]
-                        self.arguments.update((f"{prefix}.{name}", parameter) for parameter in given)
+                        names = [p.name for p, _ in zip(parameters_of(function), node.args)]
+                        names += [k.arg for k in node.keywords if k.arg]
+                        self.arguments.update((f"{prefix}.{name}", parameter) for parameter in names)
 
     def rows(self, names: dict[str, Iterable[str]]) -> list[tuple[str, int]]:
         """A row for each function and each of its parameters, with how often it was drawn."""
-        made = []
+        rows = []
         for prefix, listed in names.items():
             for name in sorted(listed):
                 function = getattr(self.modules[prefix], name)
                 title = f"{prefix}.{name}"
-                made.append((title, self.calls[title]))
+                rows.append((title, self.calls[title]))
                 if inspect.isfunction(function):
-                    made += [(f"{title}({p.name}=)", self.arguments[title, p.name]) for p in parameters_of(function)
+                    rows += [(f"{title}({p.name}=)", self.arguments[title, p.name]) for p in parameters_of(function)
                              if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        return made
+        return rows

@@ -73,7 +73,7 @@ class Hazards:
         self.memories += [Memory("h", "hbm", "float32"), Memory("m", "hbm", self.pick("float32", "int32")),
                           Memory("p", "psum", "float32")]
         self.arrays: Arrays = {m.name: start(m) for m in self.memories}
-        self.given = self.arrays["m"].copy()
+        self.initial = self.arrays["m"].copy()
         self.head = [self.declaration(k, m) for k, m in enumerate(self.memories) if m.name != "m"]
         self.head += [f"nisa.memset({m.name}, {1 + k})" if m.space != "hbm" else f"nisa.dma_copy({m.name}, x)"
                       for k, m in enumerate(self.memories) if m.name != "m"]
@@ -94,25 +94,25 @@ class Hazards:
 
     # -- the frame -----------------------------------------------------------------------------------------------------
     def declaration(self, k: int, m: Memory) -> str:
-        place = ""
+        placement = ""
         if m.space == "hbm":
-            place = ", buffer=nl.private_hbm"
+            placement = ", buffer=nl.private_hbm"
         elif m.space == "psum":
-            place = ", buffer=nl.psum"
+            placement = ", buffer=nl.psum"
         elif self.draw(3) == 2:
-            place = f", address=({64 * (k % 2)}, {self.pick(0, 96, 4096) + 8192 * k})"
-        return f"{m.name} = nl.ndarray(({P}, {F}), nl.{m.dtype}{place})"
+            placement = f", address=({64 * (k % 2)}, {self.pick(0, 96, 4096) + 8192 * k})"
+        return f"{m.name} = nl.ndarray(({P}, {F}), nl.{m.dtype}{placement})"
 
     def results(self) -> list[str]:
         outputs = [m for m in self.memories if m.name != "m"]
-        made = [f"out_{m.name} = nl.ndarray(({P}, {F}), nl.{m.dtype}, buffer=nl.shared_hbm)" for m in outputs]
+        lines = [f"out_{m.name} = nl.ndarray(({P}, {F}), nl.{m.dtype}, buffer=nl.shared_hbm)" for m in outputs]
         for m in outputs:
             source = m.name
             if m.space == "psum":
-                source = "held"
-                made += [f"held = nl.ndarray(({P}, {F}), nl.{m.dtype})", f"nisa.tensor_copy(held, {m.name})"]
-            made.append(f"nisa.dma_copy(out_{m.name}, {source})")
-        return [*made, f"return {', '.join(f'out_{m.name}' for m in outputs)}"]
+                source = "converted"
+                lines += [f"converted = nl.ndarray(({P}, {F}), nl.{m.dtype})", f"nisa.tensor_copy(converted, {m.name})"]
+            lines.append(f"nisa.dma_copy(out_{m.name}, {source})")
+        return [*lines, f"return {', '.join(f'out_{m.name}' for m in outputs)}"]
 
     def expected(self) -> list[np.ndarray]:
         return [self.arrays[m.name] for m in self.memories if m.name != "m"]

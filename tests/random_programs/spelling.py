@@ -63,10 +63,10 @@ class Spelling(ast.NodeTransformer):
         if any(p.kind is p.VAR_POSITIONAL for p in parameters) or any(k.arg is None for k in node.keywords):
             return node
         known = {p.name for p in parameters}
-        given = {p.name for p, _ in zip(parameters, node.args)} | {k.arg for k in node.keywords}
+        passed = {p.name for p, _ in zip(parameters, node.args)} | {k.arg for k in node.keywords}
         if instruction:
             for hint, (functions, values) in self.hints.items():
-                if hint in known - given and (not functions or name in functions) and self.draw(2) == 0:
+                if hint in known - passed and (not functions or name in functions) and self.draw(2) == 0:
                     node.keywords.append(ast.keyword(hint, self.value(values[self.draw(len(values))])))
         first = self.draw(len(node.args) + 1)           # from here on by name
         moved = [ast.keyword(p.name, value) for p, value in zip(parameters, node.args)][first:]

@@ -146,17 +146,17 @@ class LargeRows:
 def test_large_rows(number):
     """Of 1,024 to 8,192 rows and columns; x and y lie apart, are one array, or overlap."""
     rng = np.random.default_rng([SEED, number])
-    made = LargeRows(rng)
-    size = made.rows * made.columns
-    start = int(rng.choice([0, 0, made.columns, 1, 128 * made.columns, size // 2, size]))
+    program = LargeRows(rng)
+    size = program.rows * program.columns
+    start = int(rng.choice([0, 0, program.columns, 1, 128 * program.columns, size // 2, size]))
     memory = rng.integers(-3, 4, size + start).astype(np.float32)
     expected = memory.copy()
 
     def views(memory):
         parts = memory[:size], memory[start:]
-        return [p.reshape(made.rows, made.columns) for p in (parts if number % 2 else parts[::-1])]
-    wanted = made.values(*views(expected)).copy()
-    kernel = kernel_from_text(made.text, {"nl": nl, "nisa": nisa, "mutable_tensor": mutable_tensor})
+        return [p.reshape(program.rows, program.columns) for p in (parts if number % 2 else parts[::-1])]
+    wanted = program.values(*views(expected)).copy()
+    kernel = kernel_from_text(program.text, {"nl": nl, "nisa": nisa, "mutable_tensor": mutable_tensor})
     got = kernel.on("jit")(*views(memory))
-    np.testing.assert_array_equal(got, wanted, made.text)
-    np.testing.assert_array_equal(memory, expected, made.text)
+    np.testing.assert_array_equal(got, wanted, program.text)
+    np.testing.assert_array_equal(memory, expected, program.text)

@@ -22,17 +22,17 @@ ORDERS = EXECUTORS + ("isa in order 1", "isa in order 2")
 
 def check_hazards(drawn: Hazards) -> None:
     kernel = kernel_from_text(drawn.text, {"nl": nl, "nisa": nisa}, jit=nki.jit)
-    given, names = (start(Memory("h", "hbm", "float32")), drawn.given.copy()), {"nl": oracle.nl, "nisa": oracle.nisa}
-    outcome = run(drawn.text, given, generation=oracle, names=names)
+    inputs, names = (start(Memory("h", "hbm", "float32")), drawn.initial.copy()), {"nl": oracle.nl, "nisa": oracle.nisa}
+    outcome = run(drawn.text, inputs, generation=oracle, names=names)
     assert not outcome.findings
-    for made, wanted in zip((*outcome.results, given[1]), (*drawn.expected(), drawn.arrays["m"]), strict=True):
-        np.testing.assert_array_equal(made, wanted, err_msg="oracle")
+    for array, wanted in zip((*outcome.results, inputs[1]), (*drawn.expected(), drawn.arrays["m"]), strict=True):
+        np.testing.assert_array_equal(array, wanted, err_msg="oracle")
     for on in ORDERS:
-        x, m = start(Memory("h", "hbm", "float32")), drawn.given.copy()
+        x, m = start(Memory("h", "hbm", "float32")), drawn.initial.copy()
         with executing(on) as executor:
             got = kernel.on(executor)(x, m)
-        for name, made, wanted in zip([f.name for f in drawn.memories if f.name != "m"], got, drawn.expected(), strict=True):
-            np.testing.assert_array_equal(made, wanted, err_msg=f"{on}: {name}")
+        for name, array, wanted in zip([f.name for f in drawn.memories if f.name != "m"], got, drawn.expected(), strict=True):
+            np.testing.assert_array_equal(array, wanted, err_msg=f"{on}: {name}")
         np.testing.assert_array_equal(m, drawn.arrays["m"], err_msg=f"{on}: m")
 
 

@@ -214,20 +214,20 @@ class Writer:
     def operand(self, shape: tuple[int, ...] | None = None, dtypes: tuple[DType, ...] = DTYPES,
                 fits: Callable[[Tile], bool] = lambda t: True, kind: str | None = None) -> Tile:
         """A tile that fits, whole or as a view of one that is there, or a new one."""
-        found = []
+        candidates = []
         for t in self.tiles():
             if t.dtype not in dtypes or not fits(t) or not t.facts.bound >= 0 or t.free > WIDEST:
                 continue
             if shape is None or t.shape == shape:
-                found.append(t)
+                candidates.append(t)
             elif t.shape[0] == shape[0] and t.free == prod(shape[1:]) and t not in self.kept:
-                found.append(replace(t, text=f"{t.text}.reshape({shape})", shape=shape))
+                candidates.append(replace(t, text=f"{t.text}.reshape({shape})", shape=shape))
             elif len(t.shape) == len(shape) == 2 and t.shape[0] >= shape[0] and t.shape[1] >= shape[1]:
-                found.append(self.part(t, shape))
-        if found and not self.maybe(5):
-            return self.pick(*found[-8:])
-        made = self.fresh(shape or self.shape(), self.pick(*dtypes), kind)
-        return made if fits(made) else self.fresh(made.shape, made.dtype, "small")
+                candidates.append(self.part(t, shape))
+        if candidates and not self.maybe(5):
+            return self.pick(*candidates[-8:])
+        tile = self.fresh(shape or self.shape(), self.pick(*dtypes), kind)
+        return tile if fits(tile) else self.fresh(tile.shape, tile.dtype, "small")
 
     def part(self, t: Tile, shape: tuple[int, ...]) -> Tile:
         row, column = t.shape[0] - shape[0], (t.shape[1] - shape[1]) // 2
@@ -260,9 +260,9 @@ class Writer:
         """An operator of two operands that is defined for these."""
         groups = {"arithmetic": ("arithmetic",), "bits": ("bitwise", "shift"), "any": ("arithmetic", "comparison",
                                                                                       "logical")}[group]
-        found = [n for n, op in ALU.items() if op.arity == 2 and op.group in groups and op.ulp == 0
-                 and (names is None or n in names)]
-        chosen = self.pick(*found)
+        names_of_group = [n for n, op in ALU.items() if op.arity == 2 and op.group in groups and op.ulp == 0
+                          and (names is None or n in names)]
+        chosen = self.pick(*names_of_group)
         self.note(f"alu.{chosen}")
         return chosen
 

@@ -65,11 +65,11 @@ def test_scales__are_the_casts_of_ml_dtypes() -> None:
         loops.add(f"to_{lanes}", [FLOAT32], kind, partial(expand_convert, frm=FLOAT32, to=kind), lanes)
         loops.add(f"from_{lanes}", [kind], FLOAT32, partial(expand_convert, frm=kind, to=FLOAT32), lanes)
     loops = loops.compile()
-    for given in (values, np.concatenate([edges, -edges, values[:4084]])):
+    for numbers in (values, np.concatenate([edges, -edges, values[:4084]])):
         with np.errstate(all="ignore"):
-            wanted = given.astype(kind.numpy)
+            wanted = numbers.astype(kind.numpy)
         for lanes in (1, VECTOR):
-            assert_same(loops(f"to_{lanes}", given), wanted, given)
+            assert_same(loops(f"to_{lanes}", numbers), wanted, numbers)
     for lanes in (1, VECTOR):
         assert_same(loops(f"from_{lanes}", every), every.astype(np.float32), every)
 
@@ -90,10 +90,10 @@ def test_rounded_to__is_there_and_back(to: DType) -> None:
     for lanes in (1, VECTOR):
         loops.add(f"{lanes}", [FLOAT32], FLOAT32, partial(rounded_to, to=to), lanes)
     loops = loops.compile()
-    for given in (values, every, half_way, np.nextafter(half_way, INF), np.nextafter(half_way, -INF)):
+    for numbers in (values, every, half_way, np.nextafter(half_way, INF), np.nextafter(half_way, -INF)):
         for lanes in (1, VECTOR):
-            wanted = convert(convert(given, to), FLOAT32)
-            assert_same(loops(f"{lanes}", given), wanted, given)
+            wanted = convert(convert(numbers, to), FLOAT32)
+            assert_same(loops(f"{lanes}", numbers), wanted, numbers)
 
 
 @pytest.mark.parametrize("frm", [FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2], ids=str)

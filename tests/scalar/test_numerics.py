@@ -48,8 +48,8 @@ def test_figures__hold_on_a_sample(title: str, group: Group) -> None:
     here = host() == DOCUMENT["host"]           # elsewhere NumPy may have other forms of its functions
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = list(measure(sampled(group), 1))
-    for case, errors in found:
+        measured = list(measure(sampled(group), 1))
+    for case, errors in measured:
         figures = FIGURES[title][case.name][case.sources[0].name]
         for on, worst in errors.items():
             assert (worst is None) == (figures[on] is None), (case.name, on)

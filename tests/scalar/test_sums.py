@@ -41,11 +41,11 @@ def current_kernel(left, right):
         nisa.dma_copy(dst=a, src=left[k * 128:(k + 1) * 128, :])
         nisa.dma_copy(dst=b, src=right[k * 128:(k + 1) * 128, :])
         nisa.nc_matmul(dst=total, stationary=a, moving=b)
-    held = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.sbuf)
+    copied = nl.ndarray((M, N), dtype=nl.float32, buffer=nl.sbuf)
     rows = nl.ndarray((M, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=held, src=total)
-    nisa.tensor_reduce(dst=rows, op=nl.add, data=held, axis=1, keepdims=True)
-    nisa.dma_copy(dst=out[:, 0:N], src=held)
+    nisa.tensor_copy(dst=copied, src=total)
+    nisa.tensor_reduce(dst=rows, op=nl.add, data=copied, axis=1, keepdims=True)
+    nisa.dma_copy(dst=out[:, 0:N], src=copied)
     nisa.dma_copy(dst=out[:, N:N + 1], src=rows)
     return out
 
@@ -57,9 +57,9 @@ def beta_kernel(left, right):
     for k in beta_language.affine_range(K // 128):
         total += beta_isa.nc_matmul(beta_language.load(left[k * 128:(k + 1) * 128, :]),
                                     beta_language.load(right[k * 128:(k + 1) * 128, :]))
-    held = beta_isa.tensor_copy(total)
-    rows = beta_isa.tensor_reduce(np.add, held, axis=[1], keepdims=True)
-    beta_language.store(out[:, 0:N], held)
+    copied = beta_isa.tensor_copy(total)
+    rows = beta_isa.tensor_reduce(np.add, copied, axis=[1], keepdims=True)
+    beta_language.store(out[:, 0:N], copied)
     beta_language.store(out[:, N:N + 1], rows)
     return out
 

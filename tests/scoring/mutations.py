@@ -157,11 +157,11 @@ def faults(name: str, text: str, folder: Path) -> str:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = flat(oracle.run(text, arguments, {k: copied(v) for k, v in trial.keywords.items()},
-                                        generation=generation, grid=trial.grid or None, shuffle=7).results)
+                results = flat(oracle.run(text, arguments, {k: copied(v) for k, v in trial.keywords.items()},
+                                          generation=generation, grid=trial.grid or None, shuffle=7).results)
         except Exception as error:
             return f"{trial.label}: {type(error).__name__}: {str(error).splitlines()[0]}"
-        for number, (want, got) in enumerate(zip(trial.expected, found, strict=True)):
+        for number, (want, got) in enumerate(zip(trial.expected, results, strict=True)):
             if wrong := difference(want, np.asarray(got), tolerance):
                 return f"{trial.label}: output {number}: {wrong}"
     return ""

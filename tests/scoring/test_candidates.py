@@ -33,9 +33,9 @@ def test_hidden_seeds__are_those_of_the_candidate(references):
     first, again, other = (reference.for_candidate(text) for text in ("a", "a", "b"))
     arrays = [[trial.positional[0] for trial in r.trials] for r in (first, again, other)]
     assert [t.hidden for t in first.trials] == [False, True]
-    for given, hidden in arrays[1:]:
-        np.testing.assert_array_equal(given, arrays[0][0])
-        assert hidden.shape == given.shape
+    for shown, hidden in arrays[1:]:
+        np.testing.assert_array_equal(shown, arrays[0][0])
+        assert hidden.shape == shown.shape
     np.testing.assert_array_equal(arrays[0][1], arrays[1][1])
     assert not np.array_equal(arrays[0][1], arrays[2][1])
 

@@ -32,12 +32,12 @@ def descendants(parent: int) -> set[int]:
             continue
         if state != "Z":
             children.setdefault(int(above), set()).add(int(entry.parent.name))
-    found, left = set[int](), [parent]
+    processes, left = set[int](), [parent]
     while left:
         below = children.get(left.pop(), set())
-        found |= below
+        processes |= below
         left += below
-    return found
+    return processes
 
 
 def until(holds, what):
@@ -90,7 +90,7 @@ def test_while_a_candidate_runs(options, folder):
     if "--serve" in options:
         process.stdin.write(b'{"candidate": "endless.py"}\n')
         process.stdin.flush()
-    below = until(lambda: len(found := descendants(process.pid)) >= CANDIDATE and found, "the candidate")
+    below = until(lambda: len(processes := descendants(process.pid)) >= CANDIDATE and processes, "the candidate")
     assert_interrupted(process, below)
 
 
@@ -134,7 +134,7 @@ def test_a_worker_that_was_interrupted__answers_the_next_request_alone(folder):
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True,
                                env=dict(os.environ, PYTHONPATH=path))
-    below = until(lambda: len(found := descendants(process.pid)) >= CANDIDATE and found, "the candidate")
+    below = until(lambda: len(processes := descendants(process.pid)) >= CANDIDATE and processes, "the candidate")
     os.kill(process.pid, signal.SIGINT)
     assert process.communicate(timeout=120)[0] == "right\n"
     until(lambda: not any(map(runs, below)), "the end of the worker")

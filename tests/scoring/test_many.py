@@ -39,9 +39,9 @@ def timed(name, us, laws):
 
 def test_ranks__are_shared_by_what_cannot_be_told_apart():
     wrong = CandidateVerdict(candidate="w", verdict="wrong", reason={"message": "differs", "code": "NKI-X"})
-    found = ranked([timed("slow", 90, LAWS["far"]), wrong, timed("fast", 10, LAWS["close"]), timed("same", 10, LAWS["close"])])
-    assert [(f.rank, f.verdict["candidate"]) for f in found] == [(1, "fast"), (1, "same"), (2, "slow"), (None, "w")]
-    assert lines_of(found) == [
+    ranking = ranked([timed("slow", 90, LAWS["far"]), wrong, timed("fast", 10, LAWS["close"]), timed("same", 10, LAWS["close"])])
+    assert [(f.rank, f.verdict["candidate"]) for f in ranking] == [(1, "fast"), (1, "same"), (2, "slow"), (None, "w")]
+    assert lines_of(ranking) == [
         "1  fast: 10.0 us on the model (9.1-11.1)",
         "1  same: 10.0 us on the model (9.1-11.1); cannot be told apart from the one before (50% sure of the order)",
         "2  slow: 90.0 us on the model (81.8-100.0), 99.9% sure that it is slower than the one before",
@@ -160,8 +160,8 @@ def test_cluster__loses_nothing_with_a_worker(folder):
 def test_pool__goes_on_where_a_worker_is_killed(folder):
     requests = [{"source": f"{RIGHT}\n# {n}", "name": f"{n}.py", "reference": "reference.py"} for n in range(6)]
     with WorkerPool(1) as pool:
-        found = score_all(iter(requests), pool)
-        names = [next(found)[1]["candidate"]]
+        scores = score_all(iter(requests), pool)
+        names = [next(scores)[1]["candidate"]]
         os.kill(pool.scorers[0].process.pid, signal.SIGKILL)
-        names += [verdict["candidate"] for _, verdict in found]
+        names += [verdict["candidate"] for _, verdict in scores]
     assert sorted(names) == [f"{n}.py" for n in range(6)]

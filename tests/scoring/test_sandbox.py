@@ -64,22 +64,22 @@ def verdicts(tmp_path_factory):
 
 @pytest.mark.parametrize("act", ACTS)
 def test_forbidden_act__ends_the_candidate(act, verdicts):
-    reference, found = verdicts
+    reference, by_act = verdicts
     text = ACTS[act].replace("REFERENCE", str(reference)).replace("FOLDER", str(reference.parent))
-    assert found[act]["reason"]["message"] == f"the candidate {text}"
+    assert by_act[act]["reason"]["message"] == f"the candidate {text}"
 
 
 @pytest.mark.parametrize("act", ENDS)
 def test_process_that_is_changed__changes_no_verdict(act, verdicts):
-    _, found = verdicts
-    assert (found[act]["reason"] or {"code": ""})["code"] == ENDS[act]
+    _, by_act = verdicts
+    assert (by_act[act]["reason"] or {"code": ""})["code"] == ENDS[act]
     if not ENDS[act]:
-        assert found[act]["total_time"] == found["honest"]["total_time"]
+        assert by_act[act]["total_time"] == by_act["honest"]["total_time"]
 
 
 def test_worker__goes_on_behind_all_of_them(verdicts):
-    _, found = verdicts
-    assert found["honest"]["verdict"] == "right"
+    _, by_act = verdicts
+    assert by_act["honest"]["verdict"] == "right"
 
 
 @pytest.mark.skipif(not landlock.version(), reason="the kernel has no Landlock")

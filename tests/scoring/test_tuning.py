@@ -121,10 +121,10 @@ def test_command__writes_the_best(tmp_path, monkeypatch, capsys):
     options = ["kernel.py", "-r", "reference.py", "--space", "COLUMNS=8,64", "--space", "factor=2.0,2.5", "--json",
                "-o", "best.py", "--store", "s.db"]
     assert tune.main(options) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["best"] == {"COLUMNS": 64, "factor": 2.0} and found["speedup"] > 1 and found["source"] == "model"
-    assert [a["seconds"] is None for a in found["attempts"]] == [False, True, False, True]
-    assert "NKI-SCORE-VALUES" in found["attempts"][1]["reason"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["best"] == {"COLUMNS": 64, "factor": 2.0} and report["speedup"] > 1 and report["source"] == "model"
+    assert [a["seconds"] is None for a in report["attempts"]] == [False, True, False, True]
+    assert "NKI-SCORE-VALUES" in report["attempts"][1]["reason"]
     assert (tmp_path / "best.py").read_text() == KERNEL.replace("COLUMNS = 8", "COLUMNS = 64")
     assert tune.main([*options[:3], "--space", "ROWS=1", "--store", "s.db"]) == 1
     assert "kernel.py has no parameter ROWS" in capsys.readouterr().err
@@ -178,17 +178,17 @@ def tuned(tmp_path, capsys, *space, rows=512):
 
 
 def test_layouts__are_a_dimension(tmp_path, capsys):
-    found = tuned(tmp_path, capsys, "LAYOUT='strided','rows'", "O=0,1")
-    seconds = {(a["choice"]["LAYOUT"], a["choice"]["O"]): a["seconds"] for a in found["attempts"]}
-    assert found["best"]["LAYOUT"] == "rows" and len(seconds) == 4
+    report = tuned(tmp_path, capsys, "LAYOUT='strided','rows'", "O=0,1")
+    seconds = {(a["choice"]["LAYOUT"], a["choice"]["O"]): a["seconds"] for a in report["attempts"]}
+    assert report["best"]["LAYOUT"] == "rows" and len(seconds) == 4
     assert seconds["strided", 0] > seconds["strided", 1] > seconds["rows", 1]
 
 
 def test_grids__are_a_dimension(tmp_path, capsys):
     """Two programs on two cores beat one; where a grid leaves rows out, it is not right, however fast."""
-    found = tuned(tmp_path, capsys, "LAYOUT='rows'", "grid=1,2,3", rows=2048)
-    reasons = {a["choice"]["grid"][0]: a["reason"] for a in found["attempts"]}
+    report = tuned(tmp_path, capsys, "LAYOUT='rows'", "grid=1,2,3", rows=2048)
+    reasons = {a["choice"]["grid"][0]: a["reason"] for a in report["attempts"]}
     assert reasons[1] == reasons[2] == "" and "launched on 1 to 2 cores, got 3" in reasons[3]
-    assert found["best"]["grid"] == [2] and found["speedup"] > 1
+    assert report["best"]["grid"] == [2] and report["speedup"] > 1
     odd = tuned(tmp_path, capsys, "LAYOUT='rows'", "grid=2,1", rows=384)
     assert odd["best"]["grid"] == [1] and "NKI-SCORE" in odd["attempts"][0]["reason"]

@@ -47,9 +47,9 @@ def main(generation: str, seconds: float) -> str:
     end = time.monotonic() + seconds
     for number in itertools.count():
         for choice in GENERATIONS[generation]:
-            found = difference(number, *choice)
-            if found or time.monotonic() > end:
-                return f"{number + 1} {found}"
+            first_difference = difference(number, *choice)
+            if first_difference or time.monotonic() > end:
+                return f"{number + 1} {first_difference}"
     raise AssertionError
 
 

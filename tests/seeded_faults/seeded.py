@@ -28,7 +28,7 @@ MISSES = 2
 @dataclass(frozen=True)
 class Hunt:
     fault: Fault
-    found: str                      # the first difference; empty: none
+    difference: str                 # the first difference; empty: none
     programs: int
     seconds: float
 
@@ -52,8 +52,8 @@ def hunt(fault: Fault, seconds: float) -> Hunt:
                               capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}, check=False)
     if done.returncode and "/tests/oracle/" in done.stderr:
         raise SystemExit(f"the evaluator itself ended with an error, which finds no fault:\n{done.stderr[-2000:]}")
-    programs, _, found = (done.stdout.strip() or f"0 {done.stderr[-400:]}").partition(" ")
-    return Hunt(fault, found.splitlines()[0] if found else "", int(programs), time.monotonic() - started)
+    programs, _, difference = (done.stdout.strip() or f"0 {done.stderr[-400:]}").partition(" ")
+    return Hunt(fault, difference.splitlines()[0] if difference else "", int(programs), time.monotonic() - started)
 
 
 def main(arguments: list[str]) -> int:
@@ -63,20 +63,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args(arguments)
     chosen = [f for f in FAULTS if options.only in f.title or options.only in f.file]
-    if control := hunt(NONE, options.seconds / 4).found:
+    if control := hunt(NONE, options.seconds / 4).difference:
         print(f"without a fault the executors and the oracle differ already: {control}")
         return 1
     with ThreadPoolExecutor(options.jobs) as pool:
         hunts = []
         for one in pool.map(lambda f: hunt(f, options.seconds), chosen):
             hunts.append(one)
-            print(f"{len(hunts)} of {len(chosen)}: {one.fault.title}: {'found' if one.found else 'MISSED'} after "
+            print(f"{len(hunts)} of {len(chosen)}: {one.fault.title}: {'found' if one.difference else 'MISSED'} after "
                   f"{one.programs} programs, {one.seconds:.0f} s", flush=True)
     table = Table("fault", "file", "programs", "seconds", "found by", title=f"{len(chosen)} seeded faults")
     for h in hunts:
-        table.add_row(h.fault.title, h.fault.file, str(h.programs), f"{h.seconds:.0f}", h.found[:100] or "missed")
+        table.add_row(h.fault.title, h.fault.file, str(h.programs), f"{h.seconds:.0f}", h.difference[:100] or "missed")
     Console().print(table)
-    missed = sum(not h.found for h in hunts)
+    missed = sum(not h.difference for h in hunts)
     print(f"{len(hunts) - missed} of {len(hunts)} found")
     return int(missed > MISSES)
 

@@ -30,10 +30,10 @@ class Conditions:
 
 def boxes(mask: Mask, extents: tuple[int, ...], ranges=(), limit: int = 1000, last_axis: int = -1) -> list[tuple]:
     """Return (values of the symbols, starts, counts) of each box."""
-    conditions, found = Conditions(ranges), []
-    in_boxes(conditions, mask, extents, limit, lambda *box: found.append((conditions.values[-1], *box)), last_axis)
+    conditions, listed = Conditions(ranges), []
+    in_boxes(conditions, mask, extents, limit, lambda *box: listed.append((conditions.values[-1], *box)), last_axis)
     assert len(conditions.values) == len({*map(str, conditions.values)})
-    return found
+    return listed
 
 
 @st.composite
@@ -54,16 +54,16 @@ def test_boxes__hold_each_active_element_once(given_mask, last_axis: int, limit:
     used = sorted({s for c in mask for s, _ in c.form.symbols})
     of_values: dict[tuple[int, ...], np.ndarray] = {
         values: np.zeros(extents, int) for values in product(*(range(ranges[s][0], ranges[s][1] + 1) for s in used))}
-    found = boxes(mask, extents, ranges, last_axis=last_axis)
-    for values, starts, counts in found:
+    listed = boxes(mask, extents, ranges, last_axis=last_axis)
+    for values, starts, counts in listed:
         assert [*values] == used
         of_values[tuple(values.values())][tuple(slice(s, s + n) for s, n in zip(starts, counts))] += 1
         assert all(s >= 0 and s + n <= extent for s, n, extent in zip(starts, counts, extents))
     for values, times in of_values.items():
         symbols = [dict(zip(used, values)).get(s, 0) for s in range(len(ranges))]
         np.testing.assert_array_equal(times, active_elements(mask, extents, symbols))
-    if len(found) <= limit:
-        assert boxes(mask, extents, ranges, limit, last_axis) == found
+    if len(listed) <= limit:
+        assert boxes(mask, extents, ranges, limit, last_axis) == listed
     else:
         with pytest.raises(Unsupported, match=f"more than {limit} boxes"):
             boxes(mask, extents, ranges, limit, last_axis)
@@ -78,19 +78,19 @@ def test_a_box_is_not_cut() -> None:
 @pytest.mark.parametrize("last_axis,axis", [(-1, 0), (1, 0), (0, 1)])
 def test_the_last_axis_is_cut_last(last_axis: int, axis: int) -> None:
     """A staircase, three columns wide for two rows: all active elements of a row, or of a column, are in one box."""
-    found = boxes((Constraint(Linear(0, (), ((0, 3), (1, -2)))),), (8, 11), last_axis=last_axis)
+    listed = boxes((Constraint(Linear(0, (), ((0, 3), (1, -2)))),), (8, 11), last_axis=last_axis)
     for k in range(8 if axis == 0 else 11):
-        assert sum(starts[axis] <= k < starts[axis] + counts[axis] for _, starts, counts in found) == 1
+        assert sum(starts[axis] <= k < starts[axis] + counts[axis] for _, starts, counts in listed) == 1
     other = 1 - axis
-    assert any(sum(starts[other] <= k < starts[other] + counts[other] for _, starts, counts in found) > 1
+    assert any(sum(starts[other] <= k < starts[other] + counts[other] for _, starts, counts in listed) > 1
                for k in range(8))
 
 
 def test_boxes_of_all_positions_of_an_axis_are_as_many_as_of_one() -> None:
     """The first axis is part of the form, but never decides: 4 * row - 4 * column + 0 to 3 >= 0."""
     triangle = Constraint(Linear(0, (), ((0, 1), (1, 4), (2, -4))))
-    found = boxes((triangle,), (4, 5, 5))
-    assert len(found) == 5 and all(counts[0] == 4 for _, _, counts in found)
-    assert boxes((triangle,), (4, 5, 5), limit=5) == found
+    listed = boxes((triangle,), (4, 5, 5))
+    assert len(listed) == 5 and all(counts[0] == 4 for _, _, counts in listed)
+    assert boxes((triangle,), (4, 5, 5), limit=5) == listed
     with pytest.raises(Unsupported, match="more than 4 boxes"):
         boxes((triangle,), (4, 5, 5), limit=4)

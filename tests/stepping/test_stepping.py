@@ -105,8 +105,8 @@ def test_source_names__of_statements(tmp_path: Path) -> None:
     file = tmp_path / "names.py"
     file.write_text("a = f(x)\nb[0:2] = g(a)\nc += 1\nnisa.copy(dst=d[0].view(1), src=a)\nnl.store(e[i], a)\nprint(a)\n"
                     "h: int = (\n    k(1))\n")
-    found = [written_variable(Location(str(file), line, 0)) for line in range(1, 9)]
-    assert found == ["a", "b", "c", "d", "e", "", "h", "h"]
+    names = [written_variable(Location(str(file), line, 0)) for line in range(1, 9)]
+    assert names == ["a", "b", "c", "d", "e", "", "h", "h"]
     module = tmp_path / "names.mlir"
     module.write_text('%left = memref.alloc() : memref<1x1xf32, "sbuf">\n"nki.load"(%left, %x)\n')
     assert [written_variable(Location(str(module), line, 0)) for line in (1, 2)] == ["left", ""]

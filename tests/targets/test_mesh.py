@@ -25,8 +25,8 @@ def test_programs_that_do_not_meet_run_in_order_in_the_calling_thread():
 def test_everyone_gets_all_values_of_each_occurrence(parallel):
     def body(n):
         return [meet(range(5), (n, k)) for k in range(20)]
-    for found in run_programs(body, 5, parallel):
-        assert found == [[(m, k) for m in range(5)] for k in range(20)]
+    for values in run_programs(body, 5, parallel):
+        assert values == [[(m, k) for m in range(5)] for k in range(20)]
 
 
 def test_they_take_turns():

@@ -78,5 +78,5 @@ def test_executors_that_compute_with_numpy(executor, monkeypatch):
         return reference(self, *sources)
     monkeypatch.setattr(MatrixProduct, "reference", watched)
     np.testing.assert_array_equal(squared.on(executor)(x), x.T @ x)
-    assert seen and all(found == {1} for found in seen)
+    assert seen and all(counts == {1} for counts in seen)
     assert threads() == {3}

@@ -134,8 +134,8 @@ def test_copies_bounds_the_growth(copies, stores, masked):
     case = next(c for c in CASES if c.id == "tiles")
     captured = case.captured()
     module = split(captured.module(), f"copies={copies}")
-    made = [op for op in operations(module) if op.name == "nki.store"]
-    assert (len(made), sum(is_masked(op) for op in made)) == (stores, masked)
+    stored = [op for op in operations(module) if op.name == "nki.store"]
+    assert (len(stored), sum(is_masked(op) for op in stored)) == (stores, masked)
     case.check(captured.run(module)[0])
 
 
@@ -161,18 +161,18 @@ def test_parts__cover_the_values_in_order_within_the_limit(span, terms, limit):
 
 @given(values, st.lists(conditions, max_size=3))
 def test_parts__are_decided_or_single_values(span, terms):
-    made = [condition(*t) for t in terms]
-    for part in parts_of(span, made, 10_000):
-        assert len(part) == 1 or all(c.verdict(part[0], part[-1]) is not None for c in made)
+    listed = [condition(*t) for t in terms]
+    for part in parts_of(span, listed, 10_000):
+        assert len(part) == 1 or all(c.verdict(part[0], part[-1]) is not None for c in listed)
 
 
 @given(values, conditions)
 def test_parts__of_one_condition_are_as_few_as_can_be(span, term):
-    made = condition(*term)
+    only = condition(*term)
     # An equality that holds nowhere is above zero or below it.
-    sides = [(made.verdict(v, v), made.equal and made.bounds(v, v)[0] > 0) for v in span]
+    sides = [(only.verdict(v, v), only.equal and only.bounds(v, v)[0] > 0) for v in span]
     cuts = sum(a != b or a[0] is None for a, b in pairwise(sides))
-    assert len(parts_of(span, [made], 10_000)) == 1 + cuts
+    assert len(parts_of(span, [only], 10_000)) == 1 + cuts
 
 
 axes = st.lists(st.integers(-4, 4), min_size=3, max_size=3)

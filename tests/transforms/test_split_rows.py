@@ -72,10 +72,10 @@ ACROSS_ROWS = [
 def test_blocks_of_rows__agree(function, arguments, rows):
     """With the same bits as without blocks: each row has the same operations in the same order."""
     text = text_of(function, *arguments)
-    whole = simulate_linked(text, arguments)
+    at_once = simulate_linked(text, arguments)
     with patch.object(split_rows, "split_rows", lambda kernel, machine, _: split_kernel(kernel, machine, rows)):
         blocks = simulate_linked(text, arguments)
-    for one, other in zip(blocks, whole, strict=True):
+    for one, other in zip(blocks, at_once, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -49,8 +49,8 @@ def run(text: str, *passes: str) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(12))
 def test_views_of_views(seed):
     rng = random.Random(seed)
-    whole = np.arange(np.prod(SHAPE), dtype=np.float32).reshape(SHAPE)
-    pieces, value, lines = [whole] * TURNS, "%x", []
+    buffer = np.arange(np.prod(SHAPE), dtype=np.float32).reshape(SHAPE)
+    pieces, value, lines = [buffer] * TURNS, "%x", []
     kind, strides = f'memref<{SHAPE[0]}x{SHAPE[1]}xf32, "hbm">', [SHAPE[1], 1]
     for level in range(1 + seed % 2):
         shape = pieces[0].shape

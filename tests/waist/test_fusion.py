@@ -48,14 +48,14 @@ def test_operand_that_reads_a_copy__reads_the_same_elements_of_the_source() -> N
         extents = tuple(int(rng.integers(1, shape[a] + 1)) for a in axes)
         operand = Operand(FLOAT32, tuple(dense[a] for a in axes))
         offset = Linear(8 + 4 * int(rng.integers(0, 6)))
-        found = copy.at_source(operand, offset, extents)
+        moved = copy.at_source(operand, offset, extents)
         read = elements(operand, offset, extents)
-        if found is None:
+        if moved is None:
             continue
         followed += 1
-        assert found[1].symbols == ((3, 64),)
-        assert elements(*found, extents) == [of[k] for k in read]
-        back = copy.at_target(*found, extents)
+        assert moved[1].symbols == ((3, 64),)
+        assert elements(*moved, extents) == [of[k] for k in read]
+        back = copy.at_target(*moved, extents)
         assert back is not None and elements(*back, extents) == read
     assert followed > 500
 
@@ -79,8 +79,8 @@ def test_operand_that_reads_beyond_a_copy__is_not_followed(dtype: DType, strides
 def generics(module: ir.Module) -> list[GenericOperation]:
     """The operations of a module, which the caller keeps: types of their values live as long as the module."""
     function = module.body.operations[0]
-    found = [generic_of(op.operation) for op in function.regions[0].blocks[0].operations]
-    return [nest for nest in found if nest is not None]
+    nests = [generic_of(op.operation) for op in function.regions[0].blocks[0].operations]
+    return [nest for nest in nests if nest is not None]
 
 
 def test_read_through__puts_the_reader_s_subscripts_in_the_producer_s_maps() -> None:

@@ -62,8 +62,8 @@ def test_cover__is_only_claimed_where_it_holds(a, b):
 
 
 def test_cover__of_itself_and_of_a_part():
-    whole, part = (region_of(access(0, 4, free, dims, FLOAT32), "m") for free, dims in ((0, ((1, 64),)), (8, ((2, 16),))))
-    assert whole.covers(whole) and whole.covers(part) and not part.covers(whole)
+    full, part = (region_of(access(0, 4, free, dims, FLOAT32), "m") for free, dims in ((0, ((1, 64),)), (8, ((2, 16),))))
+    assert full.covers(full) and full.covers(part) and not part.covers(full)
 
 
 RUNS = st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 12), st.integers(1, 12))
@@ -174,15 +174,15 @@ def tiles(space: str) -> Any:
 def bytes_of(t: Tile, symbol: int) -> set[tuple[int, int]]:
     """(partition, byte) of every element, for one value of the symbol."""
     access, size = t.access, t.dtype.itemsize
-    found = set()
+    covered = set()
     for point in product(*(range(count) for _, count in access.dims)):
         steps = [step * k for (step, _), k in zip(access.dims, point)]
         if access.partition is None:
             row, offset = 0, access.free.at((symbol,)) + sum(steps)
         else:
             row, offset = access.partition.at((symbol,)) + steps[0], access.free.at((symbol,)) + sum(steps[1:])
-        found |= {(row, offset * size + k) for k in range(size)}
-    return found
+        covered |= {(row, offset * size + k) for k in range(size)}
+    return covered
 
 
 @pytest.mark.fuzz

@@ -134,8 +134,8 @@ def test_body__integers_from_outside_are_its_symbols():
   }
 """)
     _, _, load, cast, generic = block.nodes
-    place, number, total, value = generic.read.nest.steps
-    assert place.number == Linear(0, ((0, 1),), ((1, 1),)) and number.number == Linear(0, ((1, 1),))
+    position, number, total, value = generic.read.nest.steps
+    assert position.number == Linear(0, ((0, 1),), ((1, 1),)) and number.number == Linear(0, ((1, 1),))
     assert list(generic.read.symbols) == [cast.result, load.result]
     assert (total.kind, total.name, value.kind) == ("alu", "add", "convert")
 

@@ -89,9 +89,9 @@ def product(*before: Step, factors: tuple[int, int], after: tuple[Step, ...] = (
 
 
 def test_product__of_inputs() -> None:
-    found = product_of(product(factors=(0, 1)))
-    assert found is not None
-    assert (found.factors, found.inputs, found.reads_inputs, found.rounds, found.in_float32) == (
+    matched = product_of(product(factors=(0, 1)))
+    assert matched is not None
+    assert (matched.factors, matched.inputs, matched.reads_inputs, matched.rounds, matched.in_float32) == (
         (0, 1), (0, 1), True, False, True)
 
 
@@ -105,8 +105,8 @@ def test_product__of_converted_inputs() -> None:
 
 
 def test_product__that_is_rounded_before_it_is_added() -> None:
-    found = product_of(product(factors=(0, 1), after=(Step("convert", BFLOAT16, (3,)),)))
-    assert found is not None and found.rounds and not found.in_float32
+    matched = product_of(product(factors=(0, 1), after=(Step("convert", BFLOAT16, (3,)),)))
+    assert matched is not None and matched.rounds and not matched.in_float32
 
 
 @pytest.mark.parametrize("nest", [
@@ -132,7 +132,7 @@ def sums(dtype: DType, steps: tuple[Step, ...], result: int, reduced: bool = Tru
 CONVERTED = Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (1, 2), "add")
 
 
-@pytest.mark.parametrize(("nest", "found"), [
+@pytest.mark.parametrize(("nest", "expected"), [
     (sums(INT8, CONVERTED, 3), {0: 2}),
     (sums(INT32, CONVERTED, 3), {0: 2}),
     (sums(BFLOAT16, CONVERTED, 3), {}),
@@ -142,8 +142,8 @@ CONVERTED = Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (1, 2), "add")
                  Step("alu", FLOAT32, (1, 4), "add")), 5), {0: 4}),
     (sums(INT8, (*CONVERTED, Step("convert", BFLOAT16, (3,))), 4, output=BFLOAT16), {}),
 ], ids=["int8", "int32", "bfloat16", "kept", "maximum", "scaled", "rounded"])
-def test_sums_of_integers(nest: Nest, found: dict[int, int]) -> None:
-    assert integer_sums(nest) == found
+def test_sums_of_integers(nest: Nest, expected: dict[int, int]) -> None:
+    assert integer_sums(nest) == expected
 
 
 def test_value_of_integers__has_no_float_among_its_inputs() -> None:

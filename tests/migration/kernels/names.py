@@ -14,13 +14,13 @@ FUNCTIONS = {"exp": NL.exp, "square": NL.square}
 ROWS, COLS = 32, 24
 
 
-def made(x):
+def output_like(x):
     return ndarray(x.shape, dtype=x.dtype, buffer=shared_hbm)
 
 
 @nki.jit
 def imported_names(x):
-    out = made(x)
+    out = output_like(x)
     for i in affine_range(x.shape[0] // ROWS):
         rows = load(x[i * ROWS:(i + 1) * ROWS, :])
         store(out[i * ROWS:(i + 1) * ROWS, :], tensor_copy(rows))
@@ -29,7 +29,7 @@ def imported_names(x):
 
 @nki.jit
 def function_of_a_table(x, name="exp"):
-    out = made(x)
+    out = output_like(x)
     function = FUNCTIONS[name]
     result = NL.ndarray((128, COLS), dtype=x.dtype)
     result[...] = NL.exp(load(x)) if name == "exp" else NL.square(load(x))
@@ -40,7 +40,7 @@ def function_of_a_table(x, name="exp"):
 
 @nki.jit
 def function_by_condition(x, scale=1.5):
-    out = made(x)
+    out = output_like(x)
     function = NL.exp if scale > 1 else NL.square
     store(out, function(load(x)))
     return out
@@ -52,14 +52,14 @@ def applied(function, tile):
 
 @nki.jit
 def function_as_argument(x):
-    out = made(x)
+    out = output_like(x)
     store(out, applied(NL.tanh, load(x)))
     return out
 
 
 @nki.jit
 def lambda_of_an_index(x):
-    out = made(x)
+    out = output_like(x)
     rows = lambda i: NL.ds(i * ROWS, ROWS)
     for i in NL.affine_range(4):
         store(out[rows(i), :], NL.silu(load(x[rows(i), :])))
@@ -68,7 +68,7 @@ def lambda_of_an_index(x):
 
 @nki.jit
 def enumerated(x):
-    out = made(x)
+    out = output_like(x)
     for k, (start, size) in enumerate(zip((0, 8, 20), (8, 12, 4))):
         store(out[:, start:start + size], load(x[:, start:start + size]) + float(k))
     return out
@@ -76,7 +76,7 @@ def enumerated(x):
 
 @nki.jit
 def searched(x):
-    out = made(x)
+    out = output_like(x)
     size = 1
     while size * 2 <= min(128, x.shape[0]) and x.shape[0] % (size * 2) == 0:
         size *= 2
@@ -96,21 +96,21 @@ def two_indices(x):
 
 @nki.jit
 def normed(x, g):
-    out = made(x)
+    out = output_like(x)
     store(out, NL.rms_norm(load(x), load(g), axis=1, n=COLS))
     return out
 
 
 @nki.jit
 def soft(x):
-    out = made(x)
+    out = output_like(x)
     store(out, NL.softmax(load(x), axis=1))
     return out
 
 
 @nki.jit
 def alike(x):
-    out = made(x)
+    out = output_like(x)
     tile = load(x)
     zeros = NL.zeros_like(tile)
     kept = NL.empty_like(tile)
@@ -121,7 +121,7 @@ def alike(x):
 
 @nki.jit
 def integers(n):
-    out = made(n)
+    out = output_like(n)
     tile = load(n)
     shifted = NL.left_shift(NL.bitwise_and(tile, 7), 2)
     store(out, NL.bitwise_or(shifted, NL.right_shift(tile, 4)))
@@ -138,7 +138,7 @@ def logical(x, y):
 
 @nki.jit
 def predicated(x, y):
-    out = made(x)
+    out = output_like(x)
     a, b = load(x), load(y)
     chosen = NL.greater(a, b, dtype=NL.uint8)
     kept = NL.copy(b)
@@ -176,7 +176,7 @@ def statistics(x):
 
 @nki.jit
 def replaced(x):
-    out = made(x)
+    out = output_like(x)
     tile = load(x)
     top = ISA.max8(src=tile)
     store(out, ISA.nc_match_replace8(data=tile, vals=top, imm=-1.0))
@@ -195,7 +195,7 @@ def programs_that_count(x):
 
 @nki.jit
 def ceiling(x):
-    out = made(x)
+    out = output_like(x)
     step = 50
     p = NL.arange(step)[:, None]
     f = NL.arange(COLS)[None, :]

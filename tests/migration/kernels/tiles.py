@@ -190,8 +190,8 @@ def rounded_types(x):
 def counted_columns(x):
     out = nl.ndarray((64, 48), dtype=nl.float32, buffer=nl.shared_hbm)
     numbers = nisa.iota(nl.arange(48)[None, :], dtype=nl.int32)
-    held = nl.copy(numbers.broadcast_to((64, 48)), dtype=nl.float32)
-    nl.store(out, nl.add(nl.load(x), held))
+    counted = nl.copy(numbers.broadcast_to((64, 48)), dtype=nl.float32)
+    nl.store(out, nl.add(nl.load(x), counted))
     return out
 
 

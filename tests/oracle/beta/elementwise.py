@@ -15,16 +15,16 @@ from .tensors import Tensor, operands, result
 def type_of(*values: Any) -> DType:
     """The type of a function of operands: promoted; numbers beside a tile are weak (3.5)."""
     types = [v.dtype if isinstance(v, View) else weak(0) if isinstance(v, np.ndarray) else weak(v) for v in values]
-    made = types[0]
+    promoted = types[0]
     for one in types[1:]:
-        made = UINT8 if made is BOOL is one else promote(made, one)
-    return made
+        promoted = UINT8 if promoted is BOOL is one else promote(promoted, one)
+    return promoted
 
 
 def type_of_result(name: str, *values: Any) -> DType:
     """The type of an operation: of bits no float (decisions: bit operations on uint32 beside int32)."""
-    made = type_of(*values)
-    return UINT32 if name in arithmetic.BITS and made.kind == "float" else made
+    promoted = type_of(*values)
+    return UINT32 if name in arithmetic.BITS and promoted.kind == "float" else promoted
 
 
 def two(name: str, x: Any, y: Any, dtype: Any, mask: Any) -> Any:

@@ -94,8 +94,8 @@ def static_cast(x: Any = None, dtype: Any = None, *, arr: Any = None, input_data
     x = next(v for v in (x, arr, input_data) if v is not None)
     if running() and hasattr(x, "storage"):
         return x.astype(dtype)
-    made = convert(np.asarray(x), dtype_of(dtype))
-    return made if made.ndim else made[()]
+    converted = convert(np.asarray(x), dtype_of(dtype))
+    return converted if converted.ndim else converted[()]
 
 
 def shape_without_marks(shape: Sequence[int]) -> tuple[int, ...]:

@@ -34,12 +34,12 @@ def chain(a: Operand, *steps: tuple[Any, Operand | None, bool]) -> Any:
     single, exact = a, True
     integers = a
     for op, b, reverse in steps:
-        made = step(op, single, b, reverse)
-        single = Operand(made.single, FLOAT32) if isinstance(made, Whole) else Operand(
-            made, dtype_of(made.dtype) if operator(op) in BITS or operator(op) == "invert" else FLOAT32)
-        made = step(op, integers, b, reverse) if exact else None
-        exact = isinstance(made, Whole)
-        integers = Operand(made.integers, dtype_of(made.integers.dtype)) if isinstance(made, Whole) else integers
+        value = step(op, single, b, reverse)
+        single = Operand(value.single, FLOAT32) if isinstance(value, Whole) else Operand(
+            value, dtype_of(value.dtype) if operator(op) in BITS or operator(op) == "invert" else FLOAT32)
+        value = step(op, integers, b, reverse) if exact else None
+        exact = isinstance(value, Whole)
+        integers = Operand(value.integers, dtype_of(value.integers.dtype)) if isinstance(value, Whole) else integers
     return Whole(integers.values, single.values) if exact else single.values
 
 
@@ -78,10 +78,10 @@ def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, 
                          dtype: Any = None, mask: Any = None, **_: Any) -> Any:
     """``tile = data op0 operand0``; ``reduce_res`` gets its rows reduced, before they are rounded."""
     active, (a, b), _shape = operands((data, beside(data, operand0)), mask, data.shape)
-    made = step(op0, a, b, reverse0)
-    values = made.to(data.dtype if dtype is None else dtype_of(dtype)) if isinstance(made, Whole) else made
+    value = step(op0, a, b, reverse0)
+    values = value.to(data.dtype if dtype is None else dtype_of(dtype)) if isinstance(value, Whole) else value
     write_rows(reduce_res, reduce_rows(operator(reduce_op), widened(values), active)[0], active)
-    return result(made, data.dtype, active, dtype)
+    return result(value, data.dtype, active, dtype)
 
 
 def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **_: Any) -> Any:
@@ -117,13 +117,13 @@ def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
     x, y = (widened(o.values).reshape(P, N) for o in (a, b))
     left = np.ones((P, N), bool) if active is None else active.reshape(P, N)
     state = start(initial, P)
-    made = np.zeros((P, N), np.float32)
+    states = np.zeros((P, N), np.float32)
     for i in range(N):
         new = chain(Operand(x[:, i], FLOAT32), (op0, Operand(state, FLOAT32), reverse0),
                     (op1, Operand(y[:, i], FLOAT32), reverse1))
         state = np.where(left[:, i], widened(new), state)
-        made[:, i] = state
-    return result(made.reshape(shape), type_of(data0, data1), active, dtype)
+        states[:, i] = state
+    return result(states.reshape(shape), type_of(data0, data1), active, dtype)
 
 
 def start(initial: Any, partitions: int) -> np.ndarray:
@@ -143,14 +143,14 @@ def tensor_scalar_cumulative(*, src: Any, dst: Any, op0: Any, op1: Any, imm0: An
     begin = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}[name]
     registers = current().state.setdefault("vector", np.zeros(128, np.float32))
     state = registers[:P] if command == "reduce" else start(imm1 if command == "load_reduce" else begin, P)
-    factor, made = start(imm0, P), np.zeros((P, N), np.float32)
+    factor, states = start(imm0, P), np.zeros((P, N), np.float32)
     for i in range(N):
         new = chain(Operand(x[:, i], FLOAT32), (op0, Operand(factor, FLOAT32), False),
                     (op1, Operand(state, FLOAT32), False))
         state = np.where(left[:, i], widened(new), state)
-        made[:, i] = state
+        states[:, i] = state
     registers[:P] = state
-    dst.write(made.reshape(dst.shape), None if active is None else active.reshape(dst.shape))
+    dst.write(states.reshape(dst.shape), None if active is None else active.reshape(dst.shape))
 
 
 def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
@@ -225,8 +225,8 @@ def range_select(*, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any
                  on_false_value: Any = None, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
     """x where its place in the row lies within both bounds, else the least float32; the rows' maximum in registers."""
     active, (a, low, high), shape = operands((on_true_tile, bound0, bound1), mask, on_true_tile.shape)
-    place = np.float32(range_start) + np.arange(prod(shape[1:]), dtype=np.float32).reshape(1, *shape[1:])
-    within = [step(op, Operand(place, FLOAT32), bound) != 0 for op, bound in ((comp_op0, low), (comp_op1, high))]
+    column = np.float32(range_start) + np.arange(prod(shape[1:]), dtype=np.float32).reshape(1, *shape[1:])
+    within = [step(op, Operand(column, FLOAT32), bound) != 0 for op, bound in ((comp_op0, low), (comp_op1, high))]
     values = np.where(within[0] & within[1], widened(a.values), np.finfo(np.float32).min)
     rows = accumulate("vector", reduce_cmd, operator(reduce_op), -np.inf, values, active)
     write_rows(reduce_res, rows, active)

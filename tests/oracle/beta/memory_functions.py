@@ -41,15 +41,15 @@ def ndarray(shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str =
             shared[key] = allocate(Tensor, shape, dtype, HBM, name or f"output{key}")
             shared[key].storage.declared = ()
         return shared[key]
-    made = allocate(Tensor, shape, dtype, made_in.space, name)
-    made.blocks = partition_of(shape) if made_in.space in (SBUF, PSUM) else 0
-    return made
+    tensor = allocate(Tensor, shape, dtype, made_in.space, name)
+    tensor.blocks = partition_of(shape) if made_in.space in (SBUF, PSUM) else 0
+    return tensor
 
 
 def full(shape: Sequence[int], fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
-    made = ndarray(shape, dtype, buffer=buffer, name=name)
-    made.write(fill_value)
-    return made
+    tensor = ndarray(shape, dtype, buffer=buffer, name=name)
+    tensor.write(fill_value)
+    return tensor
 
 
 def zeros(shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
@@ -71,9 +71,9 @@ def zeros_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "",
 def shared_constant(constant: Any, dtype: Any = None, **_: Any) -> Any:
     """An array as a tensor in HBM."""
     constant = np.asarray(constant)
-    made = allocate(Tensor, constant.shape, constant.dtype if dtype is None else dtype, HBM, "constant")
-    made.write(constant)
-    return made
+    tensor = allocate(Tensor, constant.shape, constant.dtype if dtype is None else dtype, HBM, "constant")
+    tensor.write(constant)
+    return tensor
 
 
 def shared_identity_matrix(n: int, dtype: Any = np.uint8, **_: Any) -> Any:
@@ -96,23 +96,23 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = None, **_
 
 def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = None, **_: Any) -> None:
     """A tile or a number to HBM, converted to its type."""
-    place = as_tile(dst)
+    target = as_tile(dst)
     if isinstance(value, View):
-        if value.ndim != place.ndim or value.shape != place.shape:
-            place, value = meeting(place, value)
-        value = stretch(value, place.shape)
-    active = active_of(place.shape, mask, place, value)
-    active = without_outside(place, active) if skips(mode) else active
-    place.write(value.read(active) if isinstance(value, View) else value, active)
+        if value.ndim != target.ndim or value.shape != target.shape:
+            target, value = meeting(target, value)
+        value = stretch(value, target.shape)
+    active = active_of(target.shape, mask, target, value)
+    active = without_outside(target, active) if skips(mode) else active
+    target.write(value.read(active) if isinstance(value, View) else value, active)
 
 
-def meeting(place: Any, value: Any) -> tuple[Any, Any]:
+def meeting(target: Any, value: Any) -> tuple[Any, Any]:
     """Two views with their dimensions of size 1 the same."""
-    if place.size == value.size:
-        return place.reshape(value.shape), value
-    while value.ndim > place.ndim and value.shape[0] == 1:
+    if target.size == value.size:
+        return target.reshape(value.shape), value
+    while value.ndim > target.ndim and value.shape[0] == 1:
         value = value.like(lambda array: array[0])
-    return place, value
+    return target, value
 
 
 def skips(mode: Any) -> bool:
@@ -165,10 +165,10 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
     """What it is assigned to becomes ``op`` of itself and x; x where nothing was written yet."""
     active, (a,), _shape = operands((x,), mask)
     name, default = arithmetic.operator(op), a.dtype if dtype is None else dtype_of(dtype)
-    made = result(a.values, default, active, dtype)
-    made.pending.combine = lambda old, new: convert(
+    pending = result(a.values, default, active, dtype)
+    pending.pending.combine = lambda old, new: convert(
         arithmetic.binary(name, arithmetic.Operand(old, default), arithmetic.Operand(new, default)), default)
-    return made
+    return pending
 
 
 def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:

@@ -36,9 +36,9 @@ def reduction(op: str, x: Any, axis: Any, dtype: Any, mask: Any, keepdims: bool,
     active, (a,), shape = operands((x,), mask)
     axes = axes_of(axis, len(shape))
     values = average(a, axes, active) if op == "average" else fold_axes(op, a, axes, active)
-    made = shape_of_rows(shape, axes, keepdims)
-    return result((-values if negate else values).reshape(made), a.dtype if default is None else default,
-                  any_left(active, axes, made), dtype)
+    rows = shape_of_rows(shape, axes, keepdims)
+    return result((-values if negate else values).reshape(rows), a.dtype if default is None else default,
+                  any_left(active, axes, rows), dtype)
 
 
 def average(a: Operand, axes: tuple[int, ...], active: np.ndarray | None) -> np.ndarray:
@@ -84,8 +84,8 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> 
         count = left.sum(axis=axes, keepdims=True)
         centre = np.where(left, values, 0).sum(axis=axes, keepdims=True) / count
         spread = (np.where(left, values - centre, 0) ** 2).sum(axis=axes, keepdims=True) / count
-    made = shape_of_rows(shape, axes, False)
-    return result(spread.reshape(made).astype(np.float32), floating(a.dtype), any_left(active, axes, made), dtype)
+    rows = shape_of_rows(shape, axes, False)
+    return result(spread.reshape(rows).astype(np.float32), floating(a.dtype), any_left(active, axes, rows), dtype)
 
 
 def floating(dtype: Any) -> Any:
@@ -101,8 +101,8 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
     values = values if active is None else np.where(active, values, -np.inf)
     with np.errstate(all="ignore"):
         powers = np.exp(values - values.max(axis=axes, keepdims=True))
-        made = (powers / powers.sum(axis=axes, keepdims=True)).astype(np.float32)
-    return result(made, floating(a.dtype), active, dtype if dtype is not None else compute_dtype)
+        quotients = (powers / powers.sum(axis=axes, keepdims=True)).astype(np.float32)
+    return result(quotients, floating(a.dtype), active, dtype if dtype is not None else compute_dtype)
 
 
 def rms_norm(x: Any, w: Any, axis: Any, n: int, epsilon: float = 1e-6, *, dtype: Any = None, compute_dtype: Any = None,
@@ -114,8 +114,8 @@ def rms_norm(x: Any, w: Any, axis: Any, n: int, epsilon: float = 1e-6, *, dtype:
     squares = values ** 2 if active is None else np.where(active, values ** 2, 0)
     with np.errstate(all="ignore"):
         size = np.sqrt(squares.sum(axis=axes, keepdims=True) / n + epsilon)
-        made = (values / size * widened(b.values)).astype(np.float32)
-    return result(made, floating(a.dtype), active, dtype if dtype is not None else compute_dtype)
+        normalized = (values / size * widened(b.values)).astype(np.float32)
+    return result(normalized, floating(a.dtype), active, dtype if dtype is not None else compute_dtype)
 
 
 # -- registers that rows are reduced into (7.3, 7.4) -------------------------------------------------------------------

@@ -33,36 +33,36 @@ def per_row(left: np.ndarray, width: int) -> np.ndarray:
 def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
     """[P, 6]: count, mean, variance * count of the elements at even places, then at odd ones."""
     a, left = rows_of(data, mask)
-    made = np.zeros((left.shape[0], 6), np.float32)
+    statistics = np.zeros((left.shape[0], 6), np.float32)
     for p, (row, here) in enumerate(zip(widened(a.values).astype(np.float64), left)):
         for k in (0, 1):
             part = row[here][k::2]
             if part.size:
-                made[p, 3 * k:3 * k + 3] = part.size, part.mean(), ((part - part.mean()) ** 2).sum()
-    return result(made, data.dtype, per_row(left, 6), dtype)
+                statistics[p, 3 * k:3 * k + 3] = part.size, part.mean(), ((part - part.mean()) ** 2).sum()
+    return result(statistics, data.dtype, per_row(left, 6), dtype)
 
 
 def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
     """[P, 3k] of (count, mean, variance * count) to [P, 2]: mean and variance of all, 0 of nothing."""
     a, left = rows_of(data, mask)
-    made = np.zeros((left.shape[0], 2), np.float32)
+    moments = np.zeros((left.shape[0], 2), np.float32)
     with np.errstate(all="ignore"):
         for p, (row, here) in enumerate(zip(widened(a.values).astype(np.float64), left)):
             count, mean, spread = row[here].reshape(-1, 3).T
             if n := count.sum():
                 centre = (count * mean).sum() / n
-                made[p] = centre, (spread + count * (mean - centre) ** 2).sum() / n
-    return result(made, data.dtype, per_row(left, 2), dtype)
+                moments[p] = centre, (spread + count * (mean - centre) ** 2).sum() / n
+    return result(moments, data.dtype, per_row(left, 2), dtype)
 
 
 def max8(*, src: Any, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
     """[P, 8]: the largest values of each row, largest first."""
     a, left = rows_of(src, mask)
-    made = np.full((left.shape[0], 8), -np.inf, np.float32)
+    largest = np.full((left.shape[0], 8), -np.inf, np.float32)
     for p, (row, here) in enumerate(zip(widened(a.values), left)):
         top = np.sort(row[here])[::-1][:8]
-        made[p, :top.size] = top
-    return result(made, src.dtype, per_row(left, 8), dtype)
+        largest[p, :top.size] = top
+    return result(largest, src.dtype, per_row(left, 8), dtype)
 
 
 MISSING = 0xFFFFFFFF
@@ -72,14 +72,14 @@ def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None,
     """[P, 8]: where each value is first; the k-th of equal values where it is for the k-th time."""
     a, left = rows_of(data, mask)
     sought = widened(vals.read()).reshape(left.shape[0], 8)
-    made = np.full((left.shape[0], 8), MISSING, np.int64)
+    indices = np.full((left.shape[0], 8), MISSING, np.int64)
     for p, (row, here) in enumerate(zip(widened(a.values), left)):
         for j, value in enumerate(sought[p]):
             places = np.flatnonzero(row[here] == value)
             earlier = int((sought[p][:j] == value).sum())
             if earlier < places.size:
-                made[p, j] = places[earlier]
-    return result(made, UINT32, per_row(left, 8), dtype)
+                indices[p, j] = places[earlier]
+    return result(indices, UINT32, per_row(left, 8), dtype)
 
 
 def nc_match_replace8(*, data: Any, vals: Any, imm: Any, dst_idx: Any = None, mask: Any = None, dtype: Any = None,
@@ -89,17 +89,17 @@ def nc_match_replace8(*, data: Any, vals: Any, imm: Any, dst_idx: Any = None, ma
     active, (a,), shape = operands((data,), mask)
     rows, left = rows_of(data, mask)
     sought = widened(vals.read()).reshape(left.shape[0], 8)
-    made, places = widened(rows.values).copy(), np.full((left.shape[0], 8), MISSING, np.int64)
+    replaced, places = widened(rows.values).copy(), np.full((left.shape[0], 8), MISSING, np.int64)
     for p, here in enumerate(left):
         where = np.flatnonzero(here)
         fresh = np.ones(where.size, bool)
         for j in range(8):
-            found = np.flatnonzero((made[p, where] == sought[p, j]) & fresh)
-            if found.size:
-                made[p, where[found[0]]], places[p, j], fresh[found[0]] = np.float32(imm), found[0], False
+            equal = np.flatnonzero((replaced[p, where] == sought[p, j]) & fresh)
+            if equal.size:
+                replaced[p, where[equal[0]]], places[p, j], fresh[equal[0]] = np.float32(imm), equal[0], False
     if dst_idx is not None:
         dst_idx.write(places.reshape(dst_idx.shape), per_row(left, 8).reshape(dst_idx.shape))
-    return result(made.reshape(shape), a.dtype, active, dtype)
+    return result(replaced.reshape(shape), a.dtype, active, dtype)
 
 
 def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Sequence[int], *, dtype: Any = None, mask: Any = None,
@@ -123,31 +123,31 @@ def local_gather(src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_val
     flat = src_buffer.read(quietly=True).reshape(P, -1)
     indices = index.read().reshape(P, -1).astype(np.int64)
     valid = 16 * indices.shape[1] if num_valid_indices is None else num_valid_indices
-    made = np.zeros((P, 16 * indices.shape[1], n), flat.dtype)
+    gathered = np.zeros((P, 16 * indices.shape[1], n), flat.dtype)
     for first in range(0, P, 16):
-        for j, place in enumerate(indices[first:first + 16].flatten(order="F")[:valid]):
-            made[first:first + 16, j] = flat[first:first + 16, place:place + n]
+        for j, start in enumerate(indices[first:first + 16].flatten(order="F")[:valid]):
+            gathered[first:first + 16, j] = flat[first:first + 16, start:start + n]
     shape = (P, *index.shape[1:], 16, n)
-    written = np.broadcast_to((np.arange(made.shape[1]) < valid)[None, :, None], made.shape).reshape(shape)
+    written = np.broadcast_to((np.arange(gathered.shape[1]) < valid)[None, :, None], gathered.shape).reshape(shape)
     if mask is not None:
         rows = np.broadcast_to(np.asarray(mask).reshape(np.shape(mask) + (1,) * (4 - np.ndim(mask))), shape)
         written = written & rows
-    return result(made.reshape(shape), src_buffer.dtype, written)
+    return result(gathered.reshape(shape), src_buffer.dtype, written)
 
 
 def sequence_bounds(*, segment_ids: Any, dtype: Any = None, **_: Any) -> Any:
     """[1, n] to [1, 2, n]: where the run of equal ids begins, and one past where it ends; (n, -1) for id 0."""
     ids = segment_ids.read().reshape(-1)
     n = ids.size
-    made = np.zeros((1, 2, n), np.int64)
+    bounds = np.zeros((1, 2, n), np.int64)
     for i, value in enumerate(ids):
         first, last = i, i
         while first > 0 and ids[first - 1] == value:
             first -= 1
         while last + 1 < n and ids[last + 1] == value:
             last += 1
-        made[0, :, i] = (n, -1) if value == 0 else (first, last + 1)
-    return result(made, segment_ids.dtype if dtype is None else INT32, None, dtype)
+        bounds[0, :, i] = (n, -1) if value == 0 else (first, last + 1)
+    return result(bounds, segment_ids.dtype if dtype is None else INT32, None, dtype)
 
 
 def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = None,

@@ -33,9 +33,9 @@ class Tensor(View):
 
     def reshape(self, *shape: Any, **named: Any) -> Any:
         sizes = named.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        made = super().reshape(tuple(sizes))
-        made.blocks = partition_of(sizes)
-        return made
+        reshaped = super().reshape(tuple(sizes))
+        reshaped.blocks = partition_of(sizes)
+        return reshaped
 
     def broadcast_to(self, *shape: Any, **named: Any) -> Any:
         sizes = named.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)

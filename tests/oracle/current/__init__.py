@@ -45,39 +45,39 @@ class NkiValidationError(AssertionError):
 
 
 def module(name: str, *sources: Any, **names: Any) -> ModuleType:
-    made = ModuleType(name)
+    result = ModuleType(name)
     for source in sources:
         entries = source.items() if isinstance(source, dict) else vars(source).items()
-        vars(made).update({k: v for k, v in entries if not k.startswith("_")})
-    vars(made).update(names)
-    return made
+        vars(result).update({k: v for k, v in entries if not k.startswith("_")})
+    vars(result).update(names)
+    return result
 
 
-def own(source: ModuleType) -> dict[str, Any]:
+def steps(source: ModuleType) -> dict[str, Any]:
     """The functions and classes that a module defines."""
-    found = {k: v for k, v in vars(source).items() if getattr(v, "__module__", None) == source.__name__}
-    return {k: step(v) if isinstance(v, FunctionType) else v for k, v in found.items()}
+    defined = {k: v for k, v in vars(source).items() if getattr(v, "__module__", None) == source.__name__}
+    return {k: step(v) if isinstance(v, FunctionType) else v for k, v in defined.items()}
 
 
 dtypes = {("bool_" if name == "bool" else name): d for name, d in DTYPES.items()
           if name not in ("float64", "int64", "uint64")}
-nl = module("nki.language", own(language), {k: step(v) for k, v in functions.FUNCTIONS.items()}, dtypes, sbuf=language.sbuf, psum=language.psum,
+nl = module("nki.language", steps(language), {k: step(v) for k, v in functions.FUNCTIONS.items()}, dtypes, sbuf=language.sbuf, psum=language.psum,
             hbm=language.hbm, private_hbm=language.private_hbm, shared_hbm=language.shared_hbm, tile_size=language.tile_size,
             DType=DType, NkiTensor=NkiTensor, range=range, bool=DTYPES["bool"], tensor=launch.annotation,
             sequential_range=language.sequential_range, static_range=language.static_range)
-nisa = module("nki.isa", *(own(m) for m in (elementwise, reductions, products, search, transfers, generators)),
-              own(registers), own(enums), core_barrier=cores.core_barrier, sendrecv=cores.sendrecv,
+nisa = module("nki.isa", *(steps(m) for m in (elementwise, reductions, products, search, transfers, generators)),
+              steps(registers), steps(enums), core_barrier=cores.core_barrier, sendrecv=cores.sendrecv,
               VirtualRegister=VirtualRegister, NkiInstruction=Instruction, NkiValidationError=NkiValidationError,
               get_nc_version=lambda: enums.nc_version[language.generation()], get_nc_sub_version=lambda: int(os.environ.get("NKI_NC_SUB_VERSION", "0")),
               tensor_copy_dynamic_dst=transfers.tensor_copy_dynamic_dst,
               **{f"{n}_engine": enums.engine[n] for n in ("tensor", "vector", "scalar", "gpsimd", "unknown")})
-ncc = module("nki.collectives", {k: v for k, v in own(cores).items() if k not in ("core_barrier", "sendrecv")})
+ncc = module("nki.collectives", {k: v for k, v in steps(cores).items() if k not in ("core_barrier", "sendrecv")})
 nt = module("nki.typing", tensor=launch.annotation)
 host = SimpleNamespace(**{name: getattr(np, name) for name in (
     "arange", "array", "diag", "empty", "eye", "full", "full_like", "identity", "linspace", "ones", "ones_like", "tri", "tril",
     "triu", "zeros", "zeros_like")})
 meta = module("nki.meta", tensor=host)
-nki = module("nki", own(launch), dtype=SimpleNamespace(**dtypes), tensor=host, language=nl, isa=nisa, collectives=ncc,
+nki = module("nki", steps(launch), dtype=SimpleNamespace(**dtypes), tensor=host, language=nl, isa=nisa, collectives=ncc,
              typing=nt, meta=meta, cpu_simulate=launch.simulate)
 MODULES: dict[str, ModuleType | Any] = {
     "nki": nki, "nki.language": nl, "nki.isa": nisa, "nki.collectives": ncc, "nki.typing": nt, "nki.meta": meta,

@@ -68,8 +68,8 @@ def brought(kind: Any, group: list[int], value: Any) -> list[Any]:
     """What each rank of the group brings, in its order. Cores meet their like."""
     core = current().number - core_number(0)
     numbers = [r * cores() + core for r in group]
-    found = current().meet((kind, tuple(group)), sorted(numbers), value)
-    return [found[n] for n in numbers]
+    values = current().meet((kind, tuple(group)), sorted(numbers), value)
+    return [values[n] for n in numbers]
 
 
 def folded(op: Any, parts: list[np.ndarray]) -> np.ndarray:
@@ -183,7 +183,7 @@ def exchange_of_parts(kind: str, srcs: Any, dsts: Any, replica_group: ReplicaGro
     group = replica_group.of(rank())
     me, n, table = group.index(rank()), len(group), metadata.read().reshape(-1, len(group)).astype(np.int64)
     parts = brought(kind, group, (srcs[0].read().reshape(-1), table))
-    held, dst = dsts[0].reshape((dsts[0].size,)), dsts[0]
+    flat, dst = dsts[0].reshape((dsts[0].size,)), dsts[0]
     received = np.zeros(n, np.int64)
     for s, (values, sent) in enumerate(parts):
         column = 0 if to_all else me
@@ -191,7 +191,7 @@ def exchange_of_parts(kind: str, srcs: Any, dsts: Any, replica_group: ReplicaGro
         at = int(table[3, s]) if places else s * (dst.size // n)
         received[s] = count
         if count:
-            held[at:at + count].write(values[first:first + count])
+            flat[at:at + count].write(values[first:first + count])
     if not known:
         rows = metadata.reshape((metadata.size,))[2 * n:3 * n] if metadata.space == HBM else metadata[:, 2]
         rows.write(received.reshape(rows.shape))

@@ -181,8 +181,8 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
                  range_start: int = 0, on_false_value: float = FP32_MIN, name: str | None = None) -> Instruction:
     """4.3: keeps the elements whose place, from range_start on, is in both ranges."""
     data = floats(on_true_tile)
-    place = np.broadcast_to(np.arange(range_start, range_start + data.shape[1], dtype=np.float32), data.shape)
-    inside = (combine(comp_op0, place, operand(bound0)) != 0) & (combine(comp_op1, place, operand(bound1)) != 0)
+    column = np.broadcast_to(np.arange(range_start, range_start + data.shape[1], dtype=np.float32), data.shape)
+    inside = (combine(comp_op0, column, operand(bound0)) != 0) & (combine(comp_op1, column, operand(bound1)) != 0)
     value = np.where(inside, data, np.float32(FP32_MIN))
     put(dst, value)
     total = accumulated("vector", reduce_cmd, "maximum", value)

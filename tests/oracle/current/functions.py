@@ -23,10 +23,10 @@ def result(values: np.ndarray, dtype: DType, compared: bool = False) -> Tile:
     """A new tile; on chip it has two dimensions at least."""
     if values.ndim < 2:
         values = values.reshape(values.shape[0], 1)
-    made = ndarray(values.shape, dtype)
-    made.compared = compared
-    made.write(values)
-    return made
+    tile = ndarray(values.shape, dtype)
+    tile.compared = compared
+    tile.write(values)
+    return tile
 
 
 def type_of(x: Any, y: Any, dtype: Any) -> DType:

@@ -61,20 +61,20 @@ def ndarray(shape: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "",
     if isinstance(shape, int):
         shape = (shape,)
     program = current()
-    made: NkiTensor
+    tensor: NkiTensor
     if buffer is shared_hbm:
         rank = program.state.get("rank", 0)
         key = rank, name or f"shared{program.count('shared')}"
         if key in program.run.shared:
-            made = program.run.shared[key]
-            require(made.shape == tuple(shape) and made.dtype == dtype_of(dtype),
+            tensor = program.run.shared[key]
+            require(tensor.shape == tuple(shape) and tensor.dtype == dtype_of(dtype),
                     f"Tensor {name} has mismatched shape or dtype across program instances")
-            return made
-        made = program.run.shared[key] = allocate(NkiTensor, shape, dtype, HBM, key[1])
+            return tensor
+        tensor = program.run.shared[key] = allocate(NkiTensor, shape, dtype, HBM, key[1])
     else:
-        made = allocate(NkiTensor, shape, dtype, SPACES[buffer], name or f"{buffer.value}{program.count('tensors')}")
-    made.storage.region = buffer
-    return made
+        tensor = allocate(NkiTensor, shape, dtype, SPACES[buffer], name or f"{buffer.value}{program.count('tensors')}")
+    tensor.storage.region = buffer
+    return tensor
 
 
 def full(shape: Any, fill_value: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
@@ -102,9 +102,9 @@ def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = 
 def tile(values: Any, dtype: Any, buffer: MemoryRegion = sbuf) -> NkiTensor:
     """A new tile that holds values."""
     values = np.asarray(values)
-    made = ndarray(values.shape, dtype, buffer)
-    made.write(values)
-    return made
+    result = ndarray(values.shape, dtype, buffer)
+    result.write(values)
+    return result
 
 
 def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
@@ -112,10 +112,10 @@ def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
     values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
     kind = dtype_of(values.dtype if dtype is None else dtype)
     values = convert(values, kind)
-    made = allocate(NkiTensor, values.shape, kind, HBM, "constant", written=True)
-    made.storage.elements(made.dtype)[:values.size] = values.reshape(-1)
-    made.storage.region = shared_hbm
-    return made
+    tensor = allocate(NkiTensor, values.shape, kind, HBM, "constant", written=True)
+    tensor.storage.elements(tensor.dtype)[:values.size] = values.reshape(-1)
+    tensor.storage.region = shared_hbm
+    return tensor
 
 
 def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Any = None) -> NkiTensor:
@@ -139,9 +139,9 @@ def random_seed(seed: NkiTensor) -> None:
 
 # -- movement (6.2) --------------------------------------------------------------------------------------------------------
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
-    made = ndarray(src.shape, src.dtype if dtype is None else dtype)
-    transfers.dma_copy(made, src)
-    return made
+    result = ndarray(src.shape, src.dtype if dtype is None else dtype)
+    transfers.dma_copy(result, src)
+    return result
 
 
 def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
@@ -153,9 +153,9 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
 
 def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    made = ndarray(x.shape, x.dtype if dtype is None else dtype)
-    moved(made, x)
-    return made
+    result = ndarray(x.shape, x.dtype if dtype is None else dtype)
+    moved(result, x)
+    return result
 
 
 def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
@@ -170,9 +170,9 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
 
 def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None) -> NkiTensor:
     """out[p, j] = data[p, indices[p, j]] of the flattened free axes."""
-    made = ndarray(indices.shape, data.dtype)
-    search.nc_n_gather(made, data, indices)
-    return made if dtype is None else copy(made, dtype)
+    gathered = ndarray(indices.shape, data.dtype)
+    search.nc_n_gather(gathered, data, indices)
+    return gathered if dtype is None else copy(gathered, dtype)
 
 
 def broadcast_to(x: NkiTensor, shape: Any, dtype: Any = None) -> NkiTensor:
@@ -186,9 +186,9 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
 
 
 def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
-    made = ndarray(x.shape, x.dtype if dtype is None else dtype)
-    generators.dropout(made, x, rate)
-    return made
+    result = ndarray(x.shape, x.dtype if dtype is None else dtype)
+    generators.dropout(result, x, rate)
+    return result
 
 
 def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
@@ -197,11 +197,11 @@ def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
     first, second = (v.read() if isinstance(v, NkiTensor) else np.float32(v) for v in (x, y))
     chosen = condition.read() != 0
     shape = np.broadcast_shapes(chosen.shape, np.shape(first), np.shape(second))
-    made = ndarray(shape, dtype or (tiles[0].dtype if tiles else "float32"))
+    result = ndarray(shape, dtype or (tiles[0].dtype if tiles else "float32"))
     for values, places in ((first, chosen), (second, ~chosen)):
         same = len(tiles) == 2 and (x.dtype == y.dtype or promote(x.dtype, y.dtype).kind == "int")
-        made.write(np.broadcast_to(values if same else values.astype(np.float32), shape), np.broadcast_to(places, shape))
-    return made
+        result.write(np.broadcast_to(values if same else values.astype(np.float32), shape), np.broadcast_to(places, shape))
+    return result
 
 
 # -- iterators (2.3, 2.6) --------------------------------------------------------------------------------------------------
@@ -326,12 +326,12 @@ class NKIObject:
         cls = type(self)
         parts = cls.__mro__[:cls.__mro__.index(NKIObject)]
         fields = list(dict.fromkeys(name for part in reversed(parts) for name in assigned(part)))
-        given = dict(zip(fields, values)) | named
-        require(set(given) <= set(fields), f"unexpected keyword argument {sorted(set(given) - set(fields))}", TypeError)
+        args = dict(zip(fields, values)) | named
+        require(set(args) <= set(fields), f"unexpected keyword argument {sorted(set(args) - set(fields))}", TypeError)
         for field in fields:
-            made = getattr(getattr(cls, "__dataclass_fields__", {}).get(field), "default_factory", MISSING)
-            default = getattr(cls, field, None) if made is MISSING else made()
-            object.__setattr__(self, field, given.get(field, default))
+            factory = getattr(getattr(cls, "__dataclass_fields__", {}).get(field), "default_factory", MISSING)
+            default = getattr(cls, field, None) if factory is MISSING else factory()
+            object.__setattr__(self, field, args.get(field, default))
         self.__post_init__()
 
     def __post_init__(self) -> None:

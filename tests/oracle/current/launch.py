@@ -52,18 +52,18 @@ def run_ranks(function: Any, arguments: Sequence[Sequence[Any]], *, grid: Any = 
     function = function_of(function, generation, names, replace)
     run = Run(grid, generation)
     ids = list(itertools.product(*map(range, run.grid)))
-    given = [Inputs(run, generation) for _ in arguments]
+    inputs_of_ranks = [Inputs(run, generation) for _ in arguments]
     bound = [inspect.signature(function).bind(*values) for values in arguments]
     host = Program(run, (), -1)
     programs = [Program(run, one, rank * len(ids) + core, state={"rank": rank})
                 for rank in range(len(arguments)) for core, one in enumerate(ids)]
-    for inputs, values in zip(given, bound):
+    for inputs, values in zip(inputs_of_ranks, bound):
         execute(host, lambda: [inputs.value(v) for v in values.args])
 
     def body(program: Program) -> Any:
         rank = program.state["rank"]
-        return function(*(given[rank].value(v) for v in bound[rank].args))
+        return function(*(inputs_of_ranks[rank].value(v) for v in bound[rank].args))
 
     returned = execute_all(run, programs, body)
-    return [execute(host, lambda: given[r].outcome(returned[r * len(ids)]))
+    return [execute(host, lambda: inputs_of_ranks[r].outcome(returned[r * len(ids)]))
             for r in range(len(arguments))]

@@ -61,15 +61,15 @@ def put(dst: NkiTensor, values: np.ndarray, where: np.ndarray | None = None, wra
 
     ``where``: the others keep what they have. ``wrap``: integers modulo the size of the type (open 14).
     """
-    made = np.asarray(values)
+    array = np.asarray(values)
     if dst.size == 0:
         return Instruction()
-    require(made.ndim == 0 or made.size == dst.size, f"{made.size} elements are written to {dst.size}")
+    require(array.ndim == 0 or array.size == dst.size, f"{array.size} elements are written to {dst.size}")
     if wrap:
         bits = np.dtype(f"u{dst.dtype.itemsize}")
-        made = made.astype(np.int64).astype(bits).view(dst.dtype.numpy)
-    made = np.broadcast_to(made, (dst.shape[0], dst.size // dst.shape[0])) if made.ndim == 0 else made
-    dst.write(made.reshape(dst.shape), None if where is None else where.reshape(dst.shape))
+        array = array.astype(np.int64).astype(bits).view(dst.dtype.numpy)
+    array = np.broadcast_to(array, (dst.shape[0], dst.size // dst.shape[0])) if array.ndim == 0 else array
+    dst.write(array.reshape(dst.shape), None if where is None else where.reshape(dst.shape))
     return Instruction()
 
 
@@ -179,9 +179,9 @@ def accumulated(engine: str, command: Any, op: Any, values: np.ndarray, initial:
 def accumulate_into(dst: NkiTensor, values: np.ndarray, accumulate: bool | None) -> Instruction:
     """4.1, open 33: overwrite, add, or add where something was written."""
     before = flat(dst.read(quietly=True)).astype(np.float32)
-    made = values.astype(np.float32)
+    total = values.astype(np.float32)
     if accumulate is True:
-        made = before + made
+        total = before + total
     elif accumulate is None:
-        made = np.where(flat(dst.resolved().written()), before + made, made)
-    return put(dst, made)
+        total = np.where(flat(dst.resolved().written()), before + total, total)
+    return put(dst, total)

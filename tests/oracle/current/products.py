@@ -70,11 +70,11 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> 
     values = blocks / np.exp2(exponents)[:, None, :, None]
     values = np.where(broken[:, None, :, None], np.nan, values)
     put(dst, packed(values.reshape(partitions, columns // 4, 4), dst.dtype))
-    held = rows(dst_scale, unwritten=True).view(np.uint8).copy()
-    written = np.zeros(held.shape, bool)
-    places = scale_rows(partitions, held.shape[0])[::8]
-    held[places], written[places] = np.where(broken, 255, exponents + 127), True
-    return put(dst_scale, held, where=written)
+    scales = rows(dst_scale, unwritten=True).view(np.uint8).copy()
+    written = np.zeros(scales.shape, bool)
+    places = scale_rows(partitions, scales.shape[0])[::8]
+    scales[places], written[places] = np.where(broken, 255, exponents + 127), True
+    return put(dst_scale, scales, where=written)
 
 
 def nc_transpose(dst: Any, data: Any, engine: Any = engine.unknown, name: str | None = None) -> Instruction:

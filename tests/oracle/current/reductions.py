@@ -26,10 +26,10 @@ def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False,
                   name: str | None = None) -> Instruction:
     """4.3: op over the last free axes."""
     rank = len(data.shape)
-    asked = list(axis if isinstance(axis, (tuple, list)) else [axis])
-    axes = sorted(a % rank for a in asked)
-    if max(asked) >= rank or axes[-1] - axes[0] + 1 != len(axes) or axes[-1] != rank - 1:       # 2.28: their number counts
-        axes = list(range(rank - len(asked), rank))
+    requested = list(axis if isinstance(axis, (tuple, list)) else [axis])
+    axes = sorted(a % rank for a in requested)
+    if max(requested) >= rank or axes[-1] - axes[0] + 1 != len(axes) or axes[-1] != rank - 1:   # 2.28: their number counts
+        axes = list(range(rank - len(requested), rank))
         require(int(np.prod(dst.shape)) == int(np.prod(data.shape[:axes[0]])), "axes are the last free ones")
     require(axes == list(range(axes[0], rank)) and axes[0] > 0, "axes are the last free ones")
     values = rows(data) if is_bitwise(op) else floats(data)
@@ -55,11 +55,11 @@ def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, 
     """4.3: R = op1(op0(src[i], imm0), R), each written; the new value is the left operand."""
     values = combine(op0, floats(src), operand(imm0))
     total = started("vector", reduce_cmd, op1, len(values), None if imm1 is None else operand(imm1))
-    made = np.empty_like(values)
+    totals = np.empty_like(values)
     for i in range(values.shape[1]):
-        total = made[:, i] = combine(op1, values[:, i], total)
+        total = totals[:, i] = combine(op1, values[:, i], total)
     lanes("vector")[:len(values)] = total
-    return put(dst, made)
+    return put(dst, totals)
 
 
 def tensor_tensor_scan(dst: Any, data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
@@ -67,24 +67,24 @@ def tensor_tensor_scan(dst: Any, data0: Any, data1: Any, initial: Any, op0: Any,
     """4.3: s = op1(op0(data0[i], s), data1[i]), each written; s stays float32 (open 19)."""
     first, second = floats(data0), floats(data1)
     state = np.broadcast_to(operand(initial), (first.shape[0], 1))[:, 0].astype(np.float32)
-    made = np.empty_like(first)
+    states = np.empty_like(first)
     for i in range(first.shape[1]):
         state = combine(op0, first[:, i], state, reverse0)
-        state = made[:, i] = combine(op1, state, second[:, i], reverse1)
-    return put(dst, made)
+        state = states[:, i] = combine(op1, state, second[:, i], reverse1)
+    return put(dst, states)
 
 
 def bn_stats(dst: Any, data: Any, name: str | None = None) -> Instruction:
     """4.3: count, mean, count * variance of the even places, then of the odd ones."""
     values = floats(data).astype(np.float64)
     require(values.shape[1] <= 512, "bn_stats takes at most 512 elements a partition")
-    made = np.zeros((values.shape[0], 6))
+    statistics = np.zeros((values.shape[0], 6))
     for k, part in enumerate((values[:, 0::2], values[:, 1::2])):
         if part.shape[1]:
-            made[:, 3 * k] = part.shape[1]
-            made[:, 3 * k + 1] = part.mean(1)
-            made[:, 3 * k + 2] = part.var(1) * part.shape[1]
-    return put(dst, made.astype(np.float32))
+            statistics[:, 3 * k] = part.shape[1]
+            statistics[:, 3 * k + 1] = part.mean(1)
+            statistics[:, 3 * k + 2] = part.var(1) * part.shape[1]
+    return put(dst, statistics.astype(np.float32))
 
 
 def bn_aggr(dst: Any, data: Any, name: str | None = None) -> Instruction:

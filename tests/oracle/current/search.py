@@ -23,10 +23,10 @@ def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> I
     places = np.full(wanted.shape, -1, np.int64)
     for p, row in enumerate(wanted):
         for j, value in enumerate(row):
-            found = np.flatnonzero(table[p] == value)
+            equal = np.flatnonzero(table[p] == value)
             earlier = int((row[:j] == value).sum())
-            if earlier < len(found):
-                places[p, j] = found[earlier]
+            if earlier < len(equal):
+                places[p, j] = equal[earlier]
     return put(dst, places, wrap=True)
 
 
@@ -37,10 +37,10 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any =
     replaced, places = np.zeros(table.shape, bool), np.full(wanted.shape, -1, np.int64)
     for p, row in enumerate(wanted):
         for j in reversed(range(8)):
-            found = np.flatnonzero((table[p] == row[j]) & ~replaced[p])
-            if len(found):
-                places[p, j] = found[0]
-                replaced[p, found[0]] = True
+            equal = np.flatnonzero((table[p] == row[j]) & ~replaced[p])
+            if len(equal):
+                places[p, j] = equal[0]
+                replaced[p, equal[0]] = True
     put(dst, np.where(replaced, np.float32(imm), table))
     if dst_idx is not None:
         put(dst_idx, places, wrap=True)
@@ -50,9 +50,9 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any =
 def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: list[int], name: str | None = None) -> Instruction:
     """4.3: in each block of 32 partitions, partition i gets partition mask[i]; 255 leaves it."""
     require(len(shuffle_mask) == 32 and src.dtype == dst.dtype, "nc_stream_shuffle takes 32 numbers, and one dtype")
-    source, made = rows(src), rows(dst, unwritten=True)
-    changed = np.zeros(made.shape[0], bool)
-    for p in range(made.shape[0]):
+    source, result = rows(src), rows(dst, unwritten=True)
+    changed = np.zeros(result.shape[0], bool)
+    for p in range(result.shape[0]):
         block, i = divmod(p, 32)
         at = shuffle_mask[i]
         if at == 255:
@@ -61,8 +61,8 @@ def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: list[int], name: str | N
         if block * 32 + at >= source.shape[0]:
             require(source.shape[0] <= block * 32, f"the shuffle reads partition {block * 32 + at}, which the source has not")
             continue
-        made[p], changed[p] = source[block * 32 + at], True
-    return put(dst, made, where=np.broadcast_to(changed[:, None], made.shape))
+        result[p], changed[p] = source[block * 32 + at], True
+    return put(dst, result, where=np.broadcast_to(changed[:, None], result.shape))
 
 
 def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> Instruction:
@@ -81,16 +81,16 @@ def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 
     require(partitions % 16 == 0 and table.shape[0] == partitions, "local_gather takes groups of 16 partitions")
     require(count in (1, 2, 4, 8, 16, 32), "num_elem_per_idx is 1, 2, 4, 8, 16 or 32")
     valid = 16 * at.shape[1] if num_valid_indices is None else num_valid_indices
-    made = np.empty((partitions, valid * count), table.dtype)
+    gathered = np.empty((partitions, valid * count), table.dtype)
     for p in range(partitions):
         group = at[p // 16 * 16:p // 16 * 16 + 16].flatten(order="F")[:valid]
         places = (group[:, None] + np.arange(count)).reshape(-1)
         require(bool((places < table.shape[1]).all()), "an index is beyond the buffer", IndexError)
-        made[p] = table[p, places]
-    held = rows(dst, unwritten=True).copy()
-    written = np.zeros(held.shape, bool)
-    held[:, :valid * count], written[:, :valid * count] = made, True
-    return put(dst, held, where=written)
+        gathered[p] = table[p, places]
+    result = rows(dst, unwritten=True).copy()
+    written = np.zeros(result.shape, bool)
+    result[:, :valid * count], written[:, :valid * count] = gathered, True
+    return put(dst, result, where=written)
 
 
 def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> Instruction:
@@ -110,17 +110,17 @@ def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> Inst
 def nonzero_with_count(dst: Any, src: Any, index_offset: int = 0, padding_val: int = -1,
                        name: str | None = None) -> Instruction:
     """4.4: of every 16th partition: the places that are not 0, the padding, how many; the others keep what they have."""
-    data, made = floats(src), rows(dst, unwritten=True)
+    data, result = floats(src), rows(dst, unwritten=True)
     wide = data.shape[1]
-    require(made.shape[1] == wide + 1, "the destination of nonzero_with_count has one element more")
-    touched = np.zeros(made.shape, bool)
+    require(result.shape[1] == wide + 1, "the destination of nonzero_with_count has one element more")
+    touched = np.zeros(result.shape, bool)
     for p in range(0, data.shape[0], 16):
-        found = np.flatnonzero(data[p])
-        made[p] = padding_val
-        made[p, :len(found)] = found + index_offset
-        made[p, wide] = len(found)
+        indices = np.flatnonzero(data[p])
+        result[p] = padding_val
+        result[p, :len(indices)] = indices + index_offset
+        result[p, wide] = len(indices)
         touched[p] = True
-    return put(dst, made, where=touched)
+    return put(dst, result, where=touched)
 
 
 def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) -> Instruction:
@@ -133,8 +133,8 @@ def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) 
     for first in range(0, partitions, 16):
         listed = data[first:first + 16].flatten(order="F")[:n]
         best = np.argsort(-listed, kind="stable")[:wanted][::-1]
-        for rank, place in enumerate(best):
+        for rank, index in enumerate(best):
             at = first + rank % 16, rank // 16
-            values[at], places[at], touched[at] = listed[place], place, True
+            values[at], places[at], touched[at] = listed[index], index, True
     put(val_dst, values, where=touched)
     return put(idx_dst, places, where=touched)

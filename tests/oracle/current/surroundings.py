@@ -27,26 +27,26 @@ class Surroundings:
     """Functions with the same code and other surroundings: what comes from ``packages`` is replaced in them."""
 
     def __init__(self, *packages: str) -> None:
-        self.packages, self.made = tuple(f"{name}." for name in packages), {}
+        self.packages, self.rebuilt = tuple(f"{name}." for name in packages), {}
 
     def kernel(self, kernel: Any) -> Kernel:
         """Of a kernel, or of a function that is to be one."""
         return Kernel(self.function(getattr(kernel, "func", kernel)), generation, getattr(kernel, "grid", ()))
 
     def function(self, function: Any) -> Any:
-        if id(function) not in self.made:
+        if id(function) not in self.rebuilt:
             code = function.__code__
             SOURCES.add(code.co_filename)
             around: dict[str, Any] = {"__builtins__": function.__globals__["__builtins__"], "__name__": function.__module__}
             cells = tuple(CellType() for _ in code.co_freevars)
-            made = FunctionType(code, around, function.__name__, None, cells)
-            self.made[id(function)] = made, function
+            rebuilt = FunctionType(code, around, function.__name__, None, cells)
+            self.rebuilt[id(function)] = rebuilt, function
             around.update({n: self.value(function.__globals__[n]) for n in names(code) if n in function.__globals__})
             for cell, old in zip(cells, function.__closure__ or ()):
                 cell.cell_contents = self.value(old.cell_contents)
-            made.__defaults__ = function.__defaults__ and tuple(map(self.value, function.__defaults__))
-            made.__kwdefaults__ = function.__kwdefaults__ and {k: self.value(v) for k, v in function.__kwdefaults__.items()}
-        return self.made[id(function)][0]
+            rebuilt.__defaults__ = function.__defaults__ and tuple(map(self.value, function.__defaults__))
+            rebuilt.__kwdefaults__ = function.__kwdefaults__ and {k: self.value(v) for k, v in function.__kwdefaults__.items()}
+        return self.rebuilt[id(function)][0]
 
     def ours(self, thing: Any) -> bool:
         return f"{getattr(thing, '__module__', '')}.".startswith(self.packages)
@@ -55,8 +55,8 @@ class Surroundings:
         if isinstance(value, ModuleType):
             return BY_PATH[value.__name__.rpartition(".")[2]] if f"{value.__name__}.".startswith(self.packages) else value
         if type(value) in (tuple, list):
-            made = type(value)(map(self.value, value))
-            return made if any(a is not b for a, b in zip(made, value)) else value
+            translated = type(value)(map(self.value, value))
+            return translated if any(a is not b for a, b in zip(translated, value)) else value
         if type(value) is dict:
             changed = {k: self.value(v) for k, v in value.items()}
             return changed if any(changed[k] is not value[k] for k in value) else value

@@ -44,12 +44,12 @@ class NkiTensor(View):
     @property
     def strides(self) -> tuple[int, ...]:
         """Elements from one index to the next; of one element, what the axes behind it take."""
-        found: list[int] = []
+        steps: list[int] = []
         for axis in reversed(range(self.ndim)):
             first = np.moveaxis(self.index, axis, 0).reshape(self.shape[axis], -1)[:, 0]
-            behind = self.shape[axis + 1] * found[0] if found else 1
-            found.insert(0, int(first[1] - first[0]) if len(first) > 1 else behind)
-        return tuple(found)
+            behind = self.shape[axis + 1] * steps[0] if steps else 1
+            steps.insert(0, int(first[1] - first[0]) if len(first) > 1 else behind)
+        return tuple(steps)
 
     def get_pattern(self) -> list[list[int]]:
         return [list(pair) for pair in zip(self.strides, self.shape)]
@@ -119,10 +119,10 @@ class NkiTensor(View):
 
     def check_once(self, places: np.ndarray) -> None:
         """Which of several values an element gets is not documented (instructions 4.5)."""
-        found, counts = np.unique(places[places >= 0], return_counts=True)
-        if found.size and (counts > 1).any():
-            place = self.storage.place(int(found[counts.argmax()]), self.dtype)
-            current().run.find("collision", self.name, place, f"{self.name}{list(place)} is written more than once")
+        elements, counts = np.unique(places[places >= 0], return_counts=True)
+        if elements.size and (counts > 1).any():
+            index = self.storage.index_of(int(elements[counts.argmax()]), self.dtype)
+            current().run.find("collision", self.name, index, f"{self.name}{list(index)} is written more than once")
 
     @property
     def random(self) -> bool:
@@ -135,12 +135,12 @@ class NkiTensor(View):
 
     def columns(self, numbers: np.ndarray, group: int) -> np.ndarray:
         """3.7: each group of partitions reads its columns from its own part of the index, down the partitions first."""
-        table, made = self.address.table, []
+        table, columns = self.address.table, []
         for p, row in enumerate(table):
             first = p // group * group
             at = numbers.reshape(len(table), -1)[first:first + group].T.reshape(-1)[:self.shape[1]]
-            made.append(np.where(at < len(row), row[np.minimum(at, len(row) - 1)], -1))
-        return np.stack(made)
+            columns.append(np.where(at < len(row), row[np.minimum(at, len(row) - 1)], -1))
+        return np.stack(columns)
 
     @property
     def count(self) -> int:
@@ -211,15 +211,15 @@ class NkiTensor(View):
     def flatten_dims(self, start_dim: int, end_dim: int) -> "NkiTensor":
         require(start_dim < end_dim and not (self.on_chip and start_dim == 0), "free dimensions are merged")
         merged = self.shape[start_dim:end_dim + 1]
-        made = self.shows(self.index.reshape((*self.shape[:start_dim], prod(merged), *self.shape[end_dim + 1:])))
-        return made.affine()
+        view = self.shows(self.index.reshape((*self.shape[:start_dim], prod(merged), *self.shape[end_dim + 1:])))
+        return view.affine()
 
     def reshape(self, shape: Any) -> "NkiTensor":
         shape = filled(shape, self.size)
         require(not self.on_chip or shape[0] == self.shape[0], "partitions stay as they are")
-        whole = self.size == self.count and self.is_contiguous() and self.offset == 0
-        made = self.shows(self.index.reshape(shape), base=tuple(shape) if whole else self.base)
-        return made.affine()
+        is_full = self.size == self.count and self.is_contiguous() and self.offset == 0
+        view = self.shows(self.index.reshape(shape), base=tuple(shape) if is_full else self.base)
+        return view.affine()
 
     def affine(self) -> "NkiTensor":
         """One stride an axis: other views need a copy."""
@@ -280,10 +280,10 @@ class NkiTensor(View):
             address = Address("vector", vector_offset, prod(base[1:]), base[0])
         elif scalar_offset is not None:
             address = Address("scalar", scalar_offset, scale, base[indirect_dim])
-        made = self.shows(indices, dtype=chosen, base=base, address=address, repeats=True)
+        view = self.shows(indices, dtype=chosen, base=base, address=address, repeats=True)
         if self.on_chip and pattern[0][1] > 1:
-            require(pattern[0][0] == made.row, f"partition stride {pattern[0][0]} is not {made.row}")
-        return made
+            require(pattern[0][0] == view.row, f"partition stride {pattern[0][0]} is not {view.row}")
+        return view
 
     def indirect(self, index: Any, num_elem: int | None = None) -> "NkiTensor":
         """3.7: columns by numbers that 16 partitions share (32 for products)."""
@@ -349,6 +349,6 @@ def bounds(key: Any, size: int) -> tuple[int, int, int]:
 def filled(shape: Any, size: int) -> tuple[int, ...]:
     """One -1 is what is left."""
     known = prod(n for n in shape if n != -1)
-    made = tuple(size // known if n == -1 else int(n) for n in shape)
-    require(prod(made) == size, f"a view of {size} elements has no shape {tuple(shape)}")
-    return made
+    extents = tuple(size // known if n == -1 else int(n) for n in shape)
+    require(prod(extents) == size, f"a view of {size} elements has no shape {tuple(shape)}")
+    return extents

@@ -49,9 +49,9 @@ def binary(w: BetaWriter):
     if ALU[op].ulp:
         return w.inexact(f"nl.{op}({left}, {right}, dtype=nl.float32{w.mask(a.shape)})", a.shape, FLOAT32,
                          (2 * ALU[op].ulp + 2) * ULP)
-    dtype, asked = result(w, natural, 3)
-    made = facts_of(op, a.facts, other)
-    w.made(f"nl.{op}({left}, {right}{asked}{w.mask(a.shape)})", a.shape, dtype, made.cast(dtype))
+    dtype, kwarg = result(w, natural, 3)
+    computed = facts_of(op, a.facts, other)
+    w.let(f"nl.{op}({left}, {right}{kwarg}{w.mask(a.shape)})", a.shape, dtype, computed.cast(dtype))
 
 
 @rule()
@@ -61,7 +61,7 @@ def operator(w: BetaWriter):
     b = w.operand(a.shape, w.dtypes)
     natural = promote(a.dtype, b.dtype)
     dtype = BOOL if ALU[OPERATORS[sign]].group == "comparison" else UINT8 if natural is BOOL else natural
-    w.made(f"{a.text} {sign} {b.text}", a.shape, dtype, facts_of(OPERATORS[sign], a.facts, b.facts).cast(dtype))
+    w.let(f"{a.text} {sign} {b.text}", a.shape, dtype, facts_of(OPERATORS[sign], a.facts, b.facts).cast(dtype))
 
 
 @rule()
@@ -73,8 +73,8 @@ def promoted(w: BetaWriter):
     a, b = (w.operand((w.P, w.F), (dtype,), kind="small") for dtype in (one, w.pick(*choices)))
     dtype = promote(a.dtype, b.dtype)
     w.note("promoted")
-    made = w.made(f"nl.add({a.text}, {b.text})", a.shape, dtype, facts_of("add", a.facts, b.facts).cast(dtype))
-    w.emit(f"assert {made.text}.dtype == {kind(dtype)}")
+    total = w.let(f"nl.add({a.text}, {b.text})", a.shape, dtype, facts_of("add", a.facts, b.facts).cast(dtype))
+    w.emit(f"assert {total.text}.dtype == {kind(dtype)}")
 
 
 @rule(2)
@@ -88,14 +88,14 @@ def bits(w: BetaWriter):
         other = w.fresh(a.shape, a.dtype, "amount").text
     else:
         other = w.operand(a.shape, (a.dtype,)).text
-    w.made(f"nl.{op}({a.text}, {other}, dtype={kind(a.dtype)}{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
+    w.let(f"nl.{op}({a.text}, {other}, dtype={kind(a.dtype)}{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
 
 
 @rule()
 def invert(w: BetaWriter):
     a = w.operand(None, usual(d for d in INTEGERS if d is not BOOL))
     w.note("nl.invert")
-    w.made(f"nl.invert({a.text}{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
+    w.let(f"nl.invert({a.text}{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
 
 
 @rule(4)
@@ -109,7 +109,7 @@ def unary(w: BetaWriter):
         table = None
     if table is None:
         a = w.operand(None, w.dtypes)
-        dtype, asked = result(w, a.dtype, 2)
+        dtype, kwarg = result(w, a.dtype, 2)
         facts = {"abs": a.facts, "negative": a.facts, "relu": a.facts, "sign": Facts(1, 1),
                  "square": Facts(a.facts.bound ** 2 if a.facts.bound < inf else inf, a.facts.unit ** 2),
                  "floor": Facts(a.facts.bound + 1, 1), "ceil": Facts(a.facts.bound + 1, 1),
@@ -117,7 +117,7 @@ def unary(w: BetaWriter):
         if a.facts.bound == inf:
             facts = Facts()
         w.note(f"dtype.{dtype.name}")
-        return w.made(f"nl.{fn}({a.text}{asked}{w.mask(a.shape, often=w.maybe())})", a.shape, dtype, facts.cast(dtype))
+        return w.let(f"nl.{fn}({a.text}{kwarg}{w.mask(a.shape, often=w.maybe())})", a.shape, dtype, facts.cast(dtype))
     a = w.operand(None, w.dtypes, lambda t: t.facts.bound <= 40, "small")
     return w.inexact(f"nl.{fn}({a.text}, dtype=nl.float32{w.mask(a.shape, often=w.maybe())})", a.shape, FLOAT32,
                      (2 * table.ulp + 2) * ULP, 2 * table.absolute)
@@ -127,17 +127,17 @@ def unary(w: BetaWriter):
 def logical_not(w: BetaWriter):
     a = w.operand(None, w.dtypes)
     w.note("nl.logical_not")
-    w.made(f"nl.logical_not({a.text}{w.mask(a.shape)})", a.shape, BOOL, Facts(1, 1))
+    w.let(f"nl.logical_not({a.text}{w.mask(a.shape)})", a.shape, BOOL, Facts(1, 1))
 
 
 @rule(2)
 def copy(w: BetaWriter):
     a = w.operand(None, w.dtypes)
-    dtype, asked = result(w, a.dtype)
+    dtype, kwarg = result(w, a.dtype)
     name, mask = w.pick("nl.copy", "nisa.tensor_copy"), w.mask(a.shape)
     w.note(name, f"dtype.{dtype.name}")
     facts = a.facts if dtype is a.dtype else a.facts.cast(dtype)
-    w.made(f"{name}({a.text}{asked}{mask})", a.shape, dtype, facts)
+    w.let(f"{name}({a.text}{kwarg}{mask})", a.shape, dtype, facts)
 
 
 @rule()
@@ -149,11 +149,11 @@ def load_converted(w: BetaWriter):
     shape = (w.P, w.F)
     w.note("nl.load", f"dtype.{dtype.name}")
     if w.maybe():
-        w.made(f"nl.load({name}[0:{w.P}, 3:{3 + w.F}], dtype={kind(dtype)}{w.mask(shape)})", shape, dtype,
-               facts.cast(dtype))
+        w.let(f"nl.load({name}[0:{w.P}, 3:{3 + w.F}], dtype={kind(dtype)}{w.mask(shape)})", shape, dtype,
+              facts.cast(dtype))
     else:
-        w.made(f"nl.load({name}[nl.arange({w.P})[:, None] + 2, nl.arange({w.F})[None, :] * 2 + 1], "
-               f"dtype={kind(dtype)}{w.mask(shape)})", shape, dtype, facts.cast(dtype))
+        w.let(f"nl.load({name}[nl.arange({w.P})[:, None] + 2, nl.arange({w.F})[None, :] * 2 + 1], "
+              f"dtype={kind(dtype)}{w.mask(shape)})", shape, dtype, facts.cast(dtype))
 
 
 @rule()
@@ -168,6 +168,6 @@ def where(w: BetaWriter):
         b = w.operand(a.shape, w.dtypes)
         text, facts, natural = b.text, b.facts, promote(a.dtype, b.dtype)
     natural = UINT8 if natural is BOOL else natural
-    dtype, asked = result(w, natural)
-    w.made(f"nl.where({condition.text}, {a.text}, {text}{asked}{w.mask(a.shape)})", a.shape, dtype,
-           a.facts.join(facts).cast(dtype))
+    dtype, kwarg = result(w, natural)
+    w.let(f"nl.where({condition.text}, {a.text}, {text}{kwarg}{w.mask(a.shape)})", a.shape, dtype,
+          a.facts.join(facts).cast(dtype))

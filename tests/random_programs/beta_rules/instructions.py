@@ -17,10 +17,10 @@ def tensor_tensor(w: BetaWriter):
     op = w.pick(*EXACT)
     w.note("nisa.tensor_tensor", f"alu.{op}")
     natural = promote(a.dtype, b.dtype)
-    dtype, asked = result(w, UINT8 if natural is BOOL else natural)
-    asked = asked or f", dtype={kind(dtype)}"
-    w.made(f"nisa.tensor_tensor({a.text}, {b.text}, {token(op)}{asked}{w.mask(a.shape)})", a.shape, dtype,
-           facts_of(op, a.facts, b.facts).cast(dtype))
+    dtype, kwarg = result(w, UINT8 if natural is BOOL else natural)
+    kwarg = kwarg or f", dtype={kind(dtype)}"
+    w.let(f"nisa.tensor_tensor({a.text}, {b.text}, {token(op)}{kwarg}{w.mask(a.shape)})", a.shape, dtype,
+          facts_of(op, a.facts, b.facts).cast(dtype))
 
 
 @rule(2)
@@ -34,10 +34,10 @@ def tensor_scalar(w: BetaWriter):
     if op1 is not None:
         facts = facts_of(op1, facts, facts1)
         more += f", op1={token(op1)}, operand1={text1}, reverse1={w.maybe()}"
-    dtype, asked = result(w, UINT8 if a.dtype is BOOL else a.dtype)
-    asked = asked or f", dtype={kind(dtype)}"
-    w.made(f"nisa.tensor_scalar({a.text}, {token(op0)}, {text0}{more}{asked}{w.mask(a.shape)})", a.shape, dtype,
-           facts.cast(dtype))
+    dtype, kwarg = result(w, UINT8 if a.dtype is BOOL else a.dtype)
+    kwarg = kwarg or f", dtype={kind(dtype)}"
+    w.let(f"nisa.tensor_scalar({a.text}, {token(op0)}, {text0}{more}{kwarg}{w.mask(a.shape)})", a.shape, dtype,
+          facts.cast(dtype))
 
 
 @rule()
@@ -45,8 +45,8 @@ def tensor_scalar_bits(w: BetaWriter):
     a = w.operand(None, (INT32, UINT32, UINT16, UINT8))
     op0, op1 = w.pick(*BITS), w.pick(*BITS)
     w.note("nisa.tensor_scalar", f"alu.{op0}", f"alu.{op1}")
-    w.made(f"nisa.tensor_scalar({a.text}, {token(op0)}, {w.between(0, 5)}, op1={token(op1)}, operand1={w.between(0, 3)}"
-           f"{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
+    w.let(f"nisa.tensor_scalar({a.text}, {token(op0)}, {w.between(0, 5)}, op1={token(op1)}, operand1={w.between(0, 3)}"
+          f"{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
 
 
 @rule()
@@ -57,11 +57,11 @@ def scalar_tensor_tensor(w: BetaWriter):
     w.note("nisa.scalar_tensor_tensor")
     text0, facts0 = column(w, a.shape[0])
     facts = facts_of(op1, facts_of(op0, a.facts, facts0), b.facts)
-    dtype, asked = result(w, FLOAT32)
-    asked = asked or ", dtype=nl.float32"
-    w.made(f"nisa.scalar_tensor_tensor(data={a.text}, op0={token(op0)}, operand0={text0}, op1={token(op1)}, "
-           f"operand1={b.text}, reverse0={w.maybe()}, reverse1={w.maybe()}{asked}{w.mask(a.shape)})", a.shape, dtype,
-           facts.cast(dtype))
+    dtype, kwarg = result(w, FLOAT32)
+    kwarg = kwarg or ", dtype=nl.float32"
+    w.let(f"nisa.scalar_tensor_tensor(data={a.text}, op0={token(op0)}, operand0={text0}, op1={token(op1)}, "
+          f"operand1={b.text}, reverse0={w.maybe()}, reverse1={w.maybe()}{kwarg}{w.mask(a.shape)})", a.shape, dtype,
+          facts.cast(dtype))
 
 
 @rule(2)
@@ -76,7 +76,7 @@ def activation(w: BetaWriter):
     table = ACTIVATIONS[fn]
     text = f"nisa.activation(nl.{fn}, {a.text}{more}{scale}, dtype=nl.float32{w.mask(a.shape)})"
     if table.ulp <= 0.5:
-        return w.made(text, a.shape, FLOAT32, Facts())
+        return w.let(text, a.shape, FLOAT32, Facts())
     # Where executors fuse scale and bias, a function may be asked at a neighbouring place.
     return w.inexact(text, a.shape, FLOAT32, (2 * table.ulp + 2) * ULP, 2 * table.absolute)
 
@@ -85,7 +85,7 @@ def activation(w: BetaWriter):
 def reciprocal(w: BetaWriter):
     a = w.operand(None, w.dtypes)
     w.note("nisa.reciprocal")
-    w.made(f"nisa.reciprocal({a.text}, dtype=nl.float32{w.mask(a.shape)})", a.shape, FLOAT32, Facts())
+    w.let(f"nisa.reciprocal({a.text}, dtype=nl.float32{w.mask(a.shape)})", a.shape, FLOAT32, Facts())
 
 
 @rule()
@@ -110,9 +110,9 @@ def affine_select(w: BetaWriter):
     w.note("nisa.affine_select")
     condition = f"{p} * {w.between(-2, 2)} + {f} * {w.between(-1, 3)} {w.pick('<', '<=', '>', '>=', '==')} " \
                 f"{w.between(-4, 20)}{extra}"
-    dtype, asked = result(w, a.dtype)
-    w.made(f"nisa.affine_select({condition}, {a.text}, -9.5{asked}{w.mask(a.shape)})", a.shape, dtype,
-           a.facts.join(Facts(9.5, 0.5)).cast(dtype))
+    dtype, kwarg = result(w, a.dtype)
+    w.let(f"nisa.affine_select({condition}, {a.text}, -9.5{kwarg}{w.mask(a.shape)})", a.shape, dtype,
+          a.facts.join(Facts(9.5, 0.5)).cast(dtype))
 
 
 @rule()
@@ -122,8 +122,8 @@ def iota(w: BetaWriter):
     extra = f" + {w.pick(*names)} * 5" if names and w.maybe() else ""
     dtype = w.pick(*w.dtypes)
     w.note("nisa.iota", f"dtype.{dtype.name}")
-    w.made(f"nisa.iota({p} * {w.between(-3, 5)} + {f} * {w.between(-2, 7)} + {w.between(-9, 9)}{extra}, {kind(dtype)}"
-           f"{w.mask((w.P, w.F))})", (w.P, w.F), dtype, Facts(2000, 1).cast(dtype))
+    w.let(f"nisa.iota({p} * {w.between(-3, 5)} + {f} * {w.between(-2, 7)} + {w.between(-9, 9)}{extra}, {kind(dtype)}"
+          f"{w.mask((w.P, w.F))})", (w.P, w.F), dtype, Facts(2000, 1).cast(dtype))
 
 
 @rule()
@@ -132,4 +132,4 @@ def memset(w: BetaWriter):
     value = w.pick(0, 1, 2.5, -3, 7)
     name = w.pick("nisa.memset({0}, {1}, {2}{3})", "nl.full({0}, {1}, {2})", "nl.zeros({0}, {2})", "nl.ones({0}, {2})")
     w.note(name.partition("(")[0])
-    w.made(name.format(shape, value, kind(dtype), w.mask(shape)), shape, dtype, Facts(7, 0.5).cast(dtype))
+    w.let(name.format(shape, value, kind(dtype), w.mask(shape)), shape, dtype, Facts(7, 0.5).cast(dtype))

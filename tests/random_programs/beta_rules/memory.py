@@ -24,7 +24,7 @@ def blocks(w: BetaWriter):
         facts = facts.join(Facts(2, 1)).cast(dtype)
     for k in range(n):
         if "alloc" in where:                    # functions of a tile that has an address need one for their bias
-            w.made(f"nl.copy({name}[{k}])", (w.P, w.F), dtype, facts)
+            w.let(f"nl.copy({name}[{k}])", (w.P, w.F), dtype, facts)
         else:
             w.keep(Tile(f"{name}[{k}]", (w.P, w.F), dtype, facts))
 
@@ -45,7 +45,7 @@ def input_in_place(w: BetaWriter):
     names = [loop.name for loop in w.loops if loop.symbolic]
     row = f"{w.between(0, 40)}" + (f" + {w.pick(*names)} * {w.between(1, 3)}" if names and w.maybe() else "")
     w.emit(f"nl.store({m}[nl.ds({row}, {w.P}), 3:{w.F + 3}], {a.text}{w.mask(a.shape, boxes=True)})")
-    w.made(f"nl.load({m}[nl.ds({w.between(0, 40)}, {w.P}), 1:{w.F + 1}])", (w.P, w.F), dtype, Facts())
+    w.let(f"nl.load({m}[nl.ds({w.between(0, 40)}, {w.P}), 1:{w.F + 1}])", (w.P, w.F), dtype, Facts())
     return None
 
 

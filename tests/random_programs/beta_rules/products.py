@@ -24,7 +24,7 @@ def product(w: BetaWriter):
     text = w.pick(f"nisa.nc_matmul({a.text}, {b.text}", f"nl.matmul({a.text}, {b.text}, transpose_x=True")
     if w.maybe(3):
         mask = w.mask((K, 1), boxes=True, often=True) if w.maybe() else matmul_mask(w, K, M, N)
-        return w.made(f"nl.copy({text}{mask}))", (M, N), FLOAT32, facts)
+        return w.let(f"nl.copy({text}{mask}))", (M, N), FLOAT32, facts)
     total = w.name("acc")
     if w.maybe() and not w.loops:
         turns = w.between(1, 3)
@@ -32,8 +32,8 @@ def product(w: BetaWriter):
         w.emit(f"for k in nl.{w.pick('affine_range', 'sequential_range')}({turns}):")
         w.emit(f"    {total} += {text}{w.pick('', ', mask=k > 0', ', mask=k < 2')})")
         facts = Facts(facts.bound * turns, facts.unit)
-        return w.made(f"nl.copy({total})", (M, N), FLOAT32, facts)
-    return w.made(f"nl.copy({text}))", (M, N), FLOAT32, facts)
+        return w.let(f"nl.copy({total})", (M, N), FLOAT32, facts)
+    return w.let(f"nl.copy({text}))", (M, N), FLOAT32, facts)
 
 
 def matmul_mask(w: BetaWriter, K: int, M: int, N: int) -> str:
@@ -59,10 +59,10 @@ def transpose(w: BetaWriter):
     if call == "nisa.nc_transpose":
         if max(a.shape) > 32 and not a.dtype.is_float:
             return False
-        return w.made(f"nl.copy({call}({a.text}))", a.shape[::-1], a.dtype, a.facts)
+        return w.let(f"nl.copy({call}({a.text}))", a.shape[::-1], a.dtype, a.facts)
     if call == "nisa.dma_transpose":
-        return w.made(f"{call}({a.text}{w.mask(a.shape, boxes=True)})", a.shape[::-1], a.dtype, a.facts.join(Facts(0, 1)))
-    return w.made(f"{call}({a.text}{w.mask(a.shape, fold=True)})", a.shape[::-1], a.dtype, a.facts.join(Facts(0, 1)))
+        return w.let(f"{call}({a.text}{w.mask(a.shape, boxes=True)})", a.shape[::-1], a.dtype, a.facts.join(Facts(0, 1)))
+    return w.let(f"{call}({a.text}{w.mask(a.shape, fold=True)})", a.shape[::-1], a.dtype, a.facts.join(Facts(0, 1)))
 
 
 @rule()
@@ -70,4 +70,4 @@ def load_transposed(w: BetaWriter):
     name, facts = w.array(w.pick(FLOAT32, BFLOAT16), "small")
     w.note("nl.load_transpose2d")
     dtype = BFLOAT16 if "bfloat" in name else FLOAT32
-    w.made(f"nl.load_transpose2d({name}[1:{1 + w.P}, 2:{2 + w.F}])", (w.F, w.P), dtype, facts)
+    w.let(f"nl.load_transpose2d({name}[1:{1 + w.P}, 2:{2 + w.F}])", (w.F, w.P), dtype, facts)

@@ -25,4 +25,4 @@ def all_reduce(w: BetaWriter):
     facts = Facts(a.facts.bound * count, a.facts.unit) if op == "add" else a.facts
     if op == "add" and a.dtype.is_float:                # the sign of a sum that is 0 is not fixed
         text = f"nl.add({text}, 0.0, dtype={kind(a.dtype)})"
-    return w.made(text, a.shape, a.dtype, facts.cast(a.dtype))
+    return w.let(text, a.shape, a.dtype, facts.cast(a.dtype))

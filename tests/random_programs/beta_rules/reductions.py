@@ -42,11 +42,11 @@ def _reduction(w, a, axes, op, call, natural):
     count = prod(a.shape[k] for k in axes)
     facts = {"add": Facts(a.facts.bound * count, a.facts.unit), "multiply": Facts(a.facts.bound, a.facts.unit),
              "logical_and": Facts(1, 1)}.get(op, a.facts)
-    dtype, asked = result(w, natural)
-    text = call(f"{asked}{w.mask(a.shape, fold=True)}")
+    dtype, kwarg = result(w, natural)
+    text = call(f"{kwarg}{w.mask(a.shape, fold=True)}")
     if op == "add" and dtype.is_float:                  # the sign of a sum that is 0 is not fixed
         text = f"nl.add({text}, 0.0, dtype={kind(dtype)})"
-    return w.made(text, shape, dtype, facts.cast(dtype))
+    return w.let(text, shape, dtype, facts.cast(dtype))
 
 
 REDUCERS = tuple(n for n, op in ALU.items() if op.reduce is not None and hasattr(nl, n))
@@ -60,8 +60,8 @@ def tensor_reduce(w: BetaWriter):
         a = w.operand(None, (INT32, UINT32, UINT16, UINT8))
         axes = free_axes(w, a)
         shape = tuple(1 if k in axes else n for k, n in enumerate(a.shape))
-        return w.made(f"nisa.tensor_reduce({token(op)}, {a.text}, axis={list(axes)}, keepdims=True{w.mask(a.shape, fold=True)})",
-                      shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
+        return w.let(f"nisa.tensor_reduce({token(op)}, {a.text}, axis={list(axes)}, keepdims=True{w.mask(a.shape, fold=True)})",
+                     shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
     sums = op in ("add", "subtract")
     a = w.operand(None, w.dtypes, (lambda t: t.facts.sums_exactly(t.free)) if sums else (
         lambda t: t.facts.bound <= 1 and t.facts.unit == 1) if op == "multiply" else lambda t: True,
@@ -123,8 +123,8 @@ def partition_reduce(w: BetaWriter):
         if op == "add" and not a.facts.sums_exactly(a.shape[0]):
             return False
         facts = (Facts(a.facts.bound * a.shape[0], a.facts.unit) if op == "add" else a.facts).cast(a.dtype)
-    return w.made(f"nisa.tensor_partition_reduce({token(op)}, {a.text}{w.mask(a.shape, fold=True)})", (1, *a.shape[1:]), a.dtype,
-                  facts)
+    return w.let(f"nisa.tensor_partition_reduce({token(op)}, {a.text}{w.mask(a.shape, fold=True)})", (1, *a.shape[1:]), a.dtype,
+                 facts)
 
 
 @rule()
@@ -147,7 +147,7 @@ def with_rows(w: BetaWriter):
                f"reduce_res={rows}, dtype=nl.float32{mask})"
         w.note("nisa.activation_reduce")
         facts = a.facts
-    w.made(text, a.shape, FLOAT32, facts)
+    w.let(text, a.shape, FLOAT32, facts)
     w.keep(Tile(rows, (a.shape[0], 1), FLOAT32, Facts(facts.bound * a.free + 5, facts.unit)))
     return None
 
@@ -163,8 +163,8 @@ def accumulators(w: BetaWriter):
     match w.between(0, 2):
         case 0:
             w.note("nisa.activation accumulates")
-            w.made(f"nisa.activation(nl.copy, {a.text}, reduce_op=np.add, reduce_res={rows}, "
-                   f"reduce_cmd=nisa.reduce_cmd.reset_reduce)", a.shape, a.dtype, a.facts)
+            w.let(f"nisa.activation(nl.copy, {a.text}, reduce_op=np.add, reduce_res={rows}, "
+                  f"reduce_cmd=nisa.reduce_cmd.reset_reduce)", a.shape, a.dtype, a.facts)
             facts = Facts(a.facts.bound * a.free, a.facts.unit)
         case 1:
             w.note("nisa.select_reduce")
@@ -178,9 +178,9 @@ def accumulators(w: BetaWriter):
         case _:
             w.note("nisa.range_select")
             low, high = (w.operand((w.P, 1), (FLOAT32,)).text for _ in range(2))
-            w.made(f"nisa.range_select(on_true_tile={a.text}, comp_op0=np.greater_equal, comp_op1=np.less, bound0={low}, "
-                   f"bound1={high}, reduce_res={rows}, reduce_cmd=nisa.reduce_cmd.reset_reduce, "
-                   f"range_start={w.between(0, 3)}{w.rows_mask(w.P)})", a.shape, a.dtype, Facts())
+            w.let(f"nisa.range_select(on_true_tile={a.text}, comp_op0=np.greater_equal, comp_op1=np.less, bound0={low}, "
+                  f"bound1={high}, reduce_res={rows}, reduce_cmd=nisa.reduce_cmd.reset_reduce, "
+                  f"range_start={w.between(0, 3)}{w.rows_mask(w.P)})", a.shape, a.dtype, Facts())
             facts = Facts()
     w.keep(Tile(rows, (w.P, 1), FLOAT32, facts))
     return None

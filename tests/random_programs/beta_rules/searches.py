@@ -17,8 +17,8 @@ def scan(w: BetaWriter):
     op0, op1 = w.pick(*EXACT), w.pick(*EXACT)
     start = w.pick("0", "0.5", w.operand((w.P, 1), (FLOAT32,)).text)
     w.note("nisa.tensor_tensor_scan")
-    w.made(f"nisa.tensor_tensor_scan({a.text}, {b.text}, {start}, {token(op0)}, {token(op1)}, reverse0={w.maybe()}, "
-           f"reverse1={w.maybe()}, dtype=nl.float32{w.mask((w.P, w.F), boxes=True)})", (w.P, w.F), FLOAT32, Facts())
+    w.let(f"nisa.tensor_tensor_scan({a.text}, {b.text}, {start}, {token(op0)}, {token(op1)}, reverse0={w.maybe()}, "
+          f"reverse1={w.maybe()}, dtype=nl.float32{w.mask((w.P, w.F), boxes=True)})", (w.P, w.F), FLOAT32, Facts())
 
 
 @rule()
@@ -26,16 +26,16 @@ def search(w: BetaWriter):
     a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16, FLOAT16), lambda t: t.facts.bound < inf, "small")
     if w.F < 8 or not a.facts.bound < inf:
         return False
-    top = w.made(f"nisa.max8(src={a.text}{w.rows_mask(w.P)})", (w.P, 8), a.dtype, a.facts)
+    top = w.let(f"nisa.max8(src={a.text}{w.rows_mask(w.P)})", (w.P, 8), a.dtype, a.facts)
     w.note("nisa.max8")
     match w.between(0, 2):
         case 0:
             w.note("nisa.nc_find_index8")
-            w.made(f"nisa.nc_find_index8(data={a.text}, vals={top.text}{w.rows_mask(w.P)})", (w.P, 8), UINT32, Facts(w.F, 1))
+            w.let(f"nisa.nc_find_index8(data={a.text}, vals={top.text}{w.rows_mask(w.P)})", (w.P, 8), UINT32, Facts(w.F, 1))
         case 1:
             w.note("nisa.nc_match_replace8")
-            w.made(f"nisa.nc_match_replace8(data={a.text}, vals={top.text}, imm=-4.0{w.rows_mask(w.P)})", (w.P, w.F), a.dtype,
-                   a.facts.join(Facts(4, 1)))
+            w.let(f"nisa.nc_match_replace8(data={a.text}, vals={top.text}, imm=-4.0{w.rows_mask(w.P)})", (w.P, w.F), a.dtype,
+                  a.facts.join(Facts(4, 1)))
     return None
 
 
@@ -69,9 +69,9 @@ def gathers(w: BetaWriter):
     a = w.operand((w.P, w.F), tuple(d for d in w.dtypes if d.name != "tfloat32"))
     w.note("nl.gather_flattened")
     index, _ = w.array(UINT32, "one")
-    places = w.made(f"nl.minimum(nl.load({index}[0:{w.P}, 0:5]) * {w.between(1, 7)}, {w.F - 1}, dtype=nl.uint32)",
-                    (w.P, 5), UINT32, Facts(w.F - 1, 1))
-    w.made(f"nl.gather_flattened({a.text}, {places.text}{w.rows_mask(w.P)})", (w.P, 5), a.dtype, a.facts)
+    places = w.let(f"nl.minimum(nl.load({index}[0:{w.P}, 0:5]) * {w.between(1, 7)}, {w.F - 1}, dtype=nl.uint32)",
+                   (w.P, 5), UINT32, Facts(w.F - 1, 1))
+    w.let(f"nl.gather_flattened({a.text}, {places.text}{w.rows_mask(w.P)})", (w.P, 5), a.dtype, a.facts)
 
 
 @rule()
@@ -80,9 +80,9 @@ def local_gather(w: BetaWriter):
         return False
     a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16, INT32))
     index, _ = w.array(UINT16, "one")
-    places = w.made(f"nl.load({index}[0:{w.P}, 0:2])", (w.P, 2), UINT16, Facts(1, 1))
+    places = w.let(f"nl.load({index}[0:{w.P}, 0:2])", (w.P, 2), UINT16, Facts(1, 1))
     w.note("nisa.local_gather")
-    w.made(f"nisa.local_gather({a.text}, {places.text}, num_elem_per_idx=2{w.rows_mask(w.P, 16)})", (w.P, 2, 16, 2), a.dtype, a.facts)
+    w.let(f"nisa.local_gather({a.text}, {places.text}, num_elem_per_idx=2{w.rows_mask(w.P, 16)})", (w.P, 2, 16, 2), a.dtype, a.facts)
     return None
 
 
@@ -100,8 +100,8 @@ def cumulative(w: BetaWriter):
 def sequence_bounds(w: BetaWriter):
     index, _ = w.array(INT32, "one")
     w.note("nisa.sequence_bounds")
-    ids = w.made(f"nl.load({index}[5:6, 0:{w.F}])", (1, w.F), INT32, Facts(1, 1))
-    w.made(f"nisa.sequence_bounds(segment_ids={ids.text})", (1, 2, w.F), INT32, Facts(w.F, 1))
+    ids = w.let(f"nl.load({index}[5:6, 0:{w.F}])", (1, w.F), INT32, Facts(1, 1))
+    w.let(f"nisa.sequence_bounds(segment_ids={ids.text})", (1, 2, w.F), INT32, Facts(w.F, 1))
 
 
 @rule()
@@ -112,7 +112,7 @@ def random_numbers(w: BetaWriter):
     w.emit(f"nl.random_seed({w.between(1, 99)})")
     a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16))
     if w.maybe():
-        w.made(f"nl.rand(({w.P}, {w.F}))", (w.P, w.F), FLOAT32, Facts(1, 0))
+        w.let(f"nl.rand(({w.P}, {w.F}))", (w.P, w.F), FLOAT32, Facts(1, 0))
     else:
-        w.made(f"nl.dropout({a.text}, rate=0.5)", a.shape, a.dtype, a.facts.join(Facts(0, 1)))
+        w.let(f"nl.dropout({a.text}, rate=0.5)", a.shape, a.dtype, a.facts.join(Facts(0, 1)))
     return None

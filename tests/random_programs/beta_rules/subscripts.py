@@ -30,36 +30,36 @@ def drawn(w: BetaWriter, extents: tuple[int, ...], axes: int, *, on_chip: bool, 
 
     Axis 0 is the partition's: on chip it counts dimension 0 by one, from where engines begin.
     """
-    made = Subscript([0] * axes)
+    subscript = Subscript([0] * axes)
     room = [n - 1 for n in extents]
-    made.terms = [[] for _ in extents]
+    subscript.terms = [[] for _ in extents]
     first = 0 if on_chip or w.maybe() else w.between(0, len(extents) - 1)
     step = 1 if on_chip else w.pick(1, 1, 2, 3)
-    made.sizes[0] = w.between(1, min(w.P, room[first] // step + 1, 128))
-    made.terms[first].append((0, step))
-    room[first] -= step * (made.sizes[0] - 1)
+    subscript.sizes[0] = w.between(1, min(w.P, room[first] // step + 1, 128))
+    subscript.terms[first].append((0, step))
+    room[first] -= step * (subscript.sizes[0] - 1)
     if on_chip:
         room[0] = 0
     for axis in range(1, axes):
         dims = [d for d in range(len(extents)) if room[d] > 0 and not (on_chip and d == 0)
-                and not (apart and made.terms[d])]
+                and not (apart and subscript.terms[d])]
         if not dims or (not apart and w.maybe(9)):
-            made.sizes[axis] = 1 if apart else w.between(1, 3)
-            made.terms[w.between(int(on_chip), len(extents) - 1)].append((axis, 0))      # repeats what it reads
+            subscript.sizes[axis] = 1 if apart else w.between(1, 3)
+            subscript.terms[w.between(int(on_chip), len(extents) - 1)].append((axis, 0))  # repeats what it reads
             continue
         d, coefficient = w.pick(*dims), w.pick(1, 1, 1, 2, 3, -1, -2)
-        made.sizes[axis] = w.between(1, min(8, room[d] // abs(coefficient) + 1))
-        made.terms[d].append((axis, coefficient))
-        room[d] -= abs(coefficient) * (made.sizes[axis] - 1)
-        also = [e for e in range(len(extents)) if e != d and room[e] >= made.sizes[axis] - 1 and not (on_chip and e == 0)]
+        subscript.sizes[axis] = w.between(1, min(8, room[d] // abs(coefficient) + 1))
+        subscript.terms[d].append((axis, coefficient))
+        room[d] -= abs(coefficient) * (subscript.sizes[axis] - 1)
+        also = [e for e in range(len(extents)) if e != d and room[e] >= subscript.sizes[axis] - 1 and not (on_chip and e == 0)]
         if also and not apart and w.maybe(4):               # a diagonal
             e = w.pick(*also)
-            made.terms[e].append((axis, 1))
-            room[e] -= made.sizes[axis] - 1
+            subscript.terms[e].append((axis, 1))
+            room[e] -= subscript.sizes[axis] - 1
             w.note("subscript.axis in two dimensions")
-    vectors = vectors_of(w, made.sizes)
-    for d, (extent, terms) in enumerate(zip(extents, made.terms)):
-        low = -sum(c * (made.sizes[a] - 1) for a, c in terms if c < 0)
+    vectors = vectors_of(w, subscript.sizes)
+    for d, (extent, terms) in enumerate(zip(extents, subscript.terms)):
+        low = -sum(c * (subscript.sizes[a] - 1) for a, c in terms if c < 0)
         start = low + (w.between(0, room[d]) if room[d] and not (on_chip and d == 0) else 0)
         text = " ".join(f"{'-' if c < 0 else '+'} {vectors[a]}{f' * {abs(c)}' if abs(c) != 1 else ''}" for a, c in terms)
         names = [loop for loop in w.loops if loop.symbolic and loop.count > 1]
@@ -70,9 +70,9 @@ def drawn(w: BetaWriter, extents: tuple[int, ...], axes: int, *, on_chip: bool, 
             if most:
                 text = f"{text} + {loop.name} * {w.between(1, min(3, most))}"
                 w.note("subscript.loop variable")
-        made.texts.append(f"{start} {text}".strip())
+        subscript.texts.append(f"{start} {text}".strip())
         w.note(*(f"subscript.coefficient {max(min(c, 2), -1)}" for _, c in terms))
-    return made
+    return subscript
 
 
 def vectors_of(w: BetaWriter, sizes: list[int]) -> list[str]:
@@ -112,7 +112,7 @@ def loaded_by_vectors(w: BetaWriter):
     at = w.name("at")
     w.emit(f"{at} = {source}")
     w.note("nl.load of vectors")
-    w.made(f"nl.load({at}[{s}])", tuple(s.sizes), dtype, facts)
+    w.let(f"nl.load({at}[{s}])", tuple(s.sizes), dtype, facts)
 
 
 @rule(3)
@@ -128,12 +128,12 @@ def pattern_on_chip(w: BetaWriter):
     for _ in range(w.between(0, 2)):
         tile, shape = viewed(w, tile, shape)
     s = drawn(w, shape, w.between(2, 5), on_chip=True)
-    w.made(f"nl.copy({tile}[{s}]{mask_over(w, tuple(s.sizes))})", tuple(s.sizes), dtype, facts)
+    w.let(f"nl.copy({tile}[{s}]{mask_over(w, tuple(s.sizes))})", tuple(s.sizes), dtype, facts)
 
 
 def viewed(w: BetaWriter, tile: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     """A subscript of slices, integers and steps; a dimension of one element stays."""
-    items, left, made = [], [], w.name("v")
+    items, left, view = [], [], w.name("v")
     for d, n in enumerate(shape):
         form = w.pick("all", "part", "step", "ds", "one") if d else w.pick("all", "all", "part")
         if form == "all" or n == 1 or (form == "one" and len(shape) - sum(i.isdigit() for i in items) <= 2):
@@ -162,8 +162,8 @@ def viewed(w: BetaWriter, tile: str, shape: tuple[int, ...]) -> tuple[str, tuple
     if len(left) < 2:
         left.append(1)
     w.note("view of a view")
-    w.emit(f"{made} = {tile}[{', '.join(items)}]")
-    return made, tuple(left)
+    w.emit(f"{view} = {tile}[{', '.join(items)}]")
+    return view, tuple(left)
 
 
 @rule(2)
@@ -184,7 +184,7 @@ def operand_masks(w: BetaWriter):
         start = w.between(0, w.F - n)
         view, shape = f"{view}[:, {start}:{start + n}]", (w.P, n)
         w.note("view of a masked operand")
-    w.made(f"nl.copy({view})", shape, a.dtype, a.facts.join(Facts(0, 1)))
+    w.let(f"nl.copy({view})", shape, a.dtype, a.facts.join(Facts(0, 1)))
 
 
 @rule(3)
@@ -234,6 +234,6 @@ def stored_in_two_parts(w: BetaWriter):
     out = w.output((*(loop.count for loop in loops), *a.shape), a.dtype)
     w.note("nl.store in two parts")
     for places, first in ((vectors, k), (backwards, n - k)):
-        place = ", ".join([*(loop.name for loop in loops), *places])
-        w.emit(f"nl.store({out}[{place}], {a.text}, mask={along} >= {first})")
+        subscript = ", ".join([*(loop.name for loop in loops), *places])
+        w.emit(f"nl.store({out}[{subscript}], {a.text}, mask={along} >= {first})")
     return None

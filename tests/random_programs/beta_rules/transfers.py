@@ -14,22 +14,22 @@ def rows_by_index(w: BetaWriter):
     dtype = w.pick(FLOAT32, BFLOAT16, INT32, UINT8)
     table, facts = w.array(dtype, "small")
     P = w.pick(w.P, 8)
-    rows = w.made(f"nl.add(nl.load({index}[0:{P}, 3:4]) * {w.between(1, 50)}, {w.between(0, 40)}, dtype=nl.int32)",
-                  (P, 1), INT32, Facts(90, 1))
+    rows = w.let(f"nl.add(nl.load({index}[0:{P}, 3:4]) * {w.between(1, 50)}, {w.between(0, 40)}, dtype=nl.int32)",
+                 (P, 1), INT32, Facts(90, 1))
     w.note("gather of rows")
     columns, mask = f"nl.arange({w.F})[None, :]", w.mask((P, w.F), boxes=True)
     if P + w.F <= 192 and w.maybe(3):               # columns differ from row to row
         columns, mask = f"nl.arange({P})[:, None] * {w.pick(0, 1)} + {columns}", ""
-    made = w.made(f"nl.load({table}[{rows.text}, {columns}]{mask})", (P, w.F), dtype, facts.join(Facts(0, 1)))
+    gathered = w.let(f"nl.load({table}[{rows.text}, {columns}]{mask})", (P, w.F), dtype, facts.join(Facts(0, 1)))
     if w.maybe() and not w.loops and P <= 64:
         w.note("scatter of rows", "nl.atomic_rmw")
         out = w.output((96, w.F), FLOAT32)
         w.emit(f"nl.store({out}[0:96, ...], nl.zeros((96, {w.F}), nl.float32))")
         if w.maybe():
-            unique = w.made(f"nisa.iota(nl.arange({P})[:, None] + {w.between(0, 9)}, nl.int32)", (P, 1), INT32, Facts(80, 1))
-            w.emit(f"nl.store({out}[{unique.text}, nl.arange({w.F})[None, :]], {made.text})")
+            unique = w.let(f"nisa.iota(nl.arange({P})[:, None] + {w.between(0, 9)}, nl.int32)", (P, 1), INT32, Facts(80, 1))
+            w.emit(f"nl.store({out}[{unique.text}, nl.arange({w.F})[None, :]], {gathered.text})")
         else:
-            w.emit(f"nl.atomic_rmw({out}[{rows.text}, nl.arange({w.F})[None, :]], nl.copy({made.text}, "
+            w.emit(f"nl.atomic_rmw({out}[{rows.text}, nl.arange({w.F})[None, :]], nl.copy({gathered.text}, "
                    f"dtype=nl.float32), op=np.add)")
 
 
@@ -39,19 +39,19 @@ def dynamic_offset(w: BetaWriter):
         return False
     a = w.operand((w.P, w.F), tuple(d for d in w.dtypes if d.name != "tfloat32"))
     index, _ = w.array(INT32, "one")
-    at = w.made(f"nl.load({index}[{w.between(0, 30)}:{31}, 0:1])[0:1, 0:1]", (1, 1), INT32, Facts(1, 1))
+    at = w.let(f"nl.load({index}[{w.between(0, 30)}:{31}, 0:1])[0:1, 0:1]", (1, 1), INT32, Facts(1, 1))
     w.note("nisa.tensor_copy_dynamic_src")
     n = w.F // 2
     p, f = f"nl.arange({w.P})[:, None]", f"nl.arange({n})[None, :]"
-    dtype, asked = (FLOAT32, ", dtype=nl.float32, engine=nisa.vector_engine") if w.maybe() else (a.dtype, "")
+    dtype, kwarg = (FLOAT32, ", dtype=nl.float32, engine=nisa.vector_engine") if w.maybe() else (a.dtype, "")
     mask = w.mask((w.P, n), boxes=True)
-    piece = w.made(f"nisa.tensor_copy_dynamic_src({a.text}[{p}, {at.text}[0, 0] + {f}]{asked}{mask})", (w.P, n), dtype,
-                   a.facts.join(Facts(0, 1)).cast(dtype))
+    piece = w.let(f"nisa.tensor_copy_dynamic_src({a.text}[{p}, {at.text}[0, 0] + {f}]{kwarg}{mask})", (w.P, n), dtype,
+                  a.facts.join(Facts(0, 1)).cast(dtype))
     if w.maybe():
         w.note("nisa.tensor_copy_dynamic_dst")
         name = w.name()
         w.emit(f"{name} = nl.full(({w.P}, {w.F}), 1, {kind(dtype)})")
-        w.emit(f"nisa.tensor_copy_dynamic_dst(dst={name}[{p}, {at.text}[0, 0] + {f}], src={piece.text}{asked}"
+        w.emit(f"nisa.tensor_copy_dynamic_dst(dst={name}[{p}, {at.text}[0, 0] + {f}], src={piece.text}{kwarg}"
                f"{w.mask((w.P, n), boxes=True)})")
         w.keep(Tile(name, (w.P, w.F), dtype, piece.facts.join(Facts(1, 1))))
     return None
@@ -67,7 +67,7 @@ def through_hbm(w: BetaWriter):
     w.emit(f"nl.store({name}, nl.zeros({a.shape}, {kind(a.dtype)}))")
     w.emit(w.pick(f"nl.store({name}, {a.text}{w.mask(a.shape)})",
                   f"nisa.dma_copy(dst={name}, src={a.text}{w.mask(a.shape)})"))
-    w.made(f"nl.load({name})", a.shape, a.dtype, a.facts.join(Facts(0, 1)))
+    w.let(f"nl.load({name})", a.shape, a.dtype, a.facts.join(Facts(0, 1)))
 
 
 @rule()
@@ -82,7 +82,7 @@ def view(w: BetaWriter):
                   (f"{a.text}.reshape(({w.P}, {w.F // 2}, 2))[:, :, 0]", (w.P, w.F // 2))]
     text, shape = w.pick(*forms)
     w.note("view")
-    w.made(f"nl.copy({text}{w.mask(shape)})", shape, a.dtype, a.facts)
+    w.let(f"nl.copy({text}{w.mask(shape)})", shape, a.dtype, a.facts)
 
 
 @rule()
@@ -129,4 +129,4 @@ def constants(w: BetaWriter):
     w.note("constants")
     if w.loops:
         return False
-    return w.made(text, shape, dtype, Facts(7, 1))
+    return w.let(text, shape, dtype, Facts(7, 1))

@@ -78,7 +78,7 @@ def functions(w: CurrentWriter):
     else:
         b = w.operand(a.shape, w.dtypes)
         other, facts = b.text, b.facts
-    w.made(f"nl.{op}({a.text}, {other}, dtype={kind(dtype)})", a.shape, dtype, facts_of(op, a.facts, facts).cast(dtype))
+    w.let(f"nl.{op}({a.text}, {other}, dtype={kind(dtype)})", a.shape, dtype, facts_of(op, a.facts, facts).cast(dtype))
 
 
 @rule(2)
@@ -88,7 +88,7 @@ def unary(w: CurrentWriter):
     table = ACTIVATIONS[fn]
     if table.ulp <= 0.5:
         a, dtype = w.operand(None, w.dtypes), w.pick(*PLAIN)
-        return w.made(f"nl.{fn}({a.text}, dtype={kind(dtype)})", a.shape, dtype, Facts().cast(dtype))
+        return w.let(f"nl.{fn}({a.text}, dtype={kind(dtype)})", a.shape, dtype, Facts().cast(dtype))
     a = w.operand(None, WIDE, lambda t: t.facts.bound <= 40, "small")
     return w.inexact(f"nl.{fn}({a.text}, dtype=nl.float32)", a.shape, FLOAT32, (2 * table.ulp + 2) * ULP,
                      2 * table.absolute)
@@ -162,8 +162,8 @@ def where(w: CurrentWriter):
     a = w.operand(None, w.dtypes)
     b, condition, dtype = w.operand(a.shape, w.dtypes), w.operand(a.shape, w.dtypes), w.pick(*PLAIN)
     w.note("nl.where")
-    w.made(f"nl.where({condition.text}, {a.text}, {b.text}, dtype={kind(dtype)})", a.shape, dtype,
-           a.facts.join(b.facts).cast(dtype))
+    w.let(f"nl.where({condition.text}, {a.text}, {b.text}, dtype={kind(dtype)})", a.shape, dtype,
+          a.facts.join(b.facts).cast(dtype))
 
 
 def steps(w: CurrentWriter) -> str:

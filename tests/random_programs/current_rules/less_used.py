@@ -52,12 +52,12 @@ def engine_registers(w: CurrentWriter):
                    f"reduce_cmd=nisa.reduce_cmd.reset_reduce)", a.shape, FLOAT32,
                    Facts(2 * a.facts.bound + 1, min(a.facts.unit, 1)))
         case "exponential":
-            made = w.name()
-            w.emit(f"{made} = nl.ndarray({a.shape}, nl.float32)")
+            powers = w.name()
+            w.emit(f"{powers} = nl.ndarray({a.shape}, nl.float32)")
             command, init = w.pick(("reset_reduce", "0.0"), ("load_reduce", "2.0"))
-            w.emit(f"nisa.exponential({made}, {a.text}, max_value=64.0, reduce_res={rows}, "
+            w.emit(f"nisa.exponential({powers}, {a.text}, max_value=64.0, reduce_res={rows}, "
                    f"reduce_cmd=nisa.reduce_cmd.{command}, reduce_init={init})")
-            w.store(Tile(made, a.shape, FLOAT32, Facts()), 8 * ULP, 1e-30)
+            w.store(Tile(powers, a.shape, FLOAT32, Facts()), 8 * ULP, 1e-30)
             w.store(Tile(rows, (w.P, 1), FLOAT32, Facts()), w.F * 8 * ULP, 1e-25)
             return None
         case "tensor_scalar_reduce":
@@ -111,8 +111,8 @@ def transfers(w: CurrentWriter):
             w.note("nisa.dma_compute with options")
             w.emit(f"nisa.dma_compute({name}, [{name}, {a.text}, {a.text}], nl.add, scales=[1.0, 1.0, 1.0], "
                    f"unique_indices=True, oob_mode=nisa.oob_mode.error)")
-            made = w.into(f"nisa.dma_copy(DST, {name})", a.shape, FLOAT32, Facts(3 * a.facts.bound, a.facts.unit))
-            return w.emit(f"nisa.tensor_scalar({made.text}, {made.text}, nl.add, 0.0)")
+            loaded = w.into(f"nisa.dma_copy(DST, {name})", a.shape, FLOAT32, Facts(3 * a.facts.bound, a.facts.unit))
+            return w.emit(f"nisa.tensor_scalar({loaded.text}, {loaded.text}, nl.add, 0.0)")
         case "skip":
             w.note("nisa.dma_copy that skips")
             rows = w.into(f"nisa.iota(DST, [[0, 1]], offset={w.between(0, 9)}, channel_multiplier=2)", (w.P, 1), INT32,
@@ -125,7 +125,7 @@ def transfers(w: CurrentWriter):
                           f"oob_mode=nisa.oob_mode.error)", a.shape[::-1], FLOAT32, a.facts)
     w.note("nl.load dtype")
     dtype = w.pick(BFLOAT16, INT32)
-    return w.made(f"nl.load({name}, dtype={kind(dtype)})", a.shape, dtype, a.facts.cast(dtype))
+    return w.let(f"nl.load({name}, dtype={kind(dtype)})", a.shape, dtype, a.facts.cast(dtype))
 
 
 @rule()
@@ -165,9 +165,9 @@ def bits(w: CurrentWriter):
     op = w.pick("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "invert")
     w.note(f"nl.{op}")
     if op == "invert":
-        return w.made(f"nl.invert({a.text}, dtype={kind(a.dtype)})", a.shape, a.dtype, ANY_BITS.cast(a.dtype))
+        return w.let(f"nl.invert({a.text}, dtype={kind(a.dtype)})", a.shape, a.dtype, ANY_BITS.cast(a.dtype))
     b = w.fresh(a.shape, a.dtype, "amount") if "shift" in op else w.operand(a.shape, (a.dtype,))
-    return w.made(f"nl.{op}({a.text}, {b.text}, dtype={kind(a.dtype)})", a.shape, a.dtype, ANY_BITS.cast(a.dtype))
+    return w.let(f"nl.{op}({a.text}, {b.text}, dtype={kind(a.dtype)})", a.shape, a.dtype, ANY_BITS.cast(a.dtype))
 
 
 @rule(4)
@@ -182,11 +182,11 @@ def functions(w: CurrentWriter):
     match which:
         case "abs":
             b = w.operand(a.shape, (FLOAT32,), lambda t: t.facts.bound < 1e6, "small")
-            return w.made(f"nl.abs_{w.pick('max', 'min')}({a.text}, {b.text}, dtype=nl.float32)", a.shape, FLOAT32,
-                          a.facts.join(b.facts))
+            return w.let(f"nl.abs_{w.pick('max', 'min')}({a.text}, {b.text}, dtype=nl.float32)", a.shape, FLOAT32,
+                         a.facts.join(b.facts))
         case "broadcast":
-            return w.made(f"nl.copy(nl.broadcast_to(nl.expand_dims({a.text}, 1), ({P}, 2, {F}), dtype={kind(a.dtype)}))",
-                          (P, 2, F), a.dtype, a.facts)
+            return w.let(f"nl.copy(nl.broadcast_to(nl.expand_dims({a.text}, 1), ({P}, 2, {F}), dtype={kind(a.dtype)}))",
+                         (P, 2, F), a.dtype, a.facts)
         case "softmax":
             return w.inexact(f"nl.softmax({a.text}, axis=1, dtype=nl.float32)", a.shape, FLOAT32, 1e-5, 1e-6)
         case "rms_norm":
@@ -197,27 +197,27 @@ def functions(w: CurrentWriter):
                              a.shape, FLOAT32, 1e-5, 1e-5)
         case "gather":
             index = w.fresh((P, F), UINT32, "one")
-            return w.made(f"nl.gather_flattened({a.text}, {index.text}, axis=0, dtype={kind(a.dtype)})", (P, F), a.dtype,
-                          a.facts) if F >= 2 else False
+            return w.let(f"nl.gather_flattened({a.text}, {index.text}, axis=0, dtype={kind(a.dtype)})", (P, F), a.dtype,
+                         a.facts) if F >= 2 else False
         case "transpose":
-            return w.made(f"nl.copy(nl.transpose({a.text}, dtype={kind(a.dtype)}))", (F, P), a.dtype, a.facts)
+            return w.let(f"nl.copy(nl.transpose({a.text}, dtype={kind(a.dtype)}))", (F, P), a.dtype, a.facts)
         case "load_transpose2d":
             name, facts = w.array(FLOAT32, "small")
-            return w.made(f"nl.load_transpose2d({name}[1:{1 + P}, 2:{2 + F}], dtype=nl.bfloat16)", (F, P), BFLOAT16,
-                          facts.cast(BFLOAT16))
+            return w.let(f"nl.load_transpose2d({name}[1:{1 + P}, 2:{2 + F}], dtype=nl.bfloat16)", (F, P), BFLOAT16,
+                         facts.cast(BFLOAT16))
         case "like":
-            made, how = w.name(), w.pick("empty_like({0}", "zeros_like({0}", "ones({1}", "zeros({1}")
-            label = f", name='{made}'" if not w.loops else ""
-            w.emit(f"{made} = nl.{how.format(a.text, a.shape)}, dtype=nl.float32, buffer=nl.sbuf{label})")
-            w.emit(f"nisa.tensor_copy({made}, {a.text})")
-            return w.keep(Tile(made, a.shape, FLOAT32, a.facts))
+            copied, how = w.name(), w.pick("empty_like({0}", "zeros_like({0}", "ones({1}", "zeros({1}")
+            label = f", name='{copied}'" if not w.loops else ""
+            w.emit(f"{copied} = nl.{how.format(a.text, a.shape)}, dtype=nl.float32, buffer=nl.sbuf{label})")
+            w.emit(f"nisa.tensor_copy({copied}, {a.text})")
+            return w.keep(Tile(copied, a.shape, FLOAT32, a.facts))
         case "constant":
             n = w.between(1, 16)
-            return w.made(f"nl.load(nl.shared_constant(np.arange({3 * n}).reshape(3, {n}), dtype=nl.int32))", (3, n), INT32,
-                          Facts(48, 1)) if not w.loops else False
+            return w.let(f"nl.load(nl.shared_constant(np.arange({3 * n}).reshape(3, {n}), dtype=nl.int32))", (3, n), INT32,
+                         Facts(48, 1)) if not w.loops else False
         case "dropout":
-            return w.made(f"nl.dropout({a.text}, {w.pick('0.0', '1.0')}, dtype={kind(a.dtype)})", a.shape, a.dtype,
-                          a.facts.join(Facts(0, 1)))
+            return w.let(f"nl.dropout({a.text}, {w.pick('0.0', '1.0')}, dtype={kind(a.dtype)})", a.shape, a.dtype,
+                         a.facts.join(Facts(0, 1)))
         case "print":
             return w.emit(f"nl.device_print('value', {a.text})")
         case "local_gather":
@@ -228,11 +228,11 @@ def functions(w: CurrentWriter):
         case "no_reorder":
             w.emit("with nl.no_reorder():")
             w.indent += 1
-            made = w.name()
-            w.emit(f"{made} = nl.ones({a.shape}, nl.float32, buffer=nl.sbuf)")
-            w.emit(f"nisa.tensor_copy({made}, {a.text}, engine=nisa.engine.vector)")
+            copied = w.name()
+            w.emit(f"{copied} = nl.ones({a.shape}, nl.float32, buffer=nl.sbuf)")
+            w.emit(f"nisa.tensor_copy({copied}, {a.text}, engine=nisa.engine.vector)")
             w.indent -= 1
-            return w.keep(Tile(made, a.shape, FLOAT32, a.facts))
+            return w.keep(Tile(copied, a.shape, FLOAT32, a.facts))
     n = w.name("n")
     w.emit("assert nisa.get_nc_version() >= nisa.nc_version.gen2 and nisa.get_nc_sub_version() >= 0 and nl.tile_size.pmax == 128")
     w.emit(f"{n} = nl.num_programs(axes=0) + nl.program_ndim() * 0 + int(nl.is_sbuf({a.text}.buffer)) + "
@@ -279,8 +279,8 @@ def placed(w: CurrentWriter):
     w.note("nl.ndarray address")
     w.emit(f"{name} = nl.ndarray(({w.P}, {w.F}), {kind(dtype)}, buffer=nl.sbuf, address=({w.pick(0, 64)}, {131072 + 512 * w.count}))")
     w.emit(f"nisa.dma_copy({name}, {source}[0:{w.P}, 3:{3 + w.F}])")
-    made = w.into(f"nisa.tensor_copy(DST, {name})", (w.P, w.F), dtype, facts)
-    w.emit(f"nisa.tensor_scalar({made.text}, {made.text}, nl.maximum, {number(w)[0]})")
+    copied = w.into(f"nisa.tensor_copy(DST, {name})", (w.P, w.F), dtype, facts)
+    w.emit(f"nisa.tensor_scalar({copied.text}, {copied.text}, nl.maximum, {number(w)[0]})")
     return None
 
 
@@ -297,5 +297,5 @@ def random_state(w: CurrentWriter):
     w.emit(f"nisa.rand_get_state({state}, engine=nisa.engine.gpsimd)")
     w.emit(f"nisa.rand_set_state({state}, engine=nisa.engine.gpsimd)")
     w.into("nisa.rng(DST, engine=nisa.engine.gpsimd)", (w.P, w.F), UINT32, ANY_BITS)
-    w.made(f"nl.floor(nl.rand(({w.P}, {w.F}), nl.float32, buffer=nl.sbuf, name=nl.unique_name('drawn')))", (w.P, w.F), FLOAT32, Facts(1, 1))
+    w.let(f"nl.floor(nl.rand(({w.P}, {w.F}), nl.float32, buffer=nl.sbuf, name=nl.unique_name('drawn')))", (w.P, w.F), FLOAT32, Facts(1, 1))
     return None

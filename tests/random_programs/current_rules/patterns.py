@@ -37,10 +37,10 @@ def step_of_chain(w: CurrentWriter, v: Shape, writes: bool) -> tuple[str, Shape]
     d = w.between(1, v.rank - 1)
     form = w.pick("slice", "subscript", "subscript", "subscript", "select", "permute", "split", "flatten", "expand",
                   "squeeze", "broadcast", "rearrange")
-    made = viewed(w, form, v, d, writes)
-    if made is not None:
+    step = viewed(w, form, v, d, writes)
+    if step is not None:
         w.note(f"view.{form}")
-    return made
+    return step
 
 
 def viewed(w: CurrentWriter, form: str, v: Shape, d: int, writes: bool) -> tuple[str, Shape] | None:
@@ -67,8 +67,8 @@ def viewed(w: CurrentWriter, form: str, v: Shape, d: int, writes: bool) -> tuple
             unknown = (-1, inner) if w.maybe(3) else (n // inner, inner)
             return f".reshape_dim({d}, {unknown})", v.with_dim(d, (n // inner, inner), (t * inner, t))
         case "flatten" if v.rank > 2 and d < v.rank - 1 and t == v.sizes[d + 1] * v.steps[d + 1]:
-            made = v.with_dim(d + 1, (), ()).with_dim(d, (n * v.sizes[d + 1],), (v.steps[d + 1],))
-            return f".flatten_dims({d}, {d + 1})", made
+            merged = v.with_dim(d + 1, (), ()).with_dim(d, (n * v.sizes[d + 1],), (v.steps[d + 1],))
+            return f".flatten_dims({d}, {d + 1})", merged
         case "expand" if v.rank < 5:
             return f".expand_dim({d})", v.with_dim(d, (1, n), (n * t, t))
         case "squeeze" if n == 1 and v.rank > 2:
@@ -84,7 +84,7 @@ def viewed(w: CurrentWriter, form: str, v: Shape, d: int, writes: bool) -> tuple
 
 def subscript(w: CurrentWriter, v: Shape) -> tuple[str, Shape]:
     """Integers, slices with steps, ``nl.ds``, an ellipsis, fewer items than dimensions."""
-    items, made = [":"], Shape(v.sizes[:1], v.steps[:1])
+    items, shape = [":"], Shape(v.sizes[:1], v.steps[:1])
     for n, t in zip(v.sizes[1:], v.steps[1:]):
         a = w.between(0, n - 1)
         b = w.between(a + 1, n)
@@ -96,15 +96,15 @@ def subscript(w: CurrentWriter, v: Shape) -> tuple[str, Shape]:
         step = w.between(2, 3) if form == "step" else 1
         items.append({"all": ":", "part": f"{a}:{b}", "step": f"{a}:{b}:{step}", "ds": f"nl.ds({a}, {b - a})"}.get(form, ":"))
         size = n if items[-1] == ":" else -(-(b - a) // step)
-        made = Shape((*made.sizes, size), (*made.steps, t * step))
+        shape = Shape((*shape.sizes, size), (*shape.steps, t * step))
     if items[-1] == ":" and w.maybe(6):
         while len(items) > 1 and items[-1] == ":":
             items.pop()
     elif w.maybe():
         w.elide(items)
-    if made.rank == 1:
-        made = Shape((*made.sizes, 1), (*made.steps, 1))
-    return f"[{', '.join(items)}]", made
+    if shape.rank == 1:
+        shape = Shape((*shape.sizes, 1), (*shape.steps, 1))
+    return f"[{', '.join(items)}]", shape
 
 
 def chained(w: CurrentWriter, base: str, sizes: tuple[int, ...], writes: bool = False) -> tuple[str, Shape]:

@@ -25,16 +25,16 @@ def shared(w: CurrentWriter):
     """Through memory that both cores see: a barrier behind the write, and one behind the read."""
     if not w.grid:
         return False
-    a, held = w.operand(None, PLAIN), w.name("held")
+    a, buffer = w.operand(None, PLAIN), w.name("shared")
     w.note("nisa.core_barrier")
-    w.declared.append(f"    {held} = nl.ndarray((2, {', '.join(map(str, a.shape))}), {kind(a.dtype)}, "
-                      f"buffer=nl.shared_hbm, name='{held}')")
-    w.emit(f"nisa.dma_copy({held}[g0], {a.text})")
-    for place in ("1 - g0", "g0")[:w.between(1, 2)]:
-        w.emit(f"nisa.core_barrier({held}, (0, 1), engine=nisa.engine.{w.pick('gpsimd', 'vector', 'scalar')})")
-        w.into(f"nisa.dma_copy(DST, {held}[{place}])", a.shape, a.dtype, a.facts)
+    w.declared.append(f"    {buffer} = nl.ndarray((2, {', '.join(map(str, a.shape))}), {kind(a.dtype)}, "
+                      f"buffer=nl.shared_hbm, name='{buffer}')")
+    w.emit(f"nisa.dma_copy({buffer}[g0], {a.text})")
+    for core in ("1 - g0", "g0")[:w.between(1, 2)]:
+        w.emit(f"nisa.core_barrier({buffer}, (0, 1), engine=nisa.engine.{w.pick('gpsimd', 'vector', 'scalar')})")
+        w.into(f"nisa.dma_copy(DST, {buffer}[{core}])", a.shape, a.dtype, a.facts)
     if w.loops != w.loops[:1]:                          # it is written again
-        w.emit(f"nisa.core_barrier({held}, (0, 1))")
+        w.emit(f"nisa.core_barrier({buffer}, (0, 1))")
     return None
 
 

@@ -29,10 +29,10 @@ def tensor_reduce(w: CurrentWriter):
     facts = {"add": Facts(a.facts.bound * a.free, a.facts.unit), "subtract": Facts(a.facts.bound * a.free, a.facts.unit),
              "logical_and": Facts(1, 1), "logical_or": Facts(1, 1), "logical_xor": Facts(1, 1)}.get(op, a.facts)
     dtype = a.dtype if ALU[op].group == "bitwise" else w.pick(FLOAT32, FLOAT32, a.dtype)
-    made = w.into(f"nisa.tensor_reduce(DST, nl.{op}, {a.text}, axis={axes}, negate={negate}, keepdims=True)", shape,
-                  dtype, (ANY_BITS if ALU[op].group == "bitwise" else facts).cast(dtype))
+    reduced = w.into(f"nisa.tensor_reduce(DST, nl.{op}, {a.text}, axis={axes}, negate={negate}, keepdims=True)", shape,
+                     dtype, (ANY_BITS if ALU[op].group == "bitwise" else facts).cast(dtype))
     if op in ("add", "subtract", "abs_max", "abs_min") and dtype.is_float:        # the sign of a sum that is 0 is not fixed
-        w.emit(f"nisa.tensor_scalar({made.text}, {made.text}, nl.add, 0.0)")
+        w.emit(f"nisa.tensor_scalar({reduced.text}, {reduced.text}, nl.add, 0.0)")
     return None
 
 
@@ -51,7 +51,7 @@ def fold_functions(w: CurrentWriter):
         return w.inexact(text, shape, FLOAT32, error, error * (a.facts.bound + 1) ** 2)
     if name == "sum":
         text = f"nl.add({text}, 0.0)"
-    return w.made(text, shape, FLOAT32, Facts(a.facts.bound * a.free, a.facts.unit))
+    return w.let(text, shape, FLOAT32, Facts(a.facts.bound * a.free, a.facts.unit))
 
 
 @rule()
@@ -69,9 +69,9 @@ def partition_reduce(w: CurrentWriter):
     else:
         a = w.operand((w.P, w.F), WIDE)
         facts = a.facts
-    made = w.into(f"nisa.tensor_partition_reduce(DST, nl.{op}, {a.text})", (1, w.F), a.dtype, facts)
+    reduced = w.into(f"nisa.tensor_partition_reduce(DST, nl.{op}, {a.text})", (1, w.F), a.dtype, facts)
     if op == "add":
-        w.emit(f"nisa.tensor_scalar({made.text}, {made.text}, nl.add, 0.0)")
+        w.emit(f"nisa.tensor_scalar({reduced.text}, {reduced.text}, nl.add, 0.0)")
     return None
 
 

@@ -71,8 +71,8 @@ def through_hbm(w: CurrentWriter):
     w.emit(f"nisa.dma_copy({name}, {a.text})")
     if a.dtype is FLOAT32 and w.maybe():
         w.emit(f"nisa.dma_compute({name}, [{name}, {a.text}], nl.add)")
-        made = w.into(f"nisa.dma_copy(DST, {name})", a.shape, a.dtype, Facts(2 * a.facts.bound, a.facts.unit))
-        return w.emit(f"nisa.tensor_scalar({made.text}, {made.text}, nl.add, 0.0)")     # the sign of 0 is not fixed
+        loaded = w.into(f"nisa.dma_copy(DST, {name})", a.shape, a.dtype, Facts(2 * a.facts.bound, a.facts.unit))
+        return w.emit(f"nisa.tensor_scalar({loaded.text}, {loaded.text}, nl.add, 0.0)")  # the sign of 0 is not fixed
     if w.maybe():
         return w.into(f"nisa.dma_copy(DST, {name}.reshape(({w.F}, {w.P})))", (w.F, w.P), a.dtype, a.facts)
     return w.into(f"nisa.dma_copy(DST, {name})", a.shape, a.dtype, a.facts)

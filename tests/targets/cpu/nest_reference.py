@@ -73,20 +73,20 @@ def reference(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (
     reduced = sorted(nest.reduced)
     for at in np.ndindex(*(nest.extents[a] for a in reduced)):
         step_of = {a: slice(k, k + 1) for a, k in zip(reduced, at)}
-        place = (*(step_of.get(a, slice(None)) for a in range(len(nest.extents))), ...)
-        given: list[Any] = [m.view()[place] for m in inputs]
-        given += [m.view(a)[place].copy() for m, a in zip(outputs, after)]
-        active = holds(nest.mask, nest.extents, symbols)[place]
+        index = (*(step_of.get(a, slice(None)) for a in range(len(nest.extents))), ...)
+        values: list[Any] = [m.view()[index] for m in inputs]
+        values += [m.view(a)[index].copy() for m, a in zip(outputs, after)]
+        active = holds(nest.mask, nest.extents, symbols)[index]
         for step in nest.steps:
-            given.append(evaluate(nest, step, given, place, symbols))
+            values.append(evaluate(nest, step, values, index, symbols))
         for memory, array, result in zip(outputs, after, nest.results):
-            view = memory.view(array)[place]
-            np.copyto(view, np.broadcast_to(given[result], view.shape), where=active)
+            view = memory.view(array)[index]
+            np.copyto(view, np.broadcast_to(values[result], view.shape), where=active)
     return after
 
 
-def evaluate(nest: Nest, step: Step, given: Sequence[Any], place: tuple, symbols: Sequence[int]) -> Any:
-    values = [given[v] for v in step.operands]
+def evaluate(nest: Nest, step: Step, computed: Sequence[Any], index: tuple, symbols: Sequence[int]) -> Any:
+    values = [computed[v] for v in step.operands]
     with np.errstate(all="ignore"):
         match step.kind:
             case "constant":
@@ -99,8 +99,8 @@ def evaluate(nest: Nest, step: Step, given: Sequence[Any], place: tuple, symbols
                 return ACTIVATIONS[step.name].numpy(np.asarray(values[0]))
             case "position":
                 axes, form = np.indices(nest.extents), step.number
-                whole = form.at(symbols) + sum(c * axes[a] for a, c in form.axes)
-                return np.broadcast_to(whole, nest.extents)[place].astype(step.dtype.numpy)
+                numbers = form.at(symbols) + sum(c * axes[a] for a, c in form.axes)
+                return np.broadcast_to(numbers, nest.extents)[index].astype(step.dtype.numpy)
     return np.asarray(values[0]).astype(step.dtype.numpy)                   # type: ignore[union-attr]
 
 

@@ -123,8 +123,8 @@ def run(function, on, places, memory):
 def test_inputs_that_overlap(name, places):
     memory = RNG.integers(-2, 3, 3 * SIZE).astype(np.float32)
     function = KERNELS[name]
-    expected, *found = (run(function, on, places, memory.copy()) for on in ("eager", "interpreter", "jit"))
-    for values in found:
+    expected, *computed = (run(function, on, places, memory.copy()) for on in ("eager", "interpreter", "jit"))
+    for values in computed:
         np.testing.assert_array_equal(values, expected)
 
 

@@ -74,9 +74,9 @@ def test_exponential__has_the_same_bits_by_general_operations(monkeypatch: pytes
 def test_rounding__of_denormals_zeros_and_nan_beside_usual_numbers(columns: int) -> None:
     """The instruction of the host takes denormals as 0: one of them is at each place of a vector of other numbers."""
     for others in (-1.0, -np.inf, np.nan, -88.0):
-        for place in range(columns):
+        for column in range(columns):
             x = np.full(columns, others, np.float32)
-            x[place] = -90.5
+            x[column] = -90.5
             result, single = of(x, BFLOAT16), of(x)
             assert np.array_equal(bits(result), bits(single.astype(BFLOAT16.numpy)))
-            assert 0 < float(result[place]) < 2.0**-126
+            assert 0 < float(result[column]) < 2.0**-126

@@ -61,8 +61,8 @@ def sums(x):
 
 
 def native(function, *arguments):
-    found = function.specialize(function.bind(arguments, {}, is_array, describe_array))
-    return compiled(found.captured.variants[()].module)
+    specialization = function.specialize(function.bind(arguments, {}, is_array, describe_array))
+    return compiled(specialization.captured.variants[()].module)
 
 
 def together(function, *arguments):
@@ -88,13 +88,13 @@ def test_values(step, fields, count, dtype):
 @pytest.mark.parametrize("step, fields", FIELDS)
 def test_which_are_loaded_together(step, fields):
     x = records(128, 64, step)
-    found = together(chosen, x, step, fields)
+    groups = together(chosen, x, step, fields)
     if step in (2, 4):
-        (group,), first = found, min(fields)
+        (group,), first = groups, min(fields)
         assert [offset for offset, _ in group] == sorted(f - first for f in fields)
         assert len({base for _, base in group}) == 1
     else:
-        assert found == []
+        assert groups == []
 
 
 def test_numbers_from_outside__beside_fields():

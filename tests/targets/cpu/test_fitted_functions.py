@@ -23,7 +23,7 @@ from .test_tabulated_functions import EDGES, function, halved, masked, normalize
 has_unit = pytest.mark.skipif(host.lanes() != 16 or not host.multiplies_pairs(), reason="rounds in one instruction")
 
 
-def found(name: str) -> tuple[TabulatedFunction, FittedFunction | None]:
+def table_and_fit(name: str) -> tuple[TabulatedFunction, FittedFunction | None]:
     one = next(tabulated_functions(function(name, BFLOAT16)))
     return one, fit_of(one.alone)
 
@@ -31,7 +31,7 @@ def found(name: str) -> tuple[TabulatedFunction, FittedFunction | None]:
 @pytest.mark.parametrize("words", (False, True), ids=("in order", "words"))
 @pytest.mark.parametrize("name", ("gelu", "tanh", "silu", "exp", "softplus", "gelu_apprx_tanh"))
 def test_polynomials__have_the_bits_of_the_function_for_all_arguments(name: str, words: bool) -> None:
-    one, fit = found(name)
+    one, fit = table_and_fit(name)
     assert fit is not None
     arguments, results, wanted = (np.zeros(COUNT, np.uint16) for _ in range(3))
     arguments[:] = np.random.default_rng(0).permutation(COUNT)
@@ -43,7 +43,7 @@ def test_polynomials__have_the_bits_of_the_function_for_all_arguments(name: str,
 
 @pytest.mark.parametrize("columns", (1, 3, 16, 31, 32, 33, 63, 64, 65, 100, 1000))
 def test_polynomials__of_rows_of_any_length(columns: int) -> None:
-    one, fit = found("gelu")
+    one, fit = table_and_fit("gelu")
     assert fit is not None
     arguments = (3 * np.random.default_rng(columns).standard_normal(columns, np.float32)).astype(BFLOAT16.numpy)
     arguments[:12] = EDGES[:columns].astype(BFLOAT16.numpy)
@@ -55,12 +55,12 @@ def test_polynomials__of_rows_of_any_length(columns: int) -> None:
 
 def test_functions__without_polynomials() -> None:
     """A logarithm has no value below 0, and so small a square no polynomial with a factor for the argument."""
-    assert [found(name)[1] for name in ("log", "rsqrt", "square")] == [None] * 3
+    assert [table_and_fit(name)[1] for name in ("log", "rsqrt", "square")] == [None] * 3
     assert fit_of(next(tabulated_functions(function("gelu", FLOAT16))).alone) is None
 
 
 def test_last_segments__have_no_end_where_functions_are_constant_or_multiples() -> None:
-    (_, gelu), (_, tanh), (_, exp) = map(found, ("gelu", "tanh", "exp"))
+    (_, gelu), (_, tanh), (_, exp) = map(table_and_fit, ("gelu", "tanh", "exp"))
     assert gelu and tanh and exp and gelu.is_zero and tanh.is_zero and not exp.is_zero
 
     def ends(fit: FittedFunction) -> list[float]:
@@ -74,7 +74,7 @@ def test_last_segments__have_no_end_where_functions_are_constant_or_multiples() 
 def test_polynomials__that_miss_a_value_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = fitted._rows
     monkeypatch.setattr(fitted, "_rows", lambda *arguments: None if (fit := rows(*arguments)) is None else fit * 1.01)
-    assert fit_of.__wrapped__(found("tanh")[0].alone) is None
+    assert fit_of.__wrapped__(table_and_fit("tanh")[0].alone) is None
 
 
 @pytest.mark.parametrize("kernel", (normalized, halved, masked, summed))
@@ -119,4 +119,4 @@ def test_pass__takes_large_computations_where_the_host_gains(names, monkeypatch,
 
 
 def test_gain_of_fit__is_a_positive_number() -> None:
-    assert host_measurements.gain_of_fit(found("gelu")[0]) > 0
+    assert host_measurements.gain_of_fit(table_and_fit("gelu")[0]) > 0

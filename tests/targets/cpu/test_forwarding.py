@@ -68,10 +68,10 @@ class Part:
 @st.composite
 def parts(draw, copy: Call, side: int) -> Part:
     operand, extents = copy.nest.operands[side], copy.nest.extents
-    whole = draw(st.booleans())
-    starts = [0 if whole else draw(st.integers(0, n - 1)) for n in extents]
-    steps = [1 if whole else draw(st.sampled_from((1, 1, 2))) for _ in extents]
-    counts = [n if whole else draw(st.integers(1, (n - s - 1) // step + 1)) for n, s, step in zip(extents, starts, steps)]
+    full = draw(st.booleans())
+    starts = [0 if full else draw(st.integers(0, n - 1)) for n in extents]
+    steps = [1 if full else draw(st.sampled_from((1, 1, 2))) for _ in extents]
+    counts = [n if full else draw(st.integers(1, (n - s - 1) // step + 1)) for n, s, step in zip(extents, starts, steps)]
     order = draw(st.permutations(range(len(extents))))
     strides = [operand.strides[a] * steps[a] if counts[a] > 1 else 0 for a in order]
     offset, dtype = Linear(4 * sum(s * stride for s, stride in zip(starts, operand.strides))), operand.dtype

@@ -145,10 +145,10 @@ def twice(x):
 def test_entry__that_is_damaged_is_made_again(cached: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
     call(twice, X)
     (file,) = images(cached)
-    whole = file.read_bytes()
-    file.write_bytes(damage(file, whole))
+    intact = file.read_bytes()
+    file.write_bytes(damage(file, intact))
     np.testing.assert_array_equal(call(twice, X), X * 2)
-    assert file.read_bytes() == whole
+    assert file.read_bytes() == intact
     first, second = both(monkeypatch, twice, X)
     np.testing.assert_array_equal(first, second)
 
@@ -244,13 +244,13 @@ def test_keep__nothing_that_is_large(cached: Path, monkeypatch: pytest.MonkeyPat
 
 
 def images_of_constants(cached: Path, count: int) -> set[Path]:
-    made = image.KernelImage((), (), (X,) * count, (), 2, False, (), False, 1)
-    image.keep(f"{count} constants", made)
+    written = image.KernelImage((), (), (X,) * count, (), 2, False, (), False, 1)
+    image.keep(f"{count} constants", written)
     try:
-        found = image.find(f"{count} constants")
+        loaded = image.find(f"{count} constants")
     except NotLoadable:
         return set()
-    assert [c.view(np.float32).tolist() for c in found.constants] == [X.ravel().tolist()] * count
+    assert [c.view(np.float32).tolist() for c in loaded.constants] == [X.ravel().tolist()] * count
     return images(cached)
 
 
@@ -307,9 +307,9 @@ func.func @f(%x: memref<50xf32, "hbm"> {nki.name = "x"}, %y: memref<8x8xf32, "hb
   } loc("kernel.py":7:5)
   return
 }"""
-    assembled, found = failures(monkeypatch, lambda: native(text)([X[:2, :25].copy(), np.zeros((8, 8), np.float32)], []))
-    assert found == assembled
-    assert found.startswith("kernel.py:7:5: error: an index is 14 elements outside its dimension")
+    assembled, loaded = failures(monkeypatch, lambda: native(text)([X[:2, :25].copy(), np.zeros((8, 8), np.float32)], []))
+    assert loaded == assembled
+    assert loaded.startswith("kernel.py:7:5: error: an index is 14 elements outside its dimension")
 
 
 def test_error__of_an_index_that_was_loaded_names_tensor_and_range(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,10 +326,10 @@ func.func @f(%x: memref<40xf32, "hbm"> {nki.name = "x"}, %n: memref<1x1xi32, "sb
         y = np.zeros(4, np.float32)
         native(text)([X[:2, :20].copy(), np.array([[number]], np.int32), y], [])
         return y
-    assembled, found = failures(monkeypatch, lambda: run_at(39))
-    assert found == assembled
-    assert found.startswith("kernel.py:9:3: error: Out-of-bound access for tensor `x` on dimension 0 (flat): "
-                            "index range [0, 42] exceed dimension size of 40")
+    assembled, loaded = failures(monkeypatch, lambda: run_at(39))
+    assert loaded == assembled
+    assert loaded.startswith("kernel.py:9:3: error: Out-of-bound access for tensor `x` on dimension 0 (flat): "
+                             "index range [0, 42] exceed dimension size of 40")
     assert run_at(18).tolist() == [18, 19, 36, 37]
 
 
@@ -345,6 +345,6 @@ def test_error__of_a_row_has_its_line_and_the_number_that_is_none(cached: Path, 
         nl.store(out, nl.load(table[rows, nl.arange(36)[None, :]]))
         return out
     index = np.array([[3], [0], [99], [1]], np.int32)
-    assembled, found = failures(monkeypatch, lambda: call(gathered, X, index))
-    assert found == assembled and "99" in found
-    assert f"test_image.py:{gathered.__code__.co_firstlineno + 3}:" in found
+    assembled, loaded = failures(monkeypatch, lambda: call(gathered, X, index))
+    assert loaded == assembled and "99" in loaded
+    assert f"test_image.py:{gathered.__code__.co_firstlineno + 3}:" in loaded

@@ -66,10 +66,10 @@ def test_extremum__one_number_of_a_kind_at_every_place(fn: str, dtype: DType, ot
 @pytest.mark.skipif(host.lanes() != 16, reason="registers of 32 such numbers")
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_narrow_extrema__are_of_long_rows(dtype: DType) -> None:
-    def found(nest: Nest) -> list[int]:
+    def folds_of(nest: Nest) -> list[int]:
         return [*narrow_extrema(nest, schedule(nest))]
-    assert found(extremum("maximum", dtype)) == [0] == found(extremum("minimum", dtype))
-    assert found(extremum("maximum", dtype, 100)) == [] == found(extremum("add", dtype))
+    assert folds_of(extremum("maximum", dtype)) == [0] == folds_of(extremum("minimum", dtype))
+    assert folds_of(extremum("maximum", dtype, 100)) == [] == folds_of(extremum("add", dtype))
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)

@@ -51,9 +51,9 @@ def test_examples__run_from_the_text_of_the_last_pass(name: str, is_forced: bool
         monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", module.TARGET)
     compiled = 0                        # cases may share a capture
     for kernel, arguments, answer, tolerance in module.cases():
-        given = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
+        copies = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
         with on_text() as passes, (forced() if is_forced else nullcontext()):
-            result = kernel.run(given, {}, "jit")
+            result = kernel.run(copies, {}, "jit")
         compiled += len(passes.modules)
         several = isinstance(answer, tuple)
         for one, wanted in zip(result if several else [result], answer if several else [answer], strict=True):

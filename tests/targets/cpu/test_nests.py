@@ -78,8 +78,8 @@ NARROW = (FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
 def on_values(nest: Nest, *values: np.ndarray) -> np.ndarray:
     """What a nest of one output makes of inputs with these values."""
     memories = [Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands]
-    for memory, given in zip(memories, values):
-        memory.array[:] = given
+    for memory, value in zip(memories, values):
+        memory.array[:] = value
     run(nest, memories)
     return memories[-1].array
 
@@ -263,9 +263,9 @@ def test_fold__of_an_operator_whose_order_counts() -> None:
 def test_fold__nan_and_infinity() -> None:
     nest = fold((1, 64), {1}, dense((1, 64), FLOAT32), Operand(FLOAT32, (1, 0)), "maximum")
     rng = np.random.default_rng(0)
-    for place, value, wanted in ((5, np.nan, np.nan), (63, np.inf, np.inf), (0, -np.inf, None)):
+    for index, value, wanted in ((5, np.nan, np.nan), (63, np.inf, np.inf), (0, -np.inf, None)):
         memories = [Memory(nest, operand, rng) for operand in nest.operands]
-        memories[0].array[place] = value
+        memories[0].array[index] = value
         memories[1].array[:] = -np.inf
         run(nest, memories)
         wanted = memories[0].array.max() if wanted is None else wanted
@@ -342,11 +342,11 @@ def random_nests(rng: np.random.Generator, count: int) -> Iterator[Nest]:
 
 def strides(rng: np.random.Generator, extents: tuple[int, ...]) -> tuple[int, ...]:
     """Of a layout without overlap: axes in any order, with gaps."""
-    made, step = [0] * len(extents), int(rng.choice([1, 1, 1, 2, 3, 6]))
+    steps, step = [0] * len(extents), int(rng.choice([1, 1, 1, 2, 3, 6]))
     for axis in rng.permutation(len(extents)):
-        made[axis] = step
+        steps[axis] = step
         step = step * extents[axis] + int(rng.choice([0, 0, 0, 1, 4]))
-    return tuple(made)
+    return tuple(steps)
 
 
 @pytest.mark.parametrize("lanes", (4, 8, 16))

@@ -130,11 +130,11 @@ def test_entry__is_loaded_without_compiling(cached: Path, monkeypatch: pytest.Mo
                                     lambda raw: bytes(len(raw))], ids=["empty", "cut", "longer", "a bit", "zeros"])
 def test_entry__that_is_damaged_is_compiled_again(cached: Path, damage) -> None:
     add_three(X)
-    whole = {file: file.read_bytes() for file in cached.iterdir()}
-    for file, raw in whole.items():
+    intact = {file: file.read_bytes() for file in cached.iterdir()}
+    for file, raw in intact.items():
         file.write_bytes(damage(raw))
     np.testing.assert_array_equal(add_three(X), X + 3)
-    assert {file: file.read_bytes()[:32] for file in cached.iterdir()} == {f: raw[:32] for f, raw in whole.items()}
+    assert {file: file.read_bytes()[:32] for file in cached.iterdir()} == {f: raw[:32] for f, raw in intact.items()}
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda file: os.symlink("/dev/zero", file), lambda file: os.symlink(file, file),

@@ -81,10 +81,10 @@ def test_sizes__are_measured_where_rates_fall() -> None:
 def test_measurements__are_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NKI_MLIR_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("NKI_MLIR_CACHE", raising=False)
-    made = []
-    monkeypatch.setattr(host_measurements, "measured_caches", lambda: made.append(1) or [1, 2, 3])
+    calls = []
+    monkeypatch.setattr(host_measurements, "measured_caches", lambda: calls.append(1) or [1, 2, 3])
     for _ in range(2):
         host_measurements.memoized.cache_clear()
         assert host_measurements.memoized("caches") == [1, 2, 3]
-    assert made == [1]
+    assert calls == [1]
     host_measurements.memoized.cache_clear()

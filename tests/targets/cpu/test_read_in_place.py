@@ -184,8 +184,8 @@ def after(kernel, where, x, out):
 def test_arrays_that_lie_apart(kernel, columns):
     x = numbers(128, columns)
     out = np.empty((128, 64 if kernel is shifted else columns), np.float32)
-    for found, expected in zip(*(after(kernel, where, x.copy(), out.copy()) for where in ("jit", "interpreter"))):
-        np.testing.assert_array_equal(found, expected)
+    for result, expected in zip(*(after(kernel, where, x.copy(), out.copy()) for where in ("jit", "interpreter"))):
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_tiles_of_which_one_is_not_needed_any_more():
@@ -269,8 +269,8 @@ def used_in_a_loop_inside(x):
 def test_loops(kernel, shape, copied):
     assert copies(kernel, np.zeros(shape, np.float32)) == copied
     x = numbers(*shape)
-    found, expected = (kernel.on(where)(x.copy()) for where in ("jit", "interpreter"))
-    for one, other in zip(*(made if isinstance(made, tuple) else (made,) for made in (found, expected))):
+    result, expected = (kernel.on(where)(x.copy()) for where in ("jit", "interpreter"))
+    for one, other in zip(*(outputs if isinstance(outputs, tuple) else (outputs,) for outputs in (result, expected))):
         np.testing.assert_array_equal(one, other)
 
 
@@ -334,8 +334,8 @@ class RandomNest:
 @pytest.mark.filterwarnings("ignore:.* never written")
 @pytest.mark.parametrize("seed", range(60))
 def test_random_loops_that_update_what_they_read(seed):
-    made = RandomNest(seed)
-    kernel = kernel_from_text(made.text, {"nl": nl, "mutable_tensor": mutable_tensor})
+    nest = RandomNest(seed)
+    kernel = kernel_from_text(nest.text, {"nl": nl, "mutable_tensor": mutable_tensor})
     x = numbers(4, 128, 64)
-    for found, expected in zip(*(kernel.on(where)(x.copy()) for where in ("jit", "interpreter"))):
-        np.testing.assert_array_equal(found, expected, made.text)
+    for result, expected in zip(*(kernel.on(where)(x.copy()) for where in ("jit", "interpreter"))):
+        np.testing.assert_array_equal(result, expected, nest.text)

@@ -54,9 +54,9 @@ def turned_between(x):
 def rows_below(x):
     rows, columns = x.shape
     out = nl.ndarray((rows - 1, columns), dtype=x.dtype, buffer=nl.shared_hbm)
-    held = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
-    nl.store(held, nl.load(x) + 1.0)
-    nl.store(out, nl.load(held[1:rows, :]) * 2.0)
+    stored = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+    nl.store(stored, nl.load(x) + 1.0)
+    nl.store(out, nl.load(stored[1:rows, :]) * 2.0)
     return out
 
 
@@ -112,9 +112,9 @@ def aligned(shape):
 
 def asked_ahead(text):
     """By the functions of routines: how many bytes ahead they ask for memory."""
-    asked = r"getelementptr %\w+\[(\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8"
+    address = r"getelementptr %\w+\[(\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8"
     routines = text.split("llvm.func internal @")[1:]
-    return {r.split("_")[0]: {int(n) for n in re.findall(asked, r)} for r in routines if "intr.prefetch" in r}
+    return {r.split("_")[0]: {int(n) for n in re.findall(address, r)} for r in routines if "intr.prefetch" in r}
 
 
 def loops(kernel, *arguments):
@@ -265,7 +265,7 @@ def test_what_was_read_before__is_asked_for_in_the_iteration_that_the_thread_run
     monkeypatch.setenv("NKI_MLIR_NUM_THREADS", str(threads))
     x = np.random.default_rng(1).standard_normal((256, 96)).astype(np.float32)
     code = listing(normal_powers.lower(x).module("nisa"), vectors=True)
-    assert {name: min(asked) for name, asked in asked_ahead(code).items()} == {
+    assert {name: min(distances) for name, distances in asked_ahead(code).items()} == {
         "add": 32 * 96 * 4, "exp": threads * 64 * 96 * 4}
     np.testing.assert_allclose(normal_powers.on("jit")(x), np.exp(x - x.mean(1, keepdims=True)), rtol=1e-5)
 

@@ -54,8 +54,8 @@ def table_of(rows, dtype=np.float32, width=WIDTH):
 
 
 def no_calls_of_the_interpreter(kernel):
-    for made in kernel.specializations.values():
-        assert not made.programs["jit"].hosts.runners
+    for specialization in kernel.specializations.values():
+        assert not specialization.programs["jit"].hosts.runners
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float16, np.int32, np.uint8])

@@ -78,8 +78,8 @@ def test_rows_between_other_columns():
 def test_past_the_caches__wherever_the_output_lies(monkeypatch, width, offset):
     monkeypatch.setattr(host, "cache_bytes", lambda: 256)
     table, numbers = table_of(300, width), chosen(96, 300)
-    found = gather.specialize(gather.bind((table, numbers, 32), {}, is_array, describe_array))
-    kernel = compiled(found.captured.variants[()].module)
+    specialization = gather.specialize(gather.bind((table, numbers, 32), {}, is_array, describe_array))
+    kernel = compiled(specialization.captured.variants[()].module)
     assert [i.function.streams for i in kernel.assembly.instructions if isinstance(i.function, RowCopies)] == [
         width in (16, 64)]
     memory = np.full(96 * width * 4 + 256, 0xA5, np.uint8)

@@ -140,8 +140,8 @@ def with_other_polynomials(function: Nest) -> fitted.FittedFunction | None:
 
 def fewer_parts(nest: Any, least: int, most: int) -> Any:
     """One part less than the rows need."""
-    found = PARTS_OF(nest, least, most)
-    return None if found is None else (found[0], found[1] - 1, found[2])
+    parts = PARTS_OF(nest, least, most)
+    return None if parts is None else (parts[0], parts[1] - 1, parts[2])
 
 
 PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields.fields_beside
@@ -155,8 +155,8 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "chunk-rows": ("passes.chunk_rows.Run", "all_apart", lambda *_: True, shifted),
     "parallelize": ("passes.parallelize", "parts_of", fewer_parts, doubled),
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
-        found := PRODUCT(nodes)) and replace(found, regions=tuple(
-            replace(region, offset=Linear()) for region in found.regions)), products),
+        nest := PRODUCT(nodes)) and replace(nest, regions=tuple(
+            replace(region, offset=Linear()) for region in nest.regions)), products),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
         extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),
@@ -172,8 +172,8 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "pad-rows": ("passes.pad_rows", "in_padded", lambda distance, row: distance + (distance > row) * (
         distance // row * host.LINE), halves),
     "store-products": ("forwarding.ElementMove", "at_target", lambda *arguments: (
-        found := AT_TARGET(*arguments)) and (replace(found[0], strides=tuple(min(stride, 64) for stride in (
-            found[0].strides))), found[1]), products_beside),
+        target := AT_TARGET(*arguments)) and (replace(target[0], strides=tuple(min(stride, 64) for stride in (
+            target[0].strides))), target[1]), products_beside),
 }
 
 
@@ -213,7 +213,7 @@ def test_seeded_fault_of_store_rows__changes_values(monkeypatch: pytest.MonkeyPa
             return np.array_equal(nki.jit(gathered).on("jit")(table, index), table[index[:, 0]])
     assert agrees()
     monkeypatch.setattr(ElementMove, "at_target", lambda *arguments: (
-        found := AT_TARGET(*arguments)) and (replace(found[0], strides=(0, *found[0].strides[1:])), found[1]))
+        target := AT_TARGET(*arguments)) and (replace(target[0], strides=(0, *target[0].strides[1:])), target[1]))
     assert not agrees()
 
 

@@ -76,8 +76,8 @@ def blocks(x):
 
 
 def native(kernel, *arrays):
-    found = kernel.specialize(kernel.bind(arrays, {}, is_array, describe_array))
-    return compiled(found.captured.variants[()].module)
+    specialization = kernel.specialize(kernel.bind(arrays, {}, is_array, describe_array))
+    return compiled(specialization.captured.variants[()].module)
 
 
 def streamed(kernel):

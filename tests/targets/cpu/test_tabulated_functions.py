@@ -34,15 +34,15 @@ def function(name: str, dtype: DType, columns: int = 64, to: DType | None = None
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_lookups__of_all_arguments_have_the_bits_of_the_function(name: str, dtype: DType) -> None:
     nest = function(name, dtype, 1000)
-    found = next(tabulated_functions(nest))
+    tabulated = next(tabulated_functions(nest))
     bits = np.random.default_rng(0).permutation(COUNT).astype(np.uint16)
     for start in range(0, COUNT, 3000):
         memories = [Memory(nest, operand, np.random.default_rng(0)) for operand in (*nest.operands, nest.output)]
         memories[0].array[:] = np.resize(bits[start:start + 3000], 3000).view(dtype.numpy)
         run(nest, memories[:2], forms=ALL_FORMS)
-        table = Memory(found.lookups(COUNT + 1), Operand(dtype, (1,)), np.random.default_rng(0))
-        table.array[:] = table_of(found.alone)
-        run(found.replaced(), [memories[0], table, memories[2]], forms=ALL_FORMS)
+        table = Memory(tabulated.lookups(COUNT + 1), Operand(dtype, (1,)), np.random.default_rng(0))
+        table.array[:] = table_of(tabulated.alone)
+        run(tabulated.replaced(), [memories[0], table, memories[2]], forms=ALL_FORMS)
         assert np.array_equal(memories[1].array.view(np.uint16), memories[2].array.view(np.uint16))
 
 
@@ -50,13 +50,13 @@ def test_lookups__of_all_arguments_have_the_bits_of_the_function(name: str, dtyp
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_lookups__of_rows_of_any_length(columns: int, dtype: DType) -> None:
     nest = function("gelu", dtype, columns)
-    found = next(tabulated_functions(nest))
+    tabulated = next(tabulated_functions(nest))
     source, result, other = (Memory(nest, operand, np.random.default_rng(0)) for operand in (*nest.operands, nest.output))
-    table = Memory(found.lookups(COUNT + 1), Operand(dtype, (1,)), np.random.default_rng(0))
-    table.array[:] = table_of(found.alone)
+    table = Memory(tabulated.lookups(COUNT + 1), Operand(dtype, (1,)), np.random.default_rng(0))
+    table.array[:] = table_of(tabulated.alone)
     around = other.raw.copy()
     run(nest, [source, result], forms=ALL_FORMS)
-    run(found.replaced(), [source, table, other], forms=ALL_FORMS)
+    run(tabulated.replaced(), [source, table, other], forms=ALL_FORMS)
     assert np.array_equal(result.array.view(np.uint16), other.array.view(np.uint16))
     changed = np.flatnonzero(around != other.raw)
     first = other.array.ctypes.data - other.raw.ctypes.data
@@ -83,10 +83,10 @@ def two_arguments(uses_function: bool) -> Nest:
 
 
 def test_functions__whose_steps_others_read_stay() -> None:
-    found, = tabulated_functions(two_arguments(False))
-    assert (found.argument, found.result, found.steps) == (0, 6, (4, 5, 6))
-    assert found.replaced().steps[0] == Step("lookup", BFLOAT16, (0, 2), "tabulated_gelu")
-    assert [step.kind for step in found.replaced().steps] == ["lookup", "convert", "convert", "alu", "convert"]
+    tabulated, = tabulated_functions(two_arguments(False))
+    assert (tabulated.argument, tabulated.result, tabulated.steps) == (0, 6, (4, 5, 6))
+    assert tabulated.replaced().steps[0] == Step("lookup", BFLOAT16, (0, 2), "tabulated_gelu")
+    assert [step.kind for step in tabulated.replaced().steps] == ["lookup", "convert", "convert", "alu", "convert"]
     assert [*tabulated_functions(two_arguments(True))] == []
 
 
@@ -97,9 +97,9 @@ def test_functions__leave_constants_that_other_steps_read() -> None:
              Step("alu", FLOAT32, (8, 9), "add"), Step("alu", FLOAT32, (10, 3), "multiply"),
              Step("convert", BFLOAT16, (11,)))
     row = Operand(BFLOAT16, (1,))
-    found = next(tabulated_functions(Nest((64,), frozenset(), (row, row), 0, (row,), steps, (12,))))
-    assert (found.argument, found.result, found.steps) == (0, 7, (3, 4, 5, 6, 7))
-    replaced = found.replaced()
+    tabulated = next(tabulated_functions(Nest((64,), frozenset(), (row, row), 0, (row,), steps, (12,))))
+    assert (tabulated.argument, tabulated.result, tabulated.steps) == (0, 7, (3, 4, 5, 6, 7))
+    replaced = tabulated.replaced()
     assert [step.kind for step in replaced.steps] == ["constant", "lookup", "convert", "convert", "alu", "alu", "convert"]
     assert (replaced.steps[1].operands, replaced.steps[5].operands, replaced.results) == ((0, 2), (8, 4), (10,))
 

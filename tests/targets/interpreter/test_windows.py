@@ -37,5 +37,5 @@ def test_a_box_is_checked_at_both_ends_and_read_in_its_order(steps, start, offse
     inner = [axis for axis in axes if axis >= 0]
     expected = places.reshape(counts).transpose(inner).reshape([counts[a] if a >= 0 else 1 for a in axes])
     np.testing.assert_array_equal(window.view((array, offset), starts, counts, axes), expected)
-    flat, found = window.elements((array, offset), points)
-    np.testing.assert_array_equal(flat[found], places)
+    flat, index = window.elements((array, offset), points)
+    np.testing.assert_array_equal(flat[index], places)

@@ -42,8 +42,8 @@ class Builder:
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def hbm(self, name, shape, role="local", dtype=FLOAT32):
-        place = sum(b.role == role for b in self.code.globals)
-        buffer = DeviceBuffer(name, "hbm", shape, dtype, role, place)
+        index = sum(b.role == role for b in self.code.globals)
+        buffer = DeviceBuffer(name, "hbm", shape, dtype, role, index)
         if role != "local":
             self.code.globals.append(buffer)
         else:

@@ -90,30 +90,30 @@ class Ordering:
 
     def races(self) -> list[str]:
         """Conflicting accesses that nothing orders."""
-        found = []
+        conflicts = []
         for a, b in itertools.combinations(self.accesses, 2):
             if a[0] == b[0] or a[1] != b[1] or not (a[3] or b[3]):
                 continue
             if self.before[a[0]] >> b[0] & 1 or self.before[b[0]] >> a[0] & 1:
                 continue
             if np.intersect1d(a[2], b[2], assume_unique=True).size:
-                found.append(f"{a[4]} and {b[4]}")
-        return found
+                conflicts.append(f"{a[4]} and {b[4]}")
+        return conflicts
 
 
 def waits_of(program: Program) -> list[tuple]:
     """(engine, place, number) of every wait but those for queues at the end, behind which an engine does nothing."""
-    found = []
+    waits = []
     for engine, stream in program.streams.items():
         active = max((k for k, i in enumerate(stream) if isinstance(i.op, Op)), default=-1)
-        found += [(engine, k, n) for k, i in enumerate(stream[:active + 1]) for n in range(len(i.waits))]
-    return found
+        waits += [(engine, k, n) for k, i in enumerate(stream[:active + 1]) for n in range(len(i.waits))]
+    return waits
 
 
-def without_wait(program: Program, engine, place: int, number: int) -> Program:
+def without_wait(program: Program, engine, index: int, number: int) -> Program:
     """The program without one wait."""
     stream = list(program.streams[engine])
-    waits = list(stream[place].waits)
+    waits = list(stream[index].waits)
     del waits[number]
-    stream[place] = replace(stream[place], waits=tuple(waits))
+    stream[index] = replace(stream[index], waits=tuple(waits))
     return replace(program, streams={**program.streams, engine: stream})

@@ -45,9 +45,9 @@ class RandomCode:
 
     def expected(self) -> np.ndarray:
         arrays = dict(zip(self.inputs, self.arrays))
-        made = np.zeros(self.output.shape, np.float32)
-        run_in_order(self.code, {**{b: a.copy() for b, a in arrays.items()}, self.output: made})
-        return made
+        result = np.zeros(self.output.shape, np.float32)
+        run_in_order(self.code, {**{b: a.copy() for b, a in arrays.items()}, self.output: result})
+        return result
 
     def steps(self, count: int, depth: int = 0) -> None:
         while count > 0:

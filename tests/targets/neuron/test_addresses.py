@@ -38,13 +38,13 @@ def program_of(kernel, *arguments, **options):
 
 def places(program, space):
     """(partition, byte) of every tile in a memory, each once, in the order of the streams."""
-    found = {}
+    addresses = {}
     for stream in program.streams.values():
         for instruction in stream:
             for _, tile in getattr(instruction.op, "operands", list)():
                 if tile.space == space:
-                    found[tile.access.partition.const, tile.access.free.const * tile.dtype.itemsize] = None
-    return list(found)
+                    addresses[tile.access.partition.const, tile.access.free.const * tile.dtype.itemsize] = None
+    return list(addresses)
 
 
 def blocks_copied(buffer, count=4, one_by_one=True):
@@ -69,9 +69,9 @@ def ramp(*shape):
 
 def check(program, array, expected):
     for seed in range(6):
-        made = np.zeros_like(expected)
-        simulate(program, [array], [made], seed)
-        np.testing.assert_array_equal(made, expected)
+        result = np.zeros_like(expected)
+        simulate(program, [array], [result], seed)
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("limit", [2, 50_000])
@@ -122,9 +122,9 @@ def test_other_buffers__keep_away():
     array = ramp(32, 512) / 1e4
     program = program_of(kernel, array)
     assert (0, 0) in places(program, SBUF) and program.sbuf_bytes > BLOCK
-    made = np.zeros_like(array)
-    simulate(program, [array], [made])
-    np.testing.assert_allclose(made, np.exp(array * array), rtol=1e-5)
+    result = np.zeros_like(array)
+    simulate(program, [array], [result])
+    np.testing.assert_allclose(result, np.exp(array * array), rtol=1e-5)
 
 
 def pair(addresses):
@@ -164,9 +164,9 @@ def test_constant__is_written_to_each_block():
     b.memset((both, 0, 32, 0, 16), 3)
     for k in range(2):
         b.copy((y, 0, 32, 8 * k, 8), (both, 0, 32, 8 * k, 8))
-    made = np.zeros((32, 16), np.float32)
-    simulate(emit_code(b.code, Emission()), [], [made])
-    assert (made == 3).all()
+    result = np.zeros((32, 16), np.float32)
+    simulate(emit_code(b.code, Emission()), [], [result])
+    assert (result == 3).all()
 
 
 def test_passes_on_modules__keep_addresses():
@@ -229,6 +229,6 @@ def test_no_reorder__keeps_the_order_inside_and_around():
     assert all(transfers == sorted(transfers) for transfers in free)            # loads are first on each engine
     assert sorted(t for transfers in free for t in transfers) == ["load"] * 3 + ["store"] * 3
     assert in_order == [["load", "store"] * 3]
-    made = np.zeros_like(array)
-    simulate(program_of(kernel_of(ncc.no_reorder()), array), [array], [made])
-    np.testing.assert_allclose(made, np.exp(array), rtol=1e-5)
+    result = np.zeros_like(array)
+    simulate(program_of(kernel_of(ncc.no_reorder()), array), [array], [result])
+    np.testing.assert_allclose(result, np.exp(array), rtol=1e-5)

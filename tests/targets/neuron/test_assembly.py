@@ -39,9 +39,9 @@ def canonical(text):
 
 
 def test_text__comes_back_from_the_binary():
-    made = canonical(PROGRAM)
-    assert made == PROGRAM.replace("[1][64]*64 src", "[1][64] src").replace("reverse0=1 dst", "reverse0=1 dst")
-    assert canonical(made) == made
+    text = canonical(PROGRAM)
+    assert text == PROGRAM.replace("[1][64]*64 src", "[1][64] src").replace("reverse0=1 dst", "reverse0=1 dst")
+    assert canonical(text) == text
 
 
 def test_defaults_comments_and_blank_lines__may_be_left_out():

@@ -69,7 +69,7 @@ sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE
 """
 
 
-def found(text: str) -> list[str]:
+def findings(text: str) -> list[str]:
     """The errors of a program."""
     return [str(error) for error in check_streams([parse_program(text)]).violations]
 
@@ -77,7 +77,7 @@ def found(text: str) -> list[str]:
 def broken(old: str, new: str) -> list[str]:
     """The errors of the text with one thing changed."""
     assert TEXT.count(old) == 1, old
-    return found(TEXT.replace(old, new))
+    return findings(TEXT.replace(old, new))
 
 
 def test_sound_streams__are_proved():
@@ -101,8 +101,8 @@ def test_where_nothing_signals__the_fix_says_so():
     assert (
         "k.py:8:1: error: dve 0000 COPY (k.py:8) reads byte 0 of partition 0 of psum, which pe 0001 MATMUL (k.py:7) writes; "
         f"nothing orders them [NKI-STREAM-ORDER]\n  why: {WHY}\n  fix: let dve 0000 wait for S[0] (Tensor)>=1"
-        ) in found(text)
-    silent = found(text.replace(" S[0] (Tensor)++@complete", ""))
+        ) in findings(text)
+    silent = findings(text.replace(" S[0] (Tensor)++@complete", ""))
     assert any("let pe 0001 count a semaphore up, and dve 0000 wait for it" in error for error in silent)
 
 
@@ -129,8 +129,8 @@ LIVE = """\
 
 
 def test_what_lies_in_no_buffer__is_an_error():
-    assert found(TEXT + LIVE) == []
-    assert found((TEXT + LIVE).replace("dst=fp32@0x400[1][128] src=fp32@0x0", "dst=fp32@0x300[1][128] src=fp32@0x0"))[-1] == (
+    assert findings(TEXT + LIVE) == []
+    assert findings((TEXT + LIVE).replace("dst=fp32@0x400[1][128] src=fp32@0x0", "dst=fp32@0x300[1][128] src=fp32@0x0"))[-1] == (
         "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) touches bytes 768 to 1279 of partitions 0 to 127 of sbuf, which are not "
         "in one live buffer [NKI-STREAM-LIVE]\n  why: live there are t (bytes 0 to 511), e (bytes 1024 to 1535)\n"
         "  fix: correct the address, or the .live lines")
@@ -140,7 +140,7 @@ def test_what_lies_in_no_buffer__is_an_error():
     ("x+512*r0[1,128][128,128]", 128, 16511), ("x+4*r0[1,-128][128,128]", 1 - 127 * 128, 128),
     ("x+4*r0[1,1099511627776][128,128]", 1, 127 * (1 << 40) + 128)])
 def test_a_register_takes_a_transfer_out_of_its_tensor__is_an_error(source, low, high):
-    assert found(TEXT.replace("sp 0000: ", "sp 0000: MOVE dst=r0 value=1\nsp 0001: ").replace(
+    assert findings(TEXT.replace("sp 0000: ", "sp 0000: MOVE dst=r0 value=1\nsp 0001: ").replace(
         "sp 0002: S[5]", "sp 0003: S[5]").replace("sp 0001: S[2]", "sp 0002: S[2]").replace(
         "src=fp32@x[1,128][128,128]", f"src=fp32@{source}"))[0].startswith(
         "k.py:5:1: error: sp 0001 DMA (k.py:5): Out-of-bound access for tensor `x` on dimension 0 (flat): "
@@ -150,7 +150,7 @@ def test_a_register_takes_a_transfer_out_of_its_tensor__is_an_error(source, low,
 def test_a_buffer_begins_unwritten__where_another_one_was():
     text = (TEXT + LIVE).replace("dve 0000: S[0] (Tensor)>=1 COPY dst=fp32@0x200[1][128] src=fp32@0x2000000[1][128] "
                                  "channels=128", "dve 0000: S[0] (Tensor)>=1 EVENT_SEMAPHORE")
-    assert "dve 0001 TENSOR_TENSOR (k.py:8) reads byte 512 of partition 0 of sbuf, which nothing has written" in found(text)[0]
+    assert "dve 0001 TENSOR_TENSOR (k.py:8) reads byte 512 of partition 0 of sbuf, which nothing has written" in findings(text)[0]
 
 
 def test_live_ranges__are_in_each_form():
@@ -191,7 +191,7 @@ def test_a_rule_of_the_device__is_said_of_the_instruction():
     text = TEXT.replace("dst=fp32@0x400[1][128] src=fp32@0x0[1][128] channels=128 S[1]",
                         f"dst=fp32@{16 * PARTITION_STRIDE + 0x400:#x}[1][128] src=fp32@{16 * PARTITION_STRIDE:#x}[1][128] "
                         "channels=44 S[1]")
-    assert found(text)[-1] == (
+    assert findings(text)[-1] == (
         "k.py:6:1: error: act 0001 ACTIVATE (k.py:6): operand 'dst' of 'activation' begins at partition 16 and has 44 "
         "partitions [NKI-START-PARTITION] [NKI-STREAM-RULE]\n"
         "  why: the scalar engine begins 44 partitions only at 0 or 64\n"
@@ -214,8 +214,8 @@ def test_a_count_down_that_nothing_orders__is_an_error():
         "act 0000: ACT_TABLE_LOAD table=exp", "act 0000: ACT_TABLE_LOAD table=exp S[6] (Go)++@complete").replace(
         "pool 0001: S[3] (qGpSimdIO0)>=16 EVENT_SEMAPHORE\n",
         "pool 0001: S[3] (qGpSimdIO0)>=16 EVENT_SEMAPHORE\npool 0002: S[6] (Go)>=1 EVENT_SEMAPHORE\n")
-    assert found(text) == []
-    assert found(text.replace(last, f"{last}sp 0003: S[6] (Go)>=1 EVENT_SEMAPHORE S[6] (Go)--@complete\n")) == [
+    assert findings(text) == []
+    assert findings(text.replace(last, f"{last}sp 0003: S[6] (Go)>=1 EVENT_SEMAPHORE S[6] (Go)--@complete\n")) == [
         "error: sp 0003 EVENT_SEMAPHORE counts down S[6] (Go), for which pool 0002 EVENT_SEMAPHORE waits, and nothing orders "
         "them [NKI-STREAM-COUNT]\n"
         "  why: if the semaphore is counted down first, the wait may never end\n"
@@ -321,7 +321,7 @@ def conflicts_byte_by_byte(program: Program) -> set[tuple[int, int]]:
     """Pairs of instructions whose accesses on chip nothing orders. Of each byte the last write is kept, and the last read
     of each lane since then."""
     trace = StreamTrace([program], Choices(), 10_000)
-    relation, operands, found = HappensBefore(trace), Operands([program]), set()
+    relation, operands, conflicts = HappensBefore(trace), Operands([program]), set()
     touches = [(event, touch) for event in trace.steps if isinstance(event, Event) for touch in operands.touches(event)
                if touch.footprint.memory[0] != "input"]
     rows = sorted({row for _, t in touches for row in (t.footprint.first, t.footprint.last + 1)})
@@ -339,12 +339,12 @@ def conflicts_byte_by_byte(program: Program) -> set[tuple[int, int]]:
                 for before in (*([writes[byte]] if byte in writes else []),
                                *(reads.get(byte, {}).values() if written else ())):
                     if before is not event and not relation.ordered(before, event):
-                        found.add((id(before.instruction), id(event.instruction)))
+                        conflicts.add((id(before.instruction), id(event.instruction)))
                 if written:
                     writes[byte], reads[byte] = event, {}
                 else:
                     reads.setdefault(byte, {})[lane] = event
-    return found
+    return conflicts
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -355,31 +355,31 @@ def test_conflicts__are_those_of_each_byte(seed):
         mutant = without_wait(program, *wait)
         trace = StreamTrace([mutant], Choices(), 10_000)
         HappensBefore(trace)
-        found = {(id(c.first.instruction), id(c.then.instruction)) for c in MemoryCheck(trace, 10_000).conflicts
-                 if c.memory[0] in ("sbuf", "psum")}
-        assert found == conflicts_byte_by_byte(mutant)
-        violated += bool(found)
+        conflicts = {(id(c.first.instruction), id(c.then.instruction)) for c in MemoryCheck(trace, 10_000).conflicts
+                     if c.memory[0] in ("sbuf", "psum")}
+        assert conflicts == conflicts_byte_by_byte(mutant)
+        violated += bool(conflicts)
     assert violated
 
 
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_without_any_one_wait__an_order_is_missing(seed, loops):
-    made = RandomCode(seed, 25, loops=loops)
-    program = emit_code(made.code, Emission())
+    drawn = RandomCode(seed, 25, loops=loops)
+    program = emit_code(drawn.code, Emission())
     for wait in waits_of(program):
         mutant = without_wait(program, *wait)
         report = check_streams([mutant])
         if report.verdict != "violated":
             assert loops                        # another engine may have waited for the same
-            assert_values(mutant, made)
+            assert_values(mutant, drawn)
 
 
-def assert_values(program: Program, made: RandomCode) -> None:
-    expected = made.expected()
+def assert_values(program: Program, drawn: RandomCode) -> None:
+    expected = drawn.expected()
     for seed in (None, *range(8)):
         output = np.zeros_like(expected)
-        simulate(program, [a.copy() for a in made.arrays], [output], seed)
+        simulate(program, [a.copy() for a in drawn.arrays], [output], seed)
         np.testing.assert_array_equal(output, expected)
 
 

@@ -42,15 +42,15 @@ def results(kernel, *arrays, seeds=range(20), unroll_limit=50_000):
 def swapped(meets):
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        held = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="held")
+        shared = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="shared")
         i = nl.program_id(0)
         for _ in range(2):
-            nl.store(held[i:i + 1], nl.multiply(nl.load(x[i:i + 1]), 2.0))
+            nl.store(shared[i:i + 1], nl.multiply(nl.load(x[i:i + 1]), 2.0))
             if meets:
-                nisa.core_barrier(held, (0, 1))
-            nl.store(out[i:i + 1], nl.load(held[1 - i:2 - i]))
+                nisa.core_barrier(shared, (0, 1))
+            nl.store(out[i:i + 1], nl.load(shared[1 - i:2 - i]))
             if meets:
-                nisa.core_barrier(held, (0, 1))
+                nisa.core_barrier(shared, (0, 1))
         if not meets:
             nisa.core_barrier(out, (0, 1))
         return out
@@ -61,12 +61,12 @@ X = np.arange(16, dtype=np.float32).reshape(2, 8)
 
 
 def test_a_barrier_orders_what_cores_write_and_read():
-    for found in results(swapped(True), X):
-        np.testing.assert_array_equal(found, 2 * X[::-1])
+    for result in results(swapped(True), X):
+        np.testing.assert_array_equal(result, 2 * X[::-1])
 
 
 def test_without_it_some_order_shows_the_race():
-    assert not all((found == 2 * X[::-1]).all() for found in results(swapped(False), X))
+    assert not all((result == 2 * X[::-1]).all() for result in results(swapped(False), X))
 
 
 def test_the_streams_of_a_barrier():
@@ -74,7 +74,7 @@ def test_the_streams_of_a_barrier():
     assert len(programs) == 2
     for program in programs:
         text = print_program(program)
-        assert text.count("CORE_BARRIER cores=(0,1) data=fp32@held") == 4
+        assert text.count("CORE_BARRIER cores=(0,1) data=fp32@shared") == 4
         assert print_program(parse_program(text)) == text
 
 
@@ -89,8 +89,8 @@ def exchanging(x):
 
 
 def test_exchanges_are_transfers_of_a_queue():
-    for found in results(nki.jit(exchanging)[2], X):
-        np.testing.assert_array_equal(found, X[::-1] + 2)
+    for result in results(nki.jit(exchanging)[2], X):
+        np.testing.assert_array_equal(result, X[::-1] + 2)
     _, (program, _) = programs_of(nki.jit(exchanging)[2], X)
     sent = [i for stream in program.streams.values() for i in stream if i.op.mnemonic == "DMA_SENDRECV"]
     assert len(sent) == 3 and all(program.queues[i.queue].name == "qSyncIO0" and i.update.amount == 16 for i in sent)
@@ -100,10 +100,10 @@ def test_exchanges_are_transfers_of_a_queue():
 def reduced(x):
     out = beta_nl.ndarray(x.shape, x.dtype, buffer=beta_nl.shared_hbm)
     i = beta_nl.program_id(0)
-    held = beta_nl.load(x[i])
+    value = beta_nl.load(x[i])
     for _ in beta_nl.sequential_range(3):
-        held[...] = beta_nl.all_reduce(held, np.add, program_axes=0) - held
-    beta_nl.store(out[i], held)
+        value[...] = beta_nl.all_reduce(value, np.add, program_axes=0) - value
+    beta_nl.store(out[i], value)
     return out
 
 
@@ -114,23 +114,23 @@ def test_reductions_of_four_cores(unroll_limit):
     for _ in range(3):
         expected = expected.sum(0, keepdims=True) - expected
     assert any("stays a register loop" in n for n in programs_of(reduced[4], x, unroll_limit=4)[1][0].notes)
-    for found in results(reduced[4], x, seeds=range(6), unroll_limit=unroll_limit):
-        np.testing.assert_array_equal(found, expected)
+    for result in results(reduced[4], x, seeds=range(6), unroll_limit=unroll_limit):
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_cost_of_meetings():
     x = np.zeros((4, 8, 6), np.float32)
     spec = reduced[4].specialize(reduced[4].bind((x,), {}, is_array, describe_array))
     assert len(timed(streams(spec.captured, spec.grid)).cores) == 1      # the launch names none
-    found = timed(streams(spec.captured, spec.grid, Emission(one_core=False)))
+    timing = timed(streams(spec.captured, spec.grid, Emission(one_core=False)))
     costs = machine_named("trn2").costs
-    assert len(found.cores) == 4                # beside each other
+    assert len(timing.cores) == 4               # beside each other
     each = 6 * costs.control.hop_ns + x[0].nbytes / costs.dma.hbm_bytes_per_ns
-    assert found.total_ns > found.launch_ns + 3 * each and found.hbm_bytes == 4 * 2 * x[0].nbytes
+    assert timing.total_ns > timing.launch_ns + 3 * each and timing.hbm_bytes == 4 * 2 * x[0].nbytes
     spec, programs = programs_of(swapped(True), X)
-    found = timed(programs)
-    assert found.cores[0].busy_ns[Engine.GPSIMD] == pytest.approx(4 * costs.control.core_signal_ns)
-    assert found.hbm_bytes == 2 * 8 * X[0].nbytes       # what the transfers move
+    timing = timed(programs)
+    assert timing.cores[0].busy_ns[Engine.GPSIMD] == pytest.approx(4 * costs.control.core_signal_ns)
+    assert timing.hbm_bytes == 2 * 8 * X[0].nbytes      # what the transfers move
 
 
 def test_one_core_of_several_by_itself():

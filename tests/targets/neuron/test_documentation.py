@@ -23,12 +23,12 @@ def table(title):
 
 def offsets(form: struct.Struct) -> list[tuple[int, int]]:
     """(offset, size) of each field."""
-    found, at = [], 0
+    fields, at = [], 0
     for code in re.findall(r"\d*[a-zA-Z]", form.format):
         size = struct.calcsize("<" + code)
-        found.append((at, size))
+        fields.append((at, size))
         at += size
-    return found
+    return fields
 
 
 def test_control_instructions():

@@ -59,8 +59,8 @@ def test_instruction__computes_what_its_class_says(name):
     run_cores([core])
     inputs = {v.name: core.memory[v] for v in program.variables}
     for key, buffer in buffers.items():
-        found = window(core, buffer) if buffer.address else inputs[key]
-        np.testing.assert_array_equal(found, expected[key], err_msg=key)
+        result = window(core, buffer) if buffer.address else inputs[key]
+        np.testing.assert_array_equal(result, expected[key], err_msg=key)
 
 
 def window(core, buffer):

@@ -16,9 +16,9 @@ from .test_assembly import PROGRAM
 
 @pytest.fixture(scope="module")
 def context():
-    made = ir.Context()
-    load_isa(made)
-    return made
+    context_of_isa = ir.Context()
+    load_isa(context_of_isa)
+    return context_of_isa
 
 
 def parsed(text, context):

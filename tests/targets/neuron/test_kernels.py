@@ -41,27 +41,27 @@ def simulated(spec, arguments, options=None, seeds=(None,)):
         neuron.lowered(spec.captured), spec.grid, options)
     program = decode_program(encode_program(program))
     assert check_streams([program]).violations == []
-    made = []
+    outcomes = []
     for seed in seeds:
         outputs = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
         simulate(program, [np.ascontiguousarray(a).copy() for a in arguments if is_array(a)], outputs, seed)
         results = [outputs[r.shared] for r in spec.results]
-        made.append(np.asarray(results) if len(results) > 1 else results[0])
-    return made
+        outcomes.append(np.asarray(results) if len(results) > 1 else results[0])
+    return outcomes
 
 
 @pytest.mark.parametrize("kernel,arguments,answer,bound", CASES)
 @pytest.mark.parametrize("options", [Emission(), Emission(reorder=False), Emission(unroll_limit=8)], ids=str)
 def test_kernel__gives_the_answer_under_every_scheduler(kernel, arguments, answer, bound, options):
     spec = specialization(kernel, arguments)
-    for made in simulated(spec, arguments, options, (None, *range(6))):
-        assert_within(made, answer, bound)
+    for result in simulated(spec, arguments, options, (None, *range(6))):
+        assert_within(result, answer, bound)
 
 
 @pytest.mark.parametrize("kernel,arguments,answer,bound", CASES)
 def test_kernel__runs_on_the_isa_executor(kernel, arguments, answer, bound):
-    made = kernel.run(arguments, {}, "isa")
-    assert_within(np.asarray(made), answer, bound)
+    result = kernel.run(arguments, {}, "isa")
+    assert_within(np.asarray(result), answer, bound)
 
 
 @pytest.mark.parametrize("name", ["softmax", "matmul", "attention", "top_k"])
@@ -187,15 +187,15 @@ def test_command__emits_every_form(form):
     (module,) = specialization(kernels.masked_rows, (np.zeros((300, 16), np.float32),)).modules
     with module.context, ir.Location.unknown():
         copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
-        made = lower_to_isa(copy, form, None)
+        text = lower_to_isa(copy, form, None)
     match form:
         case "asm":
-            assert made.startswith(".nki_isa 1\n.kernel masked_rows\n.target trn2\n")
-            assert neuron.disassemble(neuron.assemble(made)) == made
+            assert text.startswith(".nki_isa 1\n.kernel masked_rows\n.target trn2\n")
+            assert neuron.disassemble(neuron.assemble(text)) == text
         case "bin":
-            assert neuron.assemble(neuron.disassemble(made)) == made
+            assert neuron.assemble(neuron.disassemble(text)) == text
         case "mlir":
-            assert '"isa.program"' in made and '"isa.stream"' in made
+            assert '"isa.program"' in text and '"isa.stream"' in text
 
 
 def test_instruction_counts__are_by_engine():

@@ -19,12 +19,12 @@ OPTIONS = [Emission(), Emission(reorder=False), Emission(unroll_limit=1), Emissi
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_values__are_those_of_program_order_under_every_scheduler(seed, options):
-    made = RandomCode(seed, 30)
-    expected = made.expected()
-    program = decode_program(encode_program(emit_code(made.code, options)))
+    drawn = RandomCode(seed, 30)
+    expected = drawn.expected()
+    program = decode_program(encode_program(emit_code(drawn.code, options)))
     for scheduler in (None, *range(5)):
         output = np.zeros_like(expected)
-        simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+        simulate(program, [a.copy() for a in drawn.arrays], [output], scheduler)
         np.testing.assert_array_equal(output, expected)
 
 
@@ -76,12 +76,12 @@ def test_each_wait__is_needed_for_the_values():
 
 def test_long_code__meets_before_a_semaphore_overflows(monkeypatch):
     monkeypatch.setattr("nki_mlir.dialects.isa.instruction.SEMAPHORE_MAX", 47)      # of the emission and the simulator
-    made = RandomCode(3, 60)
-    expected = made.expected()
-    program = emit_code(made.code, Emission())
+    drawn = RandomCode(3, 60)
+    expected = drawn.expected()
+    program = emit_code(drawn.code, Emission())
     highest = max(w.value for s in program.streams.values() for i in s for w in i.waits)
     assert highest <= 47
     for scheduler in range(6):
         output = np.zeros_like(expected)
-        simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+        simulate(program, [a.copy() for a in drawn.arrays], [output], scheduler)
         np.testing.assert_array_equal(output, expected)

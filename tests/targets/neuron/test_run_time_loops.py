@@ -58,9 +58,9 @@ def captured():
 
 def check(program, arrays, expected, seeds=8):
     for seed in (None, *range(seeds)):
-        made = np.zeros_like(expected)
-        simulate(program, [a.copy() for a in arrays], [made], seed, step_limit=100_000)
-        np.testing.assert_array_equal(made, expected)
+        result = np.zeros_like(expected)
+        simulate(program, [a.copy() for a in arrays], [result], seed, step_limit=100_000)
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_values_under_every_scheduler_and_in_every_form():

@@ -91,8 +91,8 @@ def test_registers__wrap_at_32_bits_and_drive_addresses():
              "MEMSET value=5.0 dst=fp32@0x0+4*r5[1][2] channels=4",      # r5 = 1 - (-4) = 5
              "EVENT_SEMAPHORE S[0] (Vector)++@complete"]
     text = ".stream dve\n" + "".join(f"dve {k:04d}: {line}\n" for k, line in enumerate(lines))
-    made = run(text + ".stream sp\nsp 0000: S[0] (Vector)>=1 " + STORE)
-    assert made[0].tolist() == [0, 1, 1, 0, 0, 5, 5, 0]
+    outputs = run(text + ".stream sp\nsp 0000: S[0] (Vector)>=1 " + STORE)
+    assert outputs[0].tolist() == [0, 1, 1, 0, 0, 5, 5, 0]
 
 
 def test_error__address_that_a_register_drives_out_of_memory():

@@ -55,12 +55,12 @@ SOURCE_LINE = re.compile(r"\.py:[0-9]+")
 
 def programs(name: str, emission: Emission) -> list[tuple[Program, list[np.ndarray]]]:
     """The streams of an example's kernels with inputs."""
-    made = []
+    emitted = []
     for kernel, arguments, *_ in importlib.import_module(name).cases():
         spec = kernel.specialize(kernel.bind(arguments, {}, is_array, describe_array))
         program, = neuron.streams(spec.captured, spec.grid, emission, spec.cores)
-        made.append((program, [np.ascontiguousarray(a) for a in arguments if is_array(a)]))
-    return made
+        emitted.append((program, [np.ascontiguousarray(a) for a in arguments if is_array(a)]))
+    return emitted
 
 
 def results(program: Program, inputs: list[np.ndarray], seed: int | None) -> list[np.ndarray]:

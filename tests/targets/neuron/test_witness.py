@@ -86,14 +86,14 @@ def test_what_the_streams_cannot_do__is_an_error(order, reason):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_of_random_streams__each_witness_can_be_replayed(seed):
-    made = RandomCode(seed, 20, loops=False)
-    program = emit_code(made.code, Emission())
+    drawn = RandomCode(seed, 20, loops=False)
+    program = emit_code(drawn.code, Emission())
     replayed = 0
     for wait in waits_of(program):
         mutant = without_wait(program, *wait)
         steps = check_streams([mutant]).witness
         if steps:
-            simulate_cores([mutant], [a.copy() for a in made.arrays], [np.zeros_like(made.expected())], order=steps)
+            simulate_cores([mutant], [a.copy() for a in drawn.arrays], [np.zeros_like(drawn.expected())], order=steps)
             replayed += 1
     assert replayed > 5
 

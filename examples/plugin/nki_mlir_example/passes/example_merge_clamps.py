@@ -22,9 +22,9 @@ class MergeClamps(Pass, name="example-merge-clamps", reads=Level.NISA):
     def run(self, module: Any) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
-                found: list[Any] = []
-                walk(kernel.op.regions[0].blocks[0], found.append)
-                for first, second in pairwise(found):
+                operations: list[Any] = []
+                walk(kernel.op.regions[0].blocks[0], operations.append)
+                for first, second in pairwise(operations):
                     if first.name == second.name == NAME:
                         self.merge(first, second)
 

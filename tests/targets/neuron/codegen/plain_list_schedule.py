@@ -73,7 +73,7 @@ class PlainSchedule:
     def users(self, buffer: int) -> list[int]:
         return self.graph.buffer_users[buffer]
 
-    def held(self, buffer: int) -> bool:
+    def is_allocated(self, buffer: int) -> bool:
         return any(k in self.starts for k in self.users(buffer)) and buffer not in self.released
 
     def ready(self, engine: Engine) -> list[int]:
@@ -91,15 +91,15 @@ class PlainSchedule:
 
     def room(self, space: int) -> int:
         return self.limit[space] - self.graph.outside[SPACES[space]] - sum(
-            size for b, size in enumerate(self.graph.size) if self.graph.space[b] == space and self.held(b))
+            size for b, size in enumerate(self.graph.size) if self.graph.space[b] == space and self.is_allocated(b))
 
     def needed(self, space: int, first: int, end: int, oldest: int | None = None) -> int:
         """The most bytes that are in use before one of these steps, if the rest is in program order."""
         graph = self.graph
-        held = [self.held(b) for b in range(len(graph.size))]
+        allocated = [self.is_allocated(b) for b in range(len(graph.size))]
         return max(graph.outside[SPACES[space]] + sum(
             size for b, size in enumerate(graph.size) if graph.space[b] == space and b not in self.released
-            and step <= graph.last[b] and (held[b] or graph.first[b] <= step)) for step in range(first, end))
+            and step <= graph.last[b] and (allocated[b] or graph.first[b] <= step)) for step in range(first, end))
 
     def port_taken(self) -> bool:
         return any(k not in self.ended and self.choices[k][engine].port for k, engine in self.chosen.items())
@@ -199,17 +199,17 @@ class PlainSchedule:
         return self.base is None or self.find_addresses(new)
 
     def find_addresses(self, new: list[int]) -> bool:
-        found: list[int] = []
+        assigned: list[int] = []
         longest = max(len(self.steps) // 8, 64)
         for b in new:
             address = self.pieces[self.graph.space[b]].take(self.graph.size[b],
                                                             self.graph.last[b] - self.graph.first[b] > longest)
             if address is None:
-                for other in found:
+                for other in assigned:
                     self.pieces[self.graph.space[other]].give(self.addresses[other], self.graph.size[other])
                 return False
             self.addresses[b] = address
-            found.append(b)
+            assigned.append(b)
         return True
 
     def release(self, buffer: int) -> None:

@@ -29,8 +29,8 @@ def time_of(seed: int, options: Emission) -> float:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_searched_order__is_not_slower_than_any_it_was_chosen_from(seed: int) -> None:
-    found = time_of(seed, Emission())
-    assert found <= time_of(seed, Emission(reorder=False)) + 1e-6
+    time = time_of(seed, Emission())
+    assert time <= time_of(seed, Emission(reorder=False)) + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -38,9 +38,9 @@ def test_searched_order__computes_the_same(seed: int) -> None:
     code = RandomCode(seed)
     program = emit_code(code.code, Emission())
     for run in (None, *range(4)):
-        made = np.zeros(code.output.shape, np.float32)
-        simulate(program, [a.copy() for a in code.arrays], [made], run)
-        np.testing.assert_array_equal(made, code.expected())
+        result = np.zeros(code.output.shape, np.float32)
+        simulate(program, [a.copy() for a in code.arrays], [result], run)
+        np.testing.assert_array_equal(result, code.expected())
 
 
 def test_as_written__writes_out_more_than_by_default() -> None:
@@ -61,9 +61,9 @@ def test_code_that_stays_loops__computes_the_same(monkeypatch: pytest.MonkeyPatc
     code = RandomCode(seed, 40)
     program = emit_code(code.code, Emission(level=level))
     for run in (None, *range(3)):
-        made = np.zeros(code.output.shape, np.float32)
-        simulate(program, [a.copy() for a in code.arrays], [made], run)
-        np.testing.assert_array_equal(made, code.expected())
+        result = np.zeros(code.output.shape, np.float32)
+        simulate(program, [a.copy() for a in code.arrays], [result], run)
+        np.testing.assert_array_equal(result, code.expected())
 
 
 def tiles_in_a_loop(count: int) -> Code:
@@ -106,9 +106,9 @@ def test_much_code__is_not_slower_than_program_order_or_loops(monkeypatch: pytes
     monkeypatch.setattr(fastest, "STRAIGHT", {1: 100})
     monkeypatch.setattr(fastest, "BODIES", (4, 4))
     monkeypatch.setattr(fastest, "WINDOW", 60)
-    found = fastest.end_of(emit_code(tiles_in_a_loop(64), Emission()))
+    time = fastest.end_of(emit_code(tiles_in_a_loop(64), Emission()))
     for other in (Emission.in_program_order(), Emission(unroll_limit=4)):
-        assert found <= fastest.end_of(emit_code(tiles_in_a_loop(64), other)) + 1e-6
+        assert time <= fastest.end_of(emit_code(tiles_in_a_loop(64), other)) + 1e-6
 
 
 def test_loops_that_load_data_again__get_longer_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +173,10 @@ def test_much_code_whose_loads_fill_sbuf__is_tried_with_fewer_loads(monkeypatch:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("order", [Order(95, 100), Order(60, 200, 1), Order(10, 50), Order(share=3, passed=1)], ids=str)
 def test_any_order__holds_dependences(seed: int, order: Order) -> None:
-    made = RandomCode(seed, 60)
-    expected = made.expected()
-    schedule(made.code, order)
-    np.testing.assert_array_equal(made.expected(), expected)
+    program = RandomCode(seed, 60)
+    expected = program.expected()
+    schedule(program.code, order)
+    np.testing.assert_array_equal(program.expected(), expected)
 
 
 def pipeline(tiles: int) -> Code:
@@ -194,22 +194,22 @@ def pipeline(tiles: int) -> Code:
 
 def test_arrangement__says_about_how_long_it_takes() -> None:
     code = pipeline(8)
-    made = Schedules(code).arrangement(Order())
+    arrangement = Schedules(code).arrangement(Order())
     program = emit_code(pipeline(8), Emission())
     timing = time_programs([program])
-    assert timing.total_ns - timing.launch_ns <= made.ns * 1.02
+    assert timing.total_ns - timing.launch_ns <= arrangement.ns * 1.02
 
 
 def in_blocks(columns: int) -> Code:
     """A loop whose iterations use a block each of a tile of eight."""
     b = Builder()
     x, out = b.hbm("x", (128, 8 * columns), "input"), b.hbm("out", (128, 8 * columns), "output")
-    held = b.on_chip("held", (128, 8, columns))
+    tile = b.on_chip("tile", (128, 8, columns))
     with b.loop(8) as i:
         at = (0, {i: columns})
-        b.copy((held, 0, 128, at, columns), (x, 0, 128, at, columns))
-        b.activation((held, 0, 128, at, columns), (held, 0, 128, at, columns), "exp")
-        b.copy((out, 0, 128, at, columns), (held, 0, 128, at, columns))
+        b.copy((tile, 0, 128, at, columns), (x, 0, 128, at, columns))
+        b.activation((tile, 0, 128, at, columns), (tile, 0, 128, at, columns), "exp")
+        b.copy((out, 0, 128, at, columns), (tile, 0, 128, at, columns))
     return b.code
 
 
@@ -221,9 +221,9 @@ def test_for_values__loops_of_the_device_stay_unless_they_hold_too_much(
     branches = [i for stream in program.streams.values() for i in stream if isinstance(i.op, CompareBranch)]
     assert bool(branches) == rolled
     x = np.random.default_rng(0).standard_normal((128, 8 * columns), np.float32)
-    made = np.zeros_like(x)
-    simulate(program, [x], [made])
-    np.testing.assert_allclose(made, np.exp(x), rtol=1e-5)
+    result = np.zeros_like(x)
+    simulate(program, [x], [result])
+    np.testing.assert_allclose(result, np.exp(x), rtol=1e-5)
 
 
 def test_streams_that_are_printed_are_those_that_are_timed() -> None:
@@ -235,9 +235,9 @@ def test_a_loop_that_runs_for_very_long_is_not_timed_to_its_end(monkeypatch: pyt
     monkeypatch.setattr(fastest, "EXECUTED", 10)
     code = RandomCode(5)
     program = emit_code(code.code, Emission(unroll_limit=1))
-    made = np.zeros(code.output.shape, np.float32)
-    simulate(program, [a.copy() for a in code.arrays], [made], 1)
-    np.testing.assert_array_equal(made, code.expected())
+    result = np.zeros(code.output.shape, np.float32)
+    simulate(program, [a.copy() for a in code.arrays], [result], 1)
+    np.testing.assert_array_equal(result, code.expected())
 
 
 def test_bound__is_not_more_than_what_an_order_takes() -> None:

@@ -78,9 +78,9 @@ def test_values__do_not_depend_on_who_has_what(seed):
     expected = code.expected()
     opened(code.code)
     for options in (Emission(), Emission(reorder=False), Emission.for_values()):
-        made = np.zeros(code.output.shape, np.float32)
-        simulate(emit_code(code.code, options), [a.copy() for a in code.arrays], [made], seed)
-        np.testing.assert_array_equal(made, expected)
+        result = np.zeros(code.output.shape, np.float32)
+        simulate(emit_code(code.code, options), [a.copy() for a in code.arrays], [result], seed)
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_class__says_which_engines_share_an_instruction():

@@ -74,7 +74,7 @@ class Expressions:
         for step in steps_in(b.code.body):
             if not step.op.queued and r.randrange(4):
                 step.op.engine = "unknown"
-        self.given = np.random.default_rng(seed).standard_normal(self.x.shape).astype(np.float32)
+        self.input = np.random.default_rng(seed).standard_normal(self.x.shape).astype(np.float32)
 
     @staticmethod
     def all(tile):
@@ -87,10 +87,10 @@ class Expressions:
         return Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
 
     def result(self, code: Code) -> np.ndarray:
-        made = np.zeros(self.y.shape, np.float32)
+        result = np.zeros(self.y.shape, np.float32)
         with np.errstate(all="ignore"):
-            run_in_order(code, {self.x: self.given.copy(), self.y: made})
-        return made
+            run_in_order(code, {self.x: self.input.copy(), self.y: result})
+        return result
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -130,10 +130,10 @@ def test_streams__compute_the_same_in_any_order(seed):
     expected = one.result(one.b.code)
     program = emit_code(one.b.code, Emission())
     for scheduler in range(3):
-        made = np.zeros_like(expected)
+        result = np.zeros_like(expected)
         with np.errstate(all="ignore"):
-            simulate(program, [one.given.copy()], [made], scheduler)
-        np.testing.assert_array_equal(made, expected)
+            simulate(program, [one.input.copy()], [result], scheduler)
+        np.testing.assert_array_equal(result, expected)
 
 
 def names(code: Code) -> list[str]:
@@ -217,9 +217,9 @@ def test_kernel__has_the_interpreters_values_with_fewer_instructions():
     counts = []
     for options in (Emission(), Emission(fuse=False, coalesce=False)):
         program, = neuron.streams(spec.captured, spec.grid, options)
-        made = np.zeros(expected.shape, np.uint16)
-        simulate(program, [a.copy(), b.copy()], [made.view(np.asarray(scores.on("interpreter")(a, b)).dtype)])
-        np.testing.assert_array_equal(made, expected)
+        result = np.zeros(expected.shape, np.uint16)
+        simulate(program, [a.copy(), b.copy()], [result.view(np.asarray(scores.on("interpreter")(a, b)).dtype)])
+        np.testing.assert_array_equal(result, expected)
         counts.append(sum(i.queue is None and isinstance(i.op, NisaOp) for s in program.streams.values() for i in s))
     assert counts == [4, 8]
 

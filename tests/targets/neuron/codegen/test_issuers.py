@@ -86,9 +86,9 @@ def test_values__do_not_depend_on_who_triggers(seed):
         if number % 3 == 0:
             step.op = on_engine(step.op, SCALAR if seed % 2 else Engine.UNKNOWN)
     for options in (Emission(), Emission(issuers=False), Emission.for_values()):
-        made = np.zeros(code.output.shape, np.float32)
-        simulate(emit_code(code.code, options), [a.copy() for a in code.arrays], [made], seed)
-        np.testing.assert_array_equal(made, expected)
+        result = np.zeros(code.output.shape, np.float32)
+        simulate(emit_code(code.code, options), [a.copy() for a in code.arrays], [result], seed)
+        np.testing.assert_array_equal(result, expected)
 
 
 def triggered(programs):
@@ -100,8 +100,8 @@ def triggered(programs):
     ("bench/calibration/rows.py:vector_add", ("256000xf32", "256000xf32", "free=200"), 1.3),
     ("examples/softmax.py:softmax", ("256x512xf32",), 1.0)])
 def test_kernels__take_no_longer_than_with_one_issuer(kernel, arguments, gain):
-    made = runnable(f"{ROOT}/{kernel}", *parse_arguments(list(arguments), values=False), "trn2", ())
-    one, two = (made.streams(Emission(issuers=several, loads=False)) for several in (False, True))
+    loaded = runnable(f"{ROOT}/{kernel}", *parse_arguments(list(arguments), values=False), "trn2", ())
+    one, two = (loaded.streams(Emission(issuers=several, loads=False)) for several in (False, True))
     assert triggered(one) == {"sync"} and triggered(two) <= {"sync", "scalar", "gpsimd"}
     assert time_programs(one).total_ns >= gain * time_programs(two).total_ns
 
@@ -110,8 +110,8 @@ def test_as_written_the_sync_engine_triggers_all_transfers():
     """L317: 600 published transfers take the time of one trigger each, so no other engine shares them."""
     kernel, arguments = f"{ROOT}/bench/calibration/rows.py:vector_add", ("256000xf32", "256000xf32", "free=200")
     for target in ("trn1", "trn2"):
-        made = runnable(kernel, *parse_arguments(list(arguments), values=False), target, ())
-        assert triggered(made.streams(Emission.as_written())) == {"sync"}
+        loaded = runnable(kernel, *parse_arguments(list(arguments), values=False), target, ())
+        assert triggered(loaded.streams(Emission.as_written())) == {"sync"}
 
 
 @nki.jit
@@ -125,8 +125,8 @@ def named(x):
 
 
 def test_kernel__names_who_triggers():
-    made, = named.lower(nki_mlir.spec((128, 64), "float32")).streams
-    on = {engine.value: len([i for i in stream if i.queue is not None]) for engine, stream in made.streams.items()}
+    program, = named.lower(nki_mlir.spec((128, 64), "float32")).streams
+    on = {engine.value: len([i for i in stream if i.queue is not None]) for engine, stream in program.streams.items()}
     assert on["scalar"] >= 1 and sum(on.values()) == 2
     x = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
     np.testing.assert_array_equal(named.on("isa")(x), x)

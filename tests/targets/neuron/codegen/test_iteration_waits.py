@@ -62,32 +62,32 @@ def clears_in_loops(program):
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", SEEDS)
 def test_iterations_that_overlap__give_the_values_of_program_order(seed):
-    made = LoopedCode(seed, 14)
-    expected = made.expected()
-    allocate(made.code)
-    assert len(straight_loops(made.code)) == 2
-    assert clears_in_loops(synchronized(made.code)) == 2
-    program = synchronized(made.code, overlap=True)
+    looped = LoopedCode(seed, 14)
+    expected = looped.expected()
+    allocate(looped.code)
+    assert len(straight_loops(looped.code)) == 2
+    assert clears_in_loops(synchronized(looped.code)) == 2
+    program = synchronized(looped.code, overlap=True)
     assert clears_in_loops(program) == 0
     report = check_streams([program])
     assert (report.verdict, report.violations) == ("proved", [])
     for scheduler in (None, *range(5)):
         output = np.zeros_like(expected)
-        simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+        simulate(program, [a.copy() for a in looped.arrays], [output], scheduler)
         np.testing.assert_array_equal(output, expected)
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", SEEDS)
 def test_loops_in_loops_and_branches__have_iterations_that_overlap(seed):
-    made = RandomCode(seed, 30)
-    expected = made.expected()
-    allocate(made.code)
-    program = synchronized(made.code, overlap=True)
+    drawn = RandomCode(seed, 30)
+    expected = drawn.expected()
+    allocate(drawn.code)
+    program = synchronized(drawn.code, overlap=True)
     assert check_streams([program]).violations == []
     for scheduler in (None, *range(3)):
         output = np.zeros_like(expected)
-        simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+        simulate(program, [a.copy() for a in drawn.arrays], [output], scheduler)
         np.testing.assert_array_equal(output, expected)
 
 
@@ -159,8 +159,8 @@ def test_loops_of_too_many_pairs__give_the_values_of_program_order(pairs, monkey
 
 @pytest.mark.parametrize("seed", range(6))
 def test_without_overlap__engines_meet_in_each_iteration(seed):
-    made = LoopedCode(seed, 14)
-    program = emit_code(made.code, Emission(unroll_limit=1, overlap=False))
+    looped = LoopedCode(seed, 14)
+    program = emit_code(looped.code, Emission(unroll_limit=1, overlap=False))
     assert clears_in_loops(program) == 2
     assert not any("For" in semaphore.name for semaphore in program.semaphores)
 
@@ -168,9 +168,9 @@ def test_without_overlap__engines_meet_in_each_iteration(seed):
 def test_a_body_with_a_loop_or_a_branch__is_not_straight():
     inner = Loop(LoopVariable("j", 0, 3), range(4), Block())
     outer = Loop(LoopVariable("i", 0, 3), range(4), Block([inner]))
-    made = RandomCode(1, 3, loops=False)
-    made.code.body.nodes.append(outer)
-    assert straight_loops(made.code) == []
+    drawn = RandomCode(1, 3, loops=False)
+    drawn.code.body.nodes.append(outer)
+    assert straight_loops(drawn.code) == []
 
 
 @pytest.mark.parametrize(("counts", "queues", "expected"), [
@@ -187,9 +187,9 @@ BUFFER, OTHER = (DeviceBuffer(name, SBUF, (128, 4096), FLOAT32) for name in "ab"
 def bytes_of(tile, iteration):
     access, size = tile.access, tile.dtype.itemsize
     (lane_step, lanes), *dims = access.dims
-    for lane, *place in product(range(lanes), *(range(count) for _, count in dims)):
+    for lane, *point in product(range(lanes), *(range(count) for _, count in dims)):
         row = access.partition.at((iteration,)) + lane * lane_step
-        start = access.free.at((iteration,)) + sum(step * k for (step, _), k in zip(dims, place))
+        start = access.free.at((iteration,)) + sum(step * k for (step, _), k in zip(dims, point))
         yield from ((row, start * size + k) for k in range(size))
 
 
@@ -198,7 +198,7 @@ def bytes_of(tile, iteration):
 def test_regions_of_later_iterations__meet_where_bytes_are_shared(seed):
     r = random.Random(seed)
     variable = LoopVariable("i", 0, 20)
-    found = 0
+    count = 0
     for _ in range(100):
         span = range(0, r.choice((2, 3, 6)) * (step := r.choice((1, 2))), step)
         loop = Loop(variable, span, Block())
@@ -220,5 +220,5 @@ def test_regions_of_later_iterations__meet_where_bytes_are_shared(seed):
             places[0][k] & places[1][m] for k in range(len(span)) for m in range(k + 1, len(span)))
         advances = [advance_of(region, loop.variable) for region in regions]
         assert meets_later(*regions, *advances, loop) or not shared
-        found += shared
-    assert found or FUZZ                # one seed in several hundred draws no pair that meets
+        count += shared
+    assert count or FUZZ                # one seed in several hundred draws no pair that meets

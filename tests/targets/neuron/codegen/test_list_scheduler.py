@@ -74,13 +74,13 @@ def test_transfers_wait_for_a_queue(order: Order) -> None:
     x, y = b.hbm("x", (128, 512), "input"), b.hbm("y", (128, 512), "output")
     for k in range(30):
         tile = b.on_chip(f"t{k}", (128, 16))
-        whole = tile, 0, 128, 0, 16
+        full_tile = tile, 0, 128, 0, 16
         if k % 3:
-            b.memset(whole, k)
-            b.copy((y, 0, 128, 16 * k, 16), whole)
+            b.memset(full_tile, k)
+            b.copy((y, 0, 128, 16 * k, 16), full_tile)
         else:
-            b.copy(whole, (x, 0, 128, 16 * k, 16))
-        b.activation(whole, whole)
+            b.copy(full_tile, (x, 0, 128, 16 * k, 16))
+        b.activation(full_tile, full_tile)
     for node in b.code.body.nodes:
         if order.share:
             node.op.engine = Engine.UNKNOWN.value

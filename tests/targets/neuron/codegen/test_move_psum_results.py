@@ -58,11 +58,11 @@ def test_results__are_moved_until_the_rest_fits(count, most):
                          ids=["default", "as-written", "values", "in-order"])
 def test_values__are_those_of_products_that_stay(options):
     code, x, y = products(10)
-    given = np.random.default_rng(0).integers(-3, 4, (128, BANK)).astype(np.float32)
-    expected, made = np.zeros(y.shape, np.float32), np.zeros(y.shape, np.float32)
-    run_in_order(code, {x: given, y: expected})
-    simulate(emit_code(products(10)[0], options), [given.copy()], [made], 1)
-    np.testing.assert_array_equal(made, expected)
+    values = np.random.default_rng(0).integers(-3, 4, (128, BANK)).astype(np.float32)
+    expected, result = np.zeros(y.shape, np.float32), np.zeros(y.shape, np.float32)
+    run_in_order(code, {x: values, y: expected})
+    simulate(emit_code(products(10)[0], options), [values.copy()], [result], 1)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("how", [{"accumulate": True}, {"fixed": True}], ids=str)
@@ -80,11 +80,11 @@ def test_sums_that_are_all_open_at_once__are_an_error_that_names_them():
 
 def test_sums_that_program_order_keeps_open__fit_one_after_the_other():
     code, x, y = products(9, accumulate=True)
-    given = np.random.default_rng(0).integers(-3, 4, (128, BANK)).astype(np.float32)
-    expected, made = np.zeros(y.shape, np.float32), np.zeros(y.shape, np.float32)
-    run_in_order(code, {x: given, y: expected})
-    simulate(emit_code(products(9, accumulate=True)[0], Emission()), [given.copy()], [made], 1)
-    np.testing.assert_array_equal(made, expected)
+    values = np.random.default_rng(0).integers(-3, 4, (128, BANK)).astype(np.float32)
+    expected, result = np.zeros(y.shape, np.float32), np.zeros(y.shape, np.float32)
+    run_in_order(code, {x: values, y: expected})
+    simulate(emit_code(products(9, accumulate=True)[0], Emission()), [values.copy()], [result], 1)
+    np.testing.assert_array_equal(result, expected)
 
 
 @nki.jit
@@ -112,9 +112,9 @@ def test_kernel_with_scores_beyond_psum__runs_and_is_timed(as_written):
     np.testing.assert_array_equal(rows_of_scores.on("isa")(a, b), scores - scores.max(1, keepdims=True))
     spec = rows_of_scores.lower(nki_mlir.spec(a.shape, "float32"), nki_mlir.spec(b.shape, "float32")).specialization
     program, = neuron.streams(spec.captured, spec.grid, neuron.emission(as_written))
-    made = np.zeros(scores.shape, np.float32)
-    simulate(program, [a.copy(), b.copy()], [made])
-    np.testing.assert_array_equal(made, scores - scores.max(1, keepdims=True))
+    result = np.zeros(scores.shape, np.float32)
+    simulate(program, [a.copy(), b.copy()], [result])
+    np.testing.assert_array_equal(result, scores - scores.max(1, keepdims=True))
     copies = [i for stream in program.streams.values() for i in stream if i.op.mnemonic == "COPY"]
     assert len(copies) == 12
 

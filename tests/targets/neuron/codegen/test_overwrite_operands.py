@@ -21,7 +21,7 @@ from tests.targets.neuron.code_builder import Builder, run_in_order
 ROWS, WIDTH = 32, 16
 
 
-def whole(tile):
+def all_of(tile):
     return tile, 0, ROWS, 0, WIDTH
 
 
@@ -34,30 +34,30 @@ class Chains:
         self.x, self.y = b.hbm("x", (ROWS, 4 * WIDTH), "input"), b.hbm("y", (ROWS, steps * WIDTH), "output")
         tiles = [b.on_chip(f"t{k}", (ROWS, WIDTH)) for k in range(4)]
         for k, tile in enumerate(tiles):
-            b.copy(whole(tile), (self.x, 0, ROWS, k * WIDTH, WIDTH))
+            b.copy(all_of(tile), (self.x, 0, ROWS, k * WIDTH, WIDTH))
         for k in range(steps):
             tile, other, result = r.choice(tiles[-4:]), r.choice(tiles[-4:]), b.on_chip(f"r{k}", (ROWS, WIDTH))
             match r.randrange(7):
                 case 0 | 1:
-                    b.add(whole(result), whole(tile), whole(other), r.choice(("maximum", "subtract")))
+                    b.add(all_of(result), all_of(tile), all_of(other), r.choice(("maximum", "subtract")))
                 case 2:                                             # columns in the opposite order
-                    b.add(whole(result), whole(other), (tile, 0, ROWS, WIDTH - 1, WIDTH, -1))
+                    b.add(all_of(result), all_of(other), (tile, 0, ROWS, WIDTH - 1, WIDTH, -1))
                 case 3:
-                    b.tensor_copy(whole(result), whole(tile))
+                    b.tensor_copy(all_of(result), all_of(tile))
                 case 4:                                             # in two parts
                     for half in (0, WIDTH // 2):
                         part = 0, ROWS, half, WIDTH // 2
                         b.add((result, *part), (tile, *part), (other, *part))
                 case 5:
-                    b.tensor_copy(whole(result), whole(tile))
+                    b.tensor_copy(all_of(result), all_of(tile))
                     with b.loop(2):
-                        b.add(whole(result), whole(result), whole(other))
+                        b.add(all_of(result), all_of(result), all_of(other))
                 case 6:                                             # a tile that has been used before
-                    b.add(whole(tile), whole(other), whole(tiles[-1]))
+                    b.add(all_of(tile), all_of(other), all_of(tiles[-1]))
                     result = tile
             tiles.append(result)
             if r.random() < 0.5:
-                b.copy((self.y, 0, ROWS, k * WIDTH, WIDTH), whole(r.choice(tiles[-3:])))
+                b.copy((self.y, 0, ROWS, k * WIDTH, WIDTH), all_of(r.choice(tiles[-3:])))
         self.array = np.random.default_rng(seed).integers(-9, 9, self.x.shape).astype(np.float32)
 
     def result(self) -> np.ndarray:
@@ -120,11 +120,11 @@ def test_operands_that_are_read_later__or_have_an_address__stay() -> None:
     x, y = b.hbm("x", (ROWS, WIDTH), "input"), b.hbm("y", (ROWS, 3 * WIDTH), "output")
     read, fixed = b.on_chip("read", (ROWS, WIDTH)), b.on_chip("fixed", (ROWS, WIDTH), address=(0, 4096))
     for tile in (read, fixed):
-        b.copy(whole(tile), (x, 0, ROWS, 0, WIDTH))
+        b.copy(all_of(tile), (x, 0, ROWS, 0, WIDTH))
     for k, tile in enumerate((read, fixed, read)):
         result = b.on_chip(f"r{k}", (ROWS, WIDTH))
-        b.activation(whole(result), whole(tile), "exp")
-        b.copy((y, 0, ROWS, k * WIDTH, WIDTH), whole(result))
+        b.activation(all_of(result), all_of(tile), "exp")
+        b.copy((y, 0, ROWS, k * WIDTH, WIDTH), all_of(result))
     assert overwrite_operands(b.code)
     assert [buffer.name for buffer in b.code.body.buffers] == ["read", "fixed", "r0", "r1"]
 
@@ -133,15 +133,15 @@ def test_a_chain__needs_one_buffer() -> None:
     b = Builder()
     x, y = b.hbm("x", (ROWS, WIDTH), "input"), b.hbm("y", (ROWS, WIDTH), "output")
     tiles = [b.on_chip(f"t{k}", (ROWS, WIDTH)) for k in range(5)]
-    b.copy(whole(tiles[0]), (x, 0, ROWS, 0, WIDTH))
+    b.copy(all_of(tiles[0]), (x, 0, ROWS, 0, WIDTH))
     for tile, result in pairwise(tiles):
-        b.add(whole(result), whole(tile), whole(tile))
-    b.copy((y, 0, ROWS, 0, WIDTH), whole(tiles[-1]))
+        b.add(all_of(result), all_of(tile), all_of(tile))
+    b.copy((y, 0, ROWS, 0, WIDTH), all_of(tiles[-1]))
     assert overwrite_operands(b.code)
     assert [buffer.name for buffer in b.code.body.buffers] == ["t0"]
-    made = np.zeros(y.shape, np.float32)
-    run_in_order(b.code, {x: np.full(x.shape, 3, np.float32), y: made})
-    np.testing.assert_array_equal(made, 48)
+    output = np.zeros(y.shape, np.float32)
+    run_in_order(b.code, {x: np.full(x.shape, 3, np.float32), y: output})
+    np.testing.assert_array_equal(output, 48)
 
 
 def test_a_transpose__reads_elements_elsewhere() -> None:

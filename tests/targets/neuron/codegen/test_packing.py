@@ -46,28 +46,28 @@ def check(lives: list[Lifetime], addresses: list[int]) -> None:
 @pytest.mark.parametrize("room", [BEHIND, LOWEST, TIGHTEST, ENDS])
 def test_buffers_are_apart(seed: int, room: str) -> None:
     lives = random_lives(seed)
-    packing, found = Packing(MEMORY, LIMIT, 32, room), 0
+    packing, count = Packing(MEMORY, LIMIT, 32, room), 0
     for addresses in (packing.in_order(lives, []), packing.long_first(lives, []), packing.by_size(lives, [])):
         if addresses is not None:
             check(lives, addresses)
-            found += 1
-    assert found or peak(lives)[0] > LIMIT // 2
+            count += 1
+    assert count or peak(lives)[0] > LIMIT // 2
 
 
 @pytest.mark.parametrize("room", [BEHIND, LOWEST, TIGHTEST, ENDS])
 def test_addresses_that_the_kernel_chose_are_left_free_from_the_first_use_on(room: str) -> None:
-    own = [life(1000, 0, 5), life(1000, 1, 3)]
+    movable = [life(1000, 0, 5), life(1000, 1, 3)]
     fixed = [life(2048, 4, 9, address=0)]
-    addresses = Packing(MEMORY, LIMIT, 32, room).in_order(own, [(fixed[0], 0, 2048)])
+    addresses = Packing(MEMORY, LIMIT, 32, room).in_order(movable, [(fixed[0], 0, 2048)])
     assert addresses is not None and addresses[0] >= 2048       # it is still needed when the other one begins
-    check([*own, *fixed], [*addresses, 0])
+    check([*movable, *fixed], [*addresses, 0])
 
 
 def test_rooms() -> None:
     taken = [(life(100, 0, 9, address=first), first, first + 100) for first in (500, 800, 2000)]
     one = [life(64, 1, 2), life(1000, 3, 4)]
-    found = {room: Packing(MEMORY, LIMIT, 4, room).in_order(one, taken) for room in (LOWEST, TIGHTEST, ENDS)}
-    assert found == {LOWEST: [0, 900], TIGHTEST: [600, 900], ENDS: [LIMIT - 64, 900]}
+    addresses = {room: Packing(MEMORY, LIMIT, 4, room).in_order(one, taken) for room in (LOWEST, TIGHTEST, ENDS)}
+    assert addresses == {LOWEST: [0, 900], TIGHTEST: [600, 900], ENDS: [LIMIT - 64, 900]}
 
 
 def test_what_is_needed_for_long_goes_first() -> None:

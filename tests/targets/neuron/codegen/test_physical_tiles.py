@@ -81,10 +81,10 @@ def test_instructions__are_on_the_bytes_of_their_buffers(seed: int) -> None:
     on_chip = [buffer for buffer in spans if buffer.space != "hbm"]
     assert len(tiles.live_ranges(ENGINES)) == len(on_chip) == len(live)
     for buffer in on_chip:
-        found = live[(plain(buffer.name or "tile"), *buffer.address)]
-        assert (found.space, found.partitions, found.size) == (
+        entry = live[(plain(buffer.name or "tile"), *buffer.address)]
+        assert (entry.space, entry.partitions, entry.size) == (
             buffer.space, buffer.shape[0], buffer.bytes_per_partition)
-        assert {*found.spans} == {(ENGINES[e], min(uses), max(uses)) for e, uses in spans[buffer].items()}
+        assert {*entry.spans} == {(ENGINES[e], min(uses), max(uses)) for e, uses in spans[buffer].items()}
 
 
 def test_a_row_that_is_read_again_and_again_keeps_its_step() -> None:

@@ -66,24 +66,24 @@ class LongLoops(RandomCode):
 
 
 def pipelined(seed):
-    made = LongLoops(seed, 10)
-    expected = made.expected()
-    count = pipeline_loops(made.code, EngineChoice(made.code.machine))
-    return made, expected, count
+    drawn = LongLoops(seed, 10)
+    expected = drawn.expected()
+    count = pipeline_loops(drawn.code, EngineChoice(drawn.code.machine))
+    return drawn, expected, count
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pipelined_loops__give_the_values_of_program_order(seed):
-    made, expected, _ = pipelined(seed)
-    allocate(made.code)
+    drawn, expected, _ = pipelined(seed)
+    allocate(drawn.code)
     for overlap in (False, True):
-        program = synchronized(made.code, overlap=overlap)
+        program = synchronized(drawn.code, overlap=overlap)
         report = check_streams([program])
         assert (report.verdict, report.violations) == ("proved", [])
         for scheduler in (None, *range(4)):
             output = np.zeros_like(expected)
-            simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+            simulate(program, [a.copy() for a in drawn.arrays], [output], scheduler)
             np.testing.assert_array_equal(output, expected)
 
 
@@ -124,9 +124,9 @@ def test_a_load__is_an_iteration_ahead_of_the_product():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_buffer_in_psum__is_used_in_one_stage(seed):
-    made = LongLoops(seed, 10)
-    for loop in straight_loops(made.code):
-        cut = stages_of(loop, made.code, EngineChoice(made.code.machine), Order(share=3))
+    drawn = LongLoops(seed, 10)
+    for loop in straight_loops(drawn.code):
+        cut = stages_of(loop, drawn.code, EngineChoice(drawn.code.machine), Order(share=3))
         for buffer, users in cut.users.items() if cut else ():
             assert buffer.space != PSUM or len({cut.stage[k] for k in users}) == 1
 

@@ -13,12 +13,12 @@ def test_values_that_an_instruction_needs__keep_their_registers():
     variable = LoopVariable("i", 0, 7)
     registers.pin(variable)
     values = [Computed("add", variable, k) for k in range(1, REGISTERS)]
-    held = [registers.get(value, (), emitted.append) for value in values]
-    assert len({r.number for r in held}) == REGISTERS - 1 == len(emitted)
+    assigned = [registers.get(value, (), emitted.append) for value in values]
+    assert len({r.number for r in assigned}) == REGISTERS - 1 == len(emitted)
     first, second, third = values[:3]
     new = registers.get(Computed("mult", variable, 3), (first, second), emitted.append)
-    assert new == held[2]                                   # of the others the least recently used
-    assert [registers.get(v, (), emitted.append) for v in (first, second)] == held[:2]
+    assert new == assigned[2]                               # of the others the least recently used
+    assert [registers.get(v, (), emitted.append) for v in (first, second)] == assigned[:2]
     assert len(emitted) == REGISTERS
     registers.get(third, (first, second), emitted.append)   # it is computed anew
     assert len(emitted) == REGISTERS + 1

@@ -70,28 +70,28 @@ class Repeated:
         return tile
 
     def result(self) -> np.ndarray:
-        made = np.zeros(self.output.shape, np.float32)
-        run_in_order(self.b.code, {**{x: a.copy() for x, a in zip(self.inputs, self.arrays)}, self.output: made})
-        return made
+        result = np.zeros(self.output.shape, np.float32)
+        run_in_order(self.b.code, {**{x: a.copy() for x, a in zip(self.inputs, self.arrays)}, self.output: result})
+        return result
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_values__stay(seed):
-    made = Repeated(seed)
-    expected = made.result()
-    assert reuse_loads(made.b.code)
-    np.testing.assert_array_equal(made.result(), expected)
+    repeated = Repeated(seed)
+    expected = repeated.result()
+    assert reuse_loads(repeated.b.code)
+    np.testing.assert_array_equal(repeated.result(), expected)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_streams__compute_the_same_in_any_order(seed):
     expected = Repeated(seed).result()
     for options in (Emission(), Emission(reorder=False), Emission(loads=False)):
-        made = Repeated(seed)
-        program = emit_code(made.b.code, options)
+        repeated = Repeated(seed)
+        program = emit_code(repeated.b.code, options)
         for scheduler in range(4):
             output = np.zeros_like(expected)
-            simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+            simulate(program, [a.copy() for a in repeated.arrays], [output], scheduler)
             np.testing.assert_array_equal(output, expected)
 
 

@@ -30,9 +30,9 @@ def stages(count=6, width=512, shared=False, builder=None):
     """Load, exp, add, store for several tiles."""
     b = builder or Builder()
     x, y = b.hbm("x", (128 * count, width), "input"), b.hbm("y", (128 * count, width), "output")
-    own = b.on_chip("own", (128, width))
+    common = b.on_chip("common", (128, width))
     for k in range(count):
-        t = own if shared else b.on_chip(f"t{k}", (128, width))
+        t = common if shared else b.on_chip(f"t{k}", (128, width))
         e = b.on_chip(f"e{k}", (128, width))
         b.copy((t, 0, 128, 0, width), (x, 128 * k, 128, 0, width))
         b.activation((e, 0, 128, 0, width), (t, 0, 128, 0, width), "exp")
@@ -165,16 +165,16 @@ def test_loads__wait_for_no_room_in_psum():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_values__stay_those_of_program_order(seed):
-    made = RandomCode(seed, 40)
-    expected = made.expected()
-    schedule(made.code)
-    np.testing.assert_array_equal(made.expected(), expected)
+    drawn = RandomCode(seed, 40)
+    expected = drawn.expected()
+    schedule(drawn.code)
+    np.testing.assert_array_equal(drawn.expected(), expected)
 
 
 def test_order__is_the_same_each_time():
     first, second = (RandomCode(5, 40) for _ in range(2))
-    for made in (first, second):
-        schedule(made.code)
+    for drawn in (first, second):
+        schedule(drawn.code)
     assert [type(n).__name__ + getattr(getattr(n, "op", None), "name", "") for n in first.code.body.nodes] == [
         type(n).__name__ + getattr(getattr(n, "op", None), "name", "") for n in second.code.body.nodes]
 
@@ -197,9 +197,9 @@ def test_loops__are_not_crossed():
     b.copy((y, 0, 128, 0, 64), (t, 0, 128, 0, 64))
     schedule(b.code)
     assert [type(n) for n in b.code.body.nodes] == [InstructionStep, Loop, InstructionStep]
-    made = np.zeros((128, 64), np.float32)
-    run_in_order(b.code, {x: np.ones((128, 64), np.float32), y: made})
-    assert (made == 1).all()
+    result = np.zeros((128, 64), np.float32)
+    run_in_order(b.code, {x: np.ones((128, 64), np.float32), y: result})
+    assert (result == 1).all()
 
 
 def calibrated(name: str, *arguments: str) -> Schedules:
@@ -238,13 +238,13 @@ def sums_in_chains(units: int) -> Builder:
     x, y = b.hbm("x", (512, width), "input"), b.hbm("y", (256, width), "output")
     for k in range(2):
         one, other, total = (b.on_chip(f"{name}{k}", (128, width)) for name in ("one", "other", "total"))
-        whole = (total, 0, 128, 0, width)
+        accumulator = (total, 0, 128, 0, width)
         b.copy((one, 0, 128, 0, width), (x, 256 * k, 128, 0, width))
         b.copy((other, 0, 128, 0, width), (x, 256 * k + 128, 128, 0, width))
-        b.add(whole, (one, 0, 128, 0, width), (other, 0, 128, 0, width))
+        b.add(accumulator, (one, 0, 128, 0, width), (other, 0, 128, 0, width))
         for _ in range(4):
-            b.activation(whole, whole, "exp")
-        b.copy((y, 128 * k, 128, 0, width), whole)
+            b.activation(accumulator, accumulator, "exp")
+        b.copy((y, 128 * k, 128, 0, width), accumulator)
     return b
 
 

@@ -46,7 +46,7 @@ class Crowded:
         self.work(r, b, tile, steps)
         for k, t in enumerate(tile):
             b.copy(self.columns(self.y, k), self.all(t))
-        self.given = np.random.default_rng(seed).integers(-9, 10, self.x.shape).astype(np.float32)
+        self.input = np.random.default_rng(seed).integers(-9, 10, self.x.shape).astype(np.float32)
 
     def work(self, r: random.Random, b: Builder, tile: list, steps: int) -> None:
         for _ in range(steps):
@@ -72,9 +72,9 @@ class Crowded:
         return tensor, 0, ROWS, k * WIDTH, WIDTH
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        given, made = self.given.copy(), np.zeros(self.y.shape, np.float32)
-        run_in_order(self.b.code, {self.x: given, self.y: made})
-        return given, made
+        updated, output = self.input.copy(), np.zeros(self.y.shape, np.float32)
+        run_in_order(self.b.code, {self.x: updated, self.y: output})
+        return updated, output
 
 
 def fits(code, space=SBUF):
@@ -90,22 +90,22 @@ def test_values__stay(seed, recompute):
     assert not fits(one.b.code)
     spill_tiles(one.b.code, recompute=recompute)
     assert fits(one.b.code)
-    for made, right in zip(one.result(), expected):
-        np.testing.assert_array_equal(made, right)
+    for array, right in zip(one.result(), expected):
+        np.testing.assert_array_equal(array, right)
 
 
 @pytest.mark.parametrize("options", [Emission(), Emission(reorder=False), Emission.as_written()],
                          ids=["default", "in-order", "as-written"])
 def test_streams__compute_the_same_in_any_order(options):
-    given, expected = Crowded(3).result()
+    updated, expected = Crowded(3).result()
     program = emit_code(Crowded(3).b.code, options)
     assert any("SBUF is full: tiles like t" in note for note in program.notes)
     assert not Ordering(program).races()
     for scheduler in range(3):
-        x, made = Crowded(3).given, np.zeros_like(expected)
-        simulate(program, [x], [made], scheduler)
-        np.testing.assert_array_equal(x, given)
-        np.testing.assert_array_equal(made, expected)
+        x, result = Crowded(3).input, np.zeros_like(expected)
+        simulate(program, [x], [result], scheduler)
+        np.testing.assert_array_equal(x, updated)
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_without_spilling__it_is_an_error():
@@ -192,13 +192,13 @@ def test_a_loop_of_the_device__spills_in_its_body():
             b.add((t, 0, ROWS, 0, 8), (t, 0, ROWS, 0, 8), (t, 0, ROWS, 8, 8))
         for k, t in enumerate(tiles):
             b.copy((y, 0, ROWS, k * WIDTH, WIDTH), (t, 0, ROWS, 0, WIDTH))
-    given = np.random.default_rng(0).integers(-9, 10, x.shape).astype(np.float32)
-    expected, made = np.zeros(y.shape, np.float32), np.zeros(y.shape, np.float32)
-    run_in_order(b.code, {x: given, y: expected})
+    values = np.random.default_rng(0).integers(-9, 10, x.shape).astype(np.float32)
+    expected, result = np.zeros(y.shape, np.float32), np.zeros(y.shape, np.float32)
+    run_in_order(b.code, {x: values, y: expected})
     program = emit_code(b.code, Emission(unroll_limit=30))
     assert any("stays a register loop" in note for note in program.notes)
-    simulate(program, [given], [made], 1)
-    np.testing.assert_array_equal(made, expected)
+    simulate(program, [values], [result], 1)
+    np.testing.assert_array_equal(result, expected)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -225,9 +225,9 @@ def test_sums_that_are_still_added_to__leave_psum_and_come_back(options):
     program, = neuron.streams(spec.captured, spec.grid, options)
     expected = np.asarray(open_sums.on("interpreter")(a, b))
     for scheduler in range(3):
-        made = np.zeros(expected.shape, np.float32)
-        simulate(program, [a.copy(), b.copy()], [made], scheduler)
-        np.testing.assert_array_equal(made, expected)
+        result = np.zeros(expected.shape, np.float32)
+        simulate(program, [a.copy(), b.copy()], [result], scheduler)
+        np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(np.asarray(open_sums.on("isa")(a, b)), expected)
 
 
@@ -319,14 +319,14 @@ def test_shared_tiles__leave_between_loops_and_values_stay(seed):
                          ids=["default", "in-order"])
 def test_streams_of_loops__compute_the_same_in_any_order(seed, options):
     """Loops stay loops of the device."""
-    given, expected = CrowdedLoops(seed).result()
+    updated, expected = CrowdedLoops(seed).result()
     program = emit_code(CrowdedLoops(seed).b.code, options)
     assert any("leaves it between loops and branches" in note for note in program.notes)
     assert any(i.op.mnemonic == "COMPARE_BRANCH" for stream in program.streams.values() for i in stream)
     for scheduler in range(3):
-        x, got = CrowdedLoops(seed).given, np.zeros_like(expected)
+        x, got = CrowdedLoops(seed).input, np.zeros_like(expected)
         simulate(program, [x], [got], scheduler)
-        np.testing.assert_array_equal(x, given)
+        np.testing.assert_array_equal(x, updated)
         np.testing.assert_array_equal(got, expected)
 
 

@@ -123,16 +123,16 @@ def test_loop__registers_count_and_engines_meet_in_each_iteration():
 
 def loads_of(program):
     """Functions that are loaded and computed, in order; where a loop's body begins and ends."""
-    found = []
+    events = []
     for instruction in program.streams[Engine.SCALAR]:
         op = instruction.op
         if isinstance(op, ActTableLoad):
-            found.append(f"load {op.table}")
+            events.append(f"load {op.table}")
         elif isinstance(op, Move | CompareBranch):
-            found.append("loop" if isinstance(op, Move) else "end")
+            events.append("loop" if isinstance(op, Move) else "end")
         elif isinstance(op, NisaOp):
-            found.append(op.fn)
-    return found
+            events.append(op.fn)
+    return events
 
 
 def test_functions__are_loaded_before_the_first_and_where_others_follow():

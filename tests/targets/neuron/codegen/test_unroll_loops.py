@@ -28,9 +28,9 @@ def nested(outer=4, inner=5):
 
 
 def value_of(code, y):
-    made = np.zeros(y.shape, np.float32)
-    run_in_order(code, {y: made})
-    return made
+    result = np.zeros(y.shape, np.float32)
+    run_in_order(code, {y: result})
+    return result
 
 
 def steps_of(code):
@@ -108,8 +108,8 @@ def masked(mask, count=3, rows=128, op="copy", limits=()):
         else:
             b.add((t, 0, rows, 0, 32), (t, 0, rows, 0, 32), (t, 0, rows, 0, 32))
             b.code.body.nodes[0].body.nodes[-1].op.symbols = (i,)
-        made = b.code.body.nodes[0].body.nodes[-1].op
-        made.mask, made.limits = mask, limits
+        last = b.code.body.nodes[0].body.nodes[-1].op
+        last.mask, last.limits = mask, limits
     return b.code
 
 
@@ -158,5 +158,5 @@ def test_engine__of_the_operation_is_kept():
     t = b.on_chip("t", (128, 8))
     with b.loop(2):
         b.add((t, 0, 128, 0, 8), (t, 0, 128, 0, 8), (t, 0, 128, 0, 8), engine="gpsimd")
-    found = steps_of(unrolled(b.code))
-    assert {type(s.op) for s in found} == {TensorTensorOp} and {s.op.engine for s in found} == {"gpsimd"}
+    steps = steps_of(unrolled(b.code))
+    assert {type(s.op) for s in steps} == {TensorTensorOp} and {s.op.engine for s in steps} == {"gpsimd"}

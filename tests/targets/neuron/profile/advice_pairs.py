@@ -50,10 +50,10 @@ def rows(x):
 def many_small(x):
     """x [128, N], loaded in tiles of 64 columns."""
     out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    whole = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    gathered = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.affine_range(x.shape[1] // 64):
-        whole[:, nl.ds(i * 64, 64)] = nl.load(x[:, nl.ds(i * 64, 64)])
-    nl.store(out, nl.max(whole, axis=1, keepdims=True))
+        gathered[:, nl.ds(i * 64, 64)] = nl.load(x[:, nl.ds(i * 64, 64)])
+    nl.store(out, nl.max(gathered, axis=1, keepdims=True))
     return out
 
 
@@ -61,10 +61,10 @@ def many_small(x):
 def few_large(x):
     """The same in tiles of 512 columns."""
     out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    whole = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    gathered = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.affine_range(x.shape[1] // 512):
-        whole[:, nl.ds(i * 512, 512)] = nl.load(x[:, nl.ds(i * 512, 512)])
-    nl.store(out, nl.max(whole, axis=1, keepdims=True))
+        gathered[:, nl.ds(i * 512, 512)] = nl.load(x[:, nl.ds(i * 512, 512)])
+    nl.store(out, nl.max(gathered, axis=1, keepdims=True))
     return out
 
 

@@ -17,12 +17,12 @@ def rendered(page: str, folder: Path, script: str = "", width: int = 1600, dark:
     file = folder / "page.html"
     file.write_text(page.replace("<head>", f"<head>{catch}").replace("</body>", f"<script>{{{script}}}</script></body>"))
     assert BROWSER is not None
-    made = subprocess.run([BROWSER, *OPTIONS, f"--window-size={width},900", f"--blink-settings=preferredColorScheme={int(not dark)}", f"--user-data-dir={folder / 'user'}",
-                           "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=300, check=True)
-    found = Rendered()
-    found.feed(made.stdout)
-    assert "failure" not in found.texts, found.texts["failure"]
-    return found
+    finished = subprocess.run([BROWSER, *OPTIONS, f"--window-size={width},900", f"--blink-settings=preferredColorScheme={int(not dark)}", f"--user-data-dir={folder / 'user'}",
+                               "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=300, check=True)
+    rendered_page = Rendered()
+    rendered_page.feed(finished.stdout)
+    assert "failure" not in rendered_page.texts, rendered_page.texts["failure"]
+    return rendered_page
 
 
 class Rendered(HTMLParser):
@@ -37,12 +37,12 @@ class Rendered(HTMLParser):
         self.ids: list[str] = [""]
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
-        given = dict(attrs)
-        own = given.get("id") or self.ids[-1]
-        if "data-value" in given:
-            self.values.setdefault(own, []).append(float(given["data-value"]))
+        values = dict(attrs)
+        label = values.get("id") or self.ids[-1]
+        if "data-value" in values:
+            self.values.setdefault(label, []).append(float(values["data-value"]))
         if tag not in self.VOID:
-            self.ids.append(own)
+            self.ids.append(label)
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in self.VOID:

@@ -66,8 +66,8 @@ def test_tensors_that_are_loaded_again__are_listed():
 
 
 def test_what_others_read__is_not_fused():
-    found = said(profile_of(streams(FILE + "scaled_for_others", "128x2048xf32")), "fuse-activation")
-    assert found is None
+    message = said(profile_of(streams(FILE + "scaled_for_others", "128x2048xf32")), "fuse-activation")
+    assert message is None
 
 
 def test_what_an_activation_has_room_for__is_fused():
@@ -119,6 +119,6 @@ def test_rules_look_at_each_load_a_few_times(monkeypatch):
     looked = []
     exact = advice.footprint_of
     monkeypatch.setattr(advice, "footprint_of", lambda tile: looked.append(tile) or exact(tile))
-    made = streams(FILE + "many_small", "128x32768xf32")
-    assert profile_of(made)["advice"]
-    assert 256 <= len(looked) <= 4 * sum(map(len, made[0].streams.values()))
+    programs = streams(FILE + "many_small", "128x32768xf32")
+    assert profile_of(programs)["advice"]
+    assert 256 <= len(looked) <= 4 * sum(map(len, programs[0].streams.values()))

@@ -33,10 +33,10 @@ def test_busy_and_stalls_are_the_makespan(profile):
 def test_slices_of_an_engine_and_its_waits_are_the_makespan(profile):
     slices, timing = profile["slices"], profile["timing"]
     for number, track in enumerate(profile["tracks"]):
-        own = [k for k, at in enumerate(slices["track"]) if at == number]
-        assert all(slices["end"][a] <= slices["begin"][b] + 1e-6 for a, b in pairwise(own))
+        indices = [k for k, at in enumerate(slices["track"]) if at == number]
+        assert all(slices["end"][a] <= slices["begin"][b] + 1e-6 for a, b in pairwise(indices))
         if track["kind"] == "engine":
-            ran = sum(slices["end"][k] - slices["begin"][k] + slices["stalled"][k] for k in own)
+            ran = sum(slices["end"][k] - slices["begin"][k] + slices["stalled"][k] for k in indices)
             end = timing["stall_ns"][track["name"]].get("end", 0.0)
             assert timing["launch_ns"] + ran + end == pytest.approx(timing["total_ns"])
 
@@ -80,8 +80,8 @@ def test_memory_holds_no_more_than_there_is(profile):
         assert len(level["time"]) == len(level["bytes"]) and level["bytes"][-1] == 0
         assert level["time"] == sorted(level["time"])
         assert 0 <= min(level["bytes"]) and max(level["bytes"]) == level["peak"] <= room
-    held = memory["held"]
-    values = sorted(zip(*(held[name] for name in ("space", "begin", "end", "p0", "p1", "b0", "b1"))))
+    columns = memory["held"]
+    values = sorted(zip(*(columns[name] for name in ("space", "begin", "end", "p0", "p1", "b0", "b1"))))
     for k, a in enumerate(values):                  # no two values are in one byte at one time
         for b in values[k + 1:k + 40]:
             apart = a[0] != b[0] or a[2] <= b[1] or a[4] <= b[3] or b[4] <= a[3] or a[6] <= b[5] or b[6] <= a[5]
@@ -89,14 +89,14 @@ def test_memory_holds_no_more_than_there_is(profile):
 
 
 def test_operations_of_a_product():
-    found = profile_of(streams(*KERNELS[0], as_written=True))["roofline"]["points"]         # each load as often as written
-    assert found[0]["name"] == "matmul_tiled" and found[0]["hbm_bytes"] == 2 * 4 * 128 * 128 * 2 + 2 * 4 * 128 * 512 * 2 \
+    points = profile_of(streams(*KERNELS[0], as_written=True))["roofline"]["points"]        # each load as often as written
+    assert points[0]["name"] == "matmul_tiled" and points[0]["hbm_bytes"] == 2 * 4 * 128 * 128 * 2 + 2 * 4 * 128 * 512 * 2 \
         + 256 * 1024 * 2
     products, copies = 2 * 256 * 256 * 1024, 256 * 1024
-    assert found[0]["operations"] == products + copies
-    inner = found[-1]
+    assert points[0]["operations"] == products + copies
+    inner = points[-1]
     assert inner["name"] == "for s in nl.affine_range(k // 128)" and inner["operations"] == products
-    assert inner["hbm_bytes"] == found[0]["hbm_bytes"] - 256 * 1024 * 2 and inner["ns"] < found[0]["ns"]
+    assert inner["hbm_bytes"] == points[0]["hbm_bytes"] - 256 * 1024 * 2 and inner["ns"] < points[0]["ns"]
 
 
 
@@ -104,29 +104,29 @@ def test_operations_of_a_product():
 def test_too_many_slices_are_thinned_with_a_note():
     run = TimedMachine(streams(*KERNELS[0]))
     run.run()
-    whole, found = document_of(run), document_of(run, slice_limit=40)
-    assert whole["notes"] == [] and set(whole["slices"]["count"]) == {1}
-    count = len(whole["slices"]["count"])
-    assert len(found["slices"]["count"]) <= 40 and sum(found["slices"]["count"]) == count
-    note, = found["notes"]
-    assert note.startswith(f"{count} slices are too many") and f"{len(found['slices']['count'])} are left" in note
-    assert found["timing"] == whole["timing"] and found["lines"] == whole["lines"]
+    full, cut = document_of(run), document_of(run, slice_limit=40)
+    assert full["notes"] == [] and set(full["slices"]["count"]) == {1}
+    count = len(full["slices"]["count"])
+    assert len(cut["slices"]["count"]) <= 40 and sum(cut["slices"]["count"]) == count
+    note, = cut["notes"]
+    assert note.startswith(f"{count} slices are too many") and f"{len(cut['slices']['count'])} are left" in note
+    assert cut["timing"] == full["timing"] and cut["lines"] == full["lines"]
 
 
 def test_values_and_levels_on_chip_are_thinned_with_a_note(monkeypatch):
     run = TimedMachine(streams(*KERNELS[0]))
     run.run()
-    whole = document_of(run)
+    unlimited = document_of(run)
     monkeypatch.setattr(document, "HELD", 5)
     monkeypatch.setattr(document, "LEVELS", 7)
-    found = document_of(run)
-    count = len(whole["memory"]["held"]["begin"])
-    assert whole["notes"] == [] and count > 5 and len(found["memory"]["held"]["begin"]) == 5
-    assert f"of {count} values on chip those 5 are shown that take the most bytes for the longest" in found["notes"][0]
-    points = len(whole["memory"]["cores"][0]["sbuf"]["time"])
-    assert f"core 0 holds other bytes of SBUF at {points} times: " in found["notes"][1]
-    for space, level in found["memory"]["cores"][0].items():
-        full = whole["memory"]["cores"][0][space]
+    cut = document_of(run)
+    count = len(unlimited["memory"]["held"]["begin"])
+    assert unlimited["notes"] == [] and count > 5 and len(cut["memory"]["held"]["begin"]) == 5
+    assert f"of {count} values on chip those 5 are shown that take the most bytes for the longest" in cut["notes"][0]
+    points = len(unlimited["memory"]["cores"][0]["sbuf"]["time"])
+    assert f"core 0 holds other bytes of SBUF at {points} times: " in cut["notes"][1]
+    for space, level in cut["memory"]["cores"][0].items():
+        full = unlimited["memory"]["cores"][0][space]
         assert len(level["time"]) == len(level["bytes"]) <= 7 and level["bytes"][-1] == 0
         assert level["peak"] == full["peak"] == max(level["bytes"])
         assert level["time"][0] == 0.0 and level["time"][-1] == full["time"][-1]
@@ -176,16 +176,16 @@ def test_source_is_that_of_the_file(profile):
 
 def test_a_profile_without_advice_says_so(monkeypatch):
     monkeypatch.setattr(profile_package, "ADVISED", 20)
-    found = profile_of(streams(*KERNELS[0]))
-    count = found["timing"]["instructions"]
-    assert found["advice"] == [] and count > 20
-    assert found["notes"] == [f"no advice is given on {count} instructions: each rule would run them again."]
+    report = profile_of(streams(*KERNELS[0]))
+    count = report["timing"]["instructions"]
+    assert report["advice"] == [] and count > 20
+    assert report["notes"] == [f"no advice is given on {count} instructions: each rule would run them again."]
 
 
 def test_the_ramp_of_the_tensor_engine_is_in_the_document():
-    found = profile_of(streams(MATMUL, "256x256xbf16", "256x1024xbf16"))
-    (own,), total = found["limited"], found["timing"]["total_ns"]
-    assert (own["core"], own["engine"], own["speed"]) == (0, "tensor", 0.5)
-    assert all(found["timing"]["launch_ns"] <= a < b <= total for a, b in zip(own["begin"], own["end"]))
-    assert 0 < own["lost_ns"] <= (sum(own["end"]) - sum(own["begin"])) / 2
+    report = profile_of(streams(MATMUL, "256x256xbf16", "256x1024xbf16"))
+    (ramp,), total = report["limited"], report["timing"]["total_ns"]
+    assert (ramp["core"], ramp["engine"], ramp["speed"]) == (0, "tensor", 0.5)
+    assert all(report["timing"]["launch_ns"] <= a < b <= total for a, b in zip(ramp["begin"], ramp["end"]))
+    assert 0 < ramp["lost_ns"] <= (sum(ramp["end"]) - sum(ramp["begin"])) / 2
     assert profile_of(streams(MATMUL, "256x256xbf16", "256x1024xbf16", target="trn1"))["limited"] == []

@@ -46,24 +46,24 @@ def test_text_of_a_kernel_ends_no_element(profile):
 @pytest.mark.parametrize("width", [400, 1600])
 def test_it_shows_the_numbers_of_the_document(profile, tmp_path, width):
     wide = "document.getElementById('notes').textContent = document.documentElement.scrollWidth <= innerWidth"
-    found = rendered(page(profile), tmp_path, wide, width)
-    assert found.texts["notes"] == "true"                       # nothing is beyond the edge
+    shown = rendered(page(profile), tmp_path, wide, width)
+    assert shown.texts["notes"] == "true"                       # nothing is beyond the edge
     timing, total = profile["timing"], profile["timing"]["total_ns"]
-    assert found.values["kernel"] == [total] and f"{total / 1e3:.2f} us" in found.texts["kernel"]
-    assert found.values["engines"] == [*timing["busy_ns"].values(), timing["dma_ns"]]
-    assert f"dma {timing['stall_ns']['tensor']['dma'] / total:.1%}" in found.texts["engines"]
+    assert shown.values["kernel"] == [total] and f"{total / 1e3:.2f} us" in shown.texts["kernel"]
+    assert shown.values["engines"] == [*timing["busy_ns"].values(), timing["dma_ns"]]
+    assert f"dma {timing['stall_ns']['tensor']['dma'] / total:.1%}" in shown.texts["engines"]
     path = sorted((row["path_ns"] for row in profile["lines"] if row["path_ns"]), reverse=True)
-    assert found.values["path"][:-1] == path and sum(found.values["path"]) == pytest.approx(total)
-    assert found.values["source"] == [row["engine_ns"] + row["transfer_ns"] for row in profile["lines"]]
-    assert found.values["groups"] == [group["ns"] for group in profile["groups"]]
+    assert shown.values["path"][:-1] == path and sum(shown.values["path"]) == pytest.approx(total)
+    assert shown.values["source"] == [row["engine_ns"] + row["transfer_ns"] for row in profile["lines"]]
+    assert shown.values["groups"] == [group["ns"] for group in profile["groups"]]
     points = profile["roofline"]["points"]
-    assert found.values["points"][::2] == pytest.approx([p["operations"] / p["hbm_bytes"] for p in points])
-    assert found.values["points"][1::2] == pytest.approx([p["operations"] / p["ns"] for p in points])
-    assert "total += nl.matmul(left, right, transpose_x=True)" in found.texts["source"]
-    assert found.texts["cause"] == profile["cause"]["text"] and found.values["cause"] == [profile["cause"]["share"]]
-    assert [name.split()[0] for name in re.findall(r"[a-z]+(?: float32)? [\d.]+ [TG]/s", found.texts["roofline"])] == \
+    assert shown.values["points"][::2] == pytest.approx([p["operations"] / p["hbm_bytes"] for p in points])
+    assert shown.values["points"][1::2] == pytest.approx([p["operations"] / p["ns"] for p in points])
+    assert "total += nl.matmul(left, right, transpose_x=True)" in shown.texts["source"]
+    assert shown.texts["cause"] == profile["cause"]["text"] and shown.values["cause"] == [profile["cause"]["share"]]
+    assert [name.split()[0] for name in re.findall(r"[a-z]+(?: float32)? [\d.]+ [TG]/s", shown.texts["roofline"])] == \
         ["tensor", "tensor", "vector", "scalar", "gpsimd"]
-    assert f"HBM {timing['hbm_bytes'] / 1e6:.1f} MB" in found.texts["facts"]
+    assert f"HBM {timing['hbm_bytes'] / 1e6:.1f} MB" in shown.texts["facts"]
 
 
 @in_browser
@@ -134,12 +134,12 @@ def test_a_click_shows_an_instruction_and_its_line(profile, tmp_path):
     click = f"""timeline.paint();
         const row = timeline.rows.findIndex(r => r.track === {slices["track"][number]});
         timeline.click({{ offsetX: timeline.x({middle}), offsetY: AXIS + ROW * row + 5 }});"""
-    found = rendered(page(profile), tmp_path, click)
+    shown = rendered(page(profile), tmp_path, click)
     instruction = slices["instruction"][number]
     line = profile["lines"][profile["instructions"]["line"][instruction]]
-    assert profile["instructions"]["text"][instruction] in found.texts["detail"]
-    assert found.texts["line-name"] == f"matmul.py:{line['line']}"
-    assert sum(found.values["instructions"]) == pytest.approx(line["engine_ns"] + line["transfer_ns"])
+    assert profile["instructions"]["text"][instruction] in shown.texts["detail"]
+    assert shown.texts["line-name"] == f"matmul.py:{line['line']}"
+    assert sum(shown.values["instructions"]) == pytest.approx(line["engine_ns"] + line["transfer_ns"])
 
 
 def said(script: str) -> str:
@@ -151,13 +151,13 @@ def said(script: str) -> str:
 def test_search_goes_through_what_has_the_words(profile, tmp_path):
     slices, instructions = profile["slices"], profile["instructions"]
     has = [n for n, name in enumerate(instructions["name"]) if name == "MATMUL"]
-    found = [k for k, n in enumerate(slices["instruction"]) if n in has]
-    found.sort(key=slices["begin"].__getitem__)
+    hits = [k for k, n in enumerate(slices["instruction"]) if n in has]
+    hits.sort(key=slices["begin"].__getitem__)
     text = rendered(page(profile), tmp_path, said("""search("MATMUL tensor");
         const seen = [hits.length, view.matches.size]; toHit(1); toHit(1); seen.push(view.selected); toHit(-1);
         seen.push(view.selected, at("hits").textContent.split(",")[0]);
         search("no such words"); seen.push(at("hits").textContent); return seen.join(" | ");""")).texts["notes"]
-    assert text == f"{len(found)} | {len(has)} | {found[1]} | {found[0]} | 1 of {len(found)} | nothing has these words"
+    assert text == f"{len(hits)} | {len(has)} | {hits[1]} | {hits[0]} | 1 of {len(hits)} | nothing has these words"
 
 
 @in_browser

@@ -22,11 +22,11 @@ def events(profile):
 
 
 def test_slices_are_those_of_the_document(profile, events):
-    found = [e for e in events if e["ph"] == "X"]
-    assert len(found) == len(profile["slices"]["begin"])
-    assert [e["ts"] * 1e3 for e in found] == pytest.approx(profile["slices"]["begin"])
-    assert all(e["dur"] >= 0 and e["args"]["instruction"] for e in found)
-    assert any(e["name"] == "MATMUL matmul.py:33" for e in found), {e["name"] for e in found}
+    complete = [e for e in events if e["ph"] == "X"]
+    assert len(complete) == len(profile["slices"]["begin"])
+    assert [e["ts"] * 1e3 for e in complete] == pytest.approx(profile["slices"]["begin"])
+    assert all(e["dur"] >= 0 and e["args"]["instruction"] for e in complete)
+    assert any(e["name"] == "MATMUL matmul.py:33" for e in complete), {e["name"] for e in complete}
 
 
 def test_slices_of_a_thread_do_not_overlap(events):

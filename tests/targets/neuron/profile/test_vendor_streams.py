@@ -115,11 +115,11 @@ def test_device_loops_have_the_values_of_their_variables(loops):
         ("i", "for i in nl.affine_range(ROWS):"), ("j", "for j in nl.affine_range(COLUMNS):")}
 
     def values(name):
-        found, k = [], instructions[name]["iteration_variables_id"]
+        numbers, k = [], instructions[name]["iteration_variables_id"]
         while k is not None:
-            found.append(iterations[k]["variable_value"])
+            numbers.append(iterations[k]["variable_value"])
             k = iterations[k]["parent_iteration_variable_id"]
-        return tuple(found[::-1])
+        return tuple(numbers[::-1])
     computed = [row for row in tables["Instruction"] if row["opcode"] == "ACTIVATE"]
     assert [values(row["kernel_instruction_name"]) for row in computed] == [
         (i, j) for i in range(ROWS) for j in range(COLUMNS)]

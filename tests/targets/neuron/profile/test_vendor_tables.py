@@ -52,8 +52,8 @@ def test_each_transfer_has_the_instruction_that_triggers_it(tables):
     triggers = [row for row in tables["Flow"] if row["dependency_type"] == "DGE_TRIGGER"]
     assert sorted(row["out_id"] for row in triggers) == [row["id"] for row in tables["DmaPacketAggregated"]]
     for row in triggers:
-        own = instructions[row["in_id"]]
-        assert own["hbm_read_bytes"] or own["hbm_write_bytes"]
+        instruction = instructions[row["in_id"]]
+        assert instruction["hbm_read_bytes"] or instruction["hbm_write_bytes"]
         assert row["gap_time"] >= 0
 
 
@@ -85,13 +85,14 @@ def test_a_gather_reads_the_rows_that_it_moves():
 def test_packets_are_the_parts_of_transfers(profile, tables):
     summary, transfers = tables["Summary"][0], {row["id"]: row for row in tables["DmaPacketAggregated"]}
     packets = {number: [row for row in tables["DmaPacket"] if row["packet_aggregation_id"] == number] for number in transfers}
-    for number, whole in transfers.items():
-        own = packets[number]
-        assert [row["packet_idx"] for row in own] == list(range(len(own)))
-        assert sum(row["transfer_bytes"] for row in own) == whole["transfer_bytes"]
-        assert max(row["end_ts"] for row in own) == whole["end_ts"]
-        assert {row["queue_type"] for row in own} == {whole["queue_type"]} <= {"hardware_dynamic", "software_dynamic"}
-    assert {len(own) for own in packets.values()} == {16}
+    for number, transfer in transfers.items():
+        parts = packets[number]
+        assert [row["packet_idx"] for row in parts] == list(range(len(parts)))
+        assert sum(row["transfer_bytes"] for row in parts) == transfer["transfer_bytes"]
+        assert max(row["end_ts"] for row in parts) == transfer["end_ts"]
+        kinds = {row["queue_type"] for row in parts}
+        assert kinds == {transfer["queue_type"]} <= {"hardware_dynamic", "software_dynamic"}
+    assert {len(parts) for parts in packets.values()} == {16}
     spans = [(row["start_ts"], row["end_ts"]) for row in tables["DmaPacket"]]
     assert covered(spans) == round(summary["dma_active_time"] * 1e9)
     kinds = "static", "software_dynamic", "hardware_dynamic"
@@ -137,17 +138,17 @@ def test_usage_over_time_is_of_what_is_held(profile, tables):
 
 
 def test_the_ramp_is_a_limit_of_the_tensor_engine(profile, tables):
-    (own,), summary = profile["limited"], vendor_summary(profile)
-    limited = sum(own["end"]) - sum(own["begin"])
-    assert limited > 0 and [(row["k"], row["n"], row["type"]) for row in tables["Throttle"]] == [(1, 2, "activity_1")] * len(own["end"])
+    (ramp,), summary = profile["limited"], vendor_summary(profile)
+    limited = sum(ramp["end"]) - sum(ramp["begin"])
+    assert limited > 0 and [(row["k"], row["n"], row["type"]) for row in tables["Throttle"]] == [(1, 2, "activity_1")] * len(ramp["end"])
     assert summary["throttle_active_nc0_time_ns"] == round(limited)
     assert summary["throttle_avg_util_limit_nc0_percent"] == pytest.approx(1 - limited / 2 / profile["timing"]["total_ns"])
     assert not any(name.startswith("throttle") for name in tables["Summary"][0])
 
 
 def test_operations_of_float32_count_four_times():
-    made = vendor_summary(profile_of(streams(MATMUL, "128x128xf32", "128x512xf32")))
-    assert made["adjusted_hardware_flops"] == 4 * made["hardware_flops"] == 4 * 2 * 128 * 128 * 512
+    summary = vendor_summary(profile_of(streams(MATMUL, "128x128xf32", "128x512xf32")))
+    assert summary["adjusted_hardware_flops"] == 4 * summary["hardware_flops"] == 4 * 2 * 128 * 128 * 512
 
 
 def test_the_table_of_a_thinned_profile_has_no_packets(profile):

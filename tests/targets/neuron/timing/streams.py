@@ -45,20 +45,20 @@ def ran(streams: dict[str, Sequence[str]], target: str = "trn2", loaded: Loaded 
 
 def copy(dst: int, src: int, n: int = 512, *, waits: str = "", signals: str = "", dtype: str = "fp32") -> str:
     """A copy between two places in SBUF (bytes), or in PSUM from 0x2000000 on."""
-    made = f"COPY dst={dtype}@{dst:#x}[1][{n}] src={dtype}@{src:#x}[1][{n}] channels=128"
-    return " ".join(filter(None, (waits, made, signals)))
+    instruction = f"COPY dst={dtype}@{dst:#x}[1][{n}] src={dtype}@{src:#x}[1][{n}] channels=128"
+    return " ".join(filter(None, (waits, instruction, signals)))
 
 
 def activation(dst: int, src: int, n: int = 512, *, waits: str = "", signals: str = "") -> str:
-    made = f"ACTIVATE fn=exp dst=fp32@{dst:#x}[1][{n}] src=fp32@{src:#x}[1][{n}] channels=128"
-    return " ".join(filter(None, (waits, made, signals)))
+    instruction = f"ACTIVATE fn=exp dst=fp32@{dst:#x}[1][{n}] src=fp32@{src:#x}[1][{n}] channels=128"
+    return " ".join(filter(None, (waits, instruction, signals)))
 
 
 def load(rows: int = 128, columns: int = 512, *, queue: int = 0, waits: str = "", dst: int = 0, at: int = 0) -> str:
     """Rows of the input to SBUF."""
-    made = (f"DMA queue={queue} dst=fp32@{dst:#x}[1][{columns}] src=fp32@x+{at:#x}[1,8192][{columns},{rows}] "
-            f"channels={rows} {OF_QUEUE[queue]}+=16@complete")
-    return f"{waits} {made}" if waits else made
+    instruction = (f"DMA queue={queue} dst=fp32@{dst:#x}[1][{columns}] src=fp32@x+{at:#x}[1,8192][{columns},{rows}] "
+                   f"channels={rows} {OF_QUEUE[queue]}+=16@complete")
+    return f"{waits} {instruction}" if waits else instruction
 
 
 def starts(machine: TimedMachine, engine: str) -> list[float]:

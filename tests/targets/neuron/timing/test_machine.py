@@ -32,16 +32,16 @@ def test_instructions_of_an_engine_follow_each_other():
 
 
 def test_an_instruction_that_reads_a_result_of_its_own_engine_waits_for_it():
-    busy, result, own = TRN2.cost(Engine.VECTOR, COPY)
+    busy, result, latency = TRN2.cost(Engine.VECTOR, COPY)
     machine = ran({"dve": [copy(0x1000, 0x0), copy(0x3000, 0x1000), copy(0x5000, 0x0)]})
-    assert starts(machine, "dve") == near([0, busy + own, 2 * busy + own])
-    assert machine.end == near(3 * busy + own + result)
+    assert starts(machine, "dve") == near([0, busy + latency, 2 * busy + latency])
+    assert machine.end == near(3 * busy + latency + result)
 
 
 def test_the_result_may_lie_between_other_instructions():
-    busy, _, own = TRN2.cost(Engine.VECTOR, Work("tensor_copy", 64))
+    busy, _, latency = TRN2.cost(Engine.VECTOR, Work("tensor_copy", 64))
     machine = ran({"dve": [copy(0x1000, 0x0, 64), copy(0x3000, 0x0, 64), copy(0x5000, 0x1000, 64)]})
-    assert starts(machine, "dve") == near([0, busy, max(2 * busy, busy + own)])
+    assert starts(machine, "dve") == near([0, busy, max(2 * busy, busy + latency)])
     far = [copy(0x3000, 0x0, 64)] * 5
     machine = ran({"dve": [copy(0x1000, 0x0, 64), *far, copy(0x5000, 0x1000, 64)]})
     assert starts(machine, "dve")[-1] == near(6 * busy)

@@ -40,12 +40,12 @@ def random_streams(seed: int, count: int = 200) -> dict[str, list[str]]:
 
 def longest_path(streams: dict[str, list[str]]) -> float:
     """The end by another way: each instruction's start from all that it comes after, again until none moves."""
-    made = program(streams)
-    engines = [e for e, s in made.streams.items() if s]
-    nodes = [(e, at) for e in engines for at in range(len(made.streams[e]))]
+    parsed = program(streams)
+    engines = [e for e, s in parsed.streams.items() if s]
+    nodes = [(e, at) for e in engines for at in range(len(parsed.streams[e]))]
     cost = {}
     for e, at in nodes:
-        op = made.streams[e][at].op
+        op = parsed.streams[e][at].op
         assert isinstance(op, Op)
         cost[e, at] = TRN2.cost(e, op.work())
     start = dict.fromkeys(nodes, 0.0)
@@ -57,27 +57,27 @@ def longest_path(streams: dict[str, list[str]]) -> float:
         e, at = node
         return max(end((e, k)) + cost[e, k].result for k in range(at + 1))
 
-    def place(node, role):
-        tile = {f.name: t for f, t in made.streams[node[0]][node[1]].op.operands()}[role]
+    def first_and_size(node, role):
+        tile = {f.name: t for f, t in parsed.streams[node[0]][node[1]].op.operands()}[role]
         return tile.access.free.const * 4, tile.free_elements * 4
 
     def reads(node, producer):
-        (first, size), (other, length) = place(node, "src"), place(producer, "dst")
+        (first, size), (other, length) = first_and_size(node, "src"), first_and_size(producer, "dst")
         return first < other + length and other < first + size
     moved = True
     while moved:
         moved = False
         for e, at in nodes:
-            found = end((e, at - 1)) if at else 0.0
+            earliest = end((e, at - 1)) if at else 0.0
             for k in range(max(0, at - 4), at):
                 if reads((e, at), (e, k)):
-                    found = max(found, end((e, k)) + cost[e, k].own_result)
-            for wait in made.streams[e][at].waits:
-                producer = next(p for p in engines if made.streams[p][0].update.semaphore == wait.semaphore)
-                found = max(found, seen((producer, wait.value - 1)))
-            if found > start[e, at]:
-                start[e, at], moved = found, True
-    return max(seen((e, len(made.streams[e]) - 1)) for e in engines)
+                    earliest = max(earliest, end((e, k)) + cost[e, k].own_result)
+            for wait in parsed.streams[e][at].waits:
+                producer = next(p for p in engines if parsed.streams[p][0].update.semaphore == wait.semaphore)
+                earliest = max(earliest, seen((producer, wait.value - 1)))
+            if earliest > start[e, at]:
+                start[e, at], moved = earliest, True
+    return max(seen((e, len(parsed.streams[e]) - 1)) for e in engines)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -136,10 +136,10 @@ def test_stalls_have_their_cause():
 @pytest.mark.parametrize(("name", "cause"), [("Barrier", "barrier"), ("GoScalar", "barrier"), ("VectorForScalar", "vector"),
                                              ("Gather", "vector")])
 def test_a_signal_by_itself__is_a_barrier_or_tells_what_its_engine_has_done(name, cause):
-    made = program({"dve": [copy(0x3000, 0x0), "EVENT_SEMAPHORE S[3] (GpSimd)++@complete"],
-                    "act": [activation(0x8000, 0x3000, waits="S[3] (GpSimd)>=1")]})
-    made.semaphores[3] = Semaphore(name)
-    stalls = time_programs([made]).figures()["stall_ns"]["scalar"]
+    signalling = program({"dve": [copy(0x3000, 0x0), "EVENT_SEMAPHORE S[3] (GpSimd)++@complete"],
+                          "act": [activation(0x8000, 0x3000, waits="S[3] (GpSimd)>=1")]})
+    signalling.semaphores[3] = Semaphore(name)
+    stalls = time_programs([signalling]).figures()["stall_ns"]["scalar"]
     assert stalls[cause] > 0 and not {"barrier", "vector"} - {cause} & stalls.keys()
 
 

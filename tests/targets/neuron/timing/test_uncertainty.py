@@ -40,8 +40,8 @@ def test_an_interval_is_symmetric_in_the_logarithm():
 def test_what_two_have_in_common_cancels():
     """A common law of any residual decides nothing; one of them has 5% more of an exact law."""
     common = law("a", 900.0, 5.0)
-    found = verdict([common, law("b", 100.0, 0.0)], [common, law("b", 100.0, 0.0)])
-    assert found.probability == 0.5 and not found.sure
+    comparison = verdict([common, law("b", 100.0, 0.0)], [common, law("b", 100.0, 0.0)])
+    assert comparison.probability == 0.5 and not comparison.sure
     more = verdict([law("a", 1000.0, 0.2)], [law("a", 1200.0, 0.2)])
     assert more.faster == 0 and more.sure
     error = sqrt(2) * STRUCTURE * 200 / 1200
@@ -50,8 +50,8 @@ def test_what_two_have_in_common_cancels():
 
 @pytest.mark.parametrize("second, faster, sure", [(1040.0, 0, False), (960.0, 1, False), (2000.0, 0, True), (500.0, 1, True)])
 def test_unlike_kernels_need_a_large_difference(second, faster, sure):
-    found = verdict([law("a", 1000.0, 0.05)], [law("b", second, 0.05)])
-    assert (found.faster, found.sure) == (faster, sure)
+    comparison = verdict([law("a", 1000.0, 0.05)], [law("b", second, 0.05)])
+    assert (comparison.faster, comparison.sure) == (faster, sure)
 
 
 def test_the_laws_are_all_of_the_critical_path():
