@@ -219,6 +219,8 @@ RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "p
 RETIRED_LOCALS = {"asked", "found", "given", "gone", "held", "here", "how", "kept", "known", "made", "mine", "now",
                   "others", "own", "place", "places", "said", "seen", "taken", "theirs", "there", "told", "what", "when",
                   "whole", "whose"}
+# Those that tests, tools and examples do not use either.
+RETIRED_EVERYWHERE = {"asked", "found", "given", "held", "made", "own", "place", "whole"}
 # The same of fields, attributes and methods of classes.
 RETIRED_MEMBERS = {"found", "given", "gone", "held", "kept", "known", "made", "own", "place", "rest", "said", "taken", "told",
                    "what"}
@@ -282,6 +284,12 @@ def test_locals__have_no_retired_names(files: list[Path]) -> None:
     """Name a local by its value: ``candidates``, ``start_address``, ``missing_names``."""
     assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in locals_of(file)
                 if word in RETIRED_LOCALS]
+
+
+@by_folder(PYTHON)
+def test_names__are_not_retired_everywhere(files: list[Path]) -> None:
+    assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in (*defined(parsed(file)), *locals_of(file))
+                if word.strip("_") in RETIRED_EVERYWHERE]
 
 
 def test_class_names__are_defined_once() -> None:

@@ -190,7 +190,7 @@ class NumberAsTensor(NkiMlirError, TypeError):
     message = "argument {argument} of kernel {kernel} is an array without dimensions"
     why = "numbers are constants of a kernel, which is compiled for them"
     fix = ("pass a Python number, x.item(); in jax.jit name it in static_argnames, or bind it with functools.partial; "
-           "with torch.compile convert it, NumPy's scalars too, before the compiled function")
+           "with torch.compile convert it, also a NumPy scalar, before you call the compiled function")
 
 
 class SymbolicShape(NkiMlirError, TypeError):

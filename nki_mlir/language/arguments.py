@@ -220,7 +220,8 @@ class Bound:
     """The arguments of a call, bound to the signature. ``tensors`` are the leaves in signature order, ``specs``
     describe them.
 
-    ``plain``: each argument is a tensor (None here) or a simple constant (its type and value).
+    ``plain``: for each argument None if it is a tensor, or the type and value of a constant. None instead of the tuple
+    if an argument is neither.
     """
 
     names: list[str]

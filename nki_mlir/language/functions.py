@@ -199,13 +199,13 @@ class finfo:
 
 
 class fp32:
-    """Constants of float32."""
+    """Constants of float32: ``min`` is its least finite number."""
 
     min = float(np.finfo(np.float32).min)
 
 
 class bfp16:
-    """Constants of bfloat16."""
+    """Constants of bfloat16: ``min`` is its least finite number."""
 
     min = float(ml_dtypes.finfo(ml_dtypes.bfloat16).min)
 

@@ -252,7 +252,7 @@ def test_compile__numpy_scalars_are_arrays(value):
     for function in (lambda a: kernels.scaled(a, value), lambda a: kernels.scaled(a, 1.0, offset=value)):
         with pytest.raises(Exception, match="of kernel scaled is an array without dimensions") as error:
             compiled(function, "eager")(A)
-        assert "with torch.compile convert it, NumPy's scalars too, before the compiled function" in str(error.value)
+        assert "with torch.compile convert it, also a NumPy scalar, before you call the compiled function" in str(error.value)
     equal(compiled(kernels.scaled, "eager")(A, value.item()), A * value.item())
 
 

@@ -163,7 +163,7 @@ def test_help__has_every_part(generation, module, name):
 
 def test_help__has_the_laws_that_work_chooses_from():
     costs = inspect.getdoc(public("nki.isa", "current")["tensor_scalar"]).partition("Cost:\n")[2].splitlines()
-    assert costs[0] == ("    The engine takes time for each element of dst. It depends on the dtypes and memories of the "
+    assert costs[0] == ("    The engine takes time for each element of dst, which depends on the dtypes and memories of the "
                         "tiles; the operators nl.rsqrt and nl.power are slower.")
     assert [line.partition(",")[0] for line in costs[1:4]] == [
         "    roots on vector", "    roots on gpsimd", "    tensor_scalar on vector"]

@@ -336,5 +336,5 @@ class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0
         return np.full(self.dst.shape, rank, np.int32)
 
     def work(self) -> Work:
-        """The engine takes a fixed time: the law ``register``."""
+        """The engine takes a fixed time, that of the law ``register``."""
         return Work("register", 0)

@@ -163,7 +163,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         return apply_alu(s, self.op1, value, right, self.reverse1)
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``. It depends on the dtypes and memories of the tiles; the
+        """The engine takes time for each element of ``dst``, which depends on the dtypes and memories of the tiles; the
         operators ``nl.rsqrt`` and ``nl.power`` are slower."""
         rooted = not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1))
         law = "roots" if rooted else f"tensor_scalar{of_tiles(self.dst, self.src)}"

@@ -62,7 +62,7 @@ class RandomSeedOp(WithState, name="random_seed", engines=(Engine.VECTOR,), mnem
         return np.array([[value, 0]], np.uint32)
 
     def work(self) -> Work:
-        """The engine takes a fixed time: the law ``random``."""
+        """The engine takes a fixed time, that of the law ``random``."""
         return Work("random", 0)
 
 

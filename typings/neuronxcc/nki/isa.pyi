@@ -186,7 +186,7 @@ class engine(Enum):
 
 
 class fp32:
-    """Constants of float32."""
+    """Constants of float32: ``min`` is its least finite number."""
 
 
 def get_nc_version() -> Any:

@@ -153,7 +153,7 @@ bfloat16: Any
 
 
 class bfp16:
-    """Constants of bfloat16."""
+    """Constants of bfloat16: ``min`` is its least finite number."""
 
 
 def bitwise_and(x, y, *, dtype=None, mask=None) -> Any:
@@ -500,7 +500,7 @@ def fmod(x, y, dtype=None, mask=None) -> Any:
 
 
 class fp32:
-    """Constants of float32."""
+    """Constants of float32: ``min`` is its least finite number."""
 
 
 def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
