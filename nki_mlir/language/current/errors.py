@@ -56,8 +56,8 @@ def out_of_range(text: str, fix: str = "", code: str = "") -> NoReturn:
 
 
 def require(holds: object, text: str, why: str = "", fix: str = "", code: str = "") -> None:
-    """Raise ``NkiValidationError`` unless ``holds``; with ``code``, the code of the beta generation's error if it has the
-    same rule."""
+    """Raise ``NkiValidationError`` unless ``holds``. ``code`` is that of the beta generation's error if both have the
+    rule."""
     if not holds:
         invalid(text, why, fix, code)
 

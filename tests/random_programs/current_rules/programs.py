@@ -25,7 +25,7 @@ def shared(w: CurrentWriter):
     """Through memory that both cores see: a barrier behind the write, and one behind the read."""
     if not w.grid:
         return False
-    a, buffer = w.operand(None, PLAIN), w.name("shared")
+    a, buffer = w.operand(None, PLAIN), w.name("exchanged")
     w.note("nisa.core_barrier")
     w.declared.append(f"    {buffer} = nl.ndarray((2, {', '.join(map(str, a.shape))}), {kind(a.dtype)}, "
                       f"buffer=nl.shared_hbm, name='{buffer}')")
