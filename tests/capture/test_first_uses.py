@@ -79,7 +79,7 @@ class Program:
 
     def read_unwritten(self):
         """The buffers of which some execution reads an element that no operation has written."""
-        found = set()
+        unwritten = set()
         for taken in (False, True):
             written = {}
 
@@ -94,12 +94,12 @@ class Program:
                             run(inner, values | {symbol: number})
                     else:
                         dst, sources, mask = parts
-                        found.update(v.buffer for v in sources if v.buffer in written
-                                     and not elements(v, values) <= written[v.buffer])
+                        unwritten.update(v.buffer for v in sources if v.buffer in written
+                                         and not elements(v, values) <= written[v.buffer])
                         if dst.buffer in written and not mask:
                             written[dst.buffer] |= elements(dst, values)
             run(self.body, {})
-        return found
+        return unwritten
 
 
 def view(buffer, low=0, count=COLUMNS, step=1, rows=(0, ROWS), by=None, row_by=None):

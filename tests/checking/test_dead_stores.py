@@ -66,7 +66,7 @@ def test_random_statements__are_dead_only_if_nothing_reads_their_elements():
     rng, reported, unread = random.Random(3), 0, 0
     for _ in range(300):
         buffers = [buffer("a"), buffer("b"), buffer("c"), buffer("out", "output")]
-        run, last, live, whole, read_since = Run(), {}, set(), {}, {b.name: set() for b in buffers}
+        run, last, live, overwritten, read_since = Run(), {}, set(), {}, {b.name: set() for b in buffers}
         never_read, parts = {}, [(0, COLUMNS), (0, COLUMNS), (0, 4), (4, COLUMNS), (2, 6)]
         for line in range(1, rng.randrange(4, 12)):
             dst, src = rng.sample(buffers, 2)
@@ -82,17 +82,17 @@ def test_random_statements__are_dead_only_if_nothing_reads_their_elements():
             else:
                 run.memset(view(dst, low, high))
             if (low, high) == (0, COLUMNS):             # whatever was written and not read is certainly dead
-                whole |= {k: line for k, (name, _) in never_read.items() if name == dst.name}
+                overwritten |= {k: line for k, (name, _) in never_read.items() if name == dst.name}
                 never_read = {k: entry for k, entry in never_read.items() if entry[0] != dst.name}
             never_read[line] = dst.name, dst.role
             last |= {(dst.name, k): line for k in range(low, high)}
         outputs = {line for (name, _), line in last.items() if name == "out"}
-        certain = {*whole, *(line for line, (_, role) in never_read.items() if role == "local")}
-        found = run.lines()
-        assert len(set(found)) == len(found)
-        assert certain <= set(found)
-        assert not set(found) & (live | outputs)
-        reported, unread = reported + len(found), unread + len(certain)
+        certain = {*overwritten, *(line for line, (_, role) in never_read.items() if role == "local")}
+        lines = run.lines()
+        assert len(set(lines)) == len(lines)
+        assert certain <= set(lines)
+        assert not set(lines) & (live | outputs)
+        reported, unread = reported + len(lines), unread + len(certain)
     assert reported > unread > 300
 
 

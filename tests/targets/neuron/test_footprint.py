@@ -147,10 +147,10 @@ def test_written_bytes__are_those_of_the_footprints():
 
 
 def test_buffer_that_begins__has_no_written_bytes():
-    whole = on_chip(UINT8, Linear(0), Linear(0), ((1, 4), (1, 64)))
+    full = on_chip(UINT8, Linear(0), Linear(0), ((1, 4), (1, 64)))
     parts = [on_chip(UINT8, Linear(p), Linear(4 * b), ((1, 1), (1, 4))) for p in range(4) for b in range(16)]
-    record = WrittenBytes([whole, *parts])
-    record.view(whole)[...] = True
+    record = WrittenBytes([full, *parts])
+    record.view(full)[...] = True
     record.begin(DeviceLiveRange("t", "sbuf", 1, 2, 8, 16, ()))
     unwritten = [(p.first, p.low) for p in parts if record.first_unwritten(p)]
     assert unwritten == [(p, b) for p in (1, 2) for b in (8, 12, 16, 20)]

@@ -37,7 +37,7 @@ def unordered_pairs(streams: dict[str, list[Instruction]]) -> set[tuple]:
     engines = list(streams)
     transfers = {e: [k for k, (_, _, transfer) in enumerate(streams[e]) if transfer] for e in engines}
     events = [(e, k) for e in engines for k in range(len(streams[e]))]
-    found = set()
+    unordered = set()
     start = (0,) * len(engines), (0, 0, 0), tuple((0,) * len(transfers[e]) for e in engines)
     seen, stack = {start}, [start]
 
@@ -64,7 +64,7 @@ def unordered_pairs(streams: dict[str, list[Instruction]]) -> set[tuple]:
             if k < len(streams[engine]):
                 waits, update, transfer = streams[engine][k]
                 if all(semaphores[s] >= value for s, value in waits):
-                    found |= {(other, (engine, k)) for other in events if not complete(*other)}
+                    unordered |= {(other, (engine, k)) for other in events if not complete(*other)}
                     moved = tuple(p + (n == number) for n, p in enumerate(positions))
                     reach((moved, count(semaphores, update, update[1]) if update and not transfer else semaphores, reports))
             for index, k in enumerate(transfers[engine]):
@@ -76,7 +76,7 @@ def unordered_pairs(streams: dict[str, list[Instruction]]) -> set[tuple]:
                     changed = tuple(of if n != number else (*of[:index], done + 1, *of[index + 1:])
                                     for n, of in enumerate(reports))
                     reach((positions, count(semaphores, update, amount), changed))
-    return found
+    return unordered
 
 
 def compare(streams: dict[str, list[Instruction]]) -> tuple[int, int]:

@@ -94,17 +94,17 @@ PSUM = 0x2000000
 @pytest.mark.parametrize("start, rows, broken", [(0, 32, False), (32, 32, False), (16, 32, True), (64, 64, False)])
 def test_start_partition__is_judged_at_each_address(start, rows, broken):
     """The rule is judged once for instructions that it cannot tell apart, so each of two is judged."""
-    found = errors(memset(0, 4), memset(start * PARTITION_STRIDE + 64, 4, rows))
-    assert bool(found) == broken and all("NKI-START-PARTITION" in error and "dve 0001" in error for error in found)
+    messages = errors(memset(0, 4), memset(start * PARTITION_STRIDE + 64, 4, rows))
+    assert bool(messages) == broken and all("NKI-START-PARTITION" in error and "dve 0001" in error for error in messages)
 
 
 @pytest.mark.parametrize("byte, columns, broken", [(0, 512, False), (2048, 512, False), (1024, 512, True), (1024, 256, False)])
 def test_bank_of_psum__is_judged_at_each_address(byte, columns, broken):
     lines = [f"MATMUL dst=fp32@{PSUM + at:#x}[1][{columns}] stationary=fp32@0x0[1][32] moving=fp32@0x80[1][{columns}] "
              "channels=32" for at in (0, byte)]
-    found = [error for error in errors(*lines, engine="pe") if "NKI-STREAM-RULE" in error]
-    assert bool(found) == broken, found
-    assert all("pe 0001" in error for error in found)
+    messages = [error for error in errors(*lines, engine="pe") if "NKI-STREAM-RULE" in error]
+    assert bool(messages) == broken, messages
+    assert all("pe 0001" in error for error in messages)
 
 
 def test_rules_of_registers__are_judged_for_their_values():
