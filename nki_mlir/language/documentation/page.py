@@ -142,8 +142,8 @@ def performance(page: Page, parameters: Collection[str], has_roots: bool) -> lis
     for name in page.ops:
         cls = REGISTRY[f"nisa.{name}"]
         since = f", from NeuronCore-v{cls.since} on" if cls.since > 2 else ""
-        *others, last = (engine.value for engine in cls.engines)
-        choice = f"{', '.join(others)} or {last}" if others else last
+        *leading, last = (engine.value for engine in cls.engines)
+        choice = f"{', '.join(leading)} or {last}" if leading else last
         engines.append(choice + since + (f" ({name})" if page.ops[1:] else ""))
         text = re.sub(r"\w+", lambda word: OPERANDS.get(word[0], word[0]) if word[0] not in parameters else word[0],
                       cost(cls))
