@@ -63,3 +63,36 @@ func.func @copied(%x: !x {nki.name = "x"}, %out: !x {nki.name = "out", nki.share
   "nki.store"(%out, %t, %i) {access = [#x_i, #tile_i], mask = #all} : (!x, !tile, index) -> ()
   return
 }
+
+// -----
+
+// A number that all programs use is computed in front of the loop, although the loop begins in front of it.
+!x = memref<3x8x16xf32, "hbm">
+!tile = memref<8x16xf32, "sbuf">
+#all = affine_set<() : (0 == 0)>
+#tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 8], [1, 16]]>
+#tile_i = #nki.access<f32, affine_map<()[i] -> (0, 0)>, [[1, 8], [1, 16]]>
+#x_i = #nki.access<f32, affine_map<()[i] -> (i * 128)>, [[16, 8], [1, 16]]>
+
+// CHECK-LABEL: func.func @behind(
+// CHECK:         %[[TWO:.*]] = arith.constant 2 : index
+// CHECK:         scf.for %[[I:.*]] = %{{.*}} to %{{.*}} step %{{.*}} {
+// CHECK:           %[[IS_TWO:.*]] = arith.cmpi eq, %[[I]], %[[TWO]] : index
+// CHECK:           "nki.load"
+// CHECK:           scf.if %[[IS_TWO]] {
+// CHECK:         } {nki.loop = "sequential", nki.program_axis = 0 : i64}
+func.func @behind(%x: !x {nki.name = "x"}, %out: !x {nki.name = "out", nki.shared = 0 : i64},
+                  %i: index {nki.program_id = 0 : i64}) attributes {nki.grid = [3], nki.results = [1]} {
+  %part = memref.alloc() {nki.name = "part"} : !tile
+  "nki.load"(%part, %x, %i) {access = [#tile_i, #x_i], mask = #all} : (!tile, !x, index) -> ()
+  %two = arith.constant 2 : index
+  %is_two = arith.cmpi eq, %i, %two : index
+  scf.if %is_two {
+    "nki.unary"(%part, %part) {access = [#tile, #tile], fn = "negative", mask = #all} : (!tile, !tile) -> ()
+  }
+  %total = memref.alloc() {nki.name = "total"} : !tile
+  "nisa.all_reduce"(%total, %part) {access = [#tile, #tile], engine = "unknown", groups = "[[0, 1, 2]]", mask = #all,
+    op = "add", over = "programs"} : (!tile, !tile) -> ()
+  "nki.store"(%out, %total, %i) {access = [#x_i, #tile_i], mask = #all} : (!x, !tile, index) -> ()
+  return
+}

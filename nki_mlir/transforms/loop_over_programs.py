@@ -124,6 +124,7 @@ class _ReducingPrograms:
 
     def split(self, block: Block) -> None:
         """Split a block that all programs run in step."""
+        self.hoist(block)
         operations = [op.operation for op in block.operations][:-1]
         allocations = [op for op in operations if op.name == "memref.alloc" and op.results[0] not in self.control]
         runs: list[list[Operation]] = [[]]
@@ -149,9 +150,20 @@ class _ReducingPrograms:
             if meeting is not None:
                 self.meet(meeting)
 
+    def hoist(self, block: Block) -> None:
+        """Move what all programs compute once to the front of a block, where it dominates the loops."""
+        operations = [op.operation for op in block.operations]
+        hoisted = [op for op in operations if self.is_shared(op) and not self.is_control(op)]
+        first = next(op for op in operations if op not in hoisted)
+        for op in hoisted:
+            op.move_before(first)
+
+    def is_control(self, op: Operation) -> bool:
+        return any(value in self.control for value in op.operands)
+
     def is_shared(self, op: Operation) -> bool:
         """Return whether all programs can use the result of an operation."""
-        return op.name == "memref.get_global" or any(value in self.control for value in op.operands) or (
+        return op.name == "memref.get_global" or self.is_control(op) or (
             op.name.startswith(SCALARS) and all(map(self.is_uniform, op.results)))
 
     # -- buffers -------------------------------------------------------------------------------------------------------
@@ -216,6 +228,11 @@ class _ReducingPrograms:
             raise ProgramsApart(what="a number that programs read before they reduce and use later",
                                 fix="read it again")
         first = next(op for op in moved if op.name != "memref.alloc")
+        if any(not isinstance(value.owner, ir.Block) and value.owner.operation not in inside
+               and self.is_control(value.owner.operation) and value.owner.operation.block == first.block
+               for op in inside for value in op.operands):
+            raise ProgramsApart(what="the number of a run-time condition that programs use elsewhere",
+                                fix="read it again")
         variables, end = add_loops(self.kernel, first, ir.InsertionPoint(first))
         for op in moved:
             op.move_before(end)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.bindings import cloned, operations_of
+from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.passes.pass_manager import pass_named, run_passes
@@ -50,3 +51,19 @@ def test_reductions_of_one_program_are_copies():
     run_passes(module, [pass_named("loop-over-programs")])
     function = str(module)
     assert "all_reduce" not in function and '"nki.copy"' in function and "nki.grid = [3]" in function
+
+
+def test_numbers_that_all_programs_use__are_computed_in_front_of_their_loops():
+    """The memset of the engine's accumulators is the first operation: constants are behind it."""
+    @nki.jit
+    def kernel(x):
+        out, i = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.program_id(0)
+        part = nl.load(x[i])
+        if i < 1:
+            nisa.tensor_scalar_cumulative(dst=part, op0=np.add, op1=np.add, imm0=1.0, src=nl.copy(part))
+        nl.store(out[i], nl.all_reduce(part, op=np.add, program_axes=0))
+        return out
+    spec = kernel[3].lower(X).specialization
+    assert len(streams(spec.captured, spec.grid)) == 1
+    total = np.cumsum(X[0] + 1, axis=1) + X[1] + X[2]
+    np.testing.assert_array_equal(kernel[3].on("isa")(X), np.stack([total] * 3))
