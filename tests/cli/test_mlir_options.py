@@ -77,7 +77,7 @@ def test_dumps__of_passes_of_mlir(capsys):
     assert "there is no pass named 'nki-to-linlag'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("level, more", [("vector", ()), ("llvm", ("convert-scf-to-cf", "convert-to-llvm",
+@pytest.mark.parametrize("level, more", [("vector", ()), ("llvm", ("align-stack", "convert-scf-to-cf", "convert-to-llvm",
                                          "convert-math-to-libm", "convert-to-llvm", "reconcile-unrealized-casts"))])
 def test_code_of_the_cpu__has_its_passes_shown(capsys, level, more):
     lines = opted(capsys, f"--lower-to-{level}", "--mlir-pass-statistics")[1].splitlines()
