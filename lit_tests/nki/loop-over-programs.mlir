@@ -78,7 +78,7 @@ func.func @copied(%x: !x {nki.name = "x"}, %out: !x {nki.name = "out", nki.share
 // CHECK:         %[[TWO:.*]] = arith.constant 2 : index
 // CHECK:         scf.for %[[I:.*]] = %{{.*}} to %{{.*}} step %{{.*}} {
 // CHECK:           %[[IS_TWO:.*]] = arith.cmpi eq, %[[I]], %[[TWO]] : index
-// CHECK:           "nki.load"
+// CHECK:           "nki.load"(%{{.*}}, %{{.*}}, %[[I]])
 // CHECK:           scf.if %[[IS_TWO]] {
 // CHECK:         } {nki.loop = "sequential", nki.program_axis = 0 : i64}
 func.func @behind(%x: !x {nki.name = "x"}, %out: !x {nki.name = "out", nki.shared = 0 : i64},
