@@ -41,7 +41,7 @@ def fold_steps(op: AllReduceOp, sources: Sequence[Tile], result: Tile, temporary
     exact = wide and has_exact_steps(op.op, *sources)
     if wide and later and not exact and alu_compute(op.op, compute, *[tile.dtype for tile in sources]) is not compute:
         raise ProgramsApart(what=f"a reduction over programs by '{op.op}' of {op.src.dtype}, which is exact",
-                          fix="reduce float32 or integers of 16 bits")
+                            fix="reduce float32 or integers of 16 bits")
 
     def repeated(tile: Tile) -> Tile:
         if len(tile.shape) == len(result.shape):

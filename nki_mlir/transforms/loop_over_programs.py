@@ -28,7 +28,7 @@ from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.dialects.op import Op, changed, with_forms
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.dtypes import DType
@@ -141,22 +141,28 @@ class _ReducingPrograms:
             users = {numbers.get(ancestor) for use in op.results[0].uses
                      if (ancestor := ancestor_in(block, use.owner.operation)) is not None}
             if len(users) > 1 or None in users:
-                self.share(op, ir.InsertionPoint.at_block_begin(block))
+                with errors_at(op):
+                    self.share(op, ir.InsertionPoint.at_block_begin(block))
             for number in users if len(users) == 1 else ():
                 if number is not None:
                     runs[number].insert(0, op)
         for run, meeting in itertools.zip_longest(runs, meetings):
-            self.enclose(run)
+            if run:
+                with errors_at(run[0]):
+                    self.enclose(run)
             if meeting is not None:
-                self.meet(meeting)
+                with errors_at(meeting):
+                    self.meet(meeting)
 
     def hoist(self, block: Block) -> None:
         """Move what all programs compute once to the front of a block, where it dominates the loops."""
         operations = [op.operation for op in block.operations]
-        hoisted = [op for op in operations if self.is_shared(op) and not self.is_control(op)]
-        first = next(op for op in operations if op not in hoisted)
-        for op in hoisted:
-            op.move_before(first)
+        first: Operation | None = None
+        for op in operations:
+            if not self.is_shared(op) or self.is_control(op):
+                first = first or op
+            elif first is not None:
+                op.move_before(first)
 
     def is_control(self, op: Operation) -> bool:
         return any(value in self.control for value in op.operands)
@@ -174,7 +180,7 @@ class _ReducingPrograms:
         users = [use.owner.operation for use in buffer.uses]
         if space not in (SBUF, HBM) or not all(map(is_tile_op, users)):
             raise ProgramsApart(what="a register or a tile in PSUM that programs use before and after they reduce",
-                              fix="copy it to a tile in SBUF")
+                                fix="copy it to a tile in SBUF")
         reduced = list(self.axes)
         for user in users:
             op = read_op(user)
@@ -284,7 +290,7 @@ class _ReducingPrograms:
             map(self.is_uniform, operation.operands)) and all(value in self.control for value in conditions)
         if not uniform:
             raise ProgramsApart(what="a reduction over programs in a branch or in a run-time loop",
-                              fix="reduce after it, over the tiles of all programs").located(location_of(operation))
+                                fix="reduce after it, over the tiles of all programs")
         for region in list(operation.regions)[operation.name == "scf.while":]:      # behind the condition
             for block in region.blocks:
                 self.split(block)
@@ -294,7 +300,7 @@ class _ReducingPrograms:
         axes_of_ids = {k: self.ids[symbol] for k, symbol in enumerate(op.symbols) if symbol in self.ids}
         if not all(map(self.is_uniform, [s for s in op.symbols if s not in self.ids])):
             raise ProgramsApart(what="a reduction over programs of tiles whose starts differ by steps",
-                              fix="copy the parts to tiles")
+                                fix="copy the parts to tiles")
         op = changed(op, lambda tile: tile, symbols=tuple([self.zero if s in self.ids else s for s in op.symbols]))
         members = [self.of_member(op, point, axes_of_ids) for point in self.points]
         for group in parsed(op.groups):
@@ -329,7 +335,7 @@ def _spread(results: Sequence[Tile]) -> Tile:
     if starts != [starts[0] + n * step for n in range(len(starts))] or len({
             (tile.access.partition, form) for tile, form in zip(results, apart)}) > 1:
         raise ProgramsApart(what="results of a reduction over programs that are not equal steps apart",
-                          fix="copy the result to a tile")
+                            fix="copy the result to a tile")
     if step == 0:
         return first
     rows, *free = first.access.dims

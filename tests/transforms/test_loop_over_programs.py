@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """loop-over-programs: one core runs programs that reduce over each other, or says why it cannot."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,10 @@ def totals(buffer):
     return nki.jit(kernel)[3]
 
 
+def line_of(location):
+    return Path(location.file).read_text().splitlines()[location.line - 1]
+
+
 @pytest.mark.parametrize("buffer, cores", [(nl.sbuf, 1), (nl.psum, 3)], ids=["sbuf", "psum"])
 def test_cores_of_programs_that_reduce(buffer, cores):
     """Three programs at once need three tiles in PSUM, so that each keeps its core."""
@@ -41,6 +47,7 @@ def test_tiles_in_psum_that_programs_keep_are_an_error():
     assert caught.value.headline == ("one core cannot run the programs of this grid one after the other: they have a "
                                      "register or a tile in PSUM that programs use before and after they reduce")
     assert caught.value.advice[1] == "copy it to a tile in SBUF"
+    assert caught.value.at.file == __file__ and "kept = nl.ndarray" in line_of(caught.value.at)
 
 
 def test_reductions_of_one_program_are_copies():
