@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from nki_mlir.dialects.kernel_function import kernel_functions
     from nki_mlir.dialects.mlir_ops import read_op, walk, write_op
     from nki_mlir.dialects.nisa.opaque import PartitionWise
-    from nki_mlir.dialects.op import Elementwise, In, InOut, Integers, NisaOp, Out, ScalarFunctions, V, changed
+    from nki_mlir.dialects.op import In, InOut, Integers, NisaOp, Out, changed
+    from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
     from nki_mlir.dialects.target_rules import TargetCheck
     from nki_mlir.dialects.verifier import Check
     from nki_mlir.language.plugin_instructions import instruction
@@ -37,7 +38,8 @@ HOMES = {
     "nki_mlir.dialects.kernel_function": "kernel_functions",
     "nki_mlir.dialects.mlir_ops": "read_op walk write_op",
     "nki_mlir.dialects.nisa.opaque": "PartitionWise",
-    "nki_mlir.dialects.op": "Elementwise In InOut Integers NisaOp Out ScalarFunctions V changed",
+    "nki_mlir.dialects.op": "In InOut Integers NisaOp Out changed",
+    "nki_mlir.dialects.scalar_body": "Elementwise ScalarFunctions V",
     "nki_mlir.dialects.target_rules": "TargetCheck",
     "nki_mlir.dialects.verifier": "Check",
     "nki_mlir.language.plugin_instructions": "instruction",

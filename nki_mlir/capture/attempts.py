@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from nki_mlir.bindings import ir
 from nki_mlir.capture import tracing
 from nki_mlir.capture.builder import current
+from nki_mlir.capture.capture_attempt import UnrollPlan
 from nki_mlir.capture.errors import UnrollLimit
 from nki_mlir.capture.index import NeedsValue
 from nki_mlir.capture.locations import raised_at
-from nki_mlir.capture.mlir_builder import MlirBuilder, UnrollPlan
+from nki_mlir.capture.mlir_builder import MlirBuilder
 from nki_mlir.capture.races.hazards import ProgramTouches, ignored_axes, judge_loops, judge_programs, program_of
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.tensor import Buffer

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Emits nki-level MLIR. Requests for numbers are recorded here; ``capture`` reads them after an attempt."""
+"""Emits nki-level MLIR during an attempt at capturing a kernel."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
 from nki_mlir.capture.affine import Affine
-from nki_mlir.capture.builder import Builder, Marks, Memo, Operands, Site, fills
-from nki_mlir.capture.errors import OfAnotherCall, OutOfScope, UnrollLimit
+from nki_mlir.capture.builder import Marks, Memo, Operands, Site, fills
+from nki_mlir.capture.capture_attempt import CaptureAttempt, UnrollPlan
+from nki_mlir.capture.errors import OfAnotherCall, OutOfScope
 from nki_mlir.capture.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_location
-from nki_mlir.capture.loop_state import BlockArguments, Trace
+from nki_mlir.capture.loop_state import BlockArguments
 from nki_mlir.capture.races.hazards import CaptureDependences
 from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.waiting_result import LateValue, WaitingResult, WaitingWriter
 from nki_mlir.capture.wrapping import definition_location, name_of
 from nki_mlir.capture.writes import FirstUses, OutputWrites
-from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
+from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.enclosing_conditions import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
@@ -35,32 +35,15 @@ PREDICATES = {"ne": 1, "slt": 2}            # predicates of arith.cmpi
 MARKS = {"nki.no_reorder": "no_reorder", TRANSPOSES: "transposes"}         # and the properties that set them
 
 
-@dataclass
-class UnrollPlan:
-    """The options of a capture, and the loops and axes that earlier attempts found to need numbers, each with the
-    reason."""
-
-    reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
-    limit: int = 50_000
-    replay: bool = True
-
-
-class MlirBuilder(Builder):
-    """One attempt at capturing a kernel as a function of a module."""
-
-    symbolic = True
+class MlirBuilder(CaptureAttempt):
+    """Emits the operations of one attempt at capturing a kernel as a function of a module."""
 
     def __init__(self, function: Callable[..., object], grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
                  target: str = DEFAULT_TARGET) -> None:
-        super().__init__(grid, target)
-        self.plan, self.point, self.make = plan, point, Attributes()
-        self.requests: dict[tuple[object, ...], str] = {}
-        self.hints: dict[tuple[object, ...], str] = {}   # requests to make should the attempt fail
-        self.abandoned: dict[tuple[object, ...], str] = {}       # requests to make should it succeed
-        self.unrolled, self.counted, self.replaying = 0, 0, False
+        super().__init__(grid, plan, target)
+        self.point, self.make = point, Attributes()
         self.unproved = 0                   # operations with bounds that a run checks
-        self.dependences, self.trace, self.first_uses = CaptureDependences(), Trace(), FirstUses()
-        self.programs: dict[int, Symbol] = {}
+        self.dependences, self.first_uses = CaptureDependences(), FirstUses()
         self.outputs: list[Buffer] = []
         self.arguments: list[dict[str, Any]] = []         # attributes of the function's arguments
         self.branches: list[tuple[Scope, Scope]] = []
@@ -68,7 +51,6 @@ class MlirBuilder(Builder):
         self.cache: dict[object, Any] = {}                # locations and constants
         self.last_at: Location | None = None
         self.last_location: ir.Location | None = None       # location of an operation there
-        self.waiting: WaitingResult | None = None
         self.unknown, self.index_type = ir.Location.unknown(), ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
         name, self.defined_at = name_of(function), definition_location(function)   # not the caller's
@@ -79,52 +61,6 @@ class MlirBuilder(Builder):
                                  attributes={"sym_name": ir.StringAttr.get(name), "function_type": empty})
         self.scopes = [Scope(self.function.regions[0].blocks.append())]
         self.output_writes = OutputWrites(self, {key[1] for key in plan.reasons if key[0] == "written"})
-
-    # -- requests ------------------------------------------------------------------------------------------------------
-    def request(self, symbol: Symbol, reason: str) -> None:
-        self.requests.setdefault(symbol.key, reason)
-        raise NeedsValue(f"{symbol.name}: {reason}")
-
-    def hint(self, symbol: Symbol, reason: str) -> None:
-        self.hints.setdefault(symbol.key, reason)
-
-    def left_open(self) -> dict[tuple[object, ...], str]:
-        """Return requests for constructs that Python left before their end and went on: loops by a jump, branches by
-        an exception."""
-        reasons = dict(self.abandoned)
-        for scope in self.scopes[1:]:
-            for symbol in (s for e in scope.condition for s in e.symbols):
-                reasons |= {s.key: "an exception left an if statement half way" for s in symbol.roots()}
-        return reasons
-
-    def requests_after(self, error: Exception) -> dict[tuple[object, ...], str]:
-        """Return the requests for numbers after an error that numbers may avoid.
-
-        The error may be due to capture if both branches of a symbolic ``if`` have run, a symbol's text was used, or
-        Python mistook a symbol for another type.
-        """
-        reasons, symbols = dict(self.hints), [s for scope in self.scopes for e in scope.condition for s in e.symbols]
-        if not isinstance(error, NkiMlirError):
-            symbols += [s.symbol for s in self.scopes if s.symbol is not None] + list(self.programs.values())
-        for symbol in symbols:
-            reasons |= {s.key: f"{type(error).__name__}: {error}" for s in symbol.roots()}
-        return reasons
-
-    def iteration(self, site: Site) -> None:
-        if (performed := self.performed()) == self.counted:         # iterations without operations do not count
-            return
-        self.counted = performed
-        self.unrolled += 1
-        if self.unrolled > self.plan.limit:
-            reason = self.plan.reasons.get(site, "it is iterated outside a for statement")
-            raise UnrollLimit(site=f"{site[0]}:{site[1]}", why=reason, limit=self.plan.limit).located(
-                Location(site[0], site[1], site[2]))
-
-    def facts(self) -> tuple[Affine, ...]:
-        return tuple(f for s in self.scopes for f in s.facts)
-
-    def at_top_level(self) -> bool:
-        return super().at_top_level() and len(self.scopes) == 1
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def parameter(self, shape: tuple[int, ...], dtype: DType, name: str, role: str = "input", **marks: object
@@ -177,10 +113,6 @@ class MlirBuilder(Builder):
         """Emit what is waiting, and return the position in the trace."""
         self.emit_waiting()
         return self.trace.mark()
-
-    def performed(self) -> int:
-        """Return the number of operations so far, including those that are not emitted yet."""
-        return self.trace.mark() + (0 if self.waiting is None else 1 + (self.waiting.writer is not None))
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
         buffer = Buffer(shape, dtype, "sbuf", name, scope=self.scopes[0])

@@ -11,8 +11,7 @@ the elements out of bounds.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nki_mlir.capture import strides
 from nki_mlir.capture.affine import A, Affine, IndexChange, hold_nowhere, shares_variable
@@ -22,24 +21,31 @@ from nki_mlir.capture.errors import (
     BlockTensorNotTile,
     MaskedView,
     MixedIndexing,
-    RankTooSmall,
 )
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.capture.iterations import Turn
+from nki_mlir.capture.part_forms import (
+    MOST_PARTS,
+    PARTITIONS,
+    PartForm,
+    constant_access,
+    is_tile,
+    part_form,
+    pattern_of,
+    whole_dims,
+    whole_part,
+)
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, slice_span, substitute
 from nki_mlir.capture.view_rules import check_bits
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.access import HBM, Access, Form, Linear, Tile
+from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
-from nki_mlir.machine import Machine
-from nki_mlir.scalar.dtypes import BY_NAME, DType
+from nki_mlir.scalar.dtypes import DType
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-PARTITIONS = Machine.partitions
-MOST_PARTS = 1 << 16
 # The forms of parts. The key has the view's form as an operand (if it is one), its memory and dims, and the subscripts
 # without their starts.
 _parts: dict[tuple[object, ...], "PartForm"] = {}
@@ -79,16 +85,6 @@ class Buffer:
         free ones."""
         k = self.partition_dim if self.space != HBM else 0
         return self.shape if k == 0 else (self.shape[k], *self.shape[:k], *self.shape[k + 1:])
-
-
-class PartForm(NamedTuple):
-    """The form of parts that differ only in their buffers and starts. ``pattern``: the steps and counts of the part as
-    an operand; None if the part is no operand as it is. ``form``: the form of its tile, if it is known."""
-
-    dims: tuple[Dim, ...]
-    shape: Shape
-    pattern: tuple[tuple[int, int], ...] | None
-    form: Form | None
 
 
 class View:
@@ -420,72 +416,7 @@ class View:
                           extent=limit.extent)
 
 
-@lru_cache(4096)
-def whole_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]:
-    """Return the dimensions of a complete tensor; ``partition`` is its partition dimension, None in HBM."""
-    dims, step = [], 1
-    for k in range(len(shape) - 1, -1, -1):
-        dims.append(Dim(1, 0, shape[k]) if k == partition else Dim(0, step, shape[k]))
-        step *= 1 if k == partition else shape[k]
-    return tuple(reversed(dims))
-
-
-@lru_cache(4096)
-def is_tile(dims: tuple[Dim, ...], on_chip: bool) -> bool:
-    """Return whether a view with these dimensions is a tile as it is: at least two dimensions, the partition first."""
-    partition_dim, *free_dims = dims or (ONE_MORE,)
-    return len(dims) > 1 and not (on_chip and (
-        any(d.partition and d.count > 1 for d in free_dims) or (partition_dim.free and partition_dim.count > 1)
-        or partition_dim.count > PARTITIONS))
-
-
-@lru_cache(4096)
-def pattern_of(dims: tuple[Dim, ...], on_chip: bool) -> tuple[tuple[int, int], ...]:
-    """Return ``(step, count)`` pairs, the partition first on chip."""
-    if not on_chip:
-        return tuple([(d.free, d.count) for d in dims])
-    partition_dim = dims[0]
-    return ((partition_dim.partition if partition_dim.count > 1 else 1, partition_dim.count),
-            *[(d.free, d.count) for d in dims[1:]])
-
-
-@lru_cache(MOST_PARTS)
-def constant_access(dtype_name: str, partition: int | None, free: int, pattern: tuple[tuple[int, int], ...]) -> Access:
-    """Return the access of a view without symbols. Equal ones are one object, which makes looking them up cheap. (The
-    name of a dtype hashes fast.)"""
-    start = None if partition is None else Linear(partition)
-    return Access(BY_NAME[dtype_name], start, Linear(free), pattern)
-
-
-@lru_cache(4096)
-def whole_part(shape: tuple[int, ...], dtype_name: str, space: str) -> tuple[PartForm, Access]:
-    """Return the form and the access of complete tiles of a shape."""
-    dims, dtype = whole_dims(shape, 0), BY_NAME[dtype_name]
-    pattern = pattern_of(dims, True)
-    access = constant_access(dtype_name, 0, 0, pattern)
-    return PartForm(dims, Shape(shape), pattern, Tile(None, space, shape, dtype, access).form), access
-
-
-def part_form(dims: tuple[Dim, ...], spans: Sequence[int], on_chip: bool, tile: Tile | None) -> PartForm:
-    """Return the form of the parts of a view that subscripts of these steps and counts select; ``tile`` is the view as
-    an operand, if it is one."""
-    part = strides.part_dims(dims, spans, on_chip)
-    pattern = pattern_of(part, on_chip) if is_tile(part, on_chip) else None
-    form = None
-    if tile is not None and pattern is not None:
-        form = tile.patterned(dims=pattern).form
-    return PartForm(part, Shape([d.count for d in part]), pattern, form)
-
-
 View.opened = View.closed = View
-
-
-def check_on_chip_shape(shape: tuple[int, ...], partition_dim: int) -> None:
-    """Check the rules for the shape of an on-chip tensor."""
-    if len(shape) < 2:
-        raise RankTooSmall(shape=shape, extent=shape[0] if shape else 1)
-    if shape[partition_dim] > PARTITIONS:
-        raise TooManyPartitions(count=shape[partition_dim], limit=PARTITIONS)
 
 
 def tile_of(view: View, position_of: dict[Symbol, int]) -> Tile:

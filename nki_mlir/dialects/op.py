@@ -7,10 +7,9 @@ work on such instances; ``dialects.mlir_ops`` builds MLIR operations from the sa
 """
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import numpy as np
@@ -24,10 +23,7 @@ from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import SHARING, Engine, Work
 from nki_mlir.machine.costs import ISSUE
 from nki_mlir.machine.engine import ENGINE_NAMED, NAME_OF, table_of
-from nki_mlir.scalar.activation import ACTIVATIONS
-from nki_mlir.scalar.activation.entry import evaluate
-from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType, convert
+from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 FRESH = "nki.fresh"             # marks an operation that reads elements that a mask left out, which are zeros
 
@@ -51,21 +47,7 @@ else:
         """Annotation of a tile that is read and then written (accumulation)."""
 
 
-V = TypeVar("V")                # the value of one element in some form: an array, an SSA value, a node
 Results: TypeAlias = np.ndarray | tuple[np.ndarray | None, ...] | None      # of ``reference``
-
-
-class ScalarFunctions(Protocol[V]):
-    """The scalar library for values of one kind, with which a ``body`` is built."""
-
-    def constant(self, value: float) -> V:
-        """Return the number as a value of the dtype in which the operation computes."""
-
-    def alu(self, name: str, *values: V) -> V:
-        """Apply an operator of ``scalar.alu``, by name."""
-
-    def activation(self, name: str, value: V) -> V:
-        """Apply a function of ``scalar.activation``, by name."""
 
 
 class LoweringBuilder(Protocol):
@@ -436,65 +418,3 @@ def _tile_field(name: str, kind: object) -> TileField | None:
         if len(inner) == 1 and inner[0] in (In, Out, InOut):
             return TileField(name, inner[0], True)
     return None
-
-
-class Elementwise(Op):
-    """Mixin of ops whose tiles all have the shape of ``dst``: one iteration axis a dim."""
-
-    dst: Tile
-    broadcasts = True
-
-    def iteration(self) -> Iteration:
-        shape = self.dst.shape
-        axes = tuple(range(len(shape)))
-        return Iteration(shape, {f.name: axes for f, _ in self.operands()})
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.elementwise(self)
-
-    def body(self, s: ScalarFunctions[V], *values: V) -> V:
-        """Return the scalar expression of ``dst``, built through ``s`` (constants, alu, activation) from
-        the sources."""
-        raise InternalError(f"{self.full_name()} has no scalar body")
-
-    def reference(self, *sources: np.ndarray) -> Results:
-        return self.body(ArrayScalars(self.compute), *sources)
-
-
-def constant_value(value: float, dtype: DType) -> float | int:
-    """Convert a constant to ``dtype``. Unlike a conversion of elements it does not go through float32."""
-    if dtype.is_float:
-        with np.errstate(over="ignore"):
-            return float(convert(np.asarray(value, np.float32), dtype))
-    if dtype is BOOL:
-        return int(value != 0)
-    limits = np.iinfo(dtype.numpy)
-    if math.isnan(value):
-        return 0
-    return round(min(max(value, limits.min), limits.max))
-
-
-@lru_cache(4096)
-def array_constant(value: float, sign: float, dtype: DType) -> np.ndarray:
-    """Return a constant as an array without dims. ``sign`` distinguishes zeros, which are equal."""
-    number: np.ndarray = dtype.numpy.type(constant_value(value, dtype))
-    return number
-
-
-class ArrayScalars:
-    """Evaluates a scalar body on complete arrays: the NumPy counterpart of the scalar operations that
-    ``lower`` emits."""
-
-    def __init__(self, compute: DType | None) -> None:
-        self.compute = compute or FLOAT32
-
-    def constant(self, value: float) -> np.ndarray:
-        return array_constant(value, math.copysign(1.0, value), self.compute)
-
-    @staticmethod
-    def alu(name: str, *values: np.ndarray) -> np.ndarray:
-        return ALU[name].numpy(*values)
-
-    @staticmethod
-    def activation(name: str, value: np.ndarray) -> np.ndarray:
-        return evaluate(ACTIVATIONS[name], value)

@@ -16,8 +16,9 @@ import numpy as np
 from nki_mlir.capture.builder import Views, active, current
 from nki_mlir.capture.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.part_forms import PARTITIONS, check_on_chip_shape
 from nki_mlir.capture.strides import Shape
-from nki_mlir.capture.tensor import PARTITIONS, Buffer, View, check_on_chip_shape
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import movement

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from inspect import Parameter, signature
 
-from nki_mlir.dialects.op import REGISTRY, Elementwise, Op
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.scalar_body import Elementwise
 from nki_mlir.language.current import isa
 from nki_mlir.language.entries import REGULAR
 from nki_mlir.language.signatures.table import signatures

@@ -15,7 +15,8 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, same_element
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nki.movement import Copying, CopyOp, MemsetOp
-from nki_mlir.dialects.op import Elementwise, Op, TileField, changed
+from nki_mlir.dialects.op import Op, TileField, changed
+from nki_mlir.dialects.scalar_body import Elementwise
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Machine

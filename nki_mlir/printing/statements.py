@@ -9,7 +9,8 @@ from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
-from nki_mlir.dialects.op import Elementwise, Op, changed
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.scalar_body import Elementwise
 from nki_mlir.language.current import language
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.printing.errors import Unprintable

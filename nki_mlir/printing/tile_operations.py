@@ -29,7 +29,8 @@ from nki_mlir.dialects.nki.movement import (
     TransposeOp,
 )
 from nki_mlir.dialects.nki.reduction import ReduceOp
-from nki_mlir.dialects.op import Elementwise, Op, changed
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.scalar_body import Elementwise
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.dialects.verification import verify
 from nki_mlir.language.current.functions import EVERYWHERE

@@ -9,7 +9,8 @@ from nki_mlir.dialects.nki.movement import (
     TRANSPOSES,
     Copying,
 )
-from nki_mlir.dialects.op import Elementwise, Op, changed
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.scalar_body import Elementwise
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.machine import Engine
 from nki_mlir.printing.addresses import write_run_time_copy

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from nki_mlir.bindings import Attribute, Block, Operation, Region, Type, Value, ir
 from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
 from nki_mlir.dialects.attributes import AccessAttr, Attributes, expression
-from nki_mlir.dialects.op import constant_value
+from nki_mlir.dialects.scalar_body import constant_value
 from nki_mlir.dialects.view import view_type
 from nki_mlir.scalar.dtypes import INT32, INT64, DType, Encoding
 from nki_mlir.waist.function import COMPARISONS

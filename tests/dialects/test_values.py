@@ -8,7 +8,8 @@ import pytest
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Constraint, Linear
-from nki_mlir.dialects.op import REGISTRY, ArrayScalars, Op
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.scalar_body import ArrayScalars
 from nki_mlir.dialects.verification import verify
 from nki_mlir.scalar.dtypes import ALL, BOOL, FLOAT32, INT32, DType
 

@@ -57,6 +57,8 @@ FAULTS = [
         ("two vectors on one axis: the last counts", "steps_f[axis] += dim.free * c", "steps_f[axis] = dim.free * c"),
         ("a repeated dimension steps", "spread = tuple(d if d.count == n else Dim(0, 0, n) for d, n in zip(dims, shape))",
          "spread = tuple(d if d.count == n else Dim(0, 1, n) for d, n in zip(dims, shape))"),
+        generation="beta"),
+    *of("capture/part_forms.py",
         ("block dimensions in the wrong order", "step *= 1 if k == partition else shape[k]", "step *= shape[k] if k != 0 else 1"),
         generation="beta"),
     *of("capture/mask.py",

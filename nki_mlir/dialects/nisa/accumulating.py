@@ -13,7 +13,8 @@ from nki_mlir.dialects.nisa.elementwise import ActivationOp, apply_alu, not_all_
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS, verify_sum
 from nki_mlir.dialects.nki.reduction import sums_integers
-from nki_mlir.dialects.op import ArrayScalars, In, InOut, LoweringBuilder, Out, Results, ScalarFunctions, V
+from nki_mlir.dialects.op import In, InOut, LoweringBuilder, Out, Results
+from nki_mlir.dialects.scalar_body import ArrayScalars, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work

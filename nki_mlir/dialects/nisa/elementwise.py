@@ -8,7 +8,8 @@ import numpy as np
 from nki_mlir.dialects.access import PSUM, Linear, Tile
 from nki_mlir.dialects.interface_turns import adjacent, slowest, turns
 from nki_mlir.dialects.nki.elementwise import TwoTiles, exact_integer, number_beside, number_dtype, select_compute
-from nki_mlir.dialects.op import Elementwise, In, InOut, NisaOp, Op, Out, ScalarFunctions, V
+from nki_mlir.dialects.op import In, InOut, NisaOp, Op, Out
+from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work

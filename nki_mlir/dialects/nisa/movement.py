@@ -10,7 +10,8 @@ from nki_mlir.dialects.nisa.elementwise import of_tiles
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.nki.movement import Copying, Counting, Filling, Transposing
-from nki_mlir.dialects.op import Elementwise, In, InOut, Integers, Iteration, NisaOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.op import In, InOut, Integers, Iteration, NisaOp, Out
+from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work

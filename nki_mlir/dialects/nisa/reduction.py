@@ -12,7 +12,8 @@ from nki_mlir.dialects.interface_turns import turns
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp, of_dtype
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, ReducingFree, reduce_keeping, sums_integers
-from nki_mlir.dialects.op import Elementwise, In, Iteration, LoweringBuilder, NisaOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.op import In, Iteration, LoweringBuilder, NisaOp, Out
+from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work

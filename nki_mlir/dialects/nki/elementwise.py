@@ -5,7 +5,8 @@ from functools import reduce
 
 import numpy as np
 
-from nki_mlir.dialects.op import Elementwise, In, NkiOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.op import In, NkiOp, Out
+from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine.engine import SINCE

@@ -7,7 +7,8 @@ from contextvars import ContextVar
 import numpy as np
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.op import Elementwise, In, Iteration, NkiOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.op import In, Iteration, NkiOp, Out
+from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine, Work
 from nki_mlir.machine.costs import NOTHING

@@ -17,7 +17,8 @@ from nki_mlir.analysis.mask_boxes import Box, in_box, lawful, on_group, row_grou
 from nki_mlir.diagnostics import DeviceRules, Location, Unsupported, device_rules, report
 from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, dense, full_tile, masked_box, values_of
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
-from nki_mlir.dialects.op import FRESH, ArrayScalars, Elementwise, Op, Results, TileField
+from nki_mlir.dialects.op import FRESH, Op, Results, TileField
+from nki_mlir.dialects.scalar_body import ArrayScalars, Elementwise
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.activation import ACTIVATIONS

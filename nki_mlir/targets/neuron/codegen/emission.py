@@ -19,16 +19,11 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict
+from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, expanded, take_addresses
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.fastest import (
-    Prepared,
-    expanded,
-    fastest,
-    in_program_order_where_it_fits,
-    take_addresses,
-)
+from nki_mlir.targets.neuron.codegen.fastest import fastest, in_program_order_where_it_fits
 from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code

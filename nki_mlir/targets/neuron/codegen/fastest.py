@@ -19,191 +19,47 @@ A candidate's first order tells roughly how long it takes. If a variant of it ma
 memory, the variant is timed first, and the candidate needs no program.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.isa.program import Program
-from nki_mlir.dialects.op import Op
-from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
+from nki_mlir.targets.neuron.codegen.candidate_programs import (
+    CLOSE,
+    FEW,
+    HOPELESS,
+    NEAR,
+    NEARLY,
+    SHORT,
+    Prepared,
+    expanded,
+)
 from nki_mlir.targets.neuron.codegen.cut_short import cut_short
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
-from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
-from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
-from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
+from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak
 from nki_mlir.targets.neuron.codegen.records import Code, copied
-from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
-from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
-from nki_mlir.targets.neuron.codegen.scheduling_order import LOADS, MORE_ORDERS, ORDERS, Order, crowded_orders
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
+from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
-from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
-from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
-from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
-from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
-from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, unrolled, written_out
+from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
-FEW = 1_000                     # steps for which each order is tried with one issuer, too
-ORDERED = 12_000  # steps that are ordered at level 1, all orders together; at least TWO orders are computed
-TWO = 2
-GOOD = 1.03                     # orders that are worse than the best by up to this factor are timed
-NEARLY = 1.01                   # an order's estimate of its time is off by this factor
-HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
-FAR = 1.3                       # the same for the first order
-NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the search ends there, by level
-CLOSE, CLOSEST = 1.01, 1.003    # the same for short bodies, since longer ones are often faster, and for ``BRIEF`` code
-BRIEF = 300                     # steps of code whose orders are all timed within a few hundredths of a second
-TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
-                                # by whether iterations overlap, one
-MISSED = 3                      # times more orders are timed if the first take ``HOPELESS`` times their estimates
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of unrolled code, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit; first the one with most room
 THRASHES = 1.5                  # times the bound without spills: tiles spill repeatedly, so more of them should stay
-ROOM = 20                       # further percent of SBUF that an order may fill with early loads
 ROUNDS = 1.08  # times the bound of balanced engines: up to this, no longer bodies are tried after pipelined loops
-AGAIN = 1.5                     # times the bytes of the accessed HBM: more are moved if data are loaded again
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
 WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
-SHORT = 64                      # instructions of bodies whose iterations overlap
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
 IN_ROUNDS = Order(share=0, passed=1, issue=False), Order(passed=2)      # nearly the order of the rounds
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
-FULL = "on-chip memory is nearly full: instructions stay in program order"
-
-
-def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
-    return run()
-
-
-def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Code:
-    """Return the code with the loops unrolled that the candidate unrolls."""
-    code: Code = step("unroll-loops", rolled, lambda: unrolled(rolled, candidate.limit, candidate.body))
-    step("split-blocks", code, lambda: split_blocks(code))
-    step("sink-constants", code, lambda: sink_constants(code))
-    return code
-
-
-class Prepared:
-    """Unrolled code with the loads and results of a candidate, and its possible orders."""
-
-    def __init__(self, code: Code, candidate: Candidate, choice: EngineChoice,
-                 step: Callable[..., Any] = run_step) -> None:
-        self.code, self.candidate = code, candidate
-        self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(
-            code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
-        evicts: bool = step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
-        self.overwrites: bool = candidate.overwrite and step("overwrite-operands", code,
-                                                             lambda: overwrite_operands(code))
-        if candidate.memory:
-            step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))
-        self.pipelined = 0                              # how many loops are pipelined
-        if candidate.pipelined:
-            self.balanced = Schedules(code, choice).bound(balanced=True)
-            self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
-        self.schedules = Schedules(code, choice, evicts)
-        self.knows_ramps = choice.ramps                 # else estimates are those of full speed
-        self.limits_unread = not choice.as_written      # without, published times agree better
-        self.different = choice.different
-        self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
-
-    def bound(self) -> float:
-        """Return ns that every order takes at least; for pipelined loops, with balanced engines."""
-        return min(self.balanced, self.schedules.bound()) if self.candidate.pipelined else self.schedules.bound()
-
-    def loads_again(self) -> bool:
-        """Return whether loops that stay rolled load data repeatedly, which longer bodies may keep in SBUF."""
-        moved, size = self.schedules.traffic()
-        return max(self.schedules.times, default=1) > 1 and moved > size * AGAIN
-
-    def in_program_order(self) -> Program:
-        return self.program(self.schedules.as_written())
-
-    def program(self, arrangement: Arrangement, overlap: bool = False) -> Program:
-        """Return the program of an order. Raise ``MemoryFull`` if the order finds no addresses."""
-        take_addresses(self.schedules, arrangement)
-        return synchronized(self.code, self.schedules.dependences(arrangement), overlap)
-
-    def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
-        """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
-        time of the fastest program so far; orders that cannot be faster are skipped."""
-        near = min(CLOSEST, NEAR[level]) if sum(map(len, self.schedules.runs)) <= BRIEF else NEAR[level]
-        enough, written = self.schedules.bound() * near, self.schedules.as_written()
-        if best_known_ns() <= enough:
-            return
-        tried, best, count, computed, full = {written[:2]}, 0.0, 0, 0, False
-        most = 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
-        for until in (enough, 0.0):                 # if an order takes longer than its estimate, compute the others
-            arrangements = list(self.arrangements(level, until, best_known_ns(), computed))
-            computed += len(arrangements)
-            for arrangement in sorted(arrangements, key=lambda arrangement: arrangement.ns):
-                if count and best_known_ns() <= enough:
-                    break
-                if count and (arrangement.ns > best * GOOD or count >= most) and (
-                        not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
-                    break                           # go on only if the best estimates miss full speed
-                if arrangement.ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
-                    break                           # short bodies may be faster where their iterations overlap
-                if arrangement[:2] in tried:
-                    continue
-                tried.add(arrangement[:2])
-                try:
-                    yield arrangement, self.program(arrangement)
-                except MemoryFull:
-                    full = True
-                    continue
-                best, count = best or arrangement.ns, count + 1
-            if best_known_ns() <= enough or not 0.0 < best <= enough:
-                break
-        if full and not count:
-            self.code.notes.append(FULL)
-        if best_known_ns() > max(self.schedules.bound(first_engine=True), self.schedules.in_program_order()):
-            try:
-                yield written, self.program(written)
-            except MemoryFull:
-                if not count:
-                    raise
-
-    def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
-        """Yield the arrangements of the orders behind the first ``computed``. Stop at one whose estimate is at most
-        ``enough``, or if the first ones take much longer than the fastest program."""
-        best, room = inf, False
-        most, orders = self.orders(level)
-        if computed >= most:
-            return
-        for count, order in enumerate(orders[computed:], computed + 1):
-            arrangement = self.schedules.arrangement(order._replace(memory=self.memory))
-            if not order.unread or not room or arrangement.ns * NEARLY < best:      # else engines wait more for nothing
-                yield arrangement
-            best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
-            crowded = self.schedules.crowded        # an order without addresses may have no room
-            if (best <= enough and (room or not crowded)) or (count >= TWO and best > known_ns * HOPELESS) or (
-                    best > known_ns * FAR and not crowded):
-                break
-            if count >= most and (count >= most + len(LOADS) or (room and best <= enough * HOPELESS)):
-                break
-
-    def orders(self, level: int) -> tuple[int, tuple[Order, ...]]:
-        """Return the orders, and the number to try: trying all takes long for long code. If these have no room for
-        tiles that do not all fit, or take long, the orders behind them leave more room to results."""
-        steps = sum(map(len, self.schedules.runs))
-        orders, ordered = self.different(MORE_ORDERS if level > 1 else ORDERS), ORDERED
-        if self.schedules.crowded:
-            orders = crowded_orders(orders, TWO, self.limits_unread)
-            ordered = ordered * 3 // 2
-        if level > 1:
-            return len(orders), orders
-        if steps <= FEW:
-            orders = self.different((*orders, *(order._replace(issue=False) for order in orders)))
-            return len(orders), orders
-        most = max(TWO, ordered // steps)
-        return most, orders if self.schedules.crowded else orders[:most]
 
 
 class Fastest(NamedTuple):
@@ -459,15 +315,6 @@ def pipelined_candidates(rolled: Code, level: int, evict: bool) -> list[Candidat
     if (level == 1 and written_out(rolled.body) <= STRAIGHT[level]) or not loops_to_keep(rolled.body, BODY)[0]:
         return []
     return [Candidate(BODY, PIPELINED, results=FREE_BANKS if evict else 100, pipelined=memory) for memory in IN_FLIGHT]
-
-
-def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:
-    """Put the code in the order of an arrangement, at its addresses or at addresses from ``allocate-on-chip``."""
-    schedules.arrange(arrangement)
-    if arrangement.addresses is None:
-        allocate(schedules.code)
-    else:
-        check_banks(schedules.code)
 
 
 def end_of(program: Program) -> float:

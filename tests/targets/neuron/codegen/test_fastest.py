@@ -15,8 +15,9 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import fastest
+from nki_mlir.targets.neuron.codegen.candidate_programs import FULL
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
-from nki_mlir.targets.neuron.codegen.fastest import FULL, TimedCandidates
+from nki_mlir.targets.neuron.codegen.fastest import TimedCandidates
 from nki_mlir.targets.neuron.codegen.search_options import Candidate
 
 KERNELS = Path(__file__).parents[4] / "bench" / "calibration"
