@@ -203,7 +203,7 @@ def test_op_class__has_types(file: Path) -> None:
 
 
 # What op classes are given: ``s`` of a body, ``b`` of a lowering and what it gives, ``check`` of their rules.
-@pytest.mark.parametrize("module, cls", [("op", "ScalarFunctions"), ("op", "LoweringBuilder"), ("op", "RowBuilder"),
+@pytest.mark.parametrize("module, cls", [("scalar_body", "ScalarFunctions"), ("op", "LoweringBuilder"), ("op", "RowBuilder"),
                                          ("verifier", "Check"), ("target_rules", "TargetCheck")])
 def test_what_op_classes_are_given__has_types(module: str, cls: str) -> None:
     text = ast.parse((ROOT / "nki_mlir" / "dialects" / f"{module}.py").read_text())
