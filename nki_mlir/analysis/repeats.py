@@ -119,16 +119,28 @@ class _Level(Generic[O]):
                 compared[at - start] = end
                 if self.before[end] - self.before[at] < self.least:
                     continue
-                run = self.repetition(start, at - start, steps, end)
+                first = self.with_definitions(start, at - start, begin)
+                if first < start:
+                    steps, end = self.compare(first, at - start)
+                run = self.repetition(first, at - start, steps, end)
                 if (run.count - 1) * (self.before[at] - self.before[start]) >= self.least:
                     repetitions.append(run)
-                    at = begin = start + run.count * (at - start)
+                    at = begin = first + run.count * (at - start)
                     break
             else:
                 equal.append(at)
                 alike.append(at)
                 at += 1
         return repetitions
+
+    def with_definitions(self, start: int, period: int, begin: int) -> int:
+        """Return where a repetition starts that includes the values without operands in front of its first item: there
+        are more of their form, so that other periods are tried for them."""
+        items = self.items
+        while start > begin and not items[start - 1].sources and not items[start - 1].starts and (
+                items[start - 1].form == items[start - 1 + period].form):
+            start -= 1
+        return start
 
     def goes_on(self, start: int, at: int) -> bool:
         """Return whether a third item follows the second as the second follows the first. Most similar pairs do not

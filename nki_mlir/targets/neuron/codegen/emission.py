@@ -30,6 +30,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
+from nki_mlir.targets.neuron.codegen.short_loops import in_loops, nearly_bound
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid
@@ -66,7 +67,7 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
-OPTIMIZATIONS = ("fuse", "coalesce", "transposes", "reorder", "engines", "issuers", "loads", "evict", "overlap",
+OPTIMIZATIONS = ("roll", "fuse", "coalesce", "transposes", "reorder", "engines", "issuers", "loads", "evict", "overlap",
                  "pipeline", "overwrite")
 
 
@@ -74,6 +75,7 @@ OPTIMIZATIONS = ("fuse", "coalesce", "transposes", "reorder", "engines", "issuer
 class Emission(SearchOptions):
     """Options of the emission: the search's options, and the following."""
 
+    roll: bool = True           # turn long code without loops into loops if nothing can be much faster
     fuse: bool = True           # fuse two instructions into one where the values stay equal
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
     transposes: bool = True     # let the DMA engines transpose loads if the target can
@@ -89,14 +91,14 @@ class Emission(SearchOptions):
     def as_written(cls, level: int = 1, static: bool = False) -> "Emission":
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are unrolled."""
-        return cls(unroll_limit=WRITTEN_OUT, fuse=False, coalesce=False, transposes=False, loads=False, evict=False,
-                   overwrite=False, vendor=True, static=static, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, roll=False, fuse=False, coalesce=False, transposes=False, loads=False,
+                   evict=False, overwrite=False, vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Return options for program order, unrolled, with each instruction on its first engine: the baseline of
         optimizations."""
-        return cls(unroll_limit=UNROLL_LIMIT, fuse=False, coalesce=False, transposes=False, reorder=False,
+        return cls(unroll_limit=UNROLL_LIMIT, roll=False, fuse=False, coalesce=False, transposes=False, reorder=False,
                    engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False,
                    overwrite=False)
 
@@ -145,15 +147,16 @@ def emit_code(code: Code, options: Emission) -> Program:
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)
-    if (options.fuse or options.coalesce or options.transposes or options.vendor) and options.level > 0:
-        code = replace(code, body=copied(code.body))
-        if options.fuse:
-            options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
-        if options.coalesce:
-            options.observation.step("coalesce-copies", code, lambda: coalesce_copies(code))
-        if options.transposes or options.vendor:
-            options.observation.step("transpose-loads", code,
-                                     lambda: transpose_loads(code, stated=not options.transposes))
+    if reorder and options.roll and options.unroll_limit is None and (looped := in_loops(code)) is not None:
+        silent = replace(options, observation=Observation())
+        short = nearly_bound(improved(looped, silent), choice(), options)
+        if short is not None:
+            if options.observation.observer is None:
+                return short.program
+            observation, in_device_loops = options.observation, looped
+            observation.step("roll-instructions", code, lambda: in_device_loops)
+            return observed(improved(looped, options), short.candidate, short.arrangement, choice(), observation)
+    code = improved(code, options)
     if reorder:
         try:
             candidate, arrangement, program = fastest(code, choice(), options)
@@ -168,6 +171,20 @@ def emit_code(code: Code, options: Emission) -> Program:
     if options.observation.observer is None:
         return program
     return observed(code, candidate, arrangement, choice(), options.observation)
+
+
+def improved(code: Code, options: Emission) -> Code:
+    """Return the code with fewer or cheaper instructions, in the same order."""
+    if options.level > 0 and (options.fuse or options.coalesce or options.transposes or options.vendor):
+        code = replace(code, body=copied(code.body))
+        if options.fuse:
+            options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
+        if options.coalesce:
+            options.observation.step("coalesce-copies", code, lambda: coalesce_copies(code))
+        if options.transposes or options.vendor:
+            options.observation.step("transpose-loads", code,
+                                     lambda: transpose_loads(code, stated=not options.transposes))
+    return code
 
 
 def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, choice: EngineChoice,

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""roll-instructions: turn instructions that repeat into a loop, so that the search for an order looks at each once.
+
+before:  load t0 = x[0]; exp t0; store y[0] = t0;        after:  for i in 0 to 1000:
+         load t1 = x[128]; exp t1; store y[128] = t1;                load t = x[128 i]; exp t; store y[128 i] = t
+         ...
+
+A kernel whose Python runs its loops is one long run of instructions. Instructions of one source location form a loop,
+inner loops first, as ``analysis.repeats`` finds them. Each iteration allocates the buffers that only it uses. Tiles
+move through HBM and along the free dimensions of SBUF; in PSUM, and across partitions, they stay where they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from nki_mlir.analysis.repeats import Item, Repetition, Steps, with_loops
+from nki_mlir.dialects.access import PSUM, Linear, Tile
+from nki_mlir.dialects.op import changed
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Code,
+    DeviceBuffer,
+    InstructionStep,
+    Loop,
+    LoopVariable,
+    nodes_in,
+    tiles_of,
+)
+
+LEAST = 512                     # instructions and allocations that a loop must save
+Element = InstructionStep | DeviceBuffer | object               # what an item stands for
+Moves = Sequence[tuple[LoopVariable, Steps]]    # for each loop around an item, outermost first: its variable, the steps
+
+
+class RollInstructions(RecordsPass, name="roll-instructions", reads=Level.NISA):
+    least: int = LEAST          # least instructions and allocations that a loop must save
+    lines: bool = False         # let instructions repeat whose source locations differ, as in MLIR text
+
+    def rewritten(self, code: Code) -> Code:
+        return rolled_instructions(code, self.least, self.lines) or code
+
+
+def rolled_instructions(code: Code, least: int = LEAST, lines: bool = False) -> Code | None:
+    """Return the code with loops for the instructions of its outermost block that repeat; None if there are none."""
+    items = with_loops(items_of(code.body, lines), least, pairs=False)
+    if all(item.loop is None for item in items):
+        return None
+    body = Block()
+    for item in items:
+        append(body, item, ())
+    return replace(code, body=body)
+
+
+# -- the sequence ------------------------------------------------------------------------------------------------------
+def items_of(block: Block, lines: bool = False) -> list[Item[Element]]:
+    """Return the nodes of a block, each behind the buffers that it is the first to use."""
+    items: list[Item[Element]] = []
+    unused = dict.fromkeys(block.buffers)
+    definitions: dict[DeviceBuffer, Item[Element]] = {}
+
+    def define(buffer: DeviceBuffer, user: object) -> None:
+        if buffer in unused:
+            del unused[buffer]
+            item = definitions[buffer] = Item[Element](form_of_buffer(buffer, user), (), [], buffer)
+            items.append(item)
+
+    for node in block.nodes:
+        if type(node) is not InstructionStep:
+            handles = [tile.handle for inner in nodes_in(Block([node])) for tile in tiles_of(inner)]
+            for handle in handles:
+                define(handle, None)
+            items.append(Item(object(), (), [], node, [definitions.get(handle) for handle in handles]))
+            continue
+        op = node.op
+        values, starts, handles, still = op.__dict__, list[int](), list[DeviceBuffer](), list[object]()
+        for field in op.tiles:
+            tile = values[field.name]
+            if tile is not None:
+                access = tile.access
+                handles.append(tile.handle)
+                if access.partition is not None:
+                    still.append(access.partition.const)
+                (still if tile.space == PSUM else starts).append(access.free.const)
+                if tile.handle not in unused and tile.handle not in definitions:
+                    still.append(tile.handle)
+        form = object() if op.symbols or op.acts_outside else (
+            op.form(), None if lines else node.location, op.mask, op.limits, *op.extra.items(), *still)
+        for handle in handles:
+            define(handle, form)
+        items.append(Item(form, tuple(starts), [definitions.get(handle, handle) for handle in handles], node))
+    for buffer in list(unused):
+        define(buffer, None)
+    return items
+
+
+def form_of_buffer(buffer: DeviceBuffer, user: object) -> object:
+    """Return what the buffers of iterations have in common if an instruction of the form ``user`` is the first to use
+    them. Others have addresses that the kernel chose."""
+    if buffer.fixed or buffer.addresses or buffer.attributes:
+        return object()
+    return buffer.space, buffer.shape, buffer.dtype, user
+
+
+# -- the loops ---------------------------------------------------------------------------------------------------------
+def append(block: Block, item: Item[Element], moves: Moves) -> None:
+    """Append an item, which is in the loops of ``moves``, to a block."""
+    element = item.operation
+    if item.loop is not None:
+        block.nodes.append(loop_of(item.loop, moves))
+    elif type(element) is DeviceBuffer:
+        block.buffers.append(element)
+    elif type(element) is InstructionStep:
+        block.nodes.append(moved(element, [(variable, steps) for variable, steps in moves if any(steps)]))
+    else:
+        block.nodes.append(element)
+
+
+def loop_of(repetition: Repetition[Element], moves: Moves) -> Loop:
+    variable, body = LoopVariable("i", 0, repetition.count - 1), Block()
+    ranges = pairwise(accumulate([len(item.starts) for item in repetition.body], initial=0))
+    for item, steps, (start, stop) in zip(repetition.body, repetition.steps, ranges):
+        append(body, item, [*[(outer, of_loop[start:stop]) for outer, of_loop in moves], (variable, steps)])
+    location = next((node.location for node in nodes_in(body) if node.location is not None), None)
+    return Loop(variable, range(repetition.count), body, location)
+
+
+def moved(step: InstructionStep, moves: Moves) -> InstructionStep:
+    """Return an instruction whose tiles move in each iteration of these loops."""
+    if not moves:
+        return step
+    distances = zip(*[steps for _, steps in moves])
+
+    def moved_tile(tile: Tile) -> Tile:
+        if tile.space == PSUM:
+            return tile
+        start = Linear(tile.access.free.const, tuple([(k, by) for k, by in enumerate(next(distances)) if by]))
+        return tile.starting(tile.handle, replace(tile.access, free=start))
+    return step.with_op(changed(step.op, moved_tile, symbols=tuple([variable for variable, _ in moves]),
+                                ranges=tuple([(variable.low, variable.high) for variable, _ in moves])))
