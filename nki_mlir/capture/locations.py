@@ -234,16 +234,37 @@ def user_location(skip: int = 1) -> Location:
 diagnostics.kernel_line = user_location
 
 
+def _user_frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    """Yield the entries of a traceback that are frames of user code, the outermost first."""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not is_passed[frame.f_code.co_filename] and is_users(frame.f_code.co_filename, frame.f_globals):
+            yield traceback
+        traceback = traceback.tb_next
+
+
 def raised_at(traceback: TracebackType | None) -> Location | None:
     """Return the location in the kernel at which an exception was raised: the innermost frame of user code in the
     traceback. An endless recursion can end in any library that the toolchain calls."""
     at = None
-    while traceback is not None:
-        frame = traceback.tb_frame
-        if not is_passed[frame.f_code.co_filename] and is_users(frame.f_code.co_filename, frame.f_globals):
-            at = traceback
-        traceback = traceback.tb_next
+    for at in _user_frames(traceback):
+        pass
     return _position(at.tb_frame.f_code, at.tb_lasti) if at is not None else None
+
+
+COMPREHENSIONS = "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"         # before Python 3.12 they have frames
+
+
+def callers(traceback: TracebackType | None, at: Location) -> list[tuple[str, Location]]:
+    """Return the functions of user code that called the one in which an exception was raised, the innermost first,
+    each with the location of its call; none if the exception was not raised at the line of ``at``."""
+    calls: list[tuple[str, Location]] = []
+    for entry in _user_frames(traceback):
+        code, name = entry.tb_frame.f_code, entry.tb_frame.f_code.co_name
+        if name in COMPREHENSIONS and calls:
+            name = calls.pop()[0]
+        calls.append((name, _position(code, entry.tb_lasti)))
+    return calls[-2::-1] if calls and calls[-1][1][:2] == at[:2] else []
 
 
 def variables(names: tuple[str, ...]) -> dict[str, object]:

@@ -224,7 +224,7 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
         at = raised_at(error)
         if at is None:
             raise
-        return fail(KernelRaised(kind=type(error).__name__, text=error).located(at))
+        return fail(KernelRaised(kind=type(error).__name__, text=error).located(at).with_traceback(error.__traceback__))
     finally:
         show_progress(None)
 
@@ -235,8 +235,22 @@ def fail(error: NkiMlirError) -> int:
         error.at = None                     # the command itself made the call, not a line of the user
     if "signature" in error.values:         # the arguments of the call that does not fit are options here
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
-    print(error, file=sys.stderr)
+    print("\n".join([str(error), *called_by(error)]), file=sys.stderr)
     return 2 if isinstance(error, CommandLineError) else 1
+
+
+CALLERS = 4                             # that an error shows; a recursive function may have a thousand
+
+
+def called_by(error: NkiMlirError) -> list[str]:
+    """Return a line with the functions that called the one in which an error was raised; none if the kernel itself
+    raised it."""
+    if error.at is None or error.__traceback__ is None:
+        return []
+    from nki_mlir.capture import locations  # start-up: imported on first use
+    callers = [f"{name} ({at})" for name, at in locations.callers(error.__traceback__, error.at)]
+    more = [f"{len(callers) - CALLERS} more"] if len(callers) > CALLERS else []
+    return [f"  called by: {', '.join(callers[:CALLERS] + more)}"] if callers else []
 
 
 def fail_of_memory(error: MemoryError) -> int:

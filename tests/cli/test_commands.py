@@ -262,3 +262,38 @@ def test_functions_of_narrow_floats__agree_on_all_executors(tmp_path: Path) -> N
     (tmp_path / "narrow.mlir").write_text(NARROW_FUNCTIONS)
     done = shell(f"nki-run {tmp_path / 'narrow.mlir'} --compare --tolerance 0")
     assert done.returncode == 0 and done.stdout.count("against jit 0: agrees") == 2, done.stdout + done.stderr
+
+
+CALLS = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+def scaled(tile, rows, depth):
+    return scaled(tile, rows, depth - 1) if depth else nl.multiply(tile, rows)
+
+def summed(tile):
+    return sum(tile.missing for _ in range(2))
+
+@nki.jit
+def deep(x):
+    return scaled(nl.load(x), nl.load(x[:, 0:7]), 5)
+
+@nki.jit
+def generator(x):
+    return summed(nl.load(x))
+
+@nki.jit
+def direct(x):
+    return nl.load(x[:, 0:100])
+"""
+
+
+@pytest.mark.parametrize("kernel, callers", [
+    ("deep", f"  called by: {', '.join(['scaled (calls.py:5:12)'] * 4)}, 2 more"),
+    ("generator", "  called by: generator (calls.py:16:12)"),
+    ("direct", None)])
+def test_errors_of_helpers__say_who_called_them(kernel, callers, tmp_path, capsys, monkeypatch):
+    (tmp_path / "calls.py").write_text(CALLS)
+    monkeypatch.chdir(tmp_path)
+    assert run.main([f"calls.py:{kernel}", "--arg", "128x64xf32"]) == 1
+    lines = [line.replace(f"{tmp_path}/", "") for line in capsys.readouterr().err.splitlines()]
+    assert [line for line in lines if line.startswith("  called by")] == [callers] * (callers is not None)
