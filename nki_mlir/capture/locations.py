@@ -246,10 +246,8 @@ def _user_frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 def raised_at(traceback: TracebackType | None) -> Location | None:
     """Return the location in the kernel at which an exception was raised: the innermost frame of user code in the
     traceback. An endless recursion can end in any library that the toolchain calls."""
-    at = None
-    for at in _user_frames(traceback):
-        pass
-    return _position(at.tb_frame.f_code, at.tb_lasti) if at is not None else None
+    entries = list(_user_frames(traceback))
+    return _position(entries[-1].tb_frame.f_code, entries[-1].tb_lasti) if entries else None
 
 
 COMPREHENSIONS = "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"         # before Python 3.12 they have frames
