@@ -89,7 +89,7 @@ def test_results_of_one_array_for_two_parameters(on):
 def test_streams_refuse_one_array_for_two_parameters(layout):
     x = LAYOUTS[layout](memory())
     before = x.copy()
-    with pytest.raises(WrongArrays, match="a and b are given the same memory, and the program writes to it") as error:
+    with pytest.raises(WrongArrays, match="the arrays of a and b share memory, and the kernel writes to it") as error:
         update_both.on("isa")(x, x)
     assert error.value.code == "NKI-ARRAYS"
     np.testing.assert_array_equal(x, before)

@@ -43,6 +43,12 @@ class WrongArrays(NkiMlirError):
     message = "{what}"
 
 
+class SharedMemory(WrongArrays):
+    message = "the arrays of {names} share memory, and the kernel writes to it"
+    why = "instruction streams are ordered for arrays in separate memory"
+    fix = "pass a copy of one of them: np.array(x)"
+
+
 @dataclass(eq=False)
 class Transfer:
     """A triggered DMA: the instruction with the starts of its tiles, and its state. It may wait for other cores.
@@ -109,8 +115,7 @@ class Core:
         self.executors.spare.append({space: self.memory.pop(space) for space in (SBUF, PSUM)})
 
     def check_apart(self, variables: Sequence[Variable]) -> None:
-        """Raise ``WrongArrays`` if two variables share memory that the program writes: the order of streams assumes
-        separate memory."""
+        """Raise ``SharedMemory`` if two variables share memory that the program writes."""
         spans = sorted((*byte_bounds(self.memory[v]), number) for number, v in enumerate(variables)
                        if self.memory[v].size)
         if all(first[1] <= then[0] for first, then in itertools.pairwise(spans)):
@@ -123,8 +128,7 @@ class Core:
             end, other = latest if is_written else latest_written
             if low < end:
                 names = " and ".join(variables[k].name for k in sorted((other, number)))
-                raise WrongArrays(what=f"{names} are given the same memory, and the program writes to it; give one of "
-                                       "them a copy")
+                raise SharedMemory(names=names).here()
             latest = max(latest, (high, number))
             latest_written = max(latest_written, (high, number)) if is_written else latest_written
 

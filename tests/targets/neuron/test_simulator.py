@@ -152,7 +152,7 @@ def test_error__one_memory_for_two_variables():
     program = parse_program(HEADER + ".input x fp32[4,8] 0\n.stream dve\ndve 0000: MEMSET value=3.0 dst=fp32@0x0[1][8] "
                             "channels=4 S[0] (Vector)++@complete\n.stream sp\nsp 0000: S[0] (Vector)>=1 " + STORE)
     both = np.zeros((4, 8), np.float32)
-    with pytest.raises(WrongArrays, match="x and y are given the same memory, and the program writes to it"):
+    with pytest.raises(WrongArrays, match="the arrays of x and y share memory, and the kernel writes to it"):
         simulate(program, [both], [both])
     simulate(program, [both], [y := np.ones((4, 8), np.float32)])
     assert (y == 3).all() and not both.any()
@@ -165,7 +165,7 @@ def test_error__one_memory_for_a_variable_and_a_part_of_a_later_one():
     simulate(parse_program(text), [a, b, c], [y])                      # nothing is written
     program = parse_program(text + ".stream dve\ndve 0000: MEMSET value=3.0 dst=fp32@0x0[1][8] channels=4 S[0] (Vector)++"
                             "@complete\n.stream sp\nsp 0000: S[0] (Vector)>=1 " + STORE)
-    with pytest.raises(WrongArrays, match="c and y are given the same memory, and the program writes to it"):
+    with pytest.raises(WrongArrays, match="the arrays of c and y share memory, and the kernel writes to it"):
         simulate(program, [a, b, c], [y])
     simulate(program, [a, b, c], [memory[6:10]])
     assert (memory[6:10] == 3).all() and not memory[:6].any()
