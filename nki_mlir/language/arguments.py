@@ -96,11 +96,12 @@ def explained(error: AttributeError | TypeError | RecursionError, values: Mappin
         read, attribute = subscripted(error.__traceback__, values), "elements"
     else:
         read, attribute = error.obj, error.name if error.name in TENSOR_ATTRIBUTES else ""
-    if not attribute or hasattr(read, "shape"):
+    if not attribute or (hasattr(read, "shape") and hasattr(read, "dtype")):
         return error
-    sequence = isinstance(read, tuple | list)                   # a capture has copies of these
+    sequence = isinstance(read, tuple | list)                   # a capture has copies of these, and of dicts
     name = next((name for name, value in values.items() if value is read or (
-        sequence and isinstance(value, tuple | list) and same_items(value, read))), None)
+        sequence and isinstance(value, tuple | list) and same_items(value, read)) or (
+        isinstance(read, dict) and isinstance(value, dict) and value.keys() == read.keys())), None)
     if name is None:
         return error
     value, instead = read, "an array, for example np.zeros((128, 512), np.float32)"
@@ -111,9 +112,11 @@ def explained(error: AttributeError | TypeError | RecursionError, values: Mappin
         instead = f"nki_mlir.spec({tuple(shape)}, '{dtype}') for a tensor of that shape, or an array"
     elif isinstance(value, list):
         instead = "np.array(the list, np.float32)"
+    elif isinstance(value, dict):
+        instead = f"an array, for example one of {name}.values()"
     text = repr(value)
     wrong = NoTensor(name=name, attribute=attribute, instead=instead,
-                     value=text if len(text) <= 40 else f"of type {type(value).__name__}")
+                     value=f"of type {type(value).__name__}" if len(text) > 40 or text[0] in "<{" else text)
     return wrong.located(raised_at(error.__traceback__))
 
 
@@ -173,7 +176,9 @@ def dtype_name(dtype: object) -> object:
 
 
 def extents_of(shape: Any) -> tuple[Any, ...]:
-    """Return the extents of a description as a tuple; raise ``NoShape`` for a single number."""
+    """Return the extents of a description as a tuple; raise ``NoShape`` for a single number or a text."""
+    if isinstance(shape, str):
+        raise NoShape(shape=repr(shape), reason="it is a text").here()
     try:
         return tuple(shape)
     except TypeError as error:

@@ -43,6 +43,7 @@ from nki_mlir.language.arguments import (
     bind,
     explained,
     signature_of,
+    values_of,
     with_arrays,
 )
 from nki_mlir.language.call_cache import (
@@ -396,6 +397,7 @@ class Kernel(Derived):
         assert builder is not None
         if self.has_grid and prod(self.grid) != 1:
             raise NestedGrid(name=self.__name__).here()
+        values_of(self.func, arguments, keywords)           # an error for arguments that the signature does not take
         builder.inlined += 1
         try:
             return self.python(*arguments, **keywords)
@@ -444,6 +446,8 @@ class NoFunction(BadArgument):
     @staticmethod
     def fix_of(value: object) -> str:
         """Return what to pass instead of a value that is no function."""
+        if isinstance(value, type):
+            return "decorate a method of the class"
         return ("pass the kernel itself, not its result or its arguments" if hasattr(value, "shape")
                 else "decorate a function with nki.jit")
 
@@ -452,9 +456,11 @@ def unwrap(kernel: object) -> Kernel:
     """Return the kernel inside any decorators; a plain function becomes one."""
     if isinstance(kernel, Kernel):
         return kernel
-    if callable(kernel):
+    if callable(kernel) and not isinstance(kernel, type):
         return Kernel(kernel)
     subject = f"an array of shape {kernel.shape}" if hasattr(kernel, "shape") else repr(kernel)
+    if isinstance(kernel, type):
+        subject = f"class {kernel.__name__}"
     raise NoFunction(what=f"{subject} is not a kernel", instead=NoFunction.fix_of(kernel)).here()
 
 

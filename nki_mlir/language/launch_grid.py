@@ -53,7 +53,8 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
     except (OverflowError, TypeError, ValueError):
         extent = 0
     if extent < 1:
-        refuse(BadExtent, extent=repr(grid))
+        shape = getattr(grid, "shape", ())
+        refuse(BadExtent, extent=f"an array of shape {tuple(shape)}" if shape else repr(grid))
     check_programs(extent)
     return (extent,)
 

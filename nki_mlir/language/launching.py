@@ -12,10 +12,12 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tracebacks import without_own_frames
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.language.kernel import is_array, plain_index_errors
 from nki_mlir.language.results import DETACHED
+from nki_mlir.similar_names import nearest
 
 if TYPE_CHECKING:
     from nki_mlir.language.measuring import MeasuredKernel
@@ -66,11 +68,17 @@ def takes_kernel(decorator: F) -> F:
 
 
 MODES = ("auto", "jax", "torchxla", "torch", "baremetal", "benchmark", "simulation", "trace")
-# Every other option is the vendor compiler's, unless its name resembles one of these.
+# A name that resembles one of these is an error; any other is ignored, with a warning unless it is the vendor's.
 OPTIONS = ("mode", "platform_target", "kernel_return", "unroll_limit", "debug_kernel", "show_compiler_tb",
            "experimental_flags", "additional_compile_opt", "enable_out_of_bound_check", "schedule")
-ALIKE = 0.8
+ALIKE = 0.75
 FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "profile")
+VENDOR_OPTIONS = ("debug", "disable_allocation_opt", "warmup", "iters", "enable_instruction_profiling",
+                  "enable_memory_profiling", "enable_pipeline_profiling")
+
+
+class IgnoredOption(UserWarning):
+    """Warns that a decorator of kernels ignores an option that it does not know."""
 
 
 def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
@@ -81,6 +89,10 @@ def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
         from difflib import get_close_matches  # start-up: imported on first use
         if near := get_close_matches(option, OPTIONS, 1, ALIKE):
             raise UnknownOption(option=option, near=near[0]).here()
+        if option not in (*FILES, *VENDOR_OPTIONS):
+            parts = {part: name for name in OPTIONS for part in name.split("_")}
+            near = f"; did you mean {parts[part]}=?" if (part := nearest(option, parts)) else ""
+            warn_once(f"nki.jit has no option '{option}', and ignores it{near}", IgnoredOption, user_location())
     changes: dict[str, object] = {"mode": mode, "options": options}
     if options.get("kernel_return") is False:
         changes["by_reference"] = True

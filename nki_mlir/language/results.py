@@ -9,7 +9,7 @@ import ast
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from types import GeneratorType
+from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.capture.builder import Builder
@@ -40,6 +40,11 @@ class BadResult(KernelError, TypeError):
 class GeneratorKernel(BadResult):
     message = "the kernel has a `yield`, so that Python returns a generator and runs no statement of it"
     fix = "return the outputs, several as a tuple"
+
+
+class CoroutineKernel(BadResult):
+    message = "the kernel is an `async def`, so that Python returns a coroutine and runs no statement of it"
+    fix = "define it with `def`, without `await`"
 
 
 class ElementsLeftOut(UserWarning):
@@ -97,6 +102,9 @@ def _tree(builder: Any, value: object, buffers: list[Buffer], at: Location) -> A
             return None
     if isinstance(value, GeneratorType):
         raise GeneratorKernel().located(at)
+    if isinstance(value, CoroutineType):
+        value.close()
+        raise CoroutineKernel().located(at)
     raise BadResult(what=f"the kernel returns a value of type {type(value).__name__}; it must return "
                          "tensors").located(at)
 

@@ -199,14 +199,14 @@ def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
 def check_executor(on: str) -> None:
     """Raise ``UnknownExecutor`` for a name that neither the toolchain nor a plugin has."""
     if not isinstance(on, str):
-        raise UnknownExecutor(name=type(on).__name__, more="").here()
+        raise UnknownExecutor(name=f"of type {type(on).__name__}", more="").here()
     if on not in EXECUTORS and on not in (plugin_executors := extensions.of("executors")):
-        raise UnknownExecutor(name=on, more="".join(f", {name}" for name in plugin_executors)).here()
+        raise UnknownExecutor(name=f"named '{on}'", more="".join(f", {name}" for name in plugin_executors)).here()
 
 
 check_executor._dynamo_marked_constant = True   # type: ignore[attr-defined] # torch.compile traces kernel.on(executor)
 
 class UnknownExecutor(NkiMlirError, ValueError):
     code = "NKI-EXECUTOR"
-    message = "there is no executor named '{name}'"
+    message = "there is no executor {name}"
     fix = "use one of eager, interpreter, jit, isa{more}"

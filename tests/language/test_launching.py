@@ -3,6 +3,7 @@
 
 import functools
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.launch_grid import BadExtent
-from nki_mlir.language.launching import UnknownMode
+from nki_mlir.language.launching import IgnoredOption, UnknownMode
+from nki_mlir.language.results import CoroutineKernel
 
 from .running import check, compare, numbers, output_of
 
@@ -142,6 +144,22 @@ def test_mode__is_one_of_those_documented():
     with pytest.raises(UnknownMode, match="has no mode 'nonsense'") as caught:
         nki.jit(mode="nonsense")
     assert f"{__file__}:" in str(caught.value)
+
+
+def test_option__that_no_decorator_has():
+    with pytest.warns(IgnoredOption, match=r"no option 'target', and ignores it; did you mean platform_target=\?$"):
+        nki.jit(target="trn3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nki.jit(debug=True, disable_allocation_opt=True)
+
+
+def test_coroutine__is_no_kernel():
+    async def kernel(x):
+        return output_of(nl.load(x))
+    with pytest.raises(CoroutineKernel, match="is an `async def`") as caught:
+        nki.jit(kernel)(X)
+    assert caught.value.at.line == kernel.__code__.co_firstlineno
 
 
 @pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])

@@ -218,6 +218,7 @@ class Kernel(CoreKernel):
                 f"kernel {self.__name__} is called in a kernel with its own grid",
                 fix="call it without a grid: the calling kernel's is the only one",
                 code="err_nested_kernel_with_spmd_grid")
+        values_of(self.func, arguments, keywords)           # an error for arguments that the signature does not take
         with bare_names(self.func):
             return self.func(*arguments, **keywords)
 
@@ -303,7 +304,7 @@ def extents_of(cores: Any) -> tuple[int, ...]:
     try:
         return (operator.index(cores),)
     except TypeError:
-        raise NkiTypeError(f"a kernel is launched on an integer number of cores, got {cores!r}",
+        raise NkiTypeError(f"a kernel is launched on an integer number of cores, got {shown(cores)}",
                            fix="write kernel[2](...)", code="NKI-ARGUMENT").here() from None
 
 
@@ -338,8 +339,10 @@ def kernel_of(function: object) -> Kernel:
         return function.kernel
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
-    if not callable(function):
-        raise NkiTypeError(f"{shown(function)} is not a function", fix=NoFunction.fix_of(function)).here()
+    if not callable(function) or isinstance(function, type):
+        subject = f"class {function.__name__}" if isinstance(function, type) else shown(function)
+        raise NkiTypeError(f"{subject} is not a function", fix=NoFunction.fix_of(function),
+                           code="NKI-ARGUMENT").here()
     return Kernel(function)
 
 
