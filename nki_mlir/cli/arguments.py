@@ -16,6 +16,7 @@ import numpy as np
 from nki_mlir.cli.command import CommandLineError
 from nki_mlir.input_limits import PROGRAMS
 from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType, convert
+from nki_mlir.similar_names import nearest
 
 TENSOR = re.compile(r"^((?:\d{1,18}x)*)([a-zA-Z]\w*)(?:=(.+))?$")
 SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "u32": BY_NAME["uint32"],
@@ -90,10 +91,9 @@ def parse_argument(text: str, index: int, values: bool = True) -> object:
         if match and not match[1] and not match[3]:
             return text
     if match and match[1]:
-        from difflib import get_close_matches  # start-up: imported on first use
-        near = ["f32"] if match[2] in ("f64", "float64") else get_close_matches(match[2], SHORT, 1)
+        near = "f32" if match[2].lower() in ("f64", "float64") else nearest(match[2], SHORT)
         raise BadArgumentText(text=text, what=f"there is no dtype '{match[2]}'"
-                              + (f"; did you mean {near[0]}?" if near else ""))
+                              + (f"; did you mean {near}?" if near else ""))
     return nested(text, index, values)
 
 

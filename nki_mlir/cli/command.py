@@ -235,6 +235,8 @@ def fail(error: NkiMlirError) -> int:
         error.at = None                     # the command itself made the call, not a line of the user
     if "signature" in error.values:         # the arguments of the call that does not fit are options here
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
+    elif error.values.keys() >= {"attribute", "instead"}:               # what a constant is passed for
+        error.values["instead"] = "a tensor, for example --arg 128x512xf32"
     print("\n".join([str(error), *called_by(error)]), file=sys.stderr)
     return 2 if isinstance(error, CommandLineError) else 1
 

@@ -22,10 +22,17 @@ from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable, bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults, SymbolicShape, callee_for
 from nki_mlir.graph.custom_call import TARGETS
-from nki_mlir.language.arguments import ElementType
+from nki_mlir.language.arguments import BadArgument, ElementType
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
+
+
+class DeletedArray(BadArgument):
+    message = "parameter {name} is an array of JAX that has been deleted"
+    why = "JAX deletes an array that is donated to a function, and one whose delete() is called"
+    fix = "pass a copy of it to the other function, or do not donate it"
+
 
 registered_handler()                # executables from a cache or an export may come before the first kernel
 
@@ -39,6 +46,11 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         results = bind(callee, [bound.tensors[index] for index in callee.record.form.operands])
     except KernelNotDifferentiable as error:
         raise error.here() from None
+    except RuntimeError:
+        for spec, array in zip(bound.specs, bound.tensors):
+            if not isinstance(array, (jax.core.Tracer, np.ndarray)) and array.is_deleted():
+                raise DeletedArray(name=spec.name).here() from None
+        raise
     return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
 
 

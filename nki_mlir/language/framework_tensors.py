@@ -24,6 +24,11 @@ def tensor_classes() -> list[tuple[str, Any]]:
             if hasattr(sys.modules.get(name), kind)]
 
 
+def is_framework_tensor(value: object) -> bool:
+    """Return whether a value is a tensor of a framework that the program has imported."""
+    return any([isinstance(value, kind) for _, kind in tensor_classes()])
+
+
 def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
     """Return the adapter of the first framework tensor found in the arguments; None for NumPy and constants.
 

@@ -91,8 +91,8 @@ def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
             raise UnknownOption(option=option, near=near[0]).here()
         if option not in (*FILES, *VENDOR_OPTIONS):
             parts = {part: name for name in OPTIONS for part in name.split("_")}
-            near = f"; did you mean {parts[part]}=?" if (part := nearest(option, parts)) else ""
-            warn_once(f"nki.jit has no option '{option}', and ignores it{near}", IgnoredOption, user_location())
+            meant = f"; did you mean {parts[part]}=?" if (part := nearest(option, parts)) else ""
+            warn_once(f"nki.jit has no option '{option}', and ignores it{meant}", IgnoredOption, user_location())
     changes: dict[str, object] = {"mode": mode, "options": options}
     if options.get("kernel_return") is False:
         changes["by_reference"] = True

@@ -17,7 +17,7 @@ from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import Bound, Described, dtype_name, extents_of, map_leaves, zeros_of
 from nki_mlir.language.specialization import Compiled, Specialization
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -81,6 +81,12 @@ def as_array(value: Any) -> np.ndarray:
     return value.zeros() if isinstance(value, Described) else zeros_of(value.shape, value.dtype)
 
 
+def as_spec(value: Any) -> Spec:
+    """Return the value's shape and dtype."""
+    array = as_array(value)
+    return Spec(array.shape, dtype_of(array.dtype).name)
+
+
 class BindableKernel(Protocol):
     """A kernel, as far as lowering needs it."""
 
@@ -97,7 +103,8 @@ def lower(kernel: BindableKernel, arguments: tuple[object, ...], keywords: dict[
     named = map_leaves(keywords, is_described, as_array)
     bound = kernel.bind(positional, named, lambda value: isinstance(value, np.ndarray), kernel.describe)
     display.register()
-    return Lowered(kernel.specialize(bound))
+    return Lowered(kernel.specialize(bound), (kernel, *(map_leaves(given, is_described, as_spec)
+                                                        for given in (arguments, keywords))))
 
 
 @dataclass
@@ -209,12 +216,20 @@ class Lowered:
     """
 
     specialization: Specialization
+    lowered_from: tuple[BindableKernel, tuple[object, ...], dict[str, object]] = field(compare=False)   # with specs
     memo: "dict[str, list[Module]]" = field(default_factory=dict, repr=False)         # by level
 
     @property
     def name(self) -> str:
         """The name of the kernel."""
         return self.specialization.name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the kernel and its arguments' shapes and dtypes; the process that loads it lowers the kernel again."""
+        return lower, self.lowered_from
+
+    def __deepcopy__(self, memory: object) -> "Lowered":
+        return Lowered(self.specialization, self.lowered_from)          # its modules may be changed
 
     @without_own_frames
     def as_text(self, level: str = "nki") -> str:

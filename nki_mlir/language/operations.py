@@ -302,8 +302,17 @@ def one_element() -> Tensor:
 
 class HostArray(KernelError, TypeError):
     code = "NKI-HOST-ARRAY"
-    message = "a NumPy array of shape {shape} is used as a tile"
-    fix = "pass it to the kernel as an argument, or make it a constant: nl.load(nl.shared_constant(array))"
+    message = "a {library} array of shape {shape} is used as a tile"
+    fix = "pass it to the kernel as an argument, {instead}"
+
+    @classmethod
+    def of(cls, value: Any) -> "HostArray":
+        """Return the error for an array of NumPy, or of a framework whose arrays are no arguments of this call."""
+        package = type(value).__module__.partition(".")[0]
+        library = {"numpy": "NumPy", "jax": "JAX", "jaxlib": "JAX", "torch": "PyTorch"}.get(package, package)
+        return cls(library=library, shape=tuple(value.shape), instead=(
+            "or make it a constant: nl.load(nl.shared_constant(array))" if library == "NumPy"
+            else "with other arguments of the same framework or of NumPy"))
 
 
 def plain_number(value: object) -> object:
@@ -323,7 +332,7 @@ LARGEST = int(np.finfo(np.float64).max)
 
 def check_number(op: str, value: Any) -> None:
     if isinstance(value, np.ndarray):
-        raise HostArray(shape=value.shape).here()
+        raise HostArray.of(value).here()
     if not isinstance(value, NUMBER_CLASSES):
         raise BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
                          fix="give it a tile or a number").here()

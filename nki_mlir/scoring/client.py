@@ -18,7 +18,7 @@ TRIES = 2
 
 class ScoringFailed(NkiMlirError):
     code = "NKI-SCORE"
-    message = "{message} [{found}]"
+    message = "{message}"
     fix = "{fix}"
 
 
@@ -111,7 +111,9 @@ def verdict_of(answer: dict[str, Any]) -> CandidateVerdict:
     """Return the verdict in a worker's answer. Raise ``ScoringFailed`` if there is none."""
     if "error" in answer:
         error = answer["error"]
-        raise ScoringFailed(message=error["message"], found=error["code"], fix=error["fix"])
+        failed = ScoringFailed(message=error["message"], fix=error["fix"])
+        failed.code = error["code"]                                     # type: ignore[misc]
+        raise failed
     return CandidateVerdict(answer)
 
 

@@ -177,12 +177,14 @@ SECOND_VALUE = "--arg window=4: window has a value already"
 OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8x8x8xf32=random:x: 'random:x' does not describe the contents of a tensor",
                        "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant",
                        "--arg 4x4xf64: there is no dtype 'f64'; did you mean f32?",
+               "--arg 4x4xF32: there is no dtype 'F32'; did you mean f32?",
                        "--arg x.npy: a file needs a shape and a dtype, as in --arg 128x512xf32=x.npy",
                        "--arg [4xf32, 2: is neither a tensor nor a Python constant")
 
 
 @pytest.mark.parametrize("command, arguments, said", [
     (opt, [KERNEL_FILE, "--arg", "word", "--arg", "2"], "error: parameter image is 'word', and the kernel reads its shape"),
+    (opt, [KERNEL_FILE, "--arg", "f32", "--arg", "2"], "fix: pass a tensor, for example --arg 128x512xf32"),
     (opt, [KERNEL_FILE, "--grid", "2,x", "--arg", "8x8x8xf32", "--arg", "2"], "--grid 2,x: a grid must have positive numbers"),
     (opt, [KERNEL_FILE, "--target=trn9", "--arg", "8x8x8xf32", "--arg", "2"], "there is no target named 'trn9'"),
     (opt, [KERNEL_FILE, "--arg", "8x8x8xf32=random:x"], OF_THE_COMMAND_LINE[1]),

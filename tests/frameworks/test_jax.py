@@ -12,12 +12,14 @@ import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten  # noqa: E402
+from nki_mlir.frameworks.jax import DeletedArray  # noqa: E402
 from nki_mlir.frameworks.jax_neuronx import NoOutShape, nki_call  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable  # noqa: E402
 from nki_mlir.frameworks.registry import NumberAsTensor  # noqa: E402
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
+from nki_mlir.language.operations import HostArray  # noqa: E402
 
 from ..at_once import at_once  # noqa: E402
 from . import kernels  # noqa: E402
@@ -321,3 +323,14 @@ def test_error__while_running_has_the_kernels_line_and_ends_nothing(executor):
             f(jnp.full((8, 10), 10.0)).block_until_ready()
     equal(f(jnp.ones((8, 10))), np.ones((8, 8)))
     equal(kernels.add[2](jnp.asarray(A), jnp.asarray(B)), A + B)
+
+
+def test_error__arrays_that_no_kernel_can_read():
+    deleted = jnp.asarray(A)
+    deleted.delete()
+    with pytest.raises(DeletedArray, match="parameter b is an array of JAX that has been deleted") as error:
+        kernels.add[2](A, deleted)
+    assert error.value.at.file == __file__
+    closed_over = jnp.asarray(A)
+    with pytest.raises(HostArray, match=r"a JAX array of shape \(32, 16\) is used as a tile"):
+        nki.jit(lambda x: nl.load(closed_over))(A)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``kernel.lower``: what becomes of a kernel of either generation, for arguments that are only described."""
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 
@@ -210,3 +212,13 @@ def test_a_notebook__shows_modules(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", IPython)
     module = doubled.lower(nki_mlir.spec((256, 64))).module("nisa")
     assert "dma_copy" in shown[type(module).__module__, "Module"](module)
+
+
+@pytest.mark.parametrize("kernel", [one_tile[2], current_doubled])
+def test_pickle__lowers_again(kernel):
+    lowered = kernel.lower(np.ones((256 if kernel.grid else 128, 64), np.float32))
+    loaded = pickle.loads(pickle.dumps(lowered))
+    assert len(pickle.dumps(lowered)) < 1000 and loaded.time().total_ns == lowered.time().total_ns
+    assert loaded.as_text("isa") == lowered.as_text("isa")
+    other = copy.deepcopy(lowered)
+    assert other.module() is not lowered.module() and other.as_text() == lowered.as_text()

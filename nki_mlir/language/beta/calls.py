@@ -15,6 +15,7 @@ from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError, NkiMlirError, warn_once
 from nki_mlir.language import assignment
 from nki_mlir.language.creation import MakesTensors, located_dtype, plain_shape
+from nki_mlir.language.framework_tensors import is_framework_tensor
 from nki_mlir.language.operations import HostArray
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
@@ -49,8 +50,8 @@ class Beta(Generation):
             return
         if kind.is_tile:
             active(f"nl.{function.title}")          # outside of kernels there are no tiles: that is the error
-            if isinstance(value, np.ndarray):
-                raise HostArray(shape=value.shape).here()
+            if isinstance(value, np.ndarray) or is_framework_tensor(value):
+                raise HostArray.of(value).here()
         if kind is kinds.DTYPE:
             located_dtype(value)
         if kind in (kinds.SHAPE, kinds.TILE_SHAPE):

@@ -6,10 +6,13 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import unknown
 from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
+from nki_mlir.language.framework_tensors import is_framework_tensor
 from nki_mlir.language.signatures.kinds import is_shape
 
 
@@ -142,6 +145,8 @@ INSTEAD = {             # names of the beta generation -> what to use in this on
 def not_a_tensor(value: object, subject: str) -> NoReturn:
     """Raise the error of an operand that is no tensor. A class may say what to pass instead of its values."""
     create = "create one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy"
+    if isinstance(value, np.ndarray) or is_framework_tensor(value):
+        create = "pass the array to the kernel as an argument"
     invalid(f"{subject}: expecting 'tensor', got '{type(value).__name__}'", fix=getattr(value, "pass_instead", create))
 
 
