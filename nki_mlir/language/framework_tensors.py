@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import nki_mlir
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.language.arguments import leaves_of
 
 # The class whose test is quicker comes first; a Proxy stands for a tensor while torch.fx.symbolic_trace records.
@@ -27,6 +27,21 @@ def tensor_classes() -> list[tuple[str, Any]]:
 def is_framework_tensor(value: object) -> bool:
     """Return whether a value is a tensor of a framework that the program has imported."""
     return any([isinstance(value, kind) for _, kind in tensor_classes()])
+
+
+class HostArray(KernelError, TypeError):
+    code = "NKI-HOST-ARRAY"
+    message = "a {library} array of shape {shape} is used as a tile"
+    fix = "pass it to the kernel as an argument, {instead}"
+
+    @classmethod
+    def of(cls, value: Any) -> "HostArray":
+        """Return the error for an array of NumPy, or of a framework whose arrays are no arguments of this call."""
+        package = type(value).__module__.partition(".")[0]
+        library = {"numpy": "NumPy", "jax": "JAX", "jaxlib": "JAX", "torch": "PyTorch"}.get(package, package)
+        return cls(library=library, shape=tuple(value.shape), instead=(
+            "or make it a constant: nl.load(nl.shared_constant(array))" if library == "NumPy"
+            else "with other arguments of the same framework or of NumPy"))
 
 
 def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:

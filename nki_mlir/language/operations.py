@@ -45,6 +45,7 @@ from nki_mlir.language.creation import (
     refuse_other_generation,
     result_tensor,
 )
+from nki_mlir.language.framework_tensors import HostArray
 from nki_mlir.language.product_rules import product_shape
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
@@ -298,21 +299,6 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
 def one_element() -> Tensor:
     """Allocate a tile of one element, for an operation whose operands are all numbers."""
     return new_tensor((1, 1), FLOAT32)
-
-
-class HostArray(KernelError, TypeError):
-    code = "NKI-HOST-ARRAY"
-    message = "a {library} array of shape {shape} is used as a tile"
-    fix = "pass it to the kernel as an argument, {instead}"
-
-    @classmethod
-    def of(cls, value: Any) -> "HostArray":
-        """Return the error for an array of NumPy, or of a framework whose arrays are no arguments of this call."""
-        package = type(value).__module__.partition(".")[0]
-        library = {"numpy": "NumPy", "jax": "JAX", "jaxlib": "JAX", "torch": "PyTorch"}.get(package, package)
-        return cls(library=library, shape=tuple(value.shape), instead=(
-            "or make it a constant: nl.load(nl.shared_constant(array))" if library == "NumPy"
-            else "with other arguments of the same framework or of NumPy"))
 
 
 def plain_number(value: object) -> object:

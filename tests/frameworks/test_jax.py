@@ -19,7 +19,7 @@ from nki_mlir.frameworks.registry import NumberAsTensor  # noqa: E402
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
-from nki_mlir.language.operations import HostArray  # noqa: E402
+from nki_mlir.language.framework_tensors import HostArray  # noqa: E402
 
 from ..at_once import at_once  # noqa: E402
 from . import kernels  # noqa: E402

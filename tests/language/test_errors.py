@@ -6,7 +6,7 @@ import pytest
 
 from nki_mlir.capture import errors
 from nki_mlir.dialects import verifier
-from nki_mlir.language import creation, instructions, operations
+from nki_mlir.language import creation, framework_tensors, instructions, operations
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -137,13 +137,13 @@ def scale_of_a_tile(x):
     nisa.activation(np.exp, tile, scale=scale)              # here
 
 
-@case(operations.HostArray, "NKI-HOST-ARRAY", "of shape (128, 512)", python=TypeError)
+@case(framework_tensors.HostArray, "NKI-HOST-ARRAY", "of shape (128, 512)", python=TypeError)
 def operator_on_a_host_array(x):
     tile = nl.load(x)
     np.ones((128, 512), np.float32) * tile                  # here
 
 
-@case(operations.HostArray, "NKI-HOST-ARRAY", python=TypeError)
+@case(framework_tensors.HostArray, "NKI-HOST-ARRAY", python=TypeError)
 def host_array_assigned(x):
     tile = nl.load(x)
     tile[...] = np.ones((128, 512), np.float32)             # here

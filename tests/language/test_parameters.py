@@ -18,7 +18,8 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
 from nki_mlir.language.beta.calls import BETA, BadCall, BadParameter
 from nki_mlir.language.creation import NotAnInteger, UnknownDtype
-from nki_mlir.language.operations import BrokenRule, HostArray
+from nki_mlir.language.framework_tensors import HostArray
+from nki_mlir.language.operations import BrokenRule
 from nki_mlir.language.signatures.kinds import KINDS
 from nki_mlir.language.signatures.kinds import REFUSED as NOT_TAKEN
 from nki_mlir.language.tensor import BadNewAxis

@@ -15,8 +15,7 @@ from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError, NkiMlirError, warn_once
 from nki_mlir.language import assignment
 from nki_mlir.language.creation import MakesTensors, located_dtype, plain_shape
-from nki_mlir.language.framework_tensors import is_framework_tensor
-from nki_mlir.language.operations import HostArray
+from nki_mlir.language.framework_tensors import HostArray, is_framework_tensor
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
 from nki_mlir.language.signatures.kinds import ParameterKind
