@@ -103,8 +103,8 @@ def lower(kernel: BindableKernel, arguments: tuple[object, ...], keywords: dict[
     named = map_leaves(keywords, is_described, as_array)
     bound = kernel.bind(positional, named, lambda value: isinstance(value, np.ndarray), kernel.describe)
     display.register()
-    return Lowered(kernel.specialize(bound), (kernel, *(map_leaves(given, is_described, as_spec)
-                                                        for given in (arguments, keywords))))
+    described = map_leaves(arguments, is_described, as_spec), map_leaves(keywords, is_described, as_spec)
+    return Lowered(kernel.specialize(bound), (kernel, *described))
 
 
 @dataclass
