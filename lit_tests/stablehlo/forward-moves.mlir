@@ -13,8 +13,11 @@
 // CHECK-DAG:   #[[RIGHT:map[0-9]*]] = affine_map<(d0, d1, d2, d3) -> (d0, d2, d3)>
 // CHECK-LABEL: func.func @scores(
 // CHECK-SAME:    %[[Q:[a-z0-9]+]]: memref<4x64x32xbf16, "hbm"> {nki.name = "arg0"}, %[[K:[a-z0-9]+]]: memref<4x64x32xbf16, "hbm"> {nki.name = "arg1"}, %[[R:[a-z0-9]+]]:
+// CHECK-NOT:     memref<4x32x64xbf16
+// CHECK:         %[[SUMS:.*]] = memref.alloc() {{.*}} : memref<4x64x64xf32, "hbm">
 // CHECK-NOT:     memref.alloc
-// CHECK:         linalg.generic {indexing_maps = [#[[LEFT]], #[[RIGHT]], {{.*}} ins(%[[Q]], %[[K]] : {{.*}}) outs(%[[R]] :
+// CHECK:         linalg.generic {indexing_maps = [#[[LEFT]], #[[RIGHT]], {{.*}} ins(%[[Q]], %[[K]] : {{.*}}) outs(%[[SUMS]] :
+// CHECK:         linalg.generic {{.*}} ins(%[[SUMS]] : {{.*}}) outs(%[[R]] :
 func.func @scores(%q: tensor<4x64x32xbf16>, %k: tensor<4x64x32xbf16>) -> tensor<4x64x64xbf16> {
   %t = stablehlo.transpose %k, dims = [0, 2, 1] : (tensor<4x64x32xbf16>) -> tensor<4x32x64xbf16>
   %0 = stablehlo.dot_general %q, %t, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<4x64x32xbf16>, tensor<4x32x64xbf16>) -> tensor<4x64x64xbf16>

@@ -40,6 +40,7 @@ from nki_mlir.graph.upstream import (
     to_buffers,
 )
 from nki_mlir.graph.views import flatten_views, put_in_hbm
+from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.passes.pass_manager import Pass, pass_named, run_passes
 from nki_mlir.transforms.link_kernels import link
 
@@ -60,6 +61,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             run_pipeline(module, TO_STABLEHLO)
             rewrite_concatenations(module)
             rewrite_extremes(module)
+            widen_sums(module)
             rewrite_counted_loops(module)
             ControlFlowToScf().run(module)
             run_pipeline(module, TO_LINALG)

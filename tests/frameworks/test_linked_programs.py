@@ -158,6 +158,26 @@ def test_functions_of_functions_are_deep():
     agrees(graph, part(8, 12), part(8, 12, 8), tolerance=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16])
+def test_products_and_sums_of_16_bits__are_rounded_once(dtype):
+    """Sums that are rounded after each addition miss by 5% of the largest element here."""
+    numbers = np.random.default_rng(7).standard_normal((16, 512), np.float32).astype(dtype)
+    a, b, ones = numbers[:5], np.ascontiguousarray(numbers[5:12].T), np.ones((2, 512), np.float32).astype(dtype)
+    a[1, 3], a[2, 5], a[3] = np.inf, np.nan, np.array(-0.0, dtype)
+    def graph(a, b, ones):
+        convolved = jax.lax.conv(a[None], ones[:, :5, None].repeat(4, 2), (1,), "VALID")
+        return a @ b, jax.lax.reduce_sum_p.bind(a, axes=(1,), out_sharding=None), ones @ ones.T, convolved
+    program = LinkedProgram(lowered(graph, a, b, ones))
+    assert program.is_one_program
+    wide, sums = a.astype(np.float64), a.astype(np.float64).sum(0)
+    with np.errstate(invalid="ignore"):
+        exact = wide @ b.astype(np.float64), wide.sum(1), np.full((2, 2), 512.0), np.broadcast_to(
+            sums[:-3] + sums[1:-2] + sums[2:-1] + sums[3:], (1, 2, 509))
+    for got, expected in zip(program(a, b, ones), exact):
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got.astype(np.float64), expected, rtol=1.001 * float(jnp.finfo(dtype).eps) / 2, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int16", "int8", "uint16", "uint8"])
 def test_quotients_and_remainders(dtype):
     limits = np.iinfo(dtype)

@@ -5,7 +5,7 @@ from math import prod
 
 from . import common_rules as common
 from .common_rules import NUMBERS, ranked
-from .writer import FLOATS, SMALL, GraphWriter, Skip, Value
+from .writer import FLOATS, SMALL, GraphWriter, Value
 
 RULES = []
 
@@ -126,7 +126,7 @@ def running_sum(w: GraphWriter):
 # -- products ----------------------------------------------------------------------------------------------------------
 @rule
 def product(w: GraphWriter):
-    a = w.value(lambda v: len(v.shape) == 2, dtypes=("float32", "int32"))
+    a = w.value(lambda v: len(v.shape) == 2, dtypes=("float32", "bfloat16", "float16", "int32"))
     b = w.value(shape=(a.shape[1], w.pick(1, 5, 16, 130)), dtypes=(a.dtype,))
     return w.let(f"{a.text} @ {b.text}", (a.shape[0], b.shape[1]), a.dtype, SMALL ** 2 * a.shape[1])
 
@@ -135,8 +135,6 @@ def product(w: GraphWriter):
 def batched_product(w: GraphWriter):
     a = w.value(lambda v: len(v.shape) == 3, dtypes=("float32", "bfloat16"))
     n, i, k = a.shape
-    if a.dtype == "bfloat16" and k > 16:
-        raise Skip
     form, shape = w.pick(("bik,bjk->bij", (n, 6, k)), ("bik,bkj->bij", (n, k, 6)), ("bik,bkj->jbi", (n, k, 6)))
     b = w.value(shape=shape, dtypes=(a.dtype,))
     out_shape = (6, n, i) if form.endswith("jbi") else (n, i, 6)
