@@ -1,7 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Broadcasts the sources of an elementwise operation to the shape of its destination."""
 
+from math import prod
+
+from nki_mlir.capture.errors import BadBroadcast
 from nki_mlir.capture.tensor import View
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.verifier import NotOneARow, PartitionMismatch
+
+
+def source_of(cls: type[Op], name: str, view: View, shape: tuple[int, ...]) -> View:
+    """Broadcast a source of an operation to the destination's shape. Raise an error that names the source if the
+    operation reads one value of it in each partition."""
+    try:
+        return broadcast(view, shape)
+    except BadBroadcast:
+        if name not in cls.row_operands:
+            raise
+        if (count := prod(view.shape[1:])) != 1:
+            raise NotOneARow(operand=name, op=cls.name, count=count, rows=shape[0]) from None
+        raise PartitionMismatch(tiles=f"dst{list(shape)}, {name}{list(view.shape)}", op=cls.name) from None
 
 
 def broadcast(view: View, shape: tuple[int, ...]) -> View:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_mlir.capture.affine import A, Affine, IndexChange
 from nki_mlir.capture.assigned_names import assigned_name
-from nki_mlir.capture.broadcasting import broadcast
+from nki_mlir.capture.broadcasting import source_of
 from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, TensorName, UnsupportedMask
 from nki_mlir.capture.index import Index, Mask, Symbol
 from nki_mlir.capture.iterations import LoopRun
@@ -227,7 +227,7 @@ class Builder:
         for field in cls.tiles:
             if (view := views.get(field.name)) is not None:
                 if shape is not None and not field.writes and not same_extents(view.shape, shape):
-                    view = views[field.name] = broadcast(view, shape)
+                    view = views[field.name] = source_of(cls, field.name, view, shape)
                 present.append(field)
                 empty |= 0 in view.shape
         if empty:
@@ -283,7 +283,7 @@ class Builder:
                 key.append(None)
                 continue
             if shape is not None and not same_extents(view.shape, shape) and not field.writes:
-                view = broadcast(view, shape)
+                view = source_of(cls, field.name, view, shape)
             tile = view._tile or view.plain_tile()
             if tile is None:
                 return None

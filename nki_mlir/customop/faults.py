@@ -100,7 +100,7 @@ class Leaked(KernelWarning):
     code = "NKI-GPSIMD-LEAK"
     message = "{block} bytes of tightly coupled memory are allocated here and never freed"
     why = "the pool of a core has 16,384 bytes and is not emptied between calls on the device"
-    fix = "torch::neuron::tcm_free it before the kernel returns"
+    fix = "free it with torch::neuron::tcm_free before the kernel returns"
 
 
 # -- accessors ---------------------------------------------------------------------------------------------------------

@@ -165,6 +165,7 @@ class Op:
     chooses: ClassVar[bool] = False             # data or positions choose each element from one of its sources
     keeps_bits: ClassVar[bool] = False          # sources are passed as they are, unless ``compute`` is a dtype
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
+    row_operands: ClassVar[tuple[str, ...]] = ()        # tiles of which it reads one value in each partition
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
     since: ClassVar[int] = 2                    # the first generation of the machine that has it

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, Ranges, Tile
+from nki_mlir.dialects.verifier import NotOneARow
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.engine import BITS, DOCUMENTED, SINCE, engines_of
 from nki_mlir.scalar.dtypes import DType
@@ -111,12 +112,6 @@ class DtypeOfOperand(TargetRule):
         return ("", "create it with that dtype") if self.values["operand"].startswith("dst") else super().advice
 
 
-class NotOneARow(TargetRule):
-    code = "NKI-ROW-OPERAND"
-    message = "operand '{operand}' of '{op}' has {count} values in each partition; it must be a number or a [P, 1] tile"
-    fix = "use nisa.tensor_tensor for operands of one value for each element"
-
-
 class RuleOfTarget(TargetRule):
     code = "NKI-TARGET-RULE"
     message = "'{op}': {what}"
@@ -157,7 +152,8 @@ class TargetCheck:
         self.op, self.machine = op, machine
         self.findings: list[Finding] = []
 
-    def broken(self, error: type[TargetRule], contested: bool = False, settled: bool = False, **values: object) -> None:
+    def broken(self, error: type[KernelError], contested: bool = False, settled: bool = False,
+               **values: object) -> None:
         raised = error(op=self.op.name, target=self.machine.name, **values)
         self.findings.append(Finding(raised, contested or settled, settled))
 
@@ -183,7 +179,7 @@ class TargetCheck:
         for label in labels:
             tile: Tile | None = getattr(self.op, label)
             if tile is not None and any([step and count > 1 for step, count in tile.access.free_dims]):
-                self.broken(NotOneARow, contested, operand=label, count=tile.free_elements)
+                self.broken(NotOneARow, contested, operand=label, count=tile.free_elements, rows=tile.shape[0])
 
     def operators(self, *names: str, settled: bool = False) -> None:
         """Check that the engine has the ALU operators.

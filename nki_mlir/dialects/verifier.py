@@ -50,6 +50,18 @@ class PartitionMismatch(KernelError):
     fix = "give all operands the same number of partitions; nisa.dma_copy copies a row to all partitions"
 
 
+class NotOneARow(KernelError):
+    code = "NKI-ROW-OPERAND"
+    message = "operand '{operand}' of '{op}' has {count} values in each partition; it must have one"
+    fix = "give it the shape ({rows}, 1)"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        why, fix = super().advice
+        between = self.values["operand"].startswith("operand")
+        return why, fix + "; nisa.tensor_tensor takes one value for each element" * between
+
+
 class ShapeMismatch(KernelError):
     code = "NKI-SHAPE"
     message = "{what}"
@@ -254,11 +266,12 @@ class Check:
 
     def per_partition(self, like: str, *labels: str) -> None:
         """Check tiles of one value for each partition of ``like``."""
-        count = getattr(self.op, like).shape[0]
+        other: Tile = getattr(self.op, like)
         for label, tile in self.present(*labels):
-            self.rule(tile.free_elements == 1 and tile.shape[0] == count,
-                      f"{label} is one value for each partition of {like}, got {list(tile.shape)}",
-                      f"give it the shape [{count}, 1]")
+            if tile.free_elements != 1:
+                raise NotOneARow(operand=label, op=self.name, count=tile.free_elements, rows=other.shape[0])
+            if tile.shape[0] != other.shape[0]:
+                raise PartitionMismatch(tiles=f"{like}{list(other.shape)}, {label}{list(tile.shape)}", op=self.name)
 
     def same_partitions(self, *labels: str) -> None:
         """Check that the present tiles have one number of partitions."""

@@ -47,6 +47,13 @@ UNARY = ("invert", "negative", "logical_not", "exp", "log", "sin", "cos", "tan",
 REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
+def summary(name: str) -> str:
+    """Return what an elementwise function of two operands does, as the beginning of its documentation."""
+    if name.startswith("logical_"):
+        return f"Compute the logical {name.removeprefix('logical_')} of x and y elementwise"
+    return "Compare x and y elementwise" if name in VERDICTS else f"Compute ``{name}(x, y)`` elementwise"
+
+
 def token(operator: str, name: str = "", does: str = "") -> Callable[[F], F]:
     """Return a decorator that makes a function stand for an operator, too. ``name`` and ``does`` name and document a
     generated function."""

@@ -3,6 +3,7 @@
 """
 
 
+from math import prod
 from typing import Any
 
 from nki_mlir.capture.builder import active
@@ -61,8 +62,8 @@ def check_destination(op: str, dst: View, dtype: object) -> None:
 
 
 def over_row(tile: View | None, shape: tuple[int, ...]) -> View | None:
-    """Return a [P, 1] operand broadcast to every element of its partition."""
-    if tile is None or tile.shape == shape:
+    """Return a [P, 1] operand broadcast to every element of its partition, others as they are."""
+    if tile is None or tile.shape == shape or prod(tile.shape) not in (1, shape[0]):
         return tile
     flat = tile.reshape((tile.shape[0], *(1 for _ in shape[1:]))) if tile.ndim != len(shape) else tile
     return flat.broadcast_to(shape)
@@ -131,9 +132,10 @@ def activation_operands(op: object, bias: Any, scale: Any, shape: tuple[int, ...
 
 
 def rows_like(rows: View, source: View) -> View:
-    """Return a [P, 1] result with the rank of the tile that it belongs to."""
+    """Return a [P, 1] operand with the rank of the tile that it belongs to. The operation's class refuses one of more
+    values."""
     shape = (rows.shape[0], *(1 for _ in source.shape[1:]))
-    return rows if rows.shape == shape else rows.reshape(shape)
+    return rows if rows.shape == shape or prod(rows.shape) != rows.shape[0] else rows.reshape(shape)
 
 
 def command_name(command: object) -> str:

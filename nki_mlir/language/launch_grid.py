@@ -20,7 +20,7 @@ class BadExtent(BadArgument):
 
 
 class GridFunction(BadArgument):
-    message = "a launch grid is the function {name}"
+    message = "the launch grid is a function, {name}, instead of integers"
     fix = "pass the integers that it returns, for example kernel[2, 4]"
 
 

@@ -87,6 +87,16 @@ CALLS = {
     "a product of scales": (
         'nisa.nc_matmul(nl.ndarray((8, 8), "float8_e8m0fnu"), nl.ndarray((8, 8), nl.bfloat16))',
         'nisa.nc_matmul(p, nl.ndarray((8, 8), "float8_e8m0fnu"), nl.ndarray((8, 8), nl.bfloat16))'),
+    "an operand of full rows": ("nisa.tensor_scalar(x, nl.add, x)", "nisa.tensor_scalar(y, x, nl.add, x)"),
+    "an operand of other partitions": ("nisa.tensor_scalar(x, nl.add, x[0:4, 0:1])",
+                                       "nisa.tensor_scalar(y, x, nl.add, x[0:4, 0:1])"),
+    "a scale of full rows": ("nisa.activation(nl.exp, x, scale=x)", "nisa.activation(y, nl.exp, x, scale=x)"),
+    "a function of several instructions": ("nisa.activation(nl.cos, x)", "nisa.activation(y, nl.cos, x)"),
+    "a scan from full rows": ("nisa.tensor_tensor_scan(x, x, x, nl.add, nl.add)",
+                              "nisa.tensor_tensor_scan(y, x, x, x, nl.add, nl.add)"),
+    "two values for each row": (
+        "nisa.tensor_scalar_reduce(data=x, op0=nl.add, operand0=1.0, reduce_op=nl.add, reduce_res=y[:, 0:2])",
+        "nisa.tensor_scalar_reduce(y, x, nl.add, 1.0, nl.add, y[:, 0:2])"),
     "8 values of too few": ("nisa.max8(src=x[:, 0:7])", "nisa.max8(y, x[:, 0:7])"),
 }
 

@@ -94,7 +94,7 @@ def integers(t, dtype):
 # name: (verdict, text, the call that breaks the rule, the one that keeps it, target)
 RULES = {
     "tensor_scalar operand": (
-        BROKEN, "operand 'operand0' of 'tensor_scalar' has 32 values in each partition; it must be a number or a [P, 1] tile",
+        BROKEN, "operand 'operand0' of 'tensor_scalar' has 32 values in each partition; it must have one",
         lambda t: nisa.tensor_scalar(t, np.add, t), lambda t: nisa.tensor_scalar(t, np.add, column()), "trn2"),
     "tensor_scalar second operand": (
         BROKEN, "operand 'operand1' of 'tensor_scalar' has 32 values",

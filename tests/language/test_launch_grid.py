@@ -64,9 +64,9 @@ def test_functions_are_refused():
         def __call__(self, meta):
             return 2
     for function, name in [(lambda meta: 2, "<lambda>"), (print, "print"), (Grid(), "Grid")]:
-        with pytest.raises(GridFunction, match="a launch grid is the function") as error:
+        with pytest.raises(GridFunction, match="the launch grid is a function") as error:
             extents_and_cores((2, function))
-        assert error.value.headline.endswith(name)
+        assert error.value.headline.endswith(f"is a function, {name}, instead of integers")
 
 
 @pytest.mark.parametrize("grid, count", [(PROGRAMS + 1, f"{PROGRAMS + 1:,}"), ((PROGRAMS, 2), f"{2 * PROGRAMS:,}"), ([1 << 10, [1 << 10, 1 << 10]], f"{1 << 30:,}"),

@@ -65,7 +65,7 @@ CASES = {
     "bits and arithmetic": (lambda: nisa.tensor_scalar(tile(8, 4, dtype=nl.int32), tile(8, 4, dtype=nl.int32), nl.add,
                                                        1,
                                                        op1=nl.bitwise_and, operand1=1), "both be bit operations"),
-    "operand shape": (lambda: nisa.tensor_scalar(tile(8, 4), tile(8, 4), nl.add, tile(8, 2)), r"must be \[P, 1\]"),
+    "operand shape": (lambda: nisa.tensor_scalar(tile(8, 4), tile(8, 4), nl.add, tile(8, 2)), "has 2 values in each partition"),
     "unary operand": (lambda: nisa.tensor_scalar(tile(8, 4), tile(8, 4), nl.abs, 3.0), "must be None or 0"),
     "no operator": (lambda: nisa.tensor_tensor(tile(8, 4), tile(8, 4), tile(8, 4), nl.softmax), "is not an operator"),
     "no activation": (lambda: nisa.activation(tile(8, 4), nl.maximum, tile(8, 4)), "is not an activation function"),

@@ -242,7 +242,7 @@ REFUSED = {
     "tensor_scalar: bitvec float": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.bitwise_and, 1),
         "operand 'data' of 'tensor_scalar' has dtype float32, which must be an integer type"),
     "tensor_scalar: operand shape": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.add, tile(4, 2)),
-        "tensor_scalar operand0 has shape [4, 2], which must be [P, 1]"),
+        "operand 'operand0' of 'tensor_scalar' has 2 values in each partition; it must have one"),
     "tensor_scalar: operand f16": (
         lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.add, tile(4, 1, dtype=nl.float16)),
         "tensor_scalar operand0 must be float32 for add, it is float16"),

@@ -31,8 +31,8 @@ OTHER_FIXES = OTHER_RULES.keys() | {
     "a boolean mask of NumPy as a subscript", "a negative step", "a step of zero",
     "a reshape that changes the partition", "a reshape to another size",
     "a tile as the bound of a loop", "a tile as a Python number", "a tile as a NumPy array",
-    # a product of current may have the columns that the target takes; only beta repeats operands of other shapes
-    "a product that is wider than a bank", "a scalar as a tile of two columns",
+    # a product of current may have the columns that the target takes
+    "a product that is wider than a bank",
 }
 
 

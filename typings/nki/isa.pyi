@@ -340,7 +340,7 @@ def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
         name: a string; the instruction's name in profiles
 
     Result:
-        [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
+        [P, F]: offset + p * channel_multiplier + the sum of step * i in 32-bit integers, converted to dst's dtype.
 
     Errors:
         A pattern of more or fewer elements than a partition of dst is an error.

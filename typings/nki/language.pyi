@@ -608,7 +608,7 @@ def empty_like(x, dtype=None, buffer=None, name='') -> Any:
 
 
 def equal(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``equal(x, y)`` holds, else 0; x or y may be a number.
+    """Compare x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -875,7 +875,7 @@ def gelu_dx(x, dtype=None) -> Any:
 
 
 def greater(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``greater(x, y)`` holds, else 0; x or y may be a number.
+    """Compare x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -892,7 +892,7 @@ def greater(x, y, dtype=None) -> Any:
 
 
 def greater_equal(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``greater_equal(x, y)`` holds, else 0; x or y may be a number.
+    """Compare x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1010,7 +1010,7 @@ def left_shift(x, y, dtype=None) -> Any:
 
 
 def less(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``less(x, y)`` holds, else 0; x or y may be a number.
+    """Compare x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1027,7 +1027,7 @@ def less(x, y, dtype=None) -> Any:
 
 
 def less_equal(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``less_equal(x, y)`` holds, else 0; x or y may be a number.
+    """Compare x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1092,7 +1092,7 @@ def log(x, dtype=None) -> Any:
 
 
 def logical_and(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``logical_and(x, y)`` holds, else 0; x or y may be a number.
+    """Compute the logical and of x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1125,7 +1125,7 @@ def logical_not(x, dtype=None) -> Any:
 
 
 def logical_or(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``logical_or(x, y)`` holds, else 0; x or y may be a number.
+    """Compute the logical or of x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1142,7 +1142,7 @@ def logical_or(x, y, dtype=None) -> Any:
 
 
 def logical_xor(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``logical_xor(x, y)`` holds, else 0; x or y may be a number.
+    """Compute the logical xor of x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1366,7 +1366,7 @@ def no_reorder() -> Any:
 
 
 def not_equal(x, y, dtype=None) -> Any:
-    """Compare elementwise: 1 where ``not_equal(x, y)`` holds, else 0; x or y may be a number.
+    """Compare x and y elementwise; x or y may be a number.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number

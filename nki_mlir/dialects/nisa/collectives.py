@@ -336,5 +336,5 @@ class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0
         return np.full(self.dst.shape, rank, np.int32)
 
     def work(self) -> Work:
-        """The engine takes a fixed time, that of the law ``register``."""
+        """The engine takes the fixed part of the law ``register``, whatever the number of elements."""
         return Work("register", 0)

@@ -105,6 +105,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     op1: str = "bypass"
     imm1: float = 0.0
     reverse1: bool = False
+    row_operands = "operand0", "operand1"
 
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
@@ -115,7 +116,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
             check.all_in(("sbuf",), "src", "dst")
 
     def verify_target(self, check: TargetCheck) -> None:
-        check.one_a_row("operand0", "operand1")
+        check.one_a_row(*self.row_operands)
         if self.runs_on is SCALAR:
             check.need(3, "tensor_scalar on the scalar engine", "use the vector engine")
             if (self.op0, self.op1) not in ON_SCALAR:
@@ -193,6 +194,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
     imm0: float = 0.0
     reverse0: bool = False
     reverse1: bool = False
+    row_operands = ("operand0",)
 
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
@@ -202,7 +204,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         check.bits(["op0", "op1"], "src", "rhs")
 
     def verify_target(self, check: TargetCheck) -> None:
-        check.one_a_row("operand0")
+        check.one_a_row(*self.row_operands)
         check.operators(self.op0, self.op1)
 
     @property
@@ -232,6 +234,7 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
     fn: str
     imm: float = 1.0
     law = "activation"
+    row_operands = "scale", "bias"
 
     def verify(self, check: Check) -> None:
         check.one_of("fn", ACTIVATIONS)

@@ -62,7 +62,7 @@ class RandomSeedOp(WithState, name="random_seed", engines=(Engine.VECTOR,), mnem
         return np.array([[value, 0]], np.uint32)
 
     def work(self) -> Work:
-        """The engine takes a fixed time, that of the law ``random``."""
+        """The engine takes the fixed part of the law ``random``, whatever the number of elements."""
         return Work("random", 0)
 
 

@@ -96,6 +96,7 @@ class WithRowReduction(NisaOp, Elementwise):
     def verify_rows(self, check: Check) -> None:
         check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
         check.on_chip("reduce_res")
+        check.per_partition("dst", "reduce_res")
         shape = self.dst.shape
         check.shape("reduce_res", (shape[0], *(1 for _ in shape[1:])))
 
@@ -158,12 +159,13 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
         self.verify_rows(check)
 
     def verify_target(self, check: TargetCheck) -> None:
-        check.one_a_row("operand0")
+        check.one_a_row(*self.row_operands)
         check.operators(self.op0)
         check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", contested=True)
         check.rule(self.reduce_op in ROW_REDUCTIONS, f"reduces by {', '.join(ROW_REDUCTIONS)}, got {self.reduce_op}",
                    "reduce with nisa.tensor_reduce")
 
+    row_operands = ("operand0",)
     operand1, op1, imm1, reverse1 = None, "bypass", 0.0, False      # what TensorScalarOp.body also reads
     body = TensorScalarOp.body          # type: ignore[assignment]
 

@@ -199,10 +199,7 @@ def expand_dims(data: Tensor, axis: int) -> View:
 def _binary(name: str) -> Callable[..., object]:
     boolean = name in functions.VERDICTS
 
-    does = f"Compare elementwise: 1 where ``{name}(x, y)`` holds, else 0" if boolean else (
-        f"Compute ``{name}(x, y)`` elementwise")
-
-    @token(name, name, f"{does}; x and y are tiles or numbers, which broadcast as in NumPy.")
+    @token(name, name, f"{functions.summary(name)}; x and y are tiles or numbers, which broadcast as in NumPy.")
     def operate(x: object, y: object, *, dtype: object, mask: Mask | None) -> View:
         return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
     return operate

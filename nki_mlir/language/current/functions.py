@@ -51,11 +51,8 @@ def result_type(dtype: object, *operands: object) -> DType:
 
 
 def _binary(name: str) -> Callable[..., object]:
-    does = f"Compare elementwise: 1 where ``{name}(x, y)`` holds, else 0" if name in VERDICTS else (
-        f"Compute ``{name}(x, y)`` elementwise")
-
     @reported
-    @token(name, name, f"{does}; x or y may be a number.")
+    @token(name, name, f"{functions.summary(name)}; x or y may be a number.")
     def operate(x: float | NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
         if name in SIMULATED:
             fix = "multiply with nl.reciprocal" if name == "divide" else "compute it from a rounded quotient"

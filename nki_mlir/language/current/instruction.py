@@ -8,10 +8,12 @@ from typing import Any
 
 from nki_mlir.capture.builder import active
 from nki_mlir.language.current.calls import CURRENT, shown, table_name
-from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.errors import core_rule, invalid, require
 from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.instructions import NoTable
 from nki_mlir.language.signatures.binding import bound
+from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.tokens import UnknownToken, alu_token, token_name
 
 ACTIVATION_FUNCTIONS = frozenset((
@@ -96,6 +98,8 @@ def activation_name(token: object, subject: str) -> str:
     """Return the name of an activation function, or raise an error."""
     name = token_name(token)
     if name not in ACTIVATION_FUNCTIONS:
+        function = ACTIVATIONS.get(name or "")
+        core_rule(function is None or function.native, NoTable, fn=name)
         near = ", ".join(sorted(ACTIVATION_FUNCTIONS))
         invalid(f"{subject}: {named(token)} is not an activation function", fix=f"one of nl.: {near}",
                 code="NKI-OPERATOR")

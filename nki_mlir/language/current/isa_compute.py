@@ -282,7 +282,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
                         beside: View) -> tuple[dict[str, View | None], dict[str, float | str]]:
     """Return the tile operands and the attributes of an activation for a bias and scale. A nonzero number as bias
     becomes a float tile."""
-    scale = low.scalar(op, "scale", scale, beside)
+    scale = low.scalar(op, "scale", scale, beside, core.ScaleShape)
     if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
         bias = None
     if bias is not None and not isinstance(bias, NkiTensor):

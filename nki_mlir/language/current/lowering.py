@@ -12,11 +12,19 @@ from nki_mlir.capture.index import Index
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.strides import ONE_MORE, Dim
 from nki_mlir.capture.tensor import View
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
-from nki_mlir.dialects.verifier import ONE_WIDTH, PartitionMismatch, ShapeMismatch, TooManyPartitions, WrongMemory
+from nki_mlir.dialects.verifier import (
+    ONE_WIDTH,
+    NotOneARow,
+    PartitionMismatch,
+    ShapeMismatch,
+    TooManyPartitions,
+    WrongMemory,
+)
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
@@ -404,18 +412,17 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
     return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
 
 
-def scalar(op: str, label: str, value: object, beside: View) -> Any:
-    """Return a scalar operand: a number, or the view of a [P, 1] tile with the rank of the operand ``beside``."""
+def scalar(op: str, label: str, value: object, beside: View, shape_error: type[KernelError] = NotOneARow) -> Any:
+    """Return a scalar operand: a number, or the view of a [P, 1] tile with the rank of the operand ``beside``. Raise
+    ``shape_error`` for a tile of another shape."""
     if isinstance(value, VirtualRegister):
         invalid(f"{op} {label}: a register is not an operand; store it to a tile with nisa.register_store",
                 fix="store it to a tile with nisa.register_store first")
     if not isinstance(value, NkiTensor):
         return value
     tensor = reading(is_tensor(value, op, label), op)
-    core_rule(tensor.size == tensor.shape[0], ShapeMismatch, fix=f"create it with shape ({tensor.shape[0]}, 1)",
-              what=f"{op} {label} has shape {list(tensor.shape)}, which must be [P, 1]")
-    core_rule(tensor.shape[0] == beside.shape[0], ShapeMismatch, fix=PartitionMismatch.fix,
-              what=f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}")
+    core_rule(tensor.size == tensor.shape[0], shape_error, operand=label, op=op, found=list(tensor.shape),
+              count=prod(tensor.shape[1:]), rows=tensor.shape[0])
     return core.rows_like(core_view(tensor), beside)
 
 

@@ -137,7 +137,8 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "dst": "[P, F] in SBUF",
             "offset": "an integer or a register, which is added to each value",
             "expr": "affine in nl.arange indices"},
-            "[P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.",
+            "[P, F]: offset + p * channel_multiplier + the sum of step * i in 32-bit integers, "
+            "converted to dst's dtype.",
             "A pattern of more or fewer elements than a partition of dst is an error."),
         example="""
         y: int32[32, 16]

@@ -214,7 +214,7 @@ def iota(expr, dtype, *, mask=None) -> Any:
         mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
-        [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
+        [P, F]: offset + p * channel_multiplier + the sum of step * i in 32-bit integers, converted to dst's dtype.
 
     Errors:
         A pattern of more or fewer elements than a partition of dst is an error.

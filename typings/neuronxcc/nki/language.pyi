@@ -368,7 +368,7 @@ def empty_like(a, dtype=None, *, buffer=None, name='') -> Any:
 
 
 def equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``equal(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compare x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -609,7 +609,7 @@ def gelu_dx(x, *, dtype=None, mask=None) -> Any:
 
 
 def greater(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``greater(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compare x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -627,7 +627,7 @@ def greater(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def greater_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``greater_equal(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compare x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -688,7 +688,7 @@ def left_shift(x, y, *, dtype=None, mask=None) -> Any:
 
 
 def less(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``less(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compare x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -706,7 +706,7 @@ def less(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def less_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``less_equal(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compare x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -775,7 +775,7 @@ def log(x, *, dtype=None, mask=None) -> Any:
 
 
 def logical_and(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``logical_and(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compute the logical and of x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -810,7 +810,7 @@ def logical_not(x, *, dtype=bool, mask=None) -> Any:
 
 
 def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``logical_or(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compute the logical or of x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -828,7 +828,7 @@ def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``logical_xor(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compute the logical xor of x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
@@ -1072,7 +1072,7 @@ def negative(x, *, dtype=None, mask=None) -> Any:
 
 
 def not_equal(x, y, *, dtype=bool, mask=None) -> Any:
-    """Compare elementwise: 1 where ``not_equal(x, y)`` holds, else 0; x and y are tiles or numbers, which broadcast as in NumPy.
+    """Compare x and y elementwise; x and y are tiles or numbers, which broadcast as in NumPy.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
