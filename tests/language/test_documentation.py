@@ -41,10 +41,10 @@ VALUES = [(generation, module, name) for module, generation in OF_MODULES for na
 # What pages call errors, on tiles x, y [128, 64] and z [64, 32] in SBUF, p in PSUM, i of integers, r [128, 1].
 VIOLATIONS = {
     "nisa.activation(dst=y, op=nl.add, data=x)": "is not an activation function",
-    "nisa.activation(dst=y, op=nl.exp, data=x, scale=x)": "scale has shape",
+    "nisa.activation(dst=y, op=nl.exp, data=x, scale=x)": "the scale of an activation has shape",
     "nisa.tensor_tensor(dst=y, data1=x, data2=z, op=nl.add)": "64 partitions, dst has 128",
     "nisa.tensor_tensor(dst=y, data1=p, data2=p, op=nl.add)": "at most one of data1 and data2",
-    "nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=x)": "operand0 has shape",
+    "nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=x)": "64 values in each partition",
     "nisa.tensor_scalar(dst=y, data=x, op0=nl.add, operand0=1.0, operand1=2.0)": "has no op1",
     "nisa.tensor_reduce(dst=r, op=nl.add, data=x, axis=0)": "axis 0 is the partition axis",
     "nisa.tensor_copy(dst=y, src=x_in)": "Expected operand 'src'",
