@@ -9,8 +9,9 @@ is ordered as it is.
 from math import inf
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.targets.neuron.codegen.candidate_programs import CLOSE, FEW, NEAR, SHORT
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.fastest import CLOSE, FEW, NEAR, SHORT, WAITS, Fastest, TimedCandidates
+from nki_mlir.targets.neuron.codegen.fastest import WAITS, Fastest, TimedCandidates
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.roll_instructions import rolled_instructions
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
