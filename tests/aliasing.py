@@ -38,16 +38,16 @@ def least_sizes():
 
 def with_outputs_as_inputs(captured):
     """The kernel with every array as an input; those that it made are written by it."""
-    variants, known = {}, {}
+    variants, modules = {}, {}
     for fixed, variant in captured.variants.items():
-        if id(variant.module) not in known:
+        if id(variant.module) not in modules:
             module = cloned(variant.module)
             for kernel in kernel_functions(module):
                 marks = [ir.DictAttr.get({a.name: a.attr for a in mark if a.name != "nki.shared"}, module.context)
                          for mark in kernel.op.attributes["arg_attrs"]]
                 kernel.op.attributes["arg_attrs"] = ir.ArrayAttr.get(marks, module.context)
-            known[id(variant.module)] = module
-        variants[fixed] = Variant(known[id(variant.module)], [], None, 0)
+            modules[id(variant.module)] = module
+        variants[fixed] = Variant(modules[id(variant.module)], [], None, 0)
     return Captured(variants, 0, {})
 
 

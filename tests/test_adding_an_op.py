@@ -57,9 +57,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_its_tests__pass(copy: Path) -> None:
-    said = run(copy, "-m", "pytest", "-p", "no:cacheprovider", "tests/dialects", "-k", "clamp")
-    count = re.search(r"(\d+) passed", said)
-    assert count and int(count[1]) > 30, said
+    output = run(copy, "-m", "pytest", "-p", "no:cacheprovider", "tests/dialects", "-k", "clamp")
+    count = re.search(r"(\d+) passed", output)
+    assert count and int(count[1]) > 30, output
 
 
 def test_its_page__is_whole(copy: Path) -> None:

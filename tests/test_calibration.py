@@ -193,10 +193,10 @@ def test_a_fit_recovers_changed_numbers(sums_of_vectors):
     number = next(n for n in fit.numbers_of("trn1") if n.path[-1] == "bytes_per_ns")
     other = fit.with_numbers(machine_named("trn1"), {id(number.number): number.number * 0.95})
     assert other.costs.dma.bytes_per_ns == pytest.approx(18.36 * 0.95) and other.costs.dma.issue_ns == 116
-    seen = fit.Sensitivities([e._replace(published_ns=e.model_ns(other)) for e in sums_of_vectors])
-    change = dict(zip((n.path[-1] for n in seen.numbers), seen.fit(np.arange(4))))
+    sensitivities = fit.Sensitivities([e._replace(published_ns=e.model_ns(other)) for e in sums_of_vectors])
+    change = dict(zip((n.path[-1] for n in sensitivities.numbers), sensitivities.fit(np.arange(4))))
     assert np.exp(change["bytes_per_ns"]) == pytest.approx(0.95, abs=0.01)      # the prior holds it back a little
-    assert max(seen.off(np.arange(4), seen.fit(np.arange(4)))) < 0.01
+    assert max(sensitivities.off(np.arange(4), sensitivities.fit(np.arange(4)))) < 0.01
 
 
 def test_the_report_has_the_errors_of_operators_that_a_fit_has_not_seen(sums_of_vectors):

@@ -39,10 +39,10 @@ def test_streams__are_those_of_the_document(lowered) -> None:
 @pytest.mark.parametrize("level, number", [("nki", 0), ("waist", 1), ("nisa", 2)])
 def test_operations__are_those_of_the_document(lowered, level: str, number: int) -> None:
     block = blocks("mlir")[number]
-    said = re.findall(r'"\w+\.\w+"', block) + re.findall(r'(?:fn|engine|op0) = "\w+"', block)
-    said += re.findall(r"\[\[\d+, \d+\], \[\d+, \d+\]\]", block) + re.findall(r"s0 \* \d+", block)
-    assert said
-    assert not [text for text in said if text not in lowered[level]]
+    attributes = re.findall(r'"\w+\.\w+"', block) + re.findall(r'(?:fn|engine|op0) = "\w+"', block)
+    attributes += re.findall(r"\[\[\d+, \d+\], \[\d+, \d+\]\]", block) + re.findall(r"s0 \* \d+", block)
+    assert attributes
+    assert not [text for text in attributes if text not in lowered[level]]
 
 
 def test_counts__of_modules_that_answer_a_question_are_up_to_date() -> None:

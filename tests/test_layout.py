@@ -182,8 +182,8 @@ SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def code_lines(file: Path) -> int:
     """Lines of a file that are neither blank, nor comments alone, nor docstrings."""
-    said = [n.body[0] for n in nodes(file) if isinstance(n, SCOPES) and ast.get_docstring(n, clean=False)]
-    docstrings = {line for node in said for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    docstring_nodes = [n.body[0] for n in nodes(file) if isinstance(n, SCOPES) and ast.get_docstring(n, clean=False)]
+    docstrings = {line for node in docstring_nodes for line in range(node.lineno, (node.end_lineno or 0) + 1)}
     return sum(number not in docstrings and bool(line.strip()) and not line.lstrip().startswith("#")
                for number, line in enumerate(file.read_text().split("\n"), 1))
 

@@ -103,16 +103,16 @@ def test_every_method_of_what_lower_gives__has_an_example():
 @cases
 def test_docstring__has_every_part(module):
     for name, value in public(module).items():
-        said = parts_of(value)
-        assert said[""], name
-        if "." in name and "Example" not in said:
+        parts = parts_of(value)
+        assert parts[""], name
+        if "." in name and "Example" not in parts:
             continue                            # methods are shown in their classes' examples
         is_class = inspect.isclass(value)
         plain = is_class and not arguments_of(value)
-        assert "Example" in said and (plain or "Errors" in said), name
-        assert is_class or "Result" in said, name
+        assert "Example" in parts and (plain or "Errors" in parts), name
+        assert is_class or "Result" in parts, name
         if not plain:
-            listed = re.findall(r"^    (\w+): |^    (none)$", said["Arguments"], re.MULTILINE)
+            listed = re.findall(r"^    (\w+): |^    (none)$", parts["Arguments"], re.MULTILINE)
             wanted = [n for n in arguments_of(value) if n != "self"]
             assert [a for a, _ in listed if a] == wanted, name
 

@@ -156,9 +156,9 @@ def test_made_alone__is_made_once():
         def value(self):
             self.count += 1
             return [self.count]
-    holder, seen = Holder(), []
-    in_threads(lambda number: seen.append(holder.value))
-    assert seen == [[1]] * THREADS and all(s is seen[0] for s in seen) and Holder.value is Holder.__dict__["value"]
+    holder, reads = Holder(), []
+    in_threads(lambda number: reads.append(holder.value))
+    assert reads == [[1]] * THREADS and all(s is reads[0] for s in reads) and Holder.value is Holder.__dict__["value"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -115,9 +115,9 @@ def test_what_is_not_inspected(monkeypatch):
     monkeypatch.setattr(loop_state, "OBJECTS", 3)
     values = [[k] for k in range(6)]
     before = snapshot({"x": values})
-    for k, seen in ((5, False), (3, False), (2, True)):
+    for k, is_noticed in ((5, False), (3, False), (2, True)):
         values[k].append(1)
-        assert (changes(before, snapshot({"x": values})) == {"x"}) is seen
+        assert (changes(before, snapshot({"x": values})) == {"x"}) is is_noticed
 
 
 def test_indices_and_masks_are_compared_by_what_they_are():

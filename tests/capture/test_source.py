@@ -51,8 +51,8 @@ class Holder:
 
 
 def definition_of(function):
-    known = definition(function.__code__, globals())
-    return known and known.function
+    definition_of_it = definition(function.__code__, globals())
+    return definition_of_it and definition_of_it.function
 
 
 def test_definition__of_functions_methods_and_closures():

@@ -135,12 +135,12 @@ def test_a_text_that_nobody_holds():
     with pytest.warns(NoSourceWarning) as caught:
         np.testing.assert_array_equal(kernel.on("jit")(X), X)
         np.testing.assert_array_equal(kernel.on("eager")(X), X)
-    said = [str(w.message) for w in caught if w.category is NoSourceWarning]
-    assert len(said) == 1 and caught[0].filename == "<string>" and caught[0].lineno == 16
+    messages = [str(w.message) for w in caught if w.category is NoSourceWarning]
+    assert len(messages) == 1 and caught[0].filename == "<string>" and caught[0].lineno == 16
     for words in ("kernel has no source that can be read", "loops are unrolled", "iterations of affine_range depend",
                   "'while' does not test values of the device", "used after the loop", "'and', 'or', 'not'", "annotations of variables", "the buffer of a tensor",
                   "linecache"):
-        assert words in said[0]
+        assert words in messages[0]
 
 
 PROGRAM = HEAD + OUTSIDE + """

@@ -32,10 +32,10 @@ def offsets_of(count):
 
 @probe(loops=0)
 def generator_helper(x, o):
-    seen = 0
+    passes = 0
     for off in offsets_of(4):
-        nl.store(o[off:off + 128, :], nl.load(x[off:off + 128, :]) * seen)
-        seen += 1
+        nl.store(o[off:off + 128, :], nl.load(x[off:off + 128, :]) * passes)
+        passes += 1
 
 
 class Mover:

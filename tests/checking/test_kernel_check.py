@@ -282,18 +282,18 @@ def functions_of(x):
     return out
 
 
-@pytest.mark.parametrize("zeros, negatives, said", [
+@pytest.mark.parametrize("zeros, negatives, message", [
     ([(3, 7)], [], "makes the first -inf, at [3, 7], of src = 0"),
     ([(3, 7), (5, 0)], [], "makes the first -inf, at [3, 7], of src = 0"),
     ([], [(9, 2)], "makes the first NaN, at [9, 2], of src = -1"),
     ([(0, 1)], [(9, 2)], "makes the first NaN, at [9, 2], of src = -1")])
-def test_the_origin_is_the_first_nan_and_without_one_the_first_infinity(zeros, negatives, said):
+def test_the_origin_is_the_first_nan_and_without_one_the_first_infinity(zeros, negatives, message):
     values = np.full((16, 8), 2, np.float32)
     for places, value in ((zeros, 0), (negatives, -1)):
         for position in places:
             values[position] = value
     finding, = nki_mlir.check(functions_of, values).of("not-finite")
-    assert finding.message.endswith(said)
+    assert finding.message.endswith(message)
     assert finding.severity == ("error" if negatives else "warning")
 
 

@@ -46,11 +46,11 @@ class Case(NamedTuple):
 CASES: dict[str, Case] = {}
 
 
-def case(severity: str, said: str, fix: str, shape: tuple[int, ...] = (128, 64), grid: tuple[int, ...] = ()) -> Any:
+def case(severity: str, message: str, fix: str, shape: tuple[int, ...] = (128, 64), grid: tuple[int, ...] = ()) -> Any:
     """A kernel of one tensor, whose values go from -1 to 5."""
     def register(kernel: Any) -> Any:
         CASES[kernel.__name__] = Case(
-            kernel, severity, said, fix, shape, grid)
+            kernel, severity, message, fix, shape, grid)
         return kernel
     return register
 

@@ -96,16 +96,16 @@ def test_help_for_a_full_disk_is_an_error(arguments):
         "error: the output cannot be written: No space left on device [NKI-OUTPUT]")
 
 
-@pytest.mark.parametrize("closed, said", [
+@pytest.mark.parametrize("closed, message", [
     ("1", "error: the output cannot be written: it is closed [NKI-OUTPUT]\n  fix: free some space, or write to another file\n"),
     ("0", "error: cannot read -: standard input is closed\n"), ("2", "")])
-def test_streams_that_the_caller_closed(closed, said, tmp_path):
+def test_streams_that_the_caller_closed(closed, message, tmp_path):
     """Nothing is written to a file that takes the number of the closed stream."""
     source = "/nothing" if closed == "2" else "-" if closed == "0" else MODULE
     program = f"import sys; from nki_mlir.cli import entry; sys.argv = ['nki-opt', {source!r}]; sys.exit(entry.opt())"
     ended = subprocess.run(["sh", "-c", f'exec "$0" -c "$1" {closed}>&-', sys.executable, program], cwd=ROOT,
                            capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", said)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", message)
 
 
 def test_a_profile_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -52,11 +52,11 @@ def kernel(tmp_path):
 
 @pytest.mark.parametrize("kind", FILES)
 def test_files_of_arguments(kind, kernel, tmp_path, capsys):
-    content, said = FILES[kind]
+    content, text = FILES[kind]
     (tmp_path / "x.npy").write_bytes(content)
     assert run.main([kernel, "--arg", f"4x4xf32={tmp_path}/x.npy"]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith(f"error: --arg 4x4xf32={tmp_path}/x.npy: ") and said in printed and "[NKI-ARG]" in printed
+    assert printed.startswith(f"error: --arg 4x4xf32={tmp_path}/x.npy: ") and text in printed and "[NKI-ARG]" in printed
 
 
 @pytest.mark.parametrize("shape", ["99999999999x99999999xf32", "1x" * 33 + "f32", "1x" * 5000 + "f32",
@@ -114,11 +114,11 @@ def test_what_is_no_library_is_an_error(library, kernel, tmp_path, capsys):
     assert f"{tmp_path}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command, arguments, said", [
+@pytest.mark.parametrize("command, arguments, message", [
     (run, ["{name}.py:f"], "no such file"), (opt, ["{name}.py:f"], "no such file"),
     (migrate, ["{name}.py"], "no such file or directory"), (grade, ["a.toml", "{name}.py"], "does not exist [NKI-GRADE"),
     (grade, ["long.toml", "a.py"], "does not exist [NKI-GRADE")], ids=lambda value: str(value)[:30])
-def test_names_that_no_file_can_have(command, arguments, said, tmp_path, monkeypatch, capsys):
+def test_names_that_no_file_can_have(command, arguments, message, tmp_path, monkeypatch, capsys):
     """Path's methods raise an error if a name is too long."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text("def inputs(rng): ...\ndef reference(): ...\n")
@@ -127,7 +127,7 @@ def test_names_that_no_file_can_have(command, arguments, said, tmp_path, monkeyp
     (tmp_path / "long.toml").write_text(f'reference = "{"x" * 300}.py"\n' + assignment)
     assert command.main([argument.format(name="x" * 300) for argument in arguments]) == 1
     printed = capsys.readouterr().err
-    assert said in printed and len([line for line in printed.splitlines() if "error" in line]) == 1, printed
+    assert message in printed and len([line for line in printed.splitlines() if "error" in line]) == 1, printed
 
 
 def test_sources_larger_than_the_limit_are_not_read(kernel, tmp_path, monkeypatch, capsys):
@@ -210,7 +210,7 @@ def test_an_assignment_without_an_end(tmp_path, capsys):
 def test_a_field_of_a_csv_that_is_too_long(text, line, tmp_path, capsys):
     (tmp_path / "a.csv").write_text(text)
     assert calibrate.main([str(tmp_path / "a.csv")]) == 1
-    assert f"a.csv:{line}" in (said := capsys.readouterr().err) and "the line is not CSV, field larger than" in said
+    assert f"a.csv:{line}" in (errors := capsys.readouterr().err) and "the line is not CSV, field larger than" in errors
 
 
 def test_an_assignment_that_nests_too_deeply(tmp_path, capsys):

@@ -31,11 +31,11 @@ def talk(*messages: dict) -> tuple[int, list[dict]]:
 def answered(received: bytes) -> tuple[int, list[dict]]:
     sink = io.BytesIO()
     status = Server(io.BytesIO(received), sink).serve()
-    said, data = [], io.BytesIO(sink.getvalue())
+    messages, data = [], io.BytesIO(sink.getvalue())
     while line := data.readline():
         assert data.readline() == b"\r\n"
-        said.append(json.loads(data.read(int(line.partition(b":")[2]))))
-    return status, said
+        messages.append(json.loads(data.read(int(line.partition(b":")[2]))))
+    return status, messages
 
 
 def opened(text: str, version: int = 0) -> dict:
@@ -54,12 +54,12 @@ def query(method: str, text: str, word: str, count: int = 0) -> dict:
 
 
 def test_a_session__begins_and_ends():
-    status, said = talk({"id": 1, "method": "initialize", "params": {}}, {"method": "initialized", "params": {}},
-                        {"id": 2, "method": "nothing"}, {"id": 3, "method": "shutdown"}, {"method": "exit"})
-    assert status == 0 and [m["id"] for m in said] == [1, 2, 3]
-    assert said[0]["result"]["serverInfo"] == {"name": "nki-lsp", "version": __version__}
-    assert said[0]["result"]["capabilities"]["hoverProvider"] is True
-    assert said[1]["error"]["code"] == -32601 and said[2]["result"] is None
+    status, messages = talk({"id": 1, "method": "initialize", "params": {}}, {"method": "initialized", "params": {}},
+                            {"id": 2, "method": "nothing"}, {"id": 3, "method": "shutdown"}, {"method": "exit"})
+    assert status == 0 and [m["id"] for m in messages] == [1, 2, 3]
+    assert messages[0]["result"]["serverInfo"] == {"name": "nki-lsp", "version": __version__}
+    assert messages[0]["result"]["capabilities"]["hoverProvider"] is True
+    assert messages[1]["error"]["code"] == -32601 and messages[2]["result"] is None
     assert talk()[0] == 1                               # it ended without a word
 
 
@@ -67,11 +67,11 @@ def test_a_session__outlives_a_failure_of_the_server(capsys, monkeypatch):
     def fails(server, parameters):
         raise KeyError("symbol")
     monkeypatch.setattr(Server, "hover", fails)
-    status, said = talk({"id": 1, "method": "textDocument/hover", "params": {
+    status, messages = talk({"id": 1, "method": "textDocument/hover", "params": {
         "textDocument": {"uri": "file:///x"}, "position": {"line": 0, "character": 0}}},
         {"id": 2, "method": "shutdown"}, {"method": "exit"})
-    assert status == 0 and [m["id"] for m in said] == [1, 2]
-    assert said[0]["error"] == {"code": -32603, "message": "KeyError: 'symbol'"}
+    assert status == 0 and [m["id"] for m in messages] == [1, 2]
+    assert messages[0]["error"] == {"code": -32603, "message": "KeyError: 'symbol'"}
     assert "KeyError" in capsys.readouterr().err
 
 
@@ -128,9 +128,9 @@ def test_errors__come_as_the_text_changes():
     change = {"method": "textDocument/didChange", "params": {
         "textDocument": {"uri": URI}, "contentChanges": [{"text": wrong}]}}
     close = {"method": "textDocument/didClose", "params": {"textDocument": {"uri": URI}}}
-    _, said = talk(opened(TEXT), change, close)
-    assert [m["method"] for m in said] == ["textDocument/publishDiagnostics"] * 3
-    first, second, third = (m["params"]["diagnostics"] for m in said)
+    _, messages = talk(opened(TEXT), change, close)
+    assert [m["method"] for m in messages] == ["textDocument/publishDiagnostics"] * 3
+    first, second, third = (m["params"]["diagnostics"] for m in messages)
     assert first == third == []
     line = wrong[:wrong.index("nki.stroe")].count("\n")
     one, = second
@@ -151,14 +151,14 @@ def test_errors__of_rules_and_of_parts_have_their_lines():
 
 def test_hover__says_what_an_operation_is():
     text = TEXT
-    _, said = talk(opened(text), query("hover", text, "nki.load"), query("hover", text, "module"))
-    value = said[1]["result"]["contents"]["value"]
+    _, messages = talk(opened(text), query("hover", text, "nki.load"), query("hover", text, "module"))
+    value = messages[1]["result"]["contents"]["value"]
     assert value.startswith("### nki.load\n\n") and "- `dst`: a tile that is written" in value
     assert "- `src`: a tile that is read" in value
-    assert said[2]["result"] is None
+    assert messages[2]["result"] is None
     unit = '// \U0001f600 "nisa.activation"\n'
-    _, said = talk(opened(unit), query("hover", unit, "nisa.activation"))
-    value = said[1]["result"]["contents"]["value"]
+    _, messages = talk(opened(unit), query("hover", unit, "nisa.activation"))
+    value = messages[1]["result"]["contents"]["value"]
     assert "On scalar; assembly `ACTIVATE`, opcode `0x13`." in value and "- `fn`: str" in value
 
 
@@ -173,11 +173,11 @@ def test_values__are_found_where_they_are_made():
 }
 """
     for word, count, line in (("%c, ", 0, 3), ("%y {", 0, 1), ("%x : ", 0, 1), ("%i, ", 0, 2), ("%b step", 0, 0)):
-        _, said = talk(opened(text), query("definition", text, word, count), query("hover", text, word, count))
-        assert said[1]["result"]["range"]["start"]["line"] == line, word
-        assert text.split("\n")[line].strip() in said[2]["result"]["contents"]["value"]
-    _, said = talk(opened(text), query("definition", text, "return"))
-    assert said[1]["result"] is None
+        _, messages = talk(opened(text), query("definition", text, word, count), query("hover", text, word, count))
+        assert messages[1]["result"]["range"]["start"]["line"] == line, word
+        assert text.split("\n")[line].strip() in messages[2]["result"]["contents"]["value"]
+    _, messages = talk(opened(text), query("definition", text, "return"))
+    assert messages[1]["result"] is None
 
 
 def test_the_command__speaks_on_its_streams():
@@ -250,8 +250,8 @@ def test_errors__that_follow_from_others_are_not_told():
 def test_references__are_those_of_the_scope():
     for word, count, lines in (("%rows", 0, [5, 6, 7]), ("%rows", 4, [10, 11]), ("%i ", 1, [4, 6]), ("@f", 0, [1]),
                                ("%c1", 2, [3, 4, 4, 9, 9]), ("%x", 1, [1, 6, 11]), ("!tile", 1, [0, 1, 5, 10])):
-        _, said = talk(opened(CUSTOM), query("references", CUSTOM, word, count))
-        assert lines_of(said[1]) == lines, word
+        _, messages = talk(opened(CUSTOM), query("references", CUSTOM, word, count))
+        assert lines_of(messages[1]) == lines, word
     request = query("references", CUSTOM, "%rows", 1)
     request["params"]["context"] = {"includeDeclaration": False}
     assert lines_of(talk(opened(CUSTOM), request)[1][1]) == [6, 7]
@@ -260,8 +260,8 @@ def test_references__are_those_of_the_scope():
 
 def test_symbols__are_functions_and_aliases():
     request = {"id": 7, "method": "textDocument/documentSymbol", "params": {"textDocument": {"uri": URI}}}
-    _, said = talk(opened(CUSTOM), request)
-    assert [(s["name"], s["range"]["start"]["line"], s["range"]["end"]["line"]) for s in said[1]["result"]] == [
+    _, messages = talk(opened(CUSTOM), request)
+    assert [(s["name"], s["range"]["start"]["line"], s["range"]["end"]["line"]) for s in messages[1]["result"]] == [
         ("!tile", 0, 0), ("@f", 1, 14)]
 
 
@@ -269,9 +269,9 @@ def completed(text: str, begin: str) -> list[str]:
     """What may stand behind a part of a text."""
     at = text.index(begin) + len(begin)
     position = {"line": text.count("\n", 0, at), "character": at - text.rfind("\n", 0, at) - 1}
-    _, said = talk(opened(text), {"id": 7, "method": "textDocument/completion", "params": {
+    _, messages = talk(opened(text), {"id": 7, "method": "textDocument/completion", "params": {
         "textDocument": {"uri": URI}, "position": position}})
-    return [item["textEdit"]["newText"] for item in said[1]["result"]]
+    return [item["textEdit"]["newText"] for item in messages[1]["result"]]
 
 
 def test_completion__has_operations_attributes_and_names():

@@ -118,11 +118,11 @@ NAMED = {
 
 @pytest.mark.parametrize("case", NAMED)
 def test_what_is_wrong_with_a_file__names_the_file(case, tmp_path, capsys):
-    name, text, options, said = NAMED[case]
+    name, text, options, message = NAMED[case]
     file = tmp_path / name
     file.write_text(text)
     assert run_command.main([*options, str(file)]) == 1
-    assert capsys.readouterr().err.splitlines()[0] == f"{file}{said}"
+    assert capsys.readouterr().err.splitlines()[0] == f"{file}{message}"
 
 
 def test_assembly_is_no_module__says_which_commands_read_it(tmp_path, capsys):
@@ -157,19 +157,19 @@ def test_unknown_pass_and_option(tmp_path, capsys):
     assert "has no option 'nonsense'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options, said", [
+@pytest.mark.parametrize("options, message", [
     (["--no-such-pass"], "unrecognized arguments: --no-such-pass"), (["-x"], "unrecognized arguments: -x"),
     (["--emit=elf"], "argument --emit: invalid choice: 'elf'"),
     (["--pass-pipeline=((("], "passes are given as A,B{x=1 y=2}"),
     (["--lower-to-isa", "--lower-to-llvm"], "not allowed with argument --lower-to-isa"),
     (["a.mlir"], "unrecognized arguments")])
-def test_a_command_line_that_cannot_be_understood(options, said, tmp_path, capsys):
+def test_a_command_line_that_cannot_be_understood(options, message, tmp_path, capsys):
     file = tmp_path / "m.mlir"
     file.write_text(MODULE)
     with pytest.raises(SystemExit) as ended:
         run(file, *options)
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
@@ -182,7 +182,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
                        "--arg [4xf32, 2: is neither a tensor nor a Python constant")
 
 
-@pytest.mark.parametrize("command, arguments, said", [
+@pytest.mark.parametrize("command, arguments, message", [
     (opt, [KERNEL_FILE, "--arg", "word", "--arg", "2"], "error: parameter image is 'word', and the kernel reads its shape"),
     (opt, [KERNEL_FILE, "--arg", "f32", "--arg", "2"], "fix: pass a tensor, for example --arg 128x512xf32"),
     (opt, [KERNEL_FILE, "--grid", "2,x", "--arg", "8x8x8xf32", "--arg", "2"], "--grid 2,x: a grid must have positive numbers"),
@@ -202,21 +202,21 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
     (run_command, [KERNEL_FILE, "--arg", "window=2", "--arg", "window=4"], SECOND_VALUE),
     (translate, ["--import-python", "examples/mlir/tensor_add.mlir"], "tensor_add.mlir is not a Python file"),
     (translate, ["--disassemble", "/nonexistent"], "cannot read /nonexistent: No such file or directory")])
-def test_arguments_that_do_not_fit(command, arguments, said, monkeypatch, capsys):
+def test_arguments_that_do_not_fit(command, arguments, message, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert command.main(arguments) == (2 if said in (*OF_THE_COMMAND_LINE, SECOND_VALUE) else 1)
-    assert said in capsys.readouterr().err
+    assert command.main(arguments) == (2 if message in (*OF_THE_COMMAND_LINE, SECOND_VALUE) else 1)
+    assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text, line, said", [
+@pytest.mark.parametrize("text, line, message", [
     ("import os\n\nx = os.nope\n", 3, "cannot be imported: AttributeError: module 'os' has no"),
     ("def (:\n", 1, "error: SyntaxError: invalid syntax")])
-def test_a_file_that_cannot_be_imported(text, line, said, tmp_path, capsys):
+def test_a_file_that_cannot_be_imported(text, line, message, tmp_path, capsys):
     file = tmp_path / "broken.py"
     file.write_text(text)
     assert run(f"{file}:kernel") == 1
     errors = capsys.readouterr().err
-    assert errors.startswith(f"{file}:{line}:") and said in errors
+    assert errors.startswith(f"{file}:{line}:") and message in errors
 
 
 # -- the same mistakes in a kernel -------------------------------------------------------------------------------------

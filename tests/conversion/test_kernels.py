@@ -182,10 +182,10 @@ def test_device_print__prints_at_the_waist():
     with shared_context():
         module = ir.Module.parse(text)
     run_passes(module, [pass_named("nki-to-linalg")])
-    seen = []
-    token = print_sink.set(lambda prefix, value: seen.append((prefix, value)))
+    observed = []
+    token = print_sink.set(lambda prefix, value: observed.append((prefix, value)))
     try:
         outcome(module, spec, [x])
     finally:
         print_sink.reset(token)
-    assert seen[0][0] == "twice" and np.array_equal(seen[0][1], x * 2)
+    assert observed[0][0] == "twice" and np.array_equal(observed[0][1], x * 2)

@@ -93,9 +93,9 @@ def test_mask_of_a_loop_variable_that_is_not_cut():
         p, f = nl.mgrid[0:16, 0:30]
         for i in nl.affine_range(20):
             tile = nl.load(x[i, p, f])
-            kept = nl.zeros((16, 30), dtype=x.dtype, buffer=nl.sbuf)
-            kept[p, f] = nl.multiply(tile, 2.0, mask=p + i > f)
-            nl.store(out[i, p, f], kept)
+            target = nl.zeros((16, 30), dtype=x.dtype, buffer=nl.sbuf)
+            target[p, f] = nl.multiply(tile, 2.0, mask=p + i > f)
+            nl.store(out[i, p, f], target)
         return out
     x = floats(20, 16, 30)
     module, result = check(kernel, x)

@@ -231,7 +231,7 @@ def test_compiler__named_with_options(files, monkeypatch, compiler):
     assert np.array_equal(load().twice(X), 4 * X)
 
 
-@pytest.mark.parametrize("text, line, said", [
+@pytest.mark.parametrize("text, line, message", [
     (KERNEL.replace("torch::mul(x, 2)", "nothing(x)"), 2, "‘nothing’ was not declared|use of undeclared identifier 'nothing'"),
     (KERNEL.replace("<torch", "<torches"), 1, "torches/torch.h: No such file|'torches/torch.h' file not found"),
     (KERNEL.replace("torch::mul(x, 2)", "x.accessor<double, 2>(), x"), 2, "the element types are float"),
@@ -241,13 +241,13 @@ def test_compiler__named_with_options(files, monkeypatch, compiler):
     (KERNEL + "torch::Tensor helper(torch::Tensor);\ntorch::Tensor other(torch::Tensor x) {\n  return helper(x);\n}\n", 5,
      r"undefined reference to `helper\(torch::Tensor\)'")], ids=["name", "header", "dtype", "const", "member", "link"])
 @pytest.mark.parametrize("checked", [True, False])
-def test_compilation__that_fails_shows_the_message_at_the_users_line(files, text, line, said, checked):
+def test_compilation__that_fails_shows_the_message_at_the_users_line(files, text, line, message, checked):
     (files / "kernel.cpp").write_text(text)
     with pytest.raises(CompilationFailed) as raised:
         load(checked=checked)
     error = raised.value
     assert (error.at.file, error.at.line) == ("kernel.cpp", line)
-    assert re.search(said, str(error)) and str(files) not in str(error)
+    assert re.search(message, str(error)) and str(files) not in str(error)
     assert not (files / "libtwice.so").exists()
 
 

@@ -293,9 +293,9 @@ def test_text_of_a_fault__is_complete(one, x):
 def test_every_kind_that_the_engine_reports__has_a_class():
     sources = [*(HERE / "engine").glob("*.cpp"), *(HERE / "include").rglob("*.h")]
     text = "\n".join(f.read_text() for f in sources)
-    said = set(re.findall(r'(?:report|stop|found|finding)\(\s*(?:\w+ \? )?"([\w-]+)"', text))
-    said |= set(re.findall(r'\? "([\w-]+)" : "[\w-]+"', text)) | set(re.findall(r'\? "[\w-]+" : "([\w-]+)"', text))
-    assert said == set(FoundError.classes)
+    names = set(re.findall(r'(?:report|stop|found|finding)\(\s*(?:\w+ \? )?"([\w-]+)"', text))
+    names |= set(re.findall(r'\? "([\w-]+)" : "[\w-]+"', text)) | set(re.findall(r'\? "[\w-]+" : "([\w-]+)"', text))
+    assert names == set(FoundError.classes)
 
 
 @pytest.mark.parametrize("cores, text", [({0}, "core 0"), ({0, 1}, "cores 0 and 1"), ({0, 1, 2, 3}, "cores 0 to 3"),

@@ -90,8 +90,8 @@ def test_jax__for_the_device_is_the_documented_call(jax, giou, program):
     text = program.trace(BOXES, OTHERS).lower(lowering_platforms=("neuron",)).as_text()
     call, = (line for line in text.split("\n") if "@AwsNeuronCustomOp" in line)
     assert "api_version = 2 : i32" in call
-    said = json.loads(base64.b64decode(re.search(r'backend_config = "([^"]+)"', call)[1]))
-    assert said["custom_op"] | {"build": ""} == {
+    config = json.loads(base64.b64decode(re.search(r'backend_config = "([^"]+)"', call)[1]))
+    assert config["custom_op"] | {"build": ""} == {
         "library": "box_ops", "operator": "giou", "parameters": "TT", "numbers": [], "abi": 1, "build": "",
         "operands": [["float32", 128, 16, 4]] * 2, "result": ["float32", 128, 16], "file": str(giou.library.path)}
     is_both(text, [program(BOXES, OTHERS)], BOXES, OTHERS)

@@ -31,10 +31,10 @@ def test_two_contexts_at_once() -> None:
     for context in (first, second, first, second):
         works(context)
     with first:
-        kept = ir.Module.parse(TEXT)
+        module = ir.Module.parse(TEXT)
     works(second)
-    assert str(kept) == TEXT and kept.operation.verify()
-    (operation,) = tile_operations(kept)
+    assert str(module) == TEXT and module.operation.verify()
+    (operation,) = tile_operations(module)
     assert read_op(operation).full_name() == "nisa.tensor_scalar"
 
 

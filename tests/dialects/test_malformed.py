@@ -194,19 +194,19 @@ def test_valid_module__is_valid(tmp_path: Path, capsys: pytest.CaptureFixture) -
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_change__is_diagnosed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    old, new, said = CHANGES[name]
+    old, new, message = CHANGES[name]
     text = VALID.replace(old, new, 1)
     assert text != VALID
     status, lines, file = status_and_errors(text, tmp_path, capsys)
-    if not said:
+    if not message:
         assert (status, lines) == (0, [])
         return
     assert status == 1
     first = re.fullmatch(rf"{re.escape(file)}:(\d+):(\d+): error: (.*)", lines[0])
     assert first, lines[0]
-    assert said in first[3]
-    if said.startswith("'"):            # at the operation
-        operation = f'"{said.split()[0].strip(chr(39))}"('
+    assert message in first[3]
+    if message.startswith("'"):         # at the operation
+        operation = f'"{message.split()[0].strip(chr(39))}"('
         before, _, _ = text.partition(operation)
         assert (int(first[1]), int(first[2])) == (before.count("\n") + 1, 5)
     assert 1 <= int(first[1]) <= text.count("\n") + 1
@@ -238,7 +238,7 @@ OPERAND_TYPES = {
 
 @pytest.mark.parametrize("name", OPERAND_TYPES)
 def test_operand_type__is_diagnosed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    kind, said = OPERAND_TYPES[name]
+    kind, message = OPERAND_TYPES[name]
     text = f"""func.func @kernel(%dst: memref<4x8xf32, "sbuf">, %src: {kind}) {{
   "nki.copy"(%dst, %src) {{access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 8]]>,
     #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 8]]>], mask = affine_set<() : (0 == 0)>}}
@@ -247,7 +247,7 @@ def test_operand_type__is_diagnosed(name: str, tmp_path: Path, capsys: pytest.Ca
 }}"""
     status, lines, file = status_and_errors(text, tmp_path, capsys)
     assert status == 1
-    assert lines[0].startswith(f"{file}:2:3: error: 'nki.copy' op {said}")
+    assert lines[0].startswith(f"{file}:2:3: error: 'nki.copy' op {message}")
 
 
 UNKNOWN = ("a symbol operand of 'nki.memset' is neither a loop variable with constant bounds nor a program id nor a loaded number "

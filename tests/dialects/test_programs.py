@@ -22,8 +22,8 @@ class Given:
     def program(self, library, function):
         return lambda arrays, numbers: (library, function)
 
-    def record(self, said):
-        return said["operator"]
+    def record(self, entry):
+        return entry["operator"]
 
 
 @pytest.fixture

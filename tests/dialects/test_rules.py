@@ -238,8 +238,8 @@ def test_rules__say_what_to_do():
 def test_own_texts__are_all_violated(name: str) -> None:
     check = Wording(full(name))
     full(name).verify(check)
-    said = " ".join(text for op, _, text in OWN if op == name)
+    texts = " ".join(text for op, _, text in OWN if op == name)
     for text in check.texts:
         words = text.split(", got")[0].split(", not")[0].split(" by ")[0].split("[")[0]
         shared = "both be bit" in words or "the same number of partitions" in words or "for each partition of" in words or "'" in words
-        assert words in said or shared, f"no entry in OWN violates: {text}"
+        assert words in texts or shared, f"no entry in OWN violates: {text}"

@@ -321,15 +321,15 @@ def test_dropout__zeroes_that_share_and_rescales_nothing(probability: float) -> 
 
 def test_device_print__hands_over_the_tile() -> None:
     from nki_mlir.dialects.nki.movement import print_sink
-    seen: list[tuple[str, np.ndarray]] = []
-    token = print_sink.set(lambda prefix, value: seen.append((prefix, value)))
+    observed: list[tuple[str, np.ndarray]] = []
+    token = print_sink.set(lambda prefix, value: observed.append((prefix, value)))
     try:
         op = SAMPLES["nki.device_print"].make(src="sbuf PxFxi32")
         arrays = {"src": np.arange(24, dtype=np.int32).reshape(4, 6)}
         run(op, arrays)
     finally:
         print_sink.reset(token)
-    ((prefix, value),) = seen
+    ((prefix, value),) = observed
     assert prefix == "tile" and value.dtype == INT32.numpy and np.array_equal(value, arrays["src"])
 
 

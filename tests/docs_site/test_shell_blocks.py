@@ -21,9 +21,9 @@ GRAPH = "\nfrom pathlib import Path\nPath('model.mlir').write_text(text)\n"
 
 def declarations(code: str) -> str:
     """The code as a reader has it in a file: without what a page looks at."""
-    kept = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign)
+    statement_kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign)
     return "\n".join(ast.unparse(statement) for statement in ast.parse(code).body
-                     if isinstance(statement, kept) or ast.unparse(statement) == "nki_mlir.compat.install()")
+                     if isinstance(statement, statement_kinds) or ast.unparse(statement) == "nki_mlir.compat.install()")
 
 
 def page_cases() -> list:

@@ -39,8 +39,8 @@ def run(site: Path, text: str, autoload: str, status: int = 0) -> str:
 def test_torch__loads_it_where_it_is_asked_for(metadata):
     pytest.importorskip("torch")
     assert run(metadata, f"import sys, torch\n{LOADED}", "") == "[]\n"
-    said = run(metadata, "import torch\nprint(torch.ops.nki.call.default, torch.ones(2).to('neuron').device)", "torch,neuron")
-    assert said == "nki.call.default neuron:0\n"
+    output = run(metadata, "import torch\nprint(torch.ops.nki.call.default, torch.ones(2).to('neuron').device)", "torch,neuron")
+    assert output == "nki.call.default neuron:0\n"
     assert "NKI_MLIR_AUTOLOAD has tensorflow; it takes jax, torch, neuron" in run(metadata, "import torch", "tensorflow", 1)
 
 

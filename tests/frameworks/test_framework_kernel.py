@@ -119,10 +119,10 @@ def test_jax__arrays_shapes_and_tracers():
     kernel = JaxKernel(func=kernels.scaled)
     config = kernel.dump_config(jax.numpy.ones((8, 8), jax.numpy.bfloat16), 2.0)[0]
     assert kernel.dump_config(jax.ShapeDtypeStruct((8, 8), jax.numpy.bfloat16), 2.0)[0] == config
-    seen = []
-    jax.eval_shape(lambda x: seen.append(kernel.dump_config(x, 2.0)[0]),
+    observed = []
+    jax.eval_shape(lambda x: observed.append(kernel.dump_config(x, 2.0)[0]),
                    jax.ShapeDtypeStruct((8, 8), jax.numpy.bfloat16))
-    assert seen == [config]
+    assert observed == [config]
 
 
 @pytest.mark.torch

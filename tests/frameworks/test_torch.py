@@ -104,16 +104,16 @@ def test_call__sees_globals_that_change(monkeypatch):
 
 def test_call__is_seen_by_modes_and_profilers():
     from torch.utils._python_dispatch import TorchDispatchMode
-    seen = []
+    observed = []
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            seen.append(str(func))
+            observed.append(str(func))
             return func(*args, **(kwargs or {}))
     kernels.add[2](A, B)
     with Watch():
         equal(kernels.add[2](A, B), A + B)
-    assert "nki.call.default" in seen
+    assert "nki.call.default" in observed
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         kernels.add[2](A, B)
     assert "nki::call" in {event.key for event in profile.key_averages()}

@@ -73,15 +73,15 @@ def test_operator__with_a_derivative(compiled):
 
 
 def test_operator__is_open_to_compiled_programs():
-    seen = []
+    observed = []
 
     def backend(graph, inputs):
-        seen.extend(str(n.target) for n in graph.graph.nodes if n.op == "call_function")
+        observed.extend(str(n.target) for n in graph.graph.nodes if n.op == "call_function")
         return graph.forward
     from torch._dynamo.backends.common import aot_autograd
     f = torch.compile(lambda a, b: product(a, b) + 1, backend=aot_autograd(fw_compiler=backend), fullgraph=True)
     equal(f(A, B), A * B + 1)
-    assert "nki.call.default" in seen and not any("nki_mlir_tests" in name for name in seen)
+    assert "nki.call.default" in observed and not any("nki_mlir_tests" in name for name in observed)
 
 
 def test_operator__exports_to_stablehlo():

@@ -26,10 +26,10 @@ def test_rmsnorm_backward__gradients(on):
 def test_jax__same_losses_as_the_native_model():
     pytest.importorskip("jax")
     example = importlib.import_module("train_transformer_jax")
-    seen = []
-    losses = example.train(True, 6, seen.append)
+    observed = []
+    losses = example.train(True, 6, observed.append)
     np.testing.assert_allclose(losses, example.train(False, 6), rtol=1e-5)
-    assert seen == losses and losses[-1] < losses[0] - 0.3
+    assert observed == losses and losses[-1] < losses[0] - 0.3
 
 
 @pytest.mark.torch

@@ -30,13 +30,13 @@ def test_an_input_comes_again_by_its_number():
     assert drawn("nisa", 1, 5) == drawn("nisa", 1, 5) != drawn("nisa", 1, 6)
 
 
-@pytest.mark.parametrize("what, said", [
+@pytest.mark.parametrize("what, message", [
     (lambda drawn, folder: os.abort(), "the process ended with -6"),
     (lambda drawn, folder: [][0], "IndexError: list index out of range")])
-def test_what_ends_the_process_and_what_raises_are_failures(what, said, tmp_path, monkeypatch):
+def test_what_ends_the_process_and_what_raises_are_failures(what, message, tmp_path, monkeypatch):
     monkeypatch.setitem(campaign.ENTRIES, "broken", (lambda rng: "", what))
     last = batch("broken", 0, 0, 3, tmp_path)[-1]
-    assert isinstance(last, Outcome) and last.stage == "failed" and said in last.rule
+    assert isinstance(last, Outcome) and last.stage == "failed" and message in last.rule
 
 
 def test_a_second_run_counts_on_from_the_first(tmp_path):

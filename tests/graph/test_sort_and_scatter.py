@@ -48,7 +48,7 @@ class Scatter:
     def result(self, target: np.ndarray, updates: np.ndarray, fn: str) -> np.ndarray:
         """The definition, element by element, in order."""
         target = target.copy()
-        kept = [d for d in range(target.ndim) if d not in (*self.inserted, *self.batching)]
+        window_dims = [d for d in range(target.ndim) if d not in (*self.inserted, *self.batching)]
         for at in np.ndindex(*self.updates):
             outer = [n for d, n in enumerate(at) if d not in self.windows]
             index = [0] * target.ndim
@@ -57,7 +57,7 @@ class Scatter:
             dims = [d for d in range(self.indices.ndim) if d != self.vector]
             for d, dim in zip(self.batching, self.indices_batching):
                 index[d] += outer[dims.index(dim)]
-            for d, window in zip(kept, self.windows):
+            for d, window in zip(window_dims, self.windows):
                 index[d] += at[window]
             if all(0 <= n < extent for n, extent in zip(index, target.shape)):
                 target[tuple(index)] = COMBINED[fn](target[tuple(index)], updates[at])

@@ -51,12 +51,12 @@ def counted(*arguments, **keywords):
 
 
 nki.isa.dma_copy = counted
-kept = x.copy()
+expected = x.copy()
 with warnings.catch_warnings(record=True):
     warnings.simplefilter("always")
     got = nki.simulate(kernel)(x)
 nki.isa.dma_copy = original
-assert np.abs(got - x * 2).max() <= 2e-2 * np.sqrt(np.mean(np.square(x * 2))) and np.array_equal(kept, x)
+assert np.abs(got - x * 2).max() <= 2e-2 * np.sqrt(np.mean(np.square(x * 2))) and np.array_equal(expected, x)
 assert sum(moved) == 2 * x.nbytes and got.dtype == x.dtype
 
 # a prediction, and the file

@@ -50,14 +50,14 @@ class Traced(CompileKernel):
         assert self.platform_name
 
     def _make_trace_cache(self, inputs, compile_opts):
-        seen.append(sorted(inputs))
+        observed.append(sorted(inputs))
         return super()._make_trace_cache(inputs, compile_opts)
 
     def _compile_opts(self):
         return dataclasses.replace(super()._compile_opts(), emit_predicted_latency=True)
 
 
-seen, shape = [], (128, 64)
+observed, shape = [], (128, 64)
 raw = getattr(append, "func", append)
 assert isinstance(append, Kernel) and append.lnc == 1 and append[2].lnc == 2 and append.__doc__.startswith("Updates")
 assert {"func", "lnc"} <= {f.name for f in dataclasses.fields(append)} and dataclasses.replace(append, lnc=2).lnc == 2
@@ -84,7 +84,7 @@ assert nir.is_tuple_return and not nir.none_positions and nir.total_time_ns is N
 traced = Traced(raw, lnc=1, target="trn2")
 config, key = traced.compile(np.zeros(shape, np.float32), x=np.zeros(shape, np.float32))
 assert config.operand_output_aliases == {0: 0} and key == traced.get_cache_key(*[np.zeros(shape, np.float32)] * 2)
-assert seen == [["cache", "x"]] * 2 and hash(traced) == hash(dataclasses.replace(traced))
+assert observed == [["cache", "x"]] * 2 and hash(traced) == hash(dataclasses.replace(traced))
 options = CompileOptions(target="trn2", lnc=1, artifacts_dir=tempfile.mkdtemp(), emit_predicted_latency=True)
 assert compile_kernel_to_nir(raw, inputs=inputs, compile_opts=options).total_time_ns > 0
 for wrong in ({"target": "trn9"}, {"lnc": 3}):

@@ -280,9 +280,9 @@ def test_random_views__share_one_copy_or_are_known_to_overlap():
             continue
         before = [v.copy() for v in memory.arrays]
         memory.arrays[target][...] += 100
-        seen = [v.copy() for v in memory.arrays]
+        contents = [v.copy() for v in memory.arrays]
         memory.write_back([target])
         for k, v in enumerate(views):
-            np.testing.assert_array_equal(v, seen[k])
-            compared += not np.array_equal(before[k], seen[k])
+            np.testing.assert_array_equal(v, contents[k])
+            compared += not np.array_equal(before[k], contents[k])
     assert compared > 200

@@ -302,7 +302,7 @@ def test_functions_of_the_language_count_by_identity_alone():
         nl.store(out, nl.maximum(nl.load(x), nl.minimum(1.0, 2.0)))
         return out
     state = ClosureState(kernel)
-    assert [seen.function for seen in state.functions] == [kernel] and not state.objects
+    assert [entry.function for entry in state.functions] == [kernel] and not state.objects
 
 
 # -- whose classes -----------------------------------------------------------------------------------------------------

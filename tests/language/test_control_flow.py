@@ -343,11 +343,11 @@ def test_state_carried_in_python(on):
     @nki.jit
     def kernel(x):
         out = output(x)
-        scale, seen, offset = 1.0, [], 0
+        scale, indices, offset = 1.0, [], 0
         for i in nl.affine_range(4):
-            nl.store(out[i], nl.load(x[i]) * scale + len(seen) + offset)
+            nl.store(out[i], nl.load(x[i]) * scale + len(indices) + offset)
             scale *= 2
-            seen.append(i)
+            indices.append(i)
             offset = i
         return out
     check(on, kernel, each([1, 2, 4, 8]) + np.float32([0, 1, 3, 5])[:, None, None], X)
@@ -419,13 +419,13 @@ def test_long_loops_are_captured_once():
 def test_loops_without_operations_may_be_long(on):
     @nki.jit
     def kernel(x):
-        total, seen = 0, []
+        total, indices = 0, []
         for i in range(200_000):
             total += i % 3
             if i % 50_000 == 0:
-                seen.append(i)
+                indices.append(i)
         out = nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(x[0]) + total + len(seen))
+        nl.store(out, nl.load(x[0]) + total + len(indices))
         return out
     check(on, kernel, X[0] + np.float32(sum(i % 3 for i in range(200_000)) + 4), X)
 

@@ -77,8 +77,8 @@ def test_blocks_are_tiles_of_their_own(on):
         for k in range(3):
             tiles[k, :, 0:64] = nl.load(x)
         return stored(tiles[2, :, 0:64])
-    said = [w for w in shown_by(on, kernel, X) if "live at once" in w]
-    assert said and "SBUF of trn2 has 212984: tiles 240000 (line" in said[0]
+    messages = [w for w in shown_by(on, kernel, X) if "live at once" in w]
+    assert messages and "SBUF of trn2 has 212984: tiles 240000 (line" in messages[0]
 
 
 def keeping(count):
@@ -93,9 +93,9 @@ def keeping(count):
 
 def test_tiles_held_at_once(on):
     wide = np.ones((128, 16000), np.float32)
-    said, = shown_by(on, keeping(4), wide)
+    message, = shown_by(on, keeping(4), wide)
     line = keeping.__code__.co_firstlineno
-    assert said == (
+    assert message == (
         f"5 tiles that are live at once take 320000 bytes of each partition; SBUF of trn2 has 212984: t0 64000 (line "
         f"{line + 2}), t1 64000 (line {line + 2}), t2 64000 (line {line + 2}), t3 64000 (line {line + 2}), total 64000 "
         f"(line {line + 5}) [NKI-MEMORY-HELD]; make tiles smaller, or use a tile for the last time before you "
@@ -123,8 +123,8 @@ def test_a_loop_holds_what_it_uses(on):
             third = nl.multiply(second, 2.0)
             nl.store(out[k], nl.add(second, third))
         return out
-    said = shown_by(on, kernel, np.ones((128, 16000), np.float32))
-    assert said and said[0].startswith("4 tiles that are live at once take 256000 bytes")
+    messages = shown_by(on, kernel, np.ones((128, 16000), np.float32))
+    assert messages and messages[0].startswith("4 tiles that are live at once take 256000 bytes")
 
 
 def test_blocks_that_take_turns_in_one_place_count_once(on):
@@ -155,9 +155,9 @@ def test_tiles_without_addresses_beside_one_that_has_some(on):
             nl.store(out[k], first)
             nl.store(out[k], second)
         return out
-    said, = (w for w in shown_by(on, kernel, np.ones((128, 16000), np.float32)) if "live at once" in w)
-    assert said.startswith("3 tiles that are live at once take 256000 bytes of each partition")
-    assert "turns 128000 (line" in said
+    message, = (w for w in shown_by(on, kernel, np.ones((128, 16000), np.float32)) if "live at once" in w)
+    assert message.startswith("3 tiles that are live at once take 256000 bytes of each partition")
+    assert "turns 128000 (line" in message
 
 
 def test_an_error_of_that_level(on, monkeypatch):

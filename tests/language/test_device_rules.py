@@ -342,14 +342,14 @@ def test_domains(executor, name, inside, beyond, domain):
     x = np.full((8, 8), inside, np.float32)
     fn = getattr(nl, name)
     for body in (fn, lambda t: nisa.activation(fn, t)):
-        result, said = domain_warnings(executor, body, x)
-        assert not said
+        result, messages = domain_warnings(executor, body, x)
+        assert not messages
         np.testing.assert_allclose(result, getattr(np, name)(x) if name != "rsqrt" else x ** -0.5, rtol=1e-6)
     x[3, 5] = beyond
     for body in (fn, lambda t: nisa.activation(fn, t)):
-        _, said = domain_warnings(executor, body, x)
-        assert said == [f"{name} of {beyond:g}, which is outside of its domain, {domain} [NKI-DOMAIN]; bring the values "
-                        "into the domain first"]
+        _, messages = domain_warnings(executor, body, x)
+        assert messages == [f"{name} of {beyond:g}, which is outside of its domain, {domain} [NKI-DOMAIN]; bring the values "
+                            "into the domain first"]
 
 
 @pytest.mark.parametrize("executor", CHECKING)

@@ -33,12 +33,12 @@ def test_average_pool(on):
     (ncc.psum.mod_alloc(base_bank=0, num_bank_tiles=(2,)), nl.float32, [(0, 0, 0), (1, 0, 0), (0, 0, 0), (1, 0, 0)]),
     (ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=(2,)), nl.float32, [(0, 64), (0, 2112), (0, 64), (0, 2112)])])
 def test_addresses_in_turn(on, buffer, dtype, expected):
-    seen = []
+    observed = []
     address = buffer.address
 
     def noted(**block):
-        seen.append(address(**block))
-        return seen[-1]
+        observed.append(address(**block))
+        return observed[-1]
 
     @nki.jit
     def kernel(x):
@@ -50,14 +50,14 @@ def test_addresses_in_turn(on, buffer, dtype, expected):
         return out
     x = floats(4, 128, 512).round()
     check(on, kernel, x, x)
-    assert seen[:4] == expected
+    assert observed[:4] == expected
 
 
 def test_an_allocation_function_gets_each_block(on):
-    seen = []
+    observed = []
 
     def address(idx, pdim_size, fdim_size):
-        seen.append((idx, pdim_size, fdim_size))
+        observed.append((idx, pdim_size, fdim_size))
         return 0, sum(idx) * fdim_size
 
     @nki.jit
@@ -70,7 +70,7 @@ def test_an_allocation_function_gets_each_block(on):
         return out
     x = floats(128, 512).round()
     check(on, kernel, x, x)
-    assert seen[:4] == [((k,), 128, 1024) for k in range(4)]
+    assert observed[:4] == [((k,), 128, 1024) for k in range(4)]
 
 
 def test_iota(on):

@@ -196,9 +196,9 @@ def test_dir__has_the_public_names_alone(module, generation):
 @pytest.mark.parametrize("generation, module, name", VALUES)
 def test_help_of_a_module__has_a_sentence_about_every_other_name(generation, module, name):
     home = home_of(module, generation)
-    said = sentence(name, getattr(home, name))
-    assert len(said.split()) > 1 or said.startswith(("nisa.", "nl."))
-    assert f"    {name}: {said}\n" in inspect.getdoc(home)
+    text = sentence(name, getattr(home, name))
+    assert len(text.split()) > 1 or text.startswith(("nisa.", "nl."))
+    assert f"    {name}: {text}\n" in inspect.getdoc(home)
     assert textwrap.indent(example(module, name, generation).split("\n")[0], "    ") in inspect.getdoc(home)
 
 

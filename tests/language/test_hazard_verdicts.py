@@ -148,7 +148,7 @@ def verdicts(kernel, grid=None):
     with warnings.catch_warnings(record=True) as eager:
         warnings.simplefilter("always")
         run("eager", chosen, X)
-    kept = [[str(w.message) for w in seen if w.category is RaceWarning] for seen in (shown, eager)]
+    kept = [[str(w.message) for w in caught if w.category is RaceWarning] for caught in (shown, eager)]
     assert kept[0] == kept[1]
     return None, spec.captured.verdict.races
 

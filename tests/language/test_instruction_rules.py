@@ -250,12 +250,12 @@ def outcome(on, body, target):
 @pytest.mark.parametrize("name", RULES)
 def test_broken(on, name):
     verdict, text, broken, _, target = RULES[name]
-    kind, said = outcome(on, broken, target)
-    assert text in said
+    kind, message = outcome(on, broken, target)
+    assert text in message
     assert kind == verdict
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_kept(on, name):
-    _, _, _, kept, target = RULES[name]
-    assert outcome(on, kept, target) == (CONTESTED, "")
+    _, _, _, correct, target = RULES[name]
+    assert outcome(on, correct, target) == (CONTESTED, "")

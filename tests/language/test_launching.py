@@ -171,8 +171,8 @@ def test_baremetal__returns_memory_apart_from_arguments(executor, monkeypatch):
         nl.store(out, nl.multiply(nl.load(x), 2.0))
     x, out = np.ones((4, 8), np.float32), np.zeros((4, 8), np.float32)
     kernel = nki.baremetal(double)
-    kept = [kernel(x, out) for _ in range(3)]
+    results = [kernel(x, out) for _ in range(3)]
     out[...] = np.nan
-    assert all(np.array_equal(result, np.full((4, 8), 2.0)) for result in kept)
-    assert not np.shares_memory(kept[0], kept[1])
+    assert all(np.array_equal(result, np.full((4, 8), 2.0)) for result in results)
+    assert not np.shares_memory(results[0], results[1])
     assert nki.trace(double)(x, out) is out and np.array_equal(out, np.full((4, 8), 2.0))

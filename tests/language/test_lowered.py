@@ -144,19 +144,19 @@ def test_help__shows_the_way():
 
 # -- displays ----------------------------------------------------------------------------------------------------------
 def test_a_tile__is_a_table_row_by_partition():
-    seen = []
+    observed = []
 
     @nki.jit
     def look(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         tile = nl.load(x)
-        seen.append(tile._repr_html_())
+        observed.append(tile._repr_html_())
         nl.store(out, tile)
         return out
     look.on("eager")(np.arange(6, dtype=np.float32).reshape(2, 3) / 4)
     assert "<tr><td>0</td><td>0</td><td>0.25</td><td>0.5</td></tr><tr><td>1</td><td>0.75</td><td>1</td><td>1.25</td></tr>" \
-        in seen[0]
-    assert "[2, 3] float32 in sbuf" in seen[0]
+        in observed[0]
+    assert "[2, 3] float32 in sbuf" in observed[0]
 
 
 def test_a_large_table__has_its_ends():

@@ -59,10 +59,10 @@ def test_what_is_masked_out_stays(on, name):
     @nki.jit
     def kernel(x, c):
         p, f = nl.mgrid[0:16, 0:8]
-        tile, kept = nl.load(x), nl.full((16, inside.shape[1]), 7, nl.float32)
-        kept[nl.mgrid[0:16, 0:inside.shape[1]]] = operation(tile[p, f], (p < 10) & (f >= 2), nl.load(c))
-        out = nl.ndarray(kept.shape, kept.dtype, buffer=nl.shared_hbm)
-        nl.store(out, kept)
+        tile, target = nl.load(x), nl.full((16, inside.shape[1]), 7, nl.float32)
+        target[nl.mgrid[0:16, 0:inside.shape[1]]] = operation(tile[p, f], (p < 10) & (f >= 2), nl.load(c))
+        out = nl.ndarray(target.shape, target.dtype, buffer=nl.shared_hbm)
+        nl.store(out, target)
         return out
     active = INSIDE if inside.shape[1] > 1 else ROWS
     check(on, kernel, np.where(active, inside, 7).astype(np.float32), X, C, rtol=1e-5)
@@ -76,11 +76,11 @@ def test_a_mask_that_leaves_nothing(on, name):
     @nki.jit
     def kernel(x, c):
         p, f = nl.mgrid[0:16, 0:8]
-        kept = nl.full(inside.shape, 7, nl.float32)
+        target = nl.full(inside.shape, 7, nl.float32)
         out = nl.ndarray(inside.shape, nl.float32, buffer=nl.shared_hbm)
         tile, column = nl.load(x), nl.load(c)
-        kept[...] = operation(tile, (p < 0) & (f >= 2), column)
-        nl.store(out, kept)
+        target[...] = operation(tile, (p < 0) & (f >= 2), column)
+        nl.store(out, target)
         return out
     check(on, kernel, np.full(inside.shape, 7, np.float32), X, C)
 
@@ -89,44 +89,44 @@ def filled(body, shape, dtype=np.float32):
     """A kernel whose result is 7 where ``body(result, *tensors)`` does not write it."""
     @nki.jit
     def kernel(*tensors):
-        kept = nl.full(shape, 7, dtype)
-        body(kept, *tensors)
+        target = nl.full(shape, 7, dtype)
+        body(target, *tensors)
         out = nl.ndarray(shape, dtype, buffer=nl.shared_hbm)
-        nl.store(out, kept)
+        nl.store(out, target)
         return out
     return kernel
 
 
 def test_a_mask_that_leaves_nothing__after_an_instruction_with_two_results(on):
-    def body(kept, x):
+    def body(target, x):
         tile = nl.load(x)
         rows = nl.zeros((16, 1), nl.float32)
         nisa.tensor_scalar_reduce(data=tile, op0=np.add, operand0=1.0, reduce_op=np.add, reduce_res=rows)
-        kept[...] = nl.maximum(kept, tile, mask=nl.arange(8)[None, :] < 0)
+        target[...] = nl.maximum(target, tile, mask=nl.arange(8)[None, :] < 0)
     check(on, filled(body, (16, 8)), np.full((16, 8), 7, np.float32), X)
 
 
 def test_dropout_of_as_many_elements_as_a_generator_has(on):
     """A mask over [1, 2] elements is none over the generator's state, which is [1, 2], too."""
-    def body(kept, x):
-        kept[...] = nl.dropout(nl.load(x), 1.0, mask=nl.arange(2)[None, :] == 1)
+    def body(target, x):
+        target[...] = nl.dropout(nl.load(x), 1.0, mask=nl.arange(2)[None, :] == 1)
     check(on, filled(body, (1, 2)), np.float32([[7, 0]]), X[:1, :2].copy())
 
 
 def test_range_select(on):
-    def body(kept, x, low, high):
+    def body(target, x, low, high):
         p, f = nl.mgrid[0:16, 0:8]
-        kept[p, f] = nisa.range_select(on_true_tile=nl.load(x)[p, f], comp_op0=np.greater, comp_op1=np.less,
-                                       bound0=nl.load(low), bound1=nl.load(high), mask=(p < 10) & (f < 6))
+        target[p, f] = nisa.range_select(on_true_tile=nl.load(x)[p, f], comp_op0=np.greater, comp_op1=np.less,
+                                         bound0=nl.load(low), bound1=nl.load(high), mask=(p < 10) & (f < 6))
     chosen = np.where((FREE > 1) & (FREE < 5), X, np.float32(nl.fp32.min))
     check(on, filled(body, (16, 8)), np.where(ROWS & (FREE < 6), chosen, np.float32(7)), X, LOW, HIGH)
 
 
 @pytest.mark.parametrize("dtype", [None, nl.bfloat16])
 def test_transposes(on, dtype):
-    def body(kept, x):
+    def body(target, x):
         p, f = nl.mgrid[0:16, 0:8]
-        kept[...] = nisa.nc_transpose(nl.load(x)[p, f], mask=(p < 10) & (f >= 2), dtype=dtype)
+        target[...] = nisa.nc_transpose(nl.load(x)[p, f], mask=(p < 10) & (f >= 2), dtype=dtype)
     check(on, filled(body, (8, 16), dtype or np.float32), np.where(INSIDE, X, 7).T.astype(dtype or np.float32), X)
 
 
@@ -136,13 +136,13 @@ def test_rows_that_are_gathered(on, skips):
     if skips:
         index[[3, 5, 6]] = [[77], [-1], [50]]
 
-    def body(kept, table, places):
+    def body(target, table, places):
         p, f, rows = nl.arange(16)[:, None], nl.arange(8)[None, :], nl.load(places)
         source = table[rows[p, 0], f]
         if skips:
-            kept[p, f] = nl.load(source, mode=nisa.oob_mode.skip)
+            target[p, f] = nl.load(source, mode=nisa.oob_mode.skip)
         else:
-            kept[p, f] = nl.load(source, mask=(p < 10) & (f >= 2))
+            target[p, f] = nl.load(source, mask=(p < 10) & (f >= 2))
     table = floats(50, 8)
     active = ((index >= 0) & (index < 50)) if skips else INSIDE
     check(on, filled(body, (16, 8)), np.where(active, table[np.clip(index[:, 0], 0, 49)], np.float32(7)), table, index)
@@ -151,9 +151,9 @@ def test_rows_that_are_gathered(on, skips):
 def test_gather_flattened(on):
     data, index = floats(16, 4, 5), np.random.default_rng(1).integers(0, 20, (16, 6)).astype(np.uint32)
 
-    def body(kept, x, places):
+    def body(target, x, places):
         p, f = nl.mgrid[0:16, 0:6]
-        kept[p, f] = nl.gather_flattened(nl.load(x), nl.load(places)[p, f], mask=(p < 10) & (f < 4))
+        target[p, f] = nl.gather_flattened(nl.load(x), nl.load(places)[p, f], mask=(p < 10) & (f < 4))
     gathered = np.take_along_axis(data.reshape(16, 20), index.astype(int), 1)
     check(on, filled(body, (16, 6)), np.where(ROWS & (np.arange(6) < 4), gathered, np.float32(7)), data, index)
 
@@ -161,9 +161,9 @@ def test_gather_flattened(on):
 def test_local_gather(on):
     data, index = floats(32, 64), np.random.default_rng(2).integers(0, 64, (32, 3)).astype(np.uint16)
 
-    def body(kept, x, places):
+    def body(target, x, places):
         p, f = nl.mgrid[0:32, 0:64]
-        kept[...] = nisa.local_gather(nl.load(x)[p, f], nl.load(places), mask=(p < 16))
+        target[...] = nisa.local_gather(nl.load(x)[p, f], nl.load(places), mask=(p < 16))
     gathered = np.full((32, 3, 16, 1), 7, np.float32)
     gathered[:16] = data[:16][:, index[:16].flatten(order="F")].reshape(16, 3, 16, 1)
     check(on, filled(body, (32, 3, 16, 1)), gathered, data, index)
@@ -189,9 +189,9 @@ def test_match_replace8__with_places(on):
 
 
 def test_copy_from_an_offset_known_at_run_time(on):
-    def body(kept, x, offset):
+    def body(target, x, offset):
         p, f, at = nl.arange(16)[:, None], nl.arange(8)[None, :], nl.load(offset)
-        kept[p, f] = nisa.tensor_copy_dynamic_src(nl.load(x)[p, at[0, 0] + f], mask=(p < 10) & (f >= 2))
+        target[p, f] = nisa.tensor_copy_dynamic_src(nl.load(x)[p, at[0, 0] + f], mask=(p < 10) & (f >= 2))
     x = floats(16, 40)
     check(on, filled(body, (16, 8)), np.where(INSIDE, x[:, 5:13], np.float32(7)), x, np.array([[5]], np.int32))
 
@@ -208,11 +208,11 @@ def test_rows_that_nothing_goes_into(on, operation, name, inside):
     """They stay: what the mask says about the columns that are reduced decides for each row, too."""
     @nki.jit
     def kernel(x):
-        kept = nl.full((16, 1), 7, nl.float32)
-        kept[...] = operation(nl.load(x), axis=1, keepdims=True, dtype=nl.bfloat16,
-                              mask=inside(nl.arange(16)[:, None], nl.arange(8)[None, :]))
-        out = nl.ndarray(kept.shape, kept.dtype, buffer=nl.shared_hbm)
-        nl.store(out, kept)
+        target = nl.full((16, 1), 7, nl.float32)
+        target[...] = operation(nl.load(x), axis=1, keepdims=True, dtype=nl.bfloat16,
+                                mask=inside(nl.arange(16)[:, None], nl.arange(8)[None, :]))
+        out = nl.ndarray(target.shape, target.dtype, buffer=nl.shared_hbm)
+        nl.store(out, target)
         return out
     active = np.broadcast_to(inside(PARTITION, FREE), X.shape)
     masked = np.ma.array(X.astype(np.float64), mask=~active)
@@ -221,8 +221,8 @@ def test_rows_that_nothing_goes_into(on, operation, name, inside):
 
 
 def test_rows_that_nothing_goes_into__no_conjunction():
-    def body(kept, x):
+    def body(target, x):
         p, f = nl.mgrid[0:16, 0:8]
-        kept[...] = nl.max(nl.load(x), axis=1, keepdims=True, dtype=nl.bfloat16, mask=(f * 2 >= p) & (f * 2 <= p + 1))
+        target[...] = nl.max(nl.load(x), axis=1, keepdims=True, dtype=nl.bfloat16, mask=(f * 2 >= p) & (f * 2 <= p + 1))
     with pytest.raises(UnsupportedMask, match="the mask bounds a multiple of a reduced axis on both sides"):
         filled(body, (16, 1)).on("eager")(X)

@@ -154,9 +154,9 @@ def test_nc_transpose__in_blocks_of_the_vector_engine(on, shape):
         transposed[...] = nisa.nc_transpose(t, engine=nisa.vector_engine, mask=(f < 5) & (p < 18))
         return transposed
     if len(shape) == 2:
-        kept = np.zeros_like(flat.T)
-        kept[:5, :18] = flat.T[:5, :18]
-        check(on, kernel_of(masked), kept, x)
+        expected = np.zeros_like(flat.T)
+        expected[:5, :18] = flat.T[:5, :18]
+        check(on, kernel_of(masked), expected, x)
 
 
 @pytest.mark.parametrize("side, blocks", [(32, 1), (128, 16)])

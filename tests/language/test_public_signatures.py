@@ -54,9 +54,9 @@ def test_help_shows_it(generation, name):
 
 def test_help_says_what_parameters_take():
     from nki_mlir.language.current import isa
-    said = inspect.getdoc(isa.tensor_scalar)
-    assert said.startswith("Set dst = (data op0 operand0) op1 operand1")
-    assert "data: a tile" in said and "operand0: a number, a tile or None" in said and "reverse0: True exchanges" in said
+    text = inspect.getdoc(isa.tensor_scalar)
+    assert text.startswith("Set dst = (data op0 operand0) op1 operand1")
+    assert "data: a tile" in text and "operand0: a number, a tile or None" in text and "reverse0: True exchanges" in text
 
 
 def test_a_function_cannot_have_another_default_than_the_table():

@@ -230,13 +230,13 @@ def test_skipped_and_accumulated(on):
     @nki.jit
     def kernel(x, at):
         a, rows, total = nl.load(at), out((8, 6)), out(x.shape)
-        kept = nl.full((8, 6), 7.0, nl.float32)
-        nisa.dma_copy(dst=kept, src=x[a[0, 0]], oob_mode=nisa.oob_mode.skip)
-        nisa.dma_copy(dst=kept[0:3, :], src=x[a[0, 1], a[0, 1] + axis(0, 2, 3), axis(1, 2, 6)])
-        nl.store(rows, kept)
+        target = nl.full((8, 6), 7.0, nl.float32)
+        nisa.dma_copy(dst=target, src=x[a[0, 0]], oob_mode=nisa.oob_mode.skip)
+        nisa.dma_copy(dst=target[0:3, :], src=x[a[0, 1], a[0, 1] + axis(0, 2, 3), axis(1, 2, 6)])
+        nl.store(rows, target)
         nl.store(total, nl.load(x))
-        nl.atomic_rmw(total[a[0, 1], axis(0, 2, 8), axis(1, 2, 6)], kept, op=np.add)
-        nisa.dma_copy(dst=total[a[0, 0]], src=kept, oob_mode=nisa.oob_mode.skip)
+        nl.atomic_rmw(total[a[0, 1], axis(0, 2, 8), axis(1, 2, 6)], target, op=np.add)
+        nisa.dma_copy(dst=total[a[0, 0]], src=target, oob_mode=nisa.oob_mode.skip)
         return rows, total
     rows, total = np.full((8, 6), 7, np.float32), X.copy()
     rows[:3] = X[1, 1:4]

@@ -25,9 +25,9 @@ def reported(on, *texts):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    said = [str(w.message) for w in caught if w.category is UnwrittenRead]
-    assert len(said) == (len(texts) if on in CHECKS else 0), said
-    for text, expected in zip(said, texts):
+    messages = [str(w.message) for w in caught if w.category is UnwrittenRead]
+    assert len(messages) == (len(texts) if on in CHECKS else 0), messages
+    for text, expected in zip(messages, texts):
         assert text == f"{expected} is read before it is written: 0.0 here, anything on a device"
 
 
@@ -35,9 +35,9 @@ def dirty(on):
     """Leave something in the memory that the next kernel of this thread gets."""
     def kernel(x):
         out = nl.ndarray((128, 4096), dtype=x.dtype, buffer=nl.shared_hbm)
-        kept = nl.ndarray((128, 4096), dtype=x.dtype, buffer=nl.private_hbm)
-        nl.store(kept, nl.load(x))
-        nl.store(out, nl.load(kept))
+        scratch = nl.ndarray((128, 4096), dtype=x.dtype, buffer=nl.private_hbm)
+        nl.store(scratch, nl.load(x))
+        nl.store(out, nl.load(scratch))
         return out
     run(on, kernel, np.full((128, 4096), 77, np.float32))
 
@@ -52,52 +52,52 @@ def private(x):
 
 def never_written(x):
     out = output(x)
-    kept = private(x)
-    nl.store(out, nl.load(kept))
+    scratch = private(x)
+    nl.store(out, nl.load(scratch))
     return out
 
 
 def written_in_part(x):
     out = output(x)
-    kept = private(x)
-    nl.store(kept[0:64, 2:5], nl.load(x)[0:64, 2:5])
-    nl.store(out, nl.load(kept))
+    scratch = private(x)
+    nl.store(scratch[0:64, 2:5], nl.load(x)[0:64, 2:5])
+    nl.store(out, nl.load(scratch))
     return out
 
 
 def written_behind(x):
     out = output(x)
-    kept = private(x)
-    nl.store(out, nl.load(kept))
-    nl.store(kept, nl.load(x))
+    scratch = private(x)
+    nl.store(out, nl.load(scratch))
+    nl.store(scratch, nl.load(x))
     return out
 
 
 def written_under_a_mask(x):
     out = output(x)
-    kept = private(x)
+    scratch = private(x)
     i, j = nl.mgrid[0:128, 0:8]
-    nl.store(kept[i, j], nl.load(x), mask=i + 16 * j < 100)
-    nl.store(out, nl.load(kept))
+    nl.store(scratch[i, j], nl.load(x), mask=i + 16 * j < 100)
+    nl.store(out, nl.load(scratch))
     return out
 
 
 def written_by_some_iterations(x):
     out = output(x)
-    kept = private(x)
+    scratch = private(x)
     for k in nl.affine_range(3):
-        nl.store(kept[k * 32:k * 32 + 32], nl.load(x[k * 32:k * 32 + 32]))
-    nl.store(out, nl.load(kept))
+        nl.store(scratch[k * 32:k * 32 + 32], nl.load(x[k * 32:k * 32 + 32]))
+    nl.store(out, nl.load(scratch))
     return out
 
 
 def written_by_the_next_iteration(x):
     out = output(x)
-    kept = private(x)
+    scratch = private(x)
     for k in nl.sequential_range(4):
-        last = nl.load(kept[(3 - k) * 32:(3 - k) * 32 + 32])
+        last = nl.load(scratch[(3 - k) * 32:(3 - k) * 32 + 32])
         nl.store(out[k * 32:k * 32 + 32], last)
-        nl.store(kept[k * 32:k * 32 + 32], nl.load(x[k * 32:k * 32 + 32]))
+        nl.store(scratch[k * 32:k * 32 + 32], nl.load(x[k * 32:k * 32 + 32]))
     return out
 
 
@@ -105,21 +105,21 @@ def made_in_a_loop(x):
     """Each iteration has its own tensor."""
     out = output(x)
     for k in nl.sequential_range(2):
-        kept = private(x)
-        nl.store(out[k * 64:k * 64 + 64], nl.load(kept[0:64]))
-        nl.store(kept, nl.load(x))
+        scratch = private(x)
+        nl.store(out[k * 64:k * 64 + 64], nl.load(scratch[0:64]))
+        nl.store(scratch, nl.load(x))
     return out
 
 
 MASKED = np.where(np.add.outer(np.arange(128), 16 * np.arange(8)) < 100, X, 0)
 CASES = {
-    never_written: (np.zeros_like(X), "element [0, 0] of kept"),
-    written_in_part: (np.pad(X[:64, 2:5], ((0, 64), (2, 3))), "element [0, 0] of kept"),
-    written_behind: (np.zeros_like(X), "element [0, 0] of kept"),
-    written_under_a_mask: (MASKED, "element [0, 7] of kept"),
-    written_by_some_iterations: (np.pad(X[:96], ((0, 32), (0, 0))), "element [96, 0] of kept"),
+    never_written: (np.zeros_like(X), "element [0, 0] of scratch"),
+    written_in_part: (np.pad(X[:64, 2:5], ((0, 64), (2, 3))), "element [0, 0] of scratch"),
+    written_behind: (np.zeros_like(X), "element [0, 0] of scratch"),
+    written_under_a_mask: (MASKED, "element [0, 7] of scratch"),
+    written_by_some_iterations: (np.pad(X[:96], ((0, 32), (0, 0))), "element [96, 0] of scratch"),
     written_by_the_next_iteration: (np.concatenate([np.zeros_like(X[:64]), X[32:64], X[:32]]),
-                                    "element [96, 0] of kept"),
+                                    "element [96, 0] of scratch"),
 }
 
 
@@ -136,10 +136,10 @@ def test_unwritten_elements__are_zero_and_reported(on, kernel):
 def test_each_program__has_memory_of_its_own(on):
     def kernel(x):
         out = output(x)
-        kept = private(x)
+        scratch = private(x)
         p = nl.program_id(0)
-        nl.store(out[p * 64:p * 64 + 64], nl.load(kept[0:64]))
-        nl.store(kept, nl.load(x))
+        nl.store(out[p * 64:p * 64 + 64], nl.load(scratch[0:64]))
+        nl.store(scratch, nl.load(x))
         return out
     dirty(on)
     with warnings.catch_warnings(record=True) as caught:
@@ -158,39 +158,39 @@ def test_each_iteration__has_memory_of_its_own(on):
 
 def at_once(x):
     out = output(x)
-    kept = private(x)
-    nl.store(kept, nl.load(x))
-    nl.store(out, nl.load(kept))
+    scratch = private(x)
+    nl.store(scratch, nl.load(x))
+    nl.store(out, nl.load(scratch))
     return out
 
 
 def in_blocks(x):
     out = output(x)
-    kept = private(x)
+    scratch = private(x)
     for k in nl.affine_range(4):
         for c in nl.affine_range(2):
-            nl.store(kept[k * 32:k * 32 + 32, c * 4:c * 4 + 4], nl.load(x[k * 32:k * 32 + 32, c * 4:c * 4 + 4]))
+            nl.store(scratch[k * 32:k * 32 + 32, c * 4:c * 4 + 4], nl.load(x[k * 32:k * 32 + 32, c * 4:c * 4 + 4]))
             nl.store(out[k * 32:k * 32 + 32, c * 4:c * 4 + 4],
-                     nl.load(kept[k * 32:k * 32 + 32, c * 4:c * 4 + 4]))
+                     nl.load(scratch[k * 32:k * 32 + 32, c * 4:c * 4 + 4]))
     return out
 
 
 def in_halves(x):
     out = output(x)
-    kept = private(x)
-    nl.store(kept[64:128], nl.load(x[64:128]))
-    nl.store(kept[0:64], nl.load(x[0:64]))
-    nl.store(out, nl.load(kept))
+    scratch = private(x)
+    nl.store(scratch[64:128], nl.load(x[64:128]))
+    nl.store(scratch[0:64], nl.load(x[0:64]))
+    nl.store(out, nl.load(scratch))
     return out
 
 
 def only_what_was_written_is_read(x):
     out = output(x)
-    kept = private(x)
+    scratch = private(x)
     i, j = nl.mgrid[0:128, 0:8]
-    nl.store(kept[i, j], nl.load(x), mask=i + 16 * j < 100)
+    nl.store(scratch[i, j], nl.load(x), mask=i + 16 * j < 100)
     nl.store(out, nl.load(x))
-    nl.store(out[i, j], nl.load(kept[i, j], mask=i + 16 * j < 100), mask=i + 16 * j < 100)
+    nl.store(out[i, j], nl.load(scratch[i, j], mask=i + 16 * j < 100), mask=i + 16 * j < 100)
     return out
 
 
@@ -212,7 +212,7 @@ def test_output_that_is_read_before_it_is_written(on):
 
 
 def test_report__is_at_the_reading_line():
-    with pytest.warns(UnwrittenRead, match=r"element \[0, 0\] of kept is read before it is written") as caught:
+    with pytest.warns(UnwrittenRead, match=r"element \[0, 0\] of scratch is read before it is written") as caught:
         run("interpreter", written_behind, X)
     assert (caught[0].filename, caught[0].lineno) == (__file__, written_behind.__code__.co_firstlineno + 3)
 
@@ -220,15 +220,15 @@ def test_report__is_at_the_reading_line():
 def test_rows_that_indices_chose__are_known(on):
     def kernel(x, index):
         out = output(x)
-        kept = private(x)
+        scratch = private(x)
         rows, columns = nl.load(index), nl.arange(8)[None, :]
-        nl.store(kept[rows[nl.arange(64)[:, None], 0], columns], nl.load(x[0:64]))
-        nl.store(out[0:64], nl.load(kept[rows[nl.arange(64)[:, None], 0], columns]))
-        nl.store(out[64:128], nl.load(kept[64:128]))
+        nl.store(scratch[rows[nl.arange(64)[:, None], 0], columns], nl.load(x[0:64]))
+        nl.store(out[0:64], nl.load(scratch[rows[nl.arange(64)[:, None], 0], columns]))
+        nl.store(out[64:128], nl.load(scratch[64:128]))
         return out
     index = np.arange(0, 128, 2, dtype=np.int32).reshape(64, 1)
     expected = np.concatenate([X[:64], np.where(np.arange(64)[:, None] % 2 == 0, np.repeat(X[32:64], 2, 0), 0)])
-    with reported(on, "element [65, 0] of kept"):
+    with reported(on, "element [65, 0] of scratch"):
         got = run(on, kernel, X, index)
     np.testing.assert_array_equal(got, expected)
 
@@ -236,17 +236,17 @@ def test_rows_that_indices_chose__are_known(on):
 def test_gather_of_an_unwritten_row__is_reported(on):
     def kernel(x, index):
         out = output(x)
-        kept = private(x)
-        nl.store(kept[0:64], nl.load(x[0:64]))
+        scratch = private(x)
+        nl.store(scratch[0:64], nl.load(x[0:64]))
         rows = nl.load(index)
-        nl.store(out, nl.load(kept[rows[nl.arange(128)[:, None], 0], nl.arange(8)[None, :]]))
+        nl.store(out, nl.load(scratch[rows[nl.arange(128)[:, None], 0], nl.arange(8)[None, :]]))
         return out
     inside = np.arange(128, dtype=np.int32).reshape(128, 1) % 64
     with reported(on):
         np.testing.assert_array_equal(run(on, kernel, X, inside), X[inside[:, 0]])
     beyond = inside.copy()
     beyond[5] = 64
-    with reported(on, "element [64, 0] of kept"):
+    with reported(on, "element [64, 0] of scratch"):
         got = run(on, kernel, X, beyond)
     np.testing.assert_array_equal(got, np.where(beyond == 64, 0, X[inside[:, 0]]))
 

@@ -127,8 +127,8 @@ def context_reference(q, k, v, scale, causal, window, sink):
     k, v = np.repeat(k.astype(float), repeats, 0), np.repeat(v.astype(float), repeats, 0)
     scores = q.astype(float) @ k * scale
     position, key = np.arange(q.shape[1])[:, None] + k.shape[2] - q.shape[1], np.arange(k.shape[2])
-    seen = (key <= position) & ((key > position - window) | (window == 0)) if causal else True
-    scores = np.where(seen, scores, -np.inf)
+    visible = (key <= position) & ((key > position - window) | (window == 0)) if causal else True
+    scores = np.where(visible, scores, -np.inf)
     maximum = scores.max(-1, keepdims=True)
     weights = np.exp(scores - maximum)
     total = weights.sum(-1, keepdims=True) + (0 if sink is None else np.exp(sink[:, None] - maximum))
@@ -225,11 +225,11 @@ def token_reference(q, keys, values, table, lengths, key, value, scale):
     width, size = q.shape[2], keys.shape[1]
     out, new_keys, new_values = np.zeros(q.shape), keys.copy(), values.copy()
     for b, (blocks, length) in enumerate(zip(table, lengths)):
-        seen = [np.concatenate([cache[blocks].reshape(-1, width)[:length], row[b:b + 1]]).astype(float)
-                for cache, row in ((keys, key), (values, value))]
-        scores = q[b].astype(float) @ seen[0].T * scale
+        visible = [np.concatenate([cache[blocks].reshape(-1, width)[:length], row[b:b + 1]]).astype(float)
+                   for cache, row in ((keys, key), (values, value))]
+        scores = q[b].astype(float) @ visible[0].T * scale
         weights = np.exp(scores - scores.max(1, keepdims=True))
-        out[b] = weights / weights.sum(1, keepdims=True) @ seen[1]
+        out[b] = weights / weights.sum(1, keepdims=True) @ visible[1]
         new_keys[blocks[length // size], length % size] = key[b]
         new_values[blocks[length // size], length % size] = value[b]
     return out.astype(q.dtype), new_keys, new_values

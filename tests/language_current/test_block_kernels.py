@@ -297,8 +297,8 @@ def attention_behind_a_prefix(q, prefix_keys, prefix_values, keys, values, used,
         first, maxima = sbuf((tile.size, 1)), sbuf((tile.size, 2))
         nisa.iota(first, [[0, 1]], offset=tile.start - (window.size or 100_000), channel_multiplier=1)
         nisa.tensor_tensor(first, first, end[0:tile.size], nl.add)
-        seen, weights, total = sbuf(scores.shape), sbuf(scores.shape, q.dtype), sbuf((tile.size, 1))
-        before, own_keys = seen[:, 0:prefix], seen[:, prefix:]
+        visible, weights, total = sbuf(scores.shape), sbuf(scores.shape, q.dtype), sbuf((tile.size, 1))
+        before, own_keys = visible[:, 0:prefix], visible[:, prefix:]
         nisa.range_select(dst=before, on_true_tile=scores[:, 0:prefix], comp_op0=nl.greater, comp_op1=nl.less,
                           bound0=first, bound1=end[0:tile.size], reduce_cmd=nisa.reduce_cmd.reset_reduce,
                           reduce_res=maxima[:, 0:1], reduce_op=nl.maximum, range_start=0, on_false_value=LEAST)
@@ -348,8 +348,8 @@ def test_attention_behind_a_prefix(on, rows, prefix, width, used, window, has_si
     scores = wide(q) @ np.concatenate([wide(old_keys), wide(keys)]).T * 0.2
     of_query, key = used + np.arange(rows)[:, None], np.arange(prefix + rows)[None]
     of_key = np.where(key < prefix, key, key - prefix + used)
-    seen = np.where(key < prefix, key < used, of_key <= of_query) & (of_key > of_query - (window or 10_000))
-    scores = np.where(seen, scores, -np.inf)
+    visible = np.where(key < prefix, key < used, of_key <= of_query) & (of_key > of_query - (window or 10_000))
+    scores = np.where(visible, scores, -np.inf)
     if has_sink:
         scores = np.concatenate([scores, np.full((rows, 1), 0.7)], 1)
     logs = np.log(np.exp(scores).sum(1, keepdims=True))

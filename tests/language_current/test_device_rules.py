@@ -152,9 +152,9 @@ def test_tiles_held_at_once(on):
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", DeviceRuleWarning)
         run(on, kernel, np.ones((128, 16000), np.float32))
-    said = [str(w.message) for w in shown if w.category is DeviceRuleWarning]
-    assert said[0].startswith("4 tiles that are live at once take 256000 bytes of each partition; SBUF of trn2 has "
-                              "212984: t0 64000 (line ")
+    messages = [str(w.message) for w in shown if w.category is DeviceRuleWarning]
+    assert messages[0].startswith("4 tiles that are live at once take 256000 bytes of each partition; SBUF of trn2 has "
+                                  "212984: t0 64000 (line ")
 
 
 @pytest.mark.parametrize("executor", ["eager", "interpreter", "isa"])

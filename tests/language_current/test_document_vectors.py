@@ -22,7 +22,7 @@ def output(*shape, dtype=nl.float32):
 
 # -- views -------------------------------------------------------------------------------------------------------------
 def test_facts_of_views(on):
-    seen = []
+    observed = []
 
     def kernel(x):
         out, t = output(128, 64), nl.load(x)
@@ -35,12 +35,12 @@ def test_facts_of_views(on):
         wide = nl.ndarray((128, 256), nl.float32)
         twice, once = wide.ap([[256, 128], [2, 128]]).ap([[256, 128], [1, 64]]), wide.ap([[256, 128], [1, 64]])
         assert (twice.shape, twice.strides, twice.offset) == (once.shape, once.strides, once.offset)
-        seen.append(on)
+        observed.append(on)
         nl.store(out, t)
         return out
     x = numbers(128, 64)
     np.testing.assert_array_equal(run(on, kernel, x), x)
-    assert seen
+    assert observed
 
 
 def test_elements_of_views(on):

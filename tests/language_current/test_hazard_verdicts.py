@@ -99,7 +99,7 @@ def test_cores(case):
     with warnings.catch_warnings(record=True) as simulated:
         warnings.simplefilter("always")
         run("eager", case.kernel, X, cores=2)
-    kept = [[str(w.message) for w in seen if w.category is RaceWarning] for seen in (captured, simulated)]
+    kept = [[str(w.message) for w in caught if w.category is RaceWarning] for caught in (captured, simulated)]
     assert kept[0] == kept[1]
 
 

@@ -417,9 +417,9 @@ def test_generator_state_comes_back(on):
 def test_dropout(on):
     x = floats(128, 100) + 10
     dropped, = on_tiles(on, lambda d, t: nisa.dropout(d, t, 0.3), [((128, 100), nl.float32)], x)
-    kept = dropped != 0
-    np.testing.assert_array_equal(dropped[kept], x[kept])
-    assert abs(kept.mean() - 0.7) < 5 * np.sqrt(0.7 * 0.3 / kept.size)                  # five standard deviations
+    remains = dropped != 0
+    np.testing.assert_array_equal(dropped[remains], x[remains])
+    assert abs(remains.mean() - 0.7) < 5 * np.sqrt(0.7 * 0.3 / remains.size)            # five standard deviations
     check(on, lambda d, t: nisa.dropout(d, t, 0.0), x, x)
 
 

@@ -89,14 +89,14 @@ def test_two_cores(on):
 
 @pytest.mark.parametrize("cores, expected", [(None, (0, 1, 0)), (1, (1, 1, 0))])
 def test_one_core(on, cores, expected):
-    seen = []
+    observed = []
 
     def kernel(x):
-        seen.append((nl.program_ndim(), nl.num_programs(0), nl.program_id(0)))
+        observed.append((nl.program_ndim(), nl.num_programs(0), nl.program_id(0)))
         nisa.core_barrier(x, (0,))
         return doubled(x)
     run(on, kernel, numbers(4, 4), cores=cores)
-    assert seen[-1] == expected
+    assert observed[-1] == expected
 
 
 def test_launches_that_do_not_exist(monkeypatch):

@@ -295,11 +295,11 @@ def test_quantised_rows_of_a_cache(on, tokens, heads, width, slots, dtype):
     scale = np.maximum(np.abs(rows.astype(np.float32)).max(2) * np.float32(1 / 240), np.float32(1e-8))
     cache, scales = np.zeros((slots, heads, width), FP8), np.zeros((slots, heads), np.float32)
     got, got_scales = write_quantised.on(on)(rows, cache.copy(), scales.copy(), places)
-    kept = places < slots
-    scales[places[kept]] = scale[kept]
+    has_slot = places < slots
+    scales[places[has_slot]] = scale[has_slot]
     near([got_scales], [scales], 1e-6)
     exact = np.zeros(cache.shape)
-    exact[places[kept]] = rows[kept]
+    exact[places[has_slot]] = rows[has_slot]
     read = got.astype(float) * scales[:, :, None]
     assert np.abs(read - exact).max() <= np.abs(exact).max() / 16 and not read[np.abs(scales).max(1) == 0].any()
 

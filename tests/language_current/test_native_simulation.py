@@ -83,16 +83,16 @@ def test_updates_are_made_once(simulations):
 ])
 def test_what_says_something__stays(line, simulations, capsys):
     kernel = nki.jit(kernel_of(TWICE, line))
-    said = []
+    messages = []
     for _ in range(4):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 nki.simulate(kernel)(X)
             except Exception as error:
-                said.append(str(error))
-        said.append(capsys.readouterr().out)
-    assert len(simulations) == 4 and (not line.startswith("print") or said == ["here\n"] * 4)
+                messages.append(str(error))
+        messages.append(capsys.readouterr().out)
+    assert len(simulations) == 4 and (not line.startswith("print") or messages == ["here\n"] * 4)
     assert not line.startswith("notes") or kernel.func.__globals__["notes"] == [1] * 4
 
 
@@ -125,14 +125,14 @@ def test_replaced_functions__are_called_each_time(simulations, monkeypatch):
 
 def test_a_tracer__sees_each_operation(simulations):
     kernel = nki.jit(kernel_of(TWICE))
-    seen = []
+    observed = []
     for _ in range(4):
-        sys.settrace(lambda frame, event, argument: seen.append(frame.f_code.co_name))
+        sys.settrace(lambda frame, event, argument: observed.append(frame.f_code.co_name))
         try:
             nki.simulate(kernel)(X)
         finally:
             sys.settrace(None)
-    assert len(simulations) == 4 and seen.count("kernel") == 4
+    assert len(simulations) == 4 and observed.count("kernel") == 4
 
 
 def test_results_agree_only_where_they_are_the_same():

@@ -63,13 +63,13 @@ def test_expressions_and_dtypes(on):
 
 def test_updates_in_place(on):
     def body(d, x, y):
-        kept = x
+        same_tile = x
         x += y
         x *= 2
         x[:, 0:4] -= 1
         x[0:16, 4:8] /= 2
         x[:, ::2] = y[:, ::2]
-        assert kept is x
+        assert same_tile is x
         nisa.tensor_copy(d, x)
     expected = (X + Y) * 2
     expected[:, 0:4] -= 1

@@ -85,13 +85,13 @@ def attention_of_shards(q, keys, values, mask, scale=1.0):
         nisa.activation(dst=queries, op=nl.copy, data=queries, scale=scale)
         shard = sbuf((width, columns), keys.dtype)
         nisa.dma_copy(dst=shard, src=PatternView(keys).select(0, b).slice(1, start, end).view())
-        scores, seen = sbuf((heads, columns)), sbuf((heads, columns), nl.uint8)
+        scores, visible = sbuf((heads, columns)), sbuf((heads, columns), nl.uint8)
         nisa.memset(scores, value=-30000.0)
-        nisa.dma_copy(dst=seen, src=mask.ap([[0, heads], [1, columns]], offset=b * extent + start))
+        nisa.dma_copy(dst=visible, src=mask.ap([[0, heads], [1, columns]], offset=b * extent + start))
         for part in tiles_of(columns, nl.tile_size.gemm_moving_fmax):
             products = psum((heads, part.size))
             nisa.nc_matmul(products, queries, shard[:, part.rows])
-            nisa.tensor_copy_predicated(dst=scores[:, part.rows], src=products, predicate=seen[:, part.rows])
+            nisa.tensor_copy_predicated(dst=scores[:, part.rows], src=products, predicate=visible[:, part.rows])
         least, both = sbuf((heads, 1)), sbuf((heads, width + 1))
         nisa.tensor_reduce(dst=least, op=nl.maximum, data=scores, axis=1, negate=True)
         if count > 1:

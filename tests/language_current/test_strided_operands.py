@@ -167,6 +167,6 @@ def test_a_part_of_what_is_thrown_away_may_be_kept(on):
 
     def body(d, r, t):
         nisa.activation_reduce(d.ap([[5, P], [1, 5], [0, 8]]), nl.square, t, nl.add, r)
-    kept, rows = on_tiles(on, body, [((P, 5), nl.float32), ((P, 1), nl.float32)], x)
-    np.testing.assert_array_equal(kept, x[:, :, -1] ** 2)
+    squares, rows = on_tiles(on, body, [((P, 5), nl.float32), ((P, 1), nl.float32)], x)
+    np.testing.assert_array_equal(squares, x[:, :, -1] ** 2)
     np.testing.assert_array_equal(rows[:, 0], (x * x).sum((1, 2)))

@@ -217,14 +217,14 @@ def cases():
 SAME = [f"double on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
 
 
-@pytest.mark.parametrize(("line", "said"), [
+@pytest.mark.parametrize(("line", "message"), [
     ("from {name}.ops import tiles", []), ("import {name}.ops.tiles\ntiles = {name}.ops.tiles", []),
     ("import {name}.ops.tiles as tiles", []), ("from ..ops import *", []),
     ("tiles = importlib.import_module('..ops.tiles', __package__)", []),
     ("tiles = importlib.import_module('{name}.ops.tiles')",
      ["importlib.import_module('{name}.ops.tiles') imports the old form of a module, because it has the name of the "
       "package"])])
-def test_check_of_one_file_migrates_what_it_imports(tmp_path, capsys, line, said):
+def test_check_of_one_file_migrates_what_it_imports(tmp_path, capsys, line, message):
     """Not the other files of its package, of which one does not parse, and one has the name of the imported one."""
     name = f"package_of_{abs(hash(line))}"
     line = line.format(name=name)
@@ -239,21 +239,21 @@ def test_check_of_one_file_migrates_what_it_imports(tmp_path, capsys, line, said
     (root / "other" / "broken.py").write_text("def (:")
     main([str(root / "kernels" / "double.py"), "--quiet", "--check", "cases"])
     shown = [text for text in capsys.readouterr().err.splitlines() if "left for a person" not in text]
-    if said:
-        assert shown[0].endswith(f"not followed: {said[0].format(name=name)}")
+    if message:
+        assert shown[0].endswith(f"not followed: {message[0].format(name=name)}")
     else:
         assert shown == SAME
 
 
-@pytest.mark.parametrize(("returned", "said"), [
+@pytest.mark.parametrize(("returned", "message"), [
     ("[]", "returns no case"), ("None", "returns None"), ("3", "returns 3"), ("{1: 2}", "returns {1: 2}"),
     ("[double]", "returns <"), ("[(double, 3)]", "3)"), ("[(max, ())]", "built-in"),
     ("[(double, (), [])]", "[])")])
-def test_cases_that_are_none(file, capsys, returned, said):
+def test_cases_that_are_none(file, capsys, returned, message):
     file.write_text(KERNEL + f"\ndef cases():\n    return {returned}\n")
     assert main([str(file), "--quiet", "--check", "cases"]) == 1
     error = capsys.readouterr().err
-    assert said in error and "fix: let it return a list of (kernel, arguments)" in error
+    assert message in error and "fix: let it return a list of (kernel, arguments)" in error
 
 
 TRIANGLE = '''import neuronxcc.nki as nki

@@ -235,9 +235,9 @@ def fold(name: str, a: Operand, axis: int, active: Array | None = None) -> Array
 
 def fold_axes(name: str, a: Operand, axes: tuple[int, ...], active: Array | None = None) -> Array:
     """A reduction over several axes, in the order of their elements in memory; they are gone from the result."""
-    kept = [k for k in range(a.values.ndim) if k not in axes]
-    order = (*kept, *sorted(axes))
-    shape = tuple(a.values.shape[k] for k in kept)
+    remaining_axes = [k for k in range(a.values.ndim) if k not in axes]
+    order = (*remaining_axes, *sorted(axes))
+    shape = tuple(a.values.shape[k] for k in remaining_axes)
 
     def flat(array: Array) -> Array:
         return np.transpose(array, order).reshape(*shape, -1)

@@ -107,22 +107,22 @@ def test_numbers_are_found_with_what_is_before_them(numbers):
     assert [(chr(b), d) for b, d in zip(before.tolist(), digits.tolist())] == expected
 
 
-@pytest.mark.parametrize("size, said", [(1_000, ""), (1_001, "a shape of many dimensions exceeds the limit of 1000")])
-def test_the_largest_shape(size, said):
+@pytest.mark.parametrize("size, error", [(1_000, ""), (1_001, "a shape of many dimensions exceeds the limit of 1000")])
+def test_the_largest_shape(size, error):
     text = f"func.func private @f(tensor<{'10x' * size}f32>)"
-    if said:
-        with pytest.raises(TextTooDeep, match=said):
+    if error:
+        with pytest.raises(TextTooDeep, match=error):
             check_text(text)
     else:
         check_text(text)
 
 
-@pytest.mark.parametrize("names, said", [
+@pytest.mark.parametrize("names, message", [
     (",".join(f"%t{k}.row" for k in range(20_000)), ""), (",".join(f"@t{k}.row" for k in range(20_000)), ""),
     (" ".join(f"{k}.5e3" for k in range(20_000)), ""), (" ".join(["func.func"] * 20_000), ""),
     ('"' + " ".join(f"t{k}.py" for k in range(20_000)) + '"', ""), (" ".join(f"d{k}.a" for k in range(10_001)), "10,001th")])
-def test_names_that_are_no_dialects_do_not_count(names, said):
-    if said:
+def test_names_that_are_no_dialects_do_not_count(names, message):
+    if message:
         with pytest.raises(TextTooDeep, match="the 10,001th dialect exceeds the limit of 10000"):
             check_text(names)
     else:
@@ -324,20 +324,20 @@ def test_inputs_that_take_too_long_end(on, monkeypatch, tmp_path, capsys):
     assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-@pytest.mark.parametrize("command,arguments,said", [
+@pytest.mark.parametrize("command,arguments,message", [
     (run, ["k.py:f", "--grid", "1000000000,1000000"], "a grid must have at most 16,777,216 programs"),
     (run, ["k.py:f", "--grid", "9" * 5000], "a grid must have positive numbers"),
     (run, ["k.py:f", "--arg", "9" * 5000 + "xf32"], "is neither a tensor nor a Python constant"),
     (opt, ["k.mlir", "--pass-pipeline=" + "any(" * 20_000 + ")" * 20_000], "a pipeline has at most 100 nests"),
     (run, ["k.py:f", "--arg", "(" * 100_000], "is neither a tensor nor a Python constant"),
 ])
-def test_options_of_any_length_are_one_error(command, arguments, said, capsys):
+def test_options_of_any_length_are_one_error(command, arguments, message, capsys):
     try:
         assert command.main(arguments) == 2
     except SystemExit as ended:                 # of the parser of options
         assert ended.code == 2
     printed = capsys.readouterr().err
-    assert said in printed and len(printed) < 4000
+    assert message in printed and len(printed) < 4000
 
 
 def test_configs_and_graphs_refuse_it_too():
@@ -348,12 +348,12 @@ def test_configs_and_graphs_refuse_it_too():
         "version": 1, "modules": [], "operands": [], "results": [], "returned": [], "structure": "one", "key": ""}}
     with pytest.raises(BadConfig, match="it has no modules"):
         read_record(base64.b64encode(json.dumps(empty).encode()).decode())
-    for changed, said in (({"grid": [float("inf")]}, "cannot convert float infinity"),
-                          ({"nki_mlir": {**empty["nki_mlir"], "modules": [{"fixed": [], "text": HOSTILE["lists"]}]}},
-                           "nesting of 20,001 levels"),
-                          ({"nki_mlir": {**empty["nki_mlir"], "modules": [{"fixed": [], "text": "// \ud800"}]}},
-                           "<backend_config>:1:4: error: the text has U[+]D800 alone")):
-        with pytest.raises(NkiMlirError, match=said):
+    for changed, message in (({"grid": [float("inf")]}, "cannot convert float infinity"),
+                             ({"nki_mlir": {**empty["nki_mlir"], "modules": [{"fixed": [], "text": HOSTILE["lists"]}]}},
+                              "nesting of 20,001 levels"),
+                             ({"nki_mlir": {**empty["nki_mlir"], "modules": [{"fixed": [], "text": "// \ud800"}]}},
+                              "<backend_config>:1:4: error: the text has U[+]D800 alone")):
+        with pytest.raises(NkiMlirError, match=message):
             read_record(base64.b64encode(json.dumps({**empty, **changed}).encode()).decode())
     with pytest.raises(TextTooDeep, match="nesting of 20,001 levels"):
         configs_of_stablehlo(HOSTILE["lists"])
@@ -369,8 +369,8 @@ def test_the_language_server_shows_it_as_an_error():
     assert "the text has U+D800 alone, which is half of a surrogate pair" in half[0][2]
 
 
-@pytest.mark.parametrize("step, said", [("%c0", "0"), ("%i", "known at run time only")])
-def test_a_loop_that_may_never_end_is_refused(step, said):
+@pytest.mark.parametrize("step, rule", [("%c0", "0"), ("%i", "known at run time only")])
+def test_a_loop_that_may_never_end_is_refused(step, rule):
     text = f"""func.func @f(%a: memref<4x4xf32, "hbm">) {{
       %c0 = arith.constant 0 : index
       %c1 = arith.constant 1 : index
@@ -379,7 +379,7 @@ def test_a_loop_that_may_never_end_is_refused(step, said):
       return }}"""
     with pytest.raises(LoopStep) as error:
         read_module(text, "loop.mlir")
-    assert str(error.value).splitlines()[0] == f"loop.mlir:5:9: error: the step of this loop is {said} [NKI-LOOP-STEP]"
+    assert str(error.value).splitlines()[0] == f"loop.mlir:5:9: error: the step of this loop is {rule} [NKI-LOOP-STEP]"
 
 
 def loop_of(low, high, body=""):
@@ -471,19 +471,19 @@ def test_an_alarm_at_the_end_of_the_block_leaves_no_timer():
         assert signal.getsignal(signal.SIGALRM) == before
 
 
-@pytest.mark.parametrize("kind, formula, said", [
+@pytest.mark.parametrize("kind, formula, message", [
     ("apply", "d0 floordiv 0", "'d0 floordiv 0' divides by 0"),
     ("apply", "d0 + (d0 mod -3) * 2", "'d0 mod -3' divides by -3"),
     ("apply", "d0 ceildiv s0", "'d0 ceildiv s0' divides by s0"),
     ("min", "d0, d0 mod 0", "'d0 mod 0' divides by 0")])
-def test_index_arithmetic_without_a_value_is_refused(kind, formula, said):
+def test_index_arithmetic_without_a_value_is_refused(kind, formula, message):
     text = f"""func.func @f(%a: memref<4x4xf32, "hbm">) {{
       %c0 = arith.constant 0 : index
       %n = affine.{kind} affine_map<(d0)[s0] -> ({formula})>(%c0)[%c0]
       return }}"""
     with pytest.raises(IndexDivisor) as error:
         read_module(text, "divided.mlir")
-    assert str(error.value).splitlines()[0] == f"divided.mlir:3:12: error: {said} [NKI-INDEX-DIVISOR]"
+    assert str(error.value).splitlines()[0] == f"divided.mlir:3:12: error: {message} [NKI-INDEX-DIVISOR]"
 
 
 @pytest.mark.parametrize("line", [".nki_isa {}", ".kernel f\n.target trn2\n.sbuf {} of 1", ".semaphore {} a"])
@@ -543,13 +543,13 @@ def test_dialects_of_all_parts_of_a_text_count(part, count, refused, monkeypatch
         check_text(text)
 
 
-@pytest.mark.parametrize(("width", "said"), [("i1024", None), ("i1025", "3:24"), ("ui2000", "3:25")])
-def test_widest_integer_of_any_part_of_a_text_counts(width, said, monkeypatch):
+@pytest.mark.parametrize(("width", "message"), [("i1024", None), ("i1025", "3:24"), ("ui2000", "3:25")])
+def test_widest_integer_of_any_part_of_a_text_counts(width, message, monkeypatch):
     monkeypatch.setattr(text_limits, "PART", 4)
     text = f"module {{\n i1000, i1001\n func.func private @f({width}, i1024)\n}}"
-    if said is None:
+    if message is None:
         return check_text(text)
-    with pytest.raises(TextTooDeep, match=f"^<text>:{said}: error: integer width [0-9]+ exceeds the limit of 1024"):
+    with pytest.raises(TextTooDeep, match=f"^<text>:{message}: error: integer width [0-9]+ exceeds the limit of 1024"):
         check_text(text)
 
 

@@ -58,21 +58,21 @@ def test_its_instruction__runs_in_kernels_of_both_generations(site, on):
 
 
 def test_its_instruction__has_help_and_rules(site, tmp_path):
-    said = run(site, "-c", "from nki_mlir_example import clamp; help(clamp)").stdout
-    assert "data limited to the interval from low to high." in said
-    assert "In neuronxcc.nki: example_clamp(data, low, high=1.0, *, mask=None, dtype=None)" in said
-    assert "In nki: example_clamp(dst, data, low, high=1.0, name=None)" in said
+    output = run(site, "-c", "from nki_mlir_example import clamp; help(clamp)").stdout
+    assert "data limited to the interval from low to high." in output
+    assert "In neuronxcc.nki: example_clamp(data, low, high=1.0, *, mask=None, dtype=None)" in output
+    assert "In nki: example_clamp(dst, data, low, high=1.0, name=None)" in output
     kernel = tmp_path / "wrong.py"
     kernel.write_text((PLUGIN / "kernels.py").read_text().replace("-0.5, high=0.75", "2.0"))
-    said = run(site, "-m", "nki_mlir.cli.opt", f"{kernel}:limited", "--arg=128x64xf32", status=1).stderr
-    assert re.match(rf"{kernel}:16:16: error: .*low is at most high, got 2.0 and 1.0", said)
-    assert "tile = clamp(beta_nl.load(x[rows, :]), 2.0)" in said and "  fix: exchange them\n" in said
+    output = run(site, "-m", "nki_mlir.cli.opt", f"{kernel}:limited", "--arg=128x64xf32", status=1).stderr
+    assert re.match(rf"{kernel}:16:16: error: .*low is at most high, got 2.0 and 1.0", output)
+    assert "tile = clamp(beta_nl.load(x[rows, :]), 2.0)" in output and "  fix: exchange them\n" in output
 
 
 def test_its_pass_and_pipeline__are_options(site):
-    said = opt(site, "--help")
-    assert "merge two consecutive clamps of a tile." in " ".join(said.split())
-    assert "run the passes of this pipeline of plugin nki_mlir_example" in " ".join(said.split())
+    output = opt(site, "--help")
+    assert "merge two consecutive clamps of a tile." in " ".join(output.split())
+    assert "run the passes of this pipeline of plugin nki_mlir_example" in " ".join(output.split())
     lowered = opt(site, "kernels.py:limited_twice", "--arg=128x64xf32", "--lower-to-nisa")
     assert lowered.count('"nisa.example_clamp"') == 2
     for options in (["--example-merge-clamps"], ["--example-cleanup"], ["--pass-pipeline=cse,example-merge-clamps"],
@@ -98,8 +98,8 @@ def test_its_instruction__is_in_streams_of_every_form(site, tmp_path):
     run(site, *translate, "--assemble", tmp_path / "clamp.asm", "-o", tmp_path / "clamp.bin")
     again = run(site, *translate, "--disassemble", tmp_path / "clamp.bin").stdout
     assert again.count("EXAMPLE_CLAMP") == 2
-    said = run(site, "-m", "nki_mlir.cli.run", tmp_path / "clamp.bin", "--on=isa", "--arg=256x64xf32=ones").stdout
-    assert said.startswith("out: float32[256, 64]\n[[0.75 0.75 0.75 ... 0.75 0.75 0.75]\n")
+    output = run(site, "-m", "nki_mlir.cli.run", tmp_path / "clamp.bin", "--on=isa", "--arg=256x64xf32=ones").stdout
+    assert output.startswith("out: float32[256, 64]\n[[0.75 0.75 0.75 ... 0.75 0.75 0.75]\n")
 
 
 def test_its_target__is_a_machine(site):
@@ -109,29 +109,29 @@ def test_its_target__is_a_machine(site):
     assert small["busy_ns"]["vector"] == pytest.approx(2 * large["busy_ns"]["vector"])
     wide = "--arg=128x32768xf32"                        # 128 KiB of each partition
     opt(site, "kernels.py:limited_twice", wide, "--lower-to-isa", "--target=trn2")
-    said = run(site, "-m", "nki_mlir.cli.opt", "kernels.py:limited_twice", wide, "--lower-to-isa",
-               "--target=trn2_small", status=1).stderr
-    assert "take 131072 bytes per partition; trn2_small has 70994 [NKI-MEMORY-FULL]" in said
+    output = run(site, "-m", "nki_mlir.cli.opt", "kernels.py:limited_twice", wide, "--lower-to-isa",
+                 "--target=trn2_small", status=1).stderr
+    assert "take 131072 bytes per partition; trn2_small has 70994 [NKI-MEMORY-FULL]" in output
 
 
 def test_switched_off__it_is_not_there(site):
     off = {"NKI_MLIR_PLUGINS": "off"}
     assert "example" not in opt(site, "--help", **off).replace("for example", "")
-    said = run(site, "-m", "nki_mlir.cli.run", "kernels.py:limited", "--target=trn2_small", status=1, **off).stderr
-    assert "there is no target named 'trn2_small'" in said
+    output = run(site, "-m", "nki_mlir.cli.run", "kernels.py:limited", "--target=trn2_small", status=1, **off).stderr
+    assert "there is no target named 'trn2_small'" in output
 
 
 def test_not_installed__it_is_loaded_by_name(tmp_path):
-    said = run(None, "-m", "nki_mlir.cli.opt", "--example-cleanup", "-", status=2, text="").stderr
-    assert "unrecognized arguments: --example-cleanup" in said
+    output = run(None, "-m", "nki_mlir.cli.opt", "--example-cleanup", "-", status=2, text="").stderr
+    assert "unrecognized arguments: --example-cleanup" in output
     lowered = opt(None, "--load-plugin", "nki_mlir_example", "kernels.py:limited_twice", "--arg=128x64xf32",
                   "--lower-to-nisa", "--target=trn2_small")
     assert 'nki.target = "trn2_small"' in lowered and lowered.count('"nisa.example_clamp"') == 2
-    said = run(None, "-m", "nki_mlir.cli.run", "--load-plugin=nki_mlir_example", "--on=example-checked", "--quiet",
-               "kernels.py:limited", "--arg=128x64xf32").stdout
-    assert said.startswith("example-checked: ")
-    said = run(None, "-m", "nki_mlir.cli.opt", "--load-plugin=nosuch", "-", status=1, text="").stderr
-    assert "module nosuch of plugin nosuch cannot be loaded: ModuleNotFoundError: No module named 'nosuch'" in said
+    output = run(None, "-m", "nki_mlir.cli.run", "--load-plugin=nki_mlir_example", "--on=example-checked", "--quiet",
+                 "kernels.py:limited", "--arg=128x64xf32").stdout
+    assert output.startswith("example-checked: ")
+    output = run(None, "-m", "nki_mlir.cli.opt", "--load-plugin=nosuch", "-", status=1, text="").stderr
+    assert "module nosuch of plugin nosuch cannot be loaded: ModuleNotFoundError: No module named 'nosuch'" in output
 
 
 def test_its_table__is_that_of_its_metadata(site):

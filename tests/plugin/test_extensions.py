@@ -32,9 +32,9 @@ class {cls}(NisaOp, name="{name}", engines=(Engine.VECTOR,), mnemonic="{cls}", o
 def forget_classes(before: dict[str, type]) -> None:
     """Leave the tables of classes as they were; modules of the toolchain may have been imported in between."""
     REGISTRY.update(before)
-    for known in (REGISTRY, PASSES):
-        for name in [n for n, cls in known.items() if cls.__module__.startswith("p_")]:
-            del known[name]
+    for registry in (REGISTRY, PASSES):
+        for name in [n for n, cls in registry.items() if cls.__module__.startswith("p_")]:
+            del registry[name]
 
 
 @pytest.fixture

@@ -75,10 +75,10 @@ def transpose(text: str) -> Rule:
 def reshape(text: str) -> Rule:
     def draw(w: GraphWriter) -> Value:
         a = w.value(ranked)
-        known = [(a.size,), (1, a.size), (a.size, 1), (a.shape[0], -1), (-1, a.shape[-1]), (*a.shape, 1)]
-        known += [(*a.shape[:k], f, n // f, *a.shape[k + 1:])
-                  for k, n in enumerate(a.shape) for f in (2, 3, 4) if n % f == 0]
-        shape = w.pick(*known)
+        shapes = [(a.size,), (1, a.size), (a.size, 1), (a.shape[0], -1), (-1, a.shape[-1]), (*a.shape, 1)]
+        shapes += [(*a.shape[:k], f, n // f, *a.shape[k + 1:])
+                   for k, n in enumerate(a.shape) for f in (2, 3, 4) if n % f == 0]
+        shape = w.pick(*shapes)
         full_shape = tuple(a.size // prod(n for n in shape if n > 0) if n == -1 else n for n in shape)
         return w.let(text.format(a.text, shape), full_shape, a.dtype)
     return draw

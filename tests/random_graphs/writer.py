@@ -94,9 +94,9 @@ class GraphWriter:
     def value(self, fits: Callable[[Value], bool] = lambda v: True, shape: tuple[int, ...] | None = None,
               dtypes: tuple[str, ...] = DTYPES) -> Value:
         """A value that was made before, or a new argument."""
-        known = [v for v in self.values if fits(v) and v.dtype in dtypes and (shape is None or v.shape == shape)]
-        if known and self.below(5):
-            return self.small(known[max(self.below(len(known)), self.below(len(known)))])
+        candidates = [v for v in self.values if fits(v) and v.dtype in dtypes and (shape is None or v.shape == shape)]
+        if candidates and self.below(5):
+            return self.small(candidates[max(self.below(len(candidates)), self.below(len(candidates)))])
         for _ in range(20):
             wanted = Value("", self.shape(self.pick(1, 2, 2, 2, 3, 4)) if shape is None else shape, self.pick(*dtypes))
             if fits(wanted):

@@ -62,11 +62,11 @@ class Spelling(ast.NodeTransformer):
     def spelled(self, node: ast.Call, name: str, instruction: bool, parameters: tuple[inspect.Parameter, ...]) -> ast.Call:
         if any(p.kind is p.VAR_POSITIONAL for p in parameters) or any(k.arg is None for k in node.keywords):
             return node
-        known = {p.name for p in parameters}
+        parameter_names = {p.name for p in parameters}
         passed = {p.name for p, _ in zip(parameters, node.args)} | {k.arg for k in node.keywords}
         if instruction:
             for hint, (functions, values) in self.hints.items():
-                if hint in known - passed and (not functions or name in functions) and self.draw(2) == 0:
+                if hint in parameter_names - passed and (not functions or name in functions) and self.draw(2) == 0:
                     node.keywords.append(ast.keyword(hint, self.value(values[self.draw(len(values))])))
         first = self.draw(len(node.args) + 1)           # from here on by name
         moved = [ast.keyword(p.name, value) for p, value in zip(parameters, node.args)][first:]

@@ -127,7 +127,7 @@ def mutants(seed: int) -> Iterator[tuple[str, str]]:
         counter = Mutation(-1, rng)
         counter.visit(copy.deepcopy(kernel))
         trees[name] = tree, kernel, counter.count
-    seen = set()
+    texts = set()
     while True:
         name = rng.choice(list(KERNELS))
         tree, kernel, count = trees[name]
@@ -138,8 +138,8 @@ def mutants(seed: int) -> Iterator[tuple[str, str]]:
             changed.decorator_list = decorators
         body = [changed if node is kernel else node for node in tree.body]
         text = ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))
-        if text not in seen and text != ast.unparse(tree):
-            seen.add(text)
+        if text not in texts and text != ast.unparse(tree):
+            texts.add(text)
             yield name, text
 
 

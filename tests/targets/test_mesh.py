@@ -16,9 +16,9 @@ def meet(members, value, key="k", kind=PROGRAMS):
 
 
 def test_programs_that_do_not_meet_run_in_order_in_the_calling_thread():
-    seen = []
-    run_programs(lambda n: seen.append((n, threading.get_ident())), 4)
-    assert seen == [(n, threading.get_ident()) for n in range(4)]
+    observed = []
+    run_programs(lambda n: observed.append((n, threading.get_ident())), 4)
+    assert observed == [(n, threading.get_ident()) for n in range(4)]
 
 
 @pytest.mark.parametrize("parallel", [False, True])

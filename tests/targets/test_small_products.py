@@ -42,7 +42,7 @@ def test_an_error__gives_the_threads_back():
 
 def test_runs_at_once__end_in_any_order():
     first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
-    seen = []
+    observed = []
 
     def first():
         with on_one_thread():
@@ -55,9 +55,9 @@ def test_runs_at_once__end_in_any_order():
         with on_one_thread():
             second_in.set()
             first_out.wait(20)
-            seen.append(threads())
+            observed.append(threads())
     at_once(lambda work: work(), (first, second))
-    assert seen == [{1}] and threads() == {3}
+    assert observed == [{1}] and threads() == {3}
 
 
 @nki.jit
@@ -70,13 +70,13 @@ def squared(x):
 
 @pytest.mark.parametrize("executor", ["eager", "interpreter", "isa"])
 def test_executors_that_compute_with_numpy(executor, monkeypatch):
-    seen, reference = [], MatrixProduct.reference
+    observed, reference = [], MatrixProduct.reference
     x = np.random.default_rng(0).integers(-4, 5, (128, 32)).astype(np.float32)
 
     def watched(self, *sources):
-        seen.append(threads())
+        observed.append(threads())
         return reference(self, *sources)
     monkeypatch.setattr(MatrixProduct, "reference", watched)
     np.testing.assert_array_equal(squared.on(executor)(x), x.T @ x)
-    assert seen and all(counts == {1} for counts in seen)
+    assert observed and all(counts == {1} for counts in observed)
     assert threads() == {3}

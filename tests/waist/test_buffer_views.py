@@ -63,7 +63,7 @@ def test_views_of_views(seed):
         pieces = [piece[tuple(slice(s + m * turn, s + m * turn + (n - 1) * step + 1, step)
                               for s, m, n, step in zip(starts, moves, sizes, steps))]
                   for turn, piece in enumerate(pieces)]
-        said = [f"%s{level}{d}" if m else str(s) for d, (s, m) in enumerate(zip(starts, moves))]
+        offsets = [f"%s{level}{d}" if m else str(s) for d, (s, m) in enumerate(zip(starts, moves))]
         lines += [f"%s{level}{d} = affine.apply affine_map<(d0) -> (d0 + {s})>(%i)"
                   for d, (s, m) in enumerate(zip(starts, moves)) if m]
         strides = [a * b for a, b in zip(strides, steps)]
@@ -71,7 +71,7 @@ def test_views_of_views(seed):
         flat = sum(s * a // b for s, a, b in zip(starts, strides, steps))
         if not any(moves) and "?" not in kind:
             new = new.replace("offset: ?", f"offset: {flat}") if flat else new.replace(", offset: ?", "")
-        lines.append(f"%v{level} = memref.subview {value}[{', '.join(said)}] {sizes} {steps} : {kind} to {new}")
+        lines.append(f"%v{level} = memref.subview {value}[{', '.join(offsets)}] {sizes} {steps} : {kind} to {new}")
         value, kind = f"%v{level}", new
     text = kernel("\n    ".join(lines), value, kind, pieces[0].shape)
     wanted = np.concatenate(pieces)

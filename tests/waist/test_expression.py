@@ -27,10 +27,10 @@ def test_walks__meet_each_node_once():
 
 
 def test_rebuilt__from_the_leaves_on():
-    seen = []
+    observed = []
 
     def change(node: Node) -> Node | None:
-        seen.append(node)
+        observed.append(node)
         return Input(FLOAT32, 1) if isinstance(node, Input) else None
     assert rebuilt(doubled(200, Input(FLOAT32, 0)), change) is doubled(200, Input(FLOAT32, 1))
-    assert seen == [Input(FLOAT32, 0), *(doubled(n, Input(FLOAT32, 1)) for n in range(1, 201))]
+    assert observed == [Input(FLOAT32, 0), *(doubled(n, Input(FLOAT32, 1)) for n in range(1, 201))]

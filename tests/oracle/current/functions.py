@@ -98,10 +98,10 @@ def reduced(x: Tile, axis: Any, dtype: Any, keepdims: bool, of: Callable[[np.nda
     """6.5: over the last free axes; the values of a row are the last axis of what ``of`` gets."""
     axes = sorted(a % x.ndim for a in (axis if isinstance(axis, (tuple, list)) else [axis]))
     assert axes == list(range(axes[0], x.ndim)) and axes[0] > 0, "axes are the last free ones"
-    kept = x.shape[:axes[0]]
-    values = of(x.read().astype(np.float32).reshape(*kept, product(x.shape[axes[0]:])))
+    leading_shape = x.shape[:axes[0]]
+    values = of(x.read().astype(np.float32).reshape(*leading_shape, product(x.shape[axes[0]:])))
     if keepdims:
-        values = values.reshape(*kept, *(1 for _ in axes))
+        values = values.reshape(*leading_shape, *(1 for _ in axes))
     return result(values, x.dtype if dtype is None else dtype_of(dtype))
 
 

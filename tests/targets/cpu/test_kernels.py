@@ -246,14 +246,14 @@ def printing(raises: bool = False) -> Callable:
 
 
 def test_device_print__hands_over_each_tile() -> None:
-    x, seen = numbers(16, 20), []
-    token = print_sink.set(lambda prefix, value: seen.append((prefix, value)))
+    x, observed = numbers(16, 20), []
+    token = print_sink.set(lambda prefix, value: observed.append((prefix, value)))
     try:
         np.testing.assert_array_equal(printing().on("jit")(x), x)
     finally:
         print_sink.reset(token)
-    assert [prefix for prefix, _ in seen] == ["tile", "tile"]
-    for k, (_, value) in enumerate(seen):
+    assert [prefix for prefix, _ in observed] == ["tile", "tile"]
+    for k, (_, value) in enumerate(observed):
         np.testing.assert_array_equal(value, x[8 * k:8 * k + 8, :3])
 
 

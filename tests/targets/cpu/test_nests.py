@@ -335,9 +335,9 @@ def random_nests(rng: np.random.Generator, count: int) -> Iterator[Nest]:
         else:
             reduced = {a for a in range(len(extents)) if rng.random() < 0.5} or {0}
             steps = strides(rng, tuple(1 if a in reduced else n for a, n in enumerate(extents)))
-            kept = tuple(0 if a in reduced else s for a, s in enumerate(steps))
+            result_steps = tuple(0 if a in reduced else s for a, s in enumerate(steps))
             fn = str(rng.choice(["add", "maximum", "bitwise_or"]))
-            yield fold(extents, reduced, inputs[0], Operand(INT32, kept), fn)
+            yield fold(extents, reduced, inputs[0], Operand(INT32, result_steps), fn)
 
 
 def strides(rng: np.random.Generator, extents: tuple[int, ...]) -> tuple[int, ...]:

@@ -28,10 +28,10 @@ def test_a_box_is_checked_at_both_ends_and_read_in_its_order(steps, start, offse
     points = np.array(list(itertools.product(*(range(s, s + c) for s, c in zip(starts, counts))))).T
     places = start + offset + np.dot(steps, points)
     if places.min() < 0 or places.max() >= SIZE:
-        said = rf"from {places.min()} to {places.max()}|{places.min()}.*{places.max()}"
-        with pytest.raises(OutOfBounds, match=said):
+        bounds = rf"from {places.min()} to {places.max()}|{places.min()}.*{places.max()}"
+        with pytest.raises(OutOfBounds, match=bounds):
             window.view((array, offset), starts, counts, axes)
-        with pytest.raises(OutOfBounds, match=said):
+        with pytest.raises(OutOfBounds, match=bounds):
             window.elements((array, offset), points)
         return
     inner = [axis for axis in axes if axis >= 0]

@@ -68,8 +68,8 @@ class Ordering:
                     elif isinstance(instruction.op, Op):
                         self.touch(event, instruction.op, name)
                     if (update := instruction.update) is not None:
-                        known = updates.setdefault(update.semaphore, [])
-                        known.append(((known[-1][0] if known else 0) + update.amount, event))
+                        totals = updates.setdefault(update.semaphore, [])
+                        totals.append(((totals[-1][0] if totals else 0) + update.amount, event))
             assert progress, "deadlock"
 
     @staticmethod

@@ -139,12 +139,12 @@ def test_lines__are_limited_in_number_and_length(monkeypatch):
     assert parse_program(HEADER.replace("fp32[2]", "uint8[70000]").replace(".data 0000803f00000040", ".data " + "00" * 70_000))
 
 
-@pytest.mark.parametrize("entries, said", [
+@pytest.mark.parametrize("entries, message", [
     ([f".input x{k} fp32[1] {k}" for k in range(65_536)], "65,536 variables are more than 65,535"),
     ([".note n"] * 65_536, "65,536 notes are more than 65,535"),
     ([".semaphore 0 A", *(f".queue {k} q sp 0" for k in range(257))], "257 queues are more than 256")])
-def test_entries_that_no_binary_can_number(entries, said):
-    with pytest.raises(AssemblyError, match=f"a:2:1: error: {said}"):
+def test_entries_that_no_binary_can_number(entries, message):
+    with pytest.raises(AssemblyError, match=f"a:2:1: error: {message}"):
         parse_program("\n".join([".nki_isa 1", ".kernel k", ".target trn2", *entries]), "a")
 
 

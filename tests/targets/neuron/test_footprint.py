@@ -105,17 +105,17 @@ def test_footprint_in_hbm__has_one_row():
 
 def test_footprint_of_registers__is_where_their_values_say():
     access = Access(BFLOAT16, Linear(1, ((1, 2),)), Linear(5, ((0, 3), (1, -2))), ((1, 4), (1, 8)))
-    known = ByteFootprint(("sbuf", 0), access, (7, 4))
-    assert (known.symbolic, known.first, known.last, known.start) == (None, 9, 12, 2 * (5 + 21 - 8))
-    assert (known.low, known.high) == (known.start, known.start + 16)
+    footprint = ByteFootprint(("sbuf", 0), access, (7, 4))
+    assert (footprint.symbolic, footprint.first, footprint.last, footprint.start) == (None, 9, 12, 2 * (5 + 21 - 8))
+    assert (footprint.low, footprint.high) == (footprint.start, footprint.start + 16)
     n, m = DataDependent("n", 2, 5), DataDependent("m", -1, 3)
     tile = ByteFootprint(("sbuf", 0), access, (n, m))
     reached = [ByteFootprint(("sbuf", 0), access, values) for values in itertools.product(range(2, 6), range(-1, 4))]
     assert (tile.first, tile.last) == (min(f.first for f in reached), max(f.last for f in reached))
     assert (tile.low, tile.high) == (min(f.low for f in reached), max(f.high for f in reached))
     assert tile.symbolic == (("n", 6), ("m", -4), ("m", 2, "partition")) and not tile.exact
-    assert not tile.covers(tile) and not known.certain(tile) and not tile.certain(known) and tile.certain(tile)
-    assert tile.shared(known) == (max(tile.first, 9), max(tile.low, known.low))
+    assert not tile.covers(tile) and not footprint.certain(tile) and not tile.certain(footprint) and tile.certain(tile)
+    assert tile.shared(footprint) == (max(tile.first, 9), max(tile.low, footprint.low))
     fixed = DataDependent("n", 7, 7), DataDependent("m", 4, 4)
     assert ByteFootprint(("sbuf", 0), access, fixed).symbolic is None
     clipped = ByteFootprint(("sbuf", 0), access, (n, m), 30)

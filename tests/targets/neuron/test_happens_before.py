@@ -39,11 +39,11 @@ def unordered_pairs(streams: dict[str, list[Instruction]]) -> set[tuple]:
     events = [(e, k) for e in engines for k in range(len(streams[e]))]
     unordered = set()
     start = (0,) * len(engines), (0, 0, 0), tuple((0,) * len(transfers[e]) for e in engines)
-    seen, stack = {start}, [start]
+    reached, stack = {start}, [start]
 
     def reach(state):
-        if state not in seen:
-            seen.add(state)
+        if state not in reached:
+            reached.add(state)
             stack.append(state)
 
     def count(semaphores, update, amount):

@@ -102,11 +102,11 @@ def test_ranges__never_overlap_what_is_taken(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_predecessors__are_who_had_each_byte_last(seed):
     r = random.Random(seed)
-    known, last = Predecessors(), [None] * 200
+    predecessors, last = Predecessors(), [None] * 200
     for owner in range(100):
         first = r.randrange(190)
         end = r.randint(first + 1, 200)
-        assert set(known.take(first, end, owner)) == {x for x in last[first:end] if x is not None}
+        assert set(predecessors.take(first, end, owner)) == {x for x in last[first:end] if x is not None}
         last[first:end] = [owner] * (end - first)
 
 

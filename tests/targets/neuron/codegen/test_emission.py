@@ -141,15 +141,15 @@ def test_orders__know_the_ramp_of_the_tensor_engine() -> None:
     for k in range(40):
         total = b.on_chip(f"total{k}", (128, 512), "psum")
         b.matmul((total, 0, 128, 0, 512), (left, 0, 64, 0, 128), (right, 0, 64, 0, 512))
-    known = {}
+    ratios = {}
     for written in (False, True):
         schedules = Schedules(b.code, EngineChoice(b.code.machine, written=written))
         arrangement = schedules.arrangement(Order())
         fastest.take_addresses(schedules, arrangement)
         end = fastest.end_of(synchronized(b.code, schedules.dependences(arrangement)))
-        known[written] = arrangement.ns / end
+        ratios[written] = arrangement.ns / end
     # The search counts semaphores and transfers a little otherwise than the timed machine.
-    assert known[False] == pytest.approx(1, rel=0.01) and known[True] < 0.7
+    assert ratios[False] == pytest.approx(1, rel=0.01) and ratios[True] < 0.7
 
 
 @pytest.mark.parametrize("seed", [2, 11, 48])

@@ -278,7 +278,7 @@ def test_a_queue__has_one_transfer_under_way(seed):
 def vector_clocks(program):
     """What each engine knows of all semaphores when an instruction starts: from its waits, and what their causes knew."""
     streams = {e: s for e, s in program.streams.items() if s}
-    known = {e: {} for e in streams}
+    counts = {e: {} for e in streams}
     told, at = {}, dict.fromkeys(streams, 0)
     causes = {}                                         # (semaphore, its value) -> what is known where it is reached
     shown = {}
@@ -292,14 +292,14 @@ def vector_clocks(program):
                     break
                 for wait in instruction.waits:
                     for other, value in {**causes[wait.semaphore, wait.value], wait.semaphore: wait.value}.items():
-                        known[engine][other] = max(known[engine].get(other, 0), value)
-                told[engine, at[engine]] = dict(known[engine])
+                        counts[engine][other] = max(counts[engine].get(other, 0), value)
+                told[engine, at[engine]] = dict(counts[engine])
                 if instruction.update is not None:
                     semaphore = instruction.update.semaphore
                     first = shown.get(semaphore, 0)
                     shown[semaphore] = first + instruction.update.amount
                     for value in range(first + 1, shown[semaphore] + 1):
-                        causes[semaphore, value] = dict(known[engine])
+                        causes[semaphore, value] = dict(counts[engine])
                 at[engine] += 1
                 moved = True
     return told

@@ -80,8 +80,8 @@ def test_branches__are_decided_where_the_condition_is_a_number():
         with b.otherwise(branch):
             b.memset((t, 0, 128, 0, 8), 2)
     assert [s.op.value for s in steps_of(unrolled(b.code))] == [2.0, 2.0, 1.0]
-    kept = unrolled(b.code, 1)
-    assert any(isinstance(n, Branch) for x in blocks(kept.body) for n in x.nodes)
+    unrolled_code = unrolled(b.code, 1)
+    assert any(isinstance(n, Branch) for x in blocks(unrolled_code.body) for n in x.nodes)
 
 
 def test_grid__programs_come_in_row_major_order():
