@@ -87,8 +87,8 @@ class Rules:
     def shape(self, label: str, expected: tuple[int, ...]) -> None:
         self.tell(f"the shape of {code([label])} follows from the operands")
 
-    def per_partition(self, like: str, *labels: str) -> None:
-        self.tell(f"{are(labels)} one value for each partition of `{like}`")
+    def per_partition(self, *labels: str) -> None:
+        self.tell(f"{are(labels)} one value for each partition of `dst`")
 
     def same_partitions(self, *labels: str) -> None:
         self.tell(f"{code(labels)} have the same number of partitions")

@@ -272,12 +272,11 @@ def recognized(operation: Operation, parts: OperationParts) -> RecognizedOperati
     return record
 
 
-def read_op(operation: Operation, tile_of: Callable[[Tile, Value], Tile] = Tile.on) -> Op:
-    """Return the ``Op`` of an MLIR operation, with the ranges of its symbols. Its handles are SSA values or the results
-    of ``tile_of``."""
+def read_op(operation: Operation) -> Op:
+    """Return the ``Op`` of an MLIR operation, with the ranges of its symbols. Its handles are SSA values."""
     operation = operation.operation
     record, operands = recognize(operation)
-    return record.on(operation, operands, tile_of)
+    return record.on(operation, operands, Tile.on)
 
 
 def _read(name: str, attributes: dict[str, Attribute], operands: Sequence[Value]) -> Op:

@@ -264,14 +264,14 @@ class Check:
                                      f"which must be {list(expected)}",
                                 fix=f"create it with shape {tuple(expected)}")
 
-    def per_partition(self, like: str, *labels: str) -> None:
-        """Check tiles of one value for each partition of ``like``."""
-        other: Tile = getattr(self.op, like)
+    def per_partition(self, *labels: str) -> None:
+        """Check tiles of one value for each partition of ``dst``."""
+        dst: Tile = self.op.dst         # type: ignore[attr-defined]
         for label, tile in self.present(*labels):
             if tile.free_elements != 1:
-                raise NotOneARow(operand=label, op=self.name, count=tile.free_elements, rows=other.shape[0])
-            if tile.shape[0] != other.shape[0]:
-                raise PartitionMismatch(tiles=f"{like}{list(other.shape)}, {label}{list(tile.shape)}", op=self.name)
+                raise NotOneARow(operand=label, op=self.name, count=tile.free_elements, rows=dst.shape[0])
+            if tile.shape[0] != dst.shape[0]:
+                raise PartitionMismatch(tiles=f"dst{list(dst.shape)}, {label}{list(tile.shape)}", op=self.name)
 
     def same_partitions(self, *labels: str) -> None:
         """Check that the present tiles have one number of partitions."""

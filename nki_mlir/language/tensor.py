@@ -24,7 +24,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import MemoryRegion, region_of
 from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
 from nki_mlir.language.loops import LoopReduction
-from nki_mlir.language.signatures.table import BETA, functions_of
+from nki_mlir.language.signatures.table import BETA, language_functions
 from nki_mlir.language.tensor_object import (
     BINARY,
     OF_PYTHON,
@@ -234,7 +234,7 @@ class Tensor(TensorObject, View):
             assignment.assign(target, value)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise unknown("a tile", name, dir(type(self)), {}, functions_of("nki.language", BETA))
+        raise unknown("a tile", name, dir(type(self)), {}, language_functions(BETA))
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> Any:
         """Apply an operator with a NumPy number on its left; other functions of NumPy compute on tiles at a prompt

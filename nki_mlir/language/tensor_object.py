@@ -12,7 +12,7 @@ import numpy as np
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.prompts import GENERATED, at_prompt, variable
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.language.signatures.table import functions_of
+from nki_mlir.language.signatures.table import language_functions
 from nki_mlir.similar_names import COMPOSED, same_name
 
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
@@ -71,7 +71,7 @@ def host_function(library: str, name: str) -> NkiMlirError:
 
 def computes_same(name: str) -> str:
     """Return the function of the language to call instead of another library's function."""
-    function = same_name(name, functions_of("nki.language"))
+    function = same_name(name, language_functions())
     return f"call nl.{function}" if function else COMPOSED.get(name, "call functions of nki.language")
 
 

@@ -61,9 +61,9 @@ class Listening(Check):
         self.heard.append(("shape", arguments))
         super().shape(*arguments)
 
-    def per_partition(self, like: str, *labels: str) -> None:
-        self.heard += [("per_partition", (label, like)) for label in labels if getattr(self.op, label) is not None]
-        super().per_partition(like, *labels)
+    def per_partition(self, *labels: str) -> None:
+        self.heard += [("per_partition", (label,)) for label in labels if getattr(self.op, label) is not None]
+        super().per_partition(*labels)
 
     def at_most(self, label: str, dim: int, extent: int, limit: int) -> None:
         self.heard.append(("at_most", (label, dim, limit)))
@@ -176,7 +176,7 @@ def test_dtypes(rule: Rule) -> None:
 
 @of_kind("per_partition")
 def test_one_value_a_partition(rule: Rule) -> None:
-    name, _, (label, like) = rule
+    name, _, (label,) = rule
     op = name.partition(".")[2]
     assert headline(full(name, **{label: A})) == (
         f"operand '{label}' of '{op}' has 6 values in each partition; it must have one")

@@ -23,6 +23,7 @@ MISTAKES = ({"dtype": "int32"}, {"dtype": "float32"}, {"dtype": "uint8"}, {"dtyp
 PARTITIONS = "err_num_partition_exceed_arch_limit"
 COMPARES_SHAPES = {"dma_transpose"}         # of the current generation: with dst, before it looks at partitions
 COMPARED: set[str] = set()
+CHECKED: set[str] = set()
 
 
 def error_of(generation, name, label, dtype=None, space=None, rows=None):
@@ -58,10 +59,11 @@ def test_mistake__has_one_code_and_one_fix(name, monkeypatch):
             if current := error_of(CURRENT, name, label, **mistake):
                 assert current == beta, (label, mistake)
                 COMPARED.add(f"{name} {label} {mistake}")
+    CHECKED.add(name)
 
 
 def test_most_instructions__have_a_mistake_that_both_refuse():
-    assert not COMPARED or len(COMPARED) >= 50
+    assert len(CHECKED) < len(NAMES) or len(COMPARED) >= 50         # another process checked the others
 
 
 # Calls with a mistake: of beta, and of the current generation with a tile ``y`` for the result. ``x`` is a tile of 8 x 8.

@@ -69,7 +69,7 @@ class Accumulating(PartitionWise):
         check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
         check.dtype("accumulator", FLOAT32)
         check.on_chip("reduce_res")
-        check.per_partition("dst", "accumulator", "reduce_res")
+        check.per_partition("accumulator", "reduce_res")
 
 
 class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines=(Engine.SCALAR,),
@@ -114,7 +114,7 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "predicate", "on_true", "on_false")
         check.same_shape("dst", "predicate", "on_true")
-        check.per_partition("dst", "on_false")
+        check.per_partition("on_false")
         check.one_of("reduce_op", ("maximum",))
         not_all_in_psum(self, check, "on_true", "predicate")
         self.verify_accumulator(check)
@@ -159,7 +159,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
         check.same_shape("dst", "src")
         check.dtype("bound0", FLOAT32)
         check.dtype("bound1", FLOAT32)
-        check.per_partition("dst", "bound0", "bound1")
+        check.per_partition("bound0", "bound1")
         self.verify_accumulator(check)
 
     def verify_target(self, check: TargetCheck) -> None:
@@ -204,7 +204,7 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "operand0", "operand1", "slope")
         check.same_shape("dst", "src")
-        check.per_partition("dst", "operand0", "operand1", "slope")
+        check.per_partition("operand0", "operand1", "slope")
         check.one_of("fn", ("prelu", *ACTIVATIONS))
         check.rule((self.op0, self.op1) in PAIRS, "takes multiply with add or subtract, or one operation and bypass, "
                                                   f"got {self.op0} and {self.op1}",
@@ -243,7 +243,7 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
         check.on_chip("dst", "src", "highest")
         check.same_shape("dst", "src")
         check.dtype("highest", FLOAT32)
-        check.per_partition("dst", "highest")
+        check.per_partition("highest")
         check.one_of("reduce_op", ("add",))
         self.verify_accumulator(check)
 
@@ -262,7 +262,7 @@ class _WithOperand(Accumulating):
         check.alu("op0", 1, 2)
         check.on_chip("dst", "src", "operand0")
         check.same_shape("dst", "src")
-        check.per_partition("dst", "operand0")
+        check.per_partition("operand0")
         check.rule(not check.bits(["op0"]), "op0 must be arithmetic", "use nisa.tensor_scalar for bit operations")
         self.verify_accumulator(check)
 
@@ -364,7 +364,7 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
         check.on_chip("dst", "data0", "data1", "initial")
         check.same_shape("dst", "data0", "data1")
         not_all_in_psum(self, check, "data0", "data1")
-        check.per_partition("dst", "initial")
+        check.per_partition("initial")
 
     def reference(self, data0: np.ndarray, data1: np.ndarray, *initial: np.ndarray) -> np.ndarray:
         p = data0.shape[0]

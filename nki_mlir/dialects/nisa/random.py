@@ -96,7 +96,7 @@ class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DRO
         if not 0 <= self.imm <= 1:
             raise BadProbability(found=self.imm)
         check.same_shape("dst", "src")
-        check.per_partition("dst", "prob")
+        check.per_partition("prob")
 
     def verify_target(self, check: TargetCheck) -> None:
         if self.src.dtype.is_integer:

@@ -20,7 +20,7 @@ from nki_mlir.language.current.enums import nc_version
 from nki_mlir.language.current.isa_compute import tensor_copy_dynamic_dst, tensor_copy_dynamic_src
 from nki_mlir.language.current.memory import machine
 from nki_mlir.language.signatures.binding import Contents
-from nki_mlir.language.signatures.table import functions_of, listing, names_of, published
+from nki_mlir.language.signatures.table import language_functions, listing, names_of, published
 
 
 @reported
@@ -45,4 +45,4 @@ __dir__ = listing(globals(), "nki.isa", CURRENT.name, *__all__)
 
 
 def __getattr__(name: str) -> NoReturn:
-    raise errors.unknown_name("module 'nki.isa'", name, __all__, functions_of("nki.language"))
+    raise errors.unknown_name("module 'nki.isa'", name, __all__, language_functions())

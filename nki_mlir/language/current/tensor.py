@@ -30,7 +30,7 @@ from nki_mlir.language.current.errors import (
 from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister, shared_hbm
 from nki_mlir.language.current.older_methods import Address, OlderMethods
 from nki_mlir.language.current.reach import check_reach
-from nki_mlir.language.signatures.table import functions_of
+from nki_mlir.language.signatures.table import language_functions
 from nki_mlir.machine import Machine
 
 BACKWARDS = "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
@@ -451,7 +451,7 @@ class NkiTensor(OlderMethods):
         return self._table(self.buffer.value, self.sim_value)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise unknown_name("a tensor", name, dir(type(self)), functions_of("nki.language"))
+        raise unknown_name("a tensor", name, dir(type(self)), language_functions())
 
 
 class _OpenNkiTensor(NkiTensor):

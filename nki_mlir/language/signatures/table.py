@@ -196,8 +196,9 @@ def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
 
 
 @cache
-def functions_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
-    """Return the names of a public module that are functions."""
+def language_functions(generation: str = CURRENT) -> tuple[str, ...]:
+    """Return the names of ``nki.language`` that are functions."""
+    module = "nki.language"
     return tuple(name for name in names_of(module, generation) if signatures(f"{module}.{name}", generation))
 
 
