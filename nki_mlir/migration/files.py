@@ -18,6 +18,7 @@ from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, unresolved, with_named_imports
 from nki_mlir.migration.neighbours import imported_files, rewrite_together
+from nki_mlir.migration.nesting import NestsTooDeeply, check_depth, deepest
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
 
@@ -50,20 +51,9 @@ def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> 
         return _migrated(path, release, only)
     except RecursionError:
         files = [path] if path.is_file() else [p for p in path.rglob("*.py") if p.is_file() and readable_text(p)]
-        _, line, file = max((*_deepest(readable_text(p)), p) for p in files)
+        _, line, file = max((*deepest(readable_text(p)), p) for p in files)
         raise MigrationError(what="an expression or statement nests too deeply to be rewritten",
                              how="assign its parts to variables").located(Location(str(file), line, 0)) from None
-
-
-def _deepest(text: str) -> tuple[int, int]:
-    """Return how deeply the syntax tree of a text nests, and the line of the deepest node."""
-    deepest, waiting = (0, 1), list[tuple[ast.AST, int, int]]([(ast.parse(text), 0, 1)])
-    while waiting:
-        node, depth, line = waiting.pop()
-        line = getattr(node, "lineno", line)
-        deepest = max(deepest, (depth, line))
-        waiting += [(child, depth + 1, line) for child in ast.iter_child_nodes(node)]
-    return deepest
 
 
 def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[Migrated]:
@@ -126,28 +116,20 @@ def _read(file: Path) -> str:
                                                                "--to script")
     try:
         text = file.read_text(encoding="utf-8-sig")
-        _check_depth(text)
+        check_depth(text)
         cst.parse_module(text)
     except UnicodeDecodeError as error:
         raise MigrationError(what=f"{file} is not text: {error}", how="save it as UTF-8") from None
     except cst.ParserSyntaxError as error:
         raise MigrationError(what=f"the file does not parse: {error.message}", how="correct its syntax first").located(
             Location(str(file), error.raw_line, error.raw_column)) from None
+    except NestsTooDeeply as error:
+        raise MigrationError(what=str(error), how="assign its parts to variables, or write functions for them").located(
+            Location(str(file), error.line, 0)) from None
     except SyntaxError as error:
         raise MigrationError(what=f"the file does not parse: {error.msg}", how="correct its syntax first").located(
             Location(str(file), error.lineno or 1, max(0, (error.offset or 1) - 1))) from None
     return text
-
-
-def _check_depth(text: str) -> None:
-    """Raise ``SyntaxError`` if Python does not read the text, since it nests too deeply, or has too long an integer or
-    a NUL byte. libcst has no such limits: it would overflow the stack and end the process."""
-    try:
-        ast.parse(text)
-    except (RecursionError, MemoryError):
-        raise SyntaxError("its expressions or statements nest too deeply") from None
-    except ValueError as error:
-        raise SyntaxError(str(error)) from None
 
 
 def _refuse_texts(file: Path, text: str) -> None:
@@ -174,9 +156,9 @@ def readable_text(file: Path) -> str:
     try:
         TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
         text = file.read_text(encoding="utf-8")
-        _check_depth(text)
+        check_depth(text)
         cst.parse_module(text)
-    except (InputTooLarge, OSError, UnicodeDecodeError, SyntaxError, cst.ParserSyntaxError):
+    except (InputTooLarge, OSError, UnicodeDecodeError, SyntaxError, NestsTooDeeply, cst.ParserSyntaxError):
         return ""
     return text
 

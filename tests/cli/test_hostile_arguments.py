@@ -169,7 +169,8 @@ def test_sources_that_nest_too_deeply_are_not_migrated(tmp_path):
     assert ended.returncode == 0, ended.stderr[-2000:]
     errors = [line for line in ended.stderr.splitlines() if "error: " in line]
     for file, line in zip(files, errors, strict=True):
-        assert line.startswith(f"{file}:") and "error: the file does not parse: " in line and "[NKI-MIGRATE]" in line
+        what = "does not parse: " if file.endswith(("integer.py", "byte.py")) else "nests more deeply than Python reads"
+        assert line.startswith(f"{file}:") and what in line and "[NKI-MIGRATE]" in line
     assert [line for line in ended.stderr.splitlines() if line in "01"] == ["1"] * len(SOURCES) + ["0"]
     assert max(map(len, ended.stderr.splitlines())) < 2_500
 

@@ -97,3 +97,16 @@ def test_a_sum_of_very_many_terms_is_an_error(tmp_path):
     with pytest.raises(MigrationError, match="nests too deeply to be rewritten") as caught:
         migrated_files(file, "2.32")
     assert (caught.value.at.file, caught.value.at.line) == (str(file), HEAD.count("\n") + 4)
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("x = 1\ny = " + "-" * 5000 + "1\n", 2),
+    ("x = [\n" + "(" * 250 + "1" + ")" * 250 + "]\n", 2),
+    ("if x:\n    pass\n" + "elif x:\n    y = 1 + 2\n" * 4000 + "z = 1 + 2 + 3 + 4\n", 1)])
+def test_a_text_that_nests_too_deeply_for_python_has_the_line(tmp_path, text, line):
+    file = tmp_path / "deep.py"
+    file.write_text(text)
+    with pytest.raises(MigrationError, match="nests more deeply than Python reads") as caught:
+        migrated_files(file, "2.32")
+    assert (caught.value.at.file, caught.value.at.line) == (str(file), line)
+    assert "fix: assign its parts to variables, or write functions for them" in str(caught.value)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How deeply a text nests: Python, and the syntax library, read a limited depth."""
+
+import ast
+import io
+import tokenize
+
+SPACES = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+class NestsTooDeeply(Exception):
+    """Python does not read a text because it nests too deeply, although its syntax is correct; ``line`` is where."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__("the text nests more deeply than Python reads, which is about 3,000 operators, attributes or "
+                         "branches in one statement, 200 parentheses within each other and 100 levels of indentation")
+        self.line = line
+
+
+def check_depth(text: str) -> None:
+    """Raise ``NestsTooDeeply`` if a text nests too deeply for Python, and ``SyntaxError`` if it is wrong, or has too
+    long an integer or a NUL byte. The syntax library has no such limits: it would overflow the stack and end the
+    process."""
+    try:
+        ast.parse(text)
+    except (RecursionError, MemoryError):
+        raise NestsTooDeeply(_longest_line(text)) from None
+    except SyntaxError as error:
+        if (error.msg or "").startswith(("too many nested parentheses", "too many levels of indentation")):
+            raise NestsTooDeeply(error.lineno or 1) from None
+        raise
+    except ValueError as error:
+        raise SyntaxError(str(error)) from None
+
+
+def deepest(text: str) -> tuple[int, int]:
+    """Return how deeply the syntax tree of a text nests, and the line of the deepest node."""
+    depth_and_line, waiting = (0, 1), list[tuple[ast.AST, int, int]]([(ast.parse(text), 0, 1)])
+    while waiting:
+        node, depth, line = waiting.pop()
+        line = getattr(node, "lineno", line)
+        depth_and_line = max(depth_and_line, (depth, line))
+        waiting += [(child, depth + 1, line) for child in ast.iter_child_nodes(node)]
+    return depth_and_line
+
+
+def _longest_line(text: str) -> int:
+    """Return the first line of the statement with the most words, where an ``elif`` belongs to its ``if``."""
+    longest, chains, column, is_new = (0, 1), dict[int, tuple[int, int]](), 0, True
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in SPACES:
+            is_new |= token.type == tokenize.NEWLINE
+            continue
+        line, start = token.start
+        if is_new:
+            is_new, column = False, start
+            if token.string != "elif":
+                chains[column] = 0, line
+        words, first = chains.get(column, (0, line))
+        chains[column] = words + 1, first
+        longest = max(longest, (words + 1, -first))
+    return abs(longest[1])
