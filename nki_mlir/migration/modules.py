@@ -9,13 +9,14 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from nki_mlir.migration import terms
+from nki_mlir.migration.benchmarks import benchmarks, of_kernel, reads_results, with_classes, with_measured_kernels
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernel_aliases import WRAPPERS, kernel_aliases, wrapper_of
 from nki_mlir.migration.kernels import Kernels, is_index
 from nki_mlir.migration.launch_grids import GridAxes, grid_kind
-from nki_mlir.migration.names import Aliases, Names, read_without_import
+from nki_mlir.migration.names import Aliases, Names, is_table, read_without_import
 from nki_mlir.migration.parameters import tree_of
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.report import MigrationReport
@@ -42,12 +43,14 @@ class SourceModule:
     """A source file, which ``text`` returns rewritten."""
 
     def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
-        text, old_line = without_nki_calls(text, report)
+        text, without_calls = without_nki_calls(text, report)
+        text, with_kernels = with_measured_kernels(text, report)
         self.names, self.report, self.host = Names(text), report, ast.parse(text)
+        self.is_measuring, self.benchmarks = reads_results(text), benchmarks(text, self.names)
         wrapper = MetadataWrapper(cst.parse_module(text))
         self.tree = wrapper.module
         positions = wrapper.resolve(PositionProvider)
-        self.line_of = {id(n): old_line(p.start.line) for n, p in positions.items()}
+        self.line_of = {id(n): without_calls(with_kernels(p.start.line)) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
         self.shared: set[str] = set()               # functions that other files import
         self.classes: dict[str, cst.ClassDef] = {}              # whose methods compute on tiles
@@ -133,7 +136,7 @@ class SourceModule:
         """Bind index vectors, masks and tables of functions at the top of the file, which its kernels see."""
         for statement in self.tree.body:
             for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
-                if isinstance(small, cst.Assign) and (_is_table(small.value) or any(
+                if isinstance(small, cst.Assign) and (is_table(small.value) or any(
                         self.names.meaning(n) in ("nl.arange", "nl.mgrid")
                         for n in [*_nodes(small, cst.Attribute), *_nodes(small, cst.Name)])):
                     target = small.targets[0].target
@@ -189,7 +192,8 @@ class SourceModule:
         tree = self.tree.visit(Host(self))
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
-        return self.kernels.lifted(without_spare_imports(tree.visit(Aliases(renamed)).code if renamed else tree.code))
+        text = without_spare_imports(tree.visit(Aliases(renamed)).code if renamed else tree.code)
+        return self.kernels.lifted(with_classes(text) if self.is_measuring else text)
 
     def is_read(self, name: str) -> bool:
         """Return whether the new text reads a function other than in the function itself."""
@@ -210,12 +214,6 @@ class SourceModule:
                 kernels.on_cores.add(name)
             elif axes:
                 self.gridded |= {n: max(axes) + 1 for n in (name, *(a for a, k in self.aliases.items() if k == name))}
-
-
-def _is_table(node: cst.BaseExpression) -> bool:
-    """Return whether a value is a dictionary whose values are names, for example of functions."""
-    return isinstance(node, cst.Dict) and all(isinstance(e, cst.DictElement) and isinstance(
-        e.value, (cst.Name, cst.Attribute)) for e in node.elements)
 
 
 class Host(GridAxes):
@@ -369,12 +367,12 @@ class Host(GridAxes):
     # -- launches ------------------------------------------------------------------------------------------------------
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
         """Bind the grid as an argument if a kernel on a grid is not called here."""
-        if not self._is_gridded(original_node.value):
+        if original_node in self.called or not self._is_gridded(original_node.value):
             return updated_node
-        if original_node in self.called:
-            return updated_node
-        return cst.parse_expression(f"functools.partial({MODULE.code_for_node(updated_node.value)}, "
-                                    f"grid={self._grid(updated_node)})")
+        name, grid = MODULE.code_for_node(updated_node.value), self._grid(updated_node)
+        if self.module.is_measuring and name in self.module.benchmarks:
+            return cst.parse_expression(f"{name}.on_grid({grid})")
+        return cst.parse_expression(f"functools.partial({name}, grid={grid})")
 
     def visit_Call(self, node: cst.Call) -> None:
         """Note the subscripts and the factories of wrappers that are called."""
@@ -415,9 +413,12 @@ class Host(GridAxes):
             self.report.changed(line, "nki.simulate_kernel becomes nki.simulate")
             return self._launched(updated_node.args[0].value, updated_node.args[1:], True)
         if wrapper := wrapper_of(original_node, self.names):
-            self.report.changed(line, f"{wrapper} becomes nki.jit")
             name = MODULE.code_for_node(updated_node.args[0].value)
             simulated = "simulation" in MODULE.code_for_node(original_node)
+            if wrapper == "nki.benchmark" and self.module.is_measuring:
+                self.report.changed(line, "nki.benchmark becomes the class Benchmark, which the new text defines")
+                return of_kernel(updated_node, name)
+            self.report.changed(line, f"{wrapper} becomes nki.jit")
             if name in self.module.entries:
                 return cst.parse_expression(f"{self.nki}.simulate({name})" if simulated else name)
             return cst.parse_expression(f"{self.nki}.jit({name})")
@@ -459,7 +460,7 @@ class Host(GridAxes):
         """Rewrite a kernel decorator; report a kernel's ``benchmark_result``."""
         if self.names.meaning(original_node) in WRAPPERS:
             return cst.parse_expression(f"{self.nki}.jit")
-        if original_node.attr.value == "benchmark_result":
+        if original_node.attr.value == "benchmark_result" and not self.module.is_measuring:
             self.report.left(self.line(original_node), "benchmark_result has no counterpart: capture the compiled "
                              "kernel with neuron-explorer, whose summary has the latency")
         return updated_node

@@ -149,6 +149,12 @@ def limit_of(node: cst.Attribute, names: Names) -> float | None:
     return None
 
 
+def is_table(node: cst.BaseExpression) -> bool:
+    """Return whether a value is a dictionary whose values are names, for example of functions."""
+    return isinstance(node, cst.Dict) and all(isinstance(e, cst.DictElement) and isinstance(
+        e.value, (cst.Name, cst.Attribute)) for e in node.elements)
+
+
 class Aliases(cst.CSTTransformer):
     """Replaces names of packages in new statements by the names under which the module imports them."""
 

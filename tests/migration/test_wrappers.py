@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calls of ``benchmark``, ``baremetal``, ``profile`` and ``simulate_kernel`` outside of kernels, in each of their forms."""
 
+import linecache
+
+import numpy as np
 import pytest
 
+from nki_mlir.compat import install
 from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
 
@@ -46,3 +50,49 @@ def test_wrapper_without_a_kernel__is_left(line):
     left, text = migrated(line)
     assert left == ["nki.benchmark without a kernel: decorate kernels with nki.jit, which has no options"]
     assert text == line
+
+
+MEASURED = '''import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+@nki.benchmark(warmup=5, iters=20, save_neff_name="file.neff")
+def doubled(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2.0)
+    return out
+
+
+@nki.jit
+def on_grid(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.program_id(0) * 16 + nl.arange(16)[:, None]
+    columns = nl.program_id(1) * 8 + nl.arange(8)[None, :]
+    nl.store(out[rows, columns], nl.load(x[rows, columns]) * 2.0)
+    return out
+
+
+def latencies(x):
+    doubled(x)
+    bench = nki.benchmark(warmup=1, iters=2)(on_grid)
+    gridded = bench[2, 2]
+    gridded(x)
+    return [doubled.benchmark_result.nc_latency.get_latency_percentile(99),
+            gridded.benchmark_result.latency.get_latency_percentile(50)]
+'''
+
+
+def test_benchmark_results_are_measured_by_a_class():
+    report, vendor = MigrationReport("f.py"), {}
+    install()
+    new = rewritten(MEASURED, report)
+    assert [entry.text for entry in report.entries if entry.left] == []
+    assert "doubled_benchmark = Benchmark(doubled, warmup=5, iters=20)" in new
+    assert "gridded = bench.on_grid((2, 2))" in new and "neuronxcc" not in new
+    for name, text in (("old", MEASURED), ("new", new)):
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        scope: dict[str, object] = {}
+        exec(compile(text, name, "exec"), scope)
+        vendor[name] = scope["latencies"](np.ones((32, 16), np.float32))
+    assert vendor["new"] == pytest.approx(vendor["old"], rel=1e-12) and min(vendor["old"]) > 0

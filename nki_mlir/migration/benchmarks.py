@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Measurements of kernels whose ``benchmark_result`` a file reads, by a class that the new text gets.
+
+before:  @nki.benchmark(warmup=5, iters=20)         after:  @nki.jit
+         def kernel(x):                                     def kernel(x):
+             ...                                                ...
+
+
+         kernel(x)                                          kernel_benchmark = Benchmark(kernel, warmup=5, iters=20)
+         kernel.benchmark_result.nc_latency...
+                                                            kernel_benchmark(x)
+                                                            kernel_benchmark.benchmark_result.nc_latency...
+
+The current generation has no ``nki.benchmark``. The class compiles the kernel into a file and lets the runtime measure
+that file.
+"""
+
+import ast
+from collections.abc import Callable
+
+import libcst as cst
+
+from nki_mlir.migration.framework_calls import TextEdits
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.report import MigrationReport
+
+RESULT = "benchmark_result"
+OPTIONS = ("warmup", "iters")
+IMPORTS = """import inspect
+import tempfile
+from types import SimpleNamespace
+from nki.framework.compiled import CompileKernel
+from nki.runtime import SpikeModel, SpikeTensor
+import numpy as np
+"""
+CLASSES = '''
+
+class Latency:
+    """The times of a kernel's runs on the device."""
+
+    def __init__(self, milliseconds):
+        self.milliseconds = milliseconds
+
+    def get_latency_percentile(self, percentile):
+        """Return a percentile in microseconds."""
+        return float(np.percentile(self.milliseconds, percentile)) * 1000
+
+
+class Benchmark:
+    """A kernel whose calls measure it."""
+
+    options = {}
+
+    def __init__(self, kernel, warmup=10, iters=100):
+        self.kernel, self.warmup, self.iters = kernel, warmup, iters
+
+    def __call__(self, *args, **kwargs):
+        """Run the kernel, measure it, and return its results."""
+        kernel, kwargs = self.kernel, {**self.options, **kwargs}
+        with tempfile.TemporaryDirectory() as folder:
+            results = CompileKernel(func=kernel.func, lnc=kernel.lnc, artifacts_dir=folder)(*args, **kwargs)
+            model = SpikeModel.load_from_neff(f"{folder}/kernel.neff")
+            values = inspect.signature(kernel.func).bind(*args, **kwargs).arguments
+            inputs = {name: SpikeTensor.from_numpy(values[name]) for name in model.input_tensors_info}
+            runs = model.benchmark(inputs, warmup_iter=self.warmup, benchmark_iter=self.iters)
+        latency = Latency(runs.durations_ms)
+        self.benchmark_result = SimpleNamespace(nc_latency=latency, latency=latency)
+        return results
+'''
+ON_CORES = '''
+    def __getitem__(self, cores):
+        """Return the kernel on a number of cores."""
+        return Benchmark(self.kernel[cores], self.warmup, self.iters)
+'''
+ON_GRID = '''
+    def on_grid(self, grid):
+        """Return the kernel on a grid of programs."""
+        measured = Benchmark(self.kernel, self.warmup, self.iters)
+        measured.options = {"grid": grid}
+        return measured
+'''
+
+
+def reads_results(text: str) -> bool:
+    """Return whether a text reads the measurements of a kernel, and names none of the classes."""
+    if RESULT not in text:
+        return False
+    tree = ast.parse(text)
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
+        n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef)}
+    return "Benchmark" not in names and "Latency" not in names and any(
+        isinstance(n, ast.Attribute) and n.attr == RESULT for n in ast.walk(tree)) and any(
+        _is_benchmark(n, Names(text)) for n in ast.walk(tree) if isinstance(n, ast.expr))
+
+
+def with_measured_kernels(text: str, report: MigrationReport) -> tuple[str, Callable[[int], int]]:
+    """Replace the decorator ``nki.benchmark`` by an object beside the kernel, which the calls outside of kernels get;
+    return the text and the old line of each of its lines."""
+    if not reads_results(text):
+        return text, lambda line: line
+    names, tree, edits = Names(text), ast.parse(text), TextEdits(text)
+    kernels = {}
+    for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
+        decorator = next((d for d in function.decorator_list if _is_benchmark(
+            d.func if isinstance(d, ast.Call) else d, names)), None)
+        if decorator is not None:
+            kernels[function.name] = measured = f"{function.name}_benchmark"
+            edits.replace(edits.start(decorator), edits.end(decorator), f"{names.alias('nki')}.jit")
+            end, wrapper = edits.end(function), ast.unparse(decorator)
+            edits.replace(end, end, f"\n\n\n{measured} = {wrapper}({function.name})")
+            report.changed(function.lineno, f"{measured} measures the kernel, because kernels have no {RESULT}")
+    for owner in _measured(tree):
+        if owner.id in kernels:
+            edits.replace(edits.start(owner), edits.end(owner), kernels[owner.id])
+    return edits.result()
+
+
+def _is_benchmark(node: ast.expr, names: Names) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute) and names.meaning(
+        cst.parse_expression(ast.unparse(node))) == "nki.benchmark"
+
+
+def _measured(tree: ast.Module) -> list[ast.Name]:
+    """Return the names of kernels that are called, or whose measurements are read."""
+    owners = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name() as name) | ast.Call(func=ast.Subscript(value=ast.Name() as name)) | (
+                    ast.Attribute(value=ast.Name() as name, attr="benchmark_result")):
+                owners.append(name)
+    return owners
+
+
+def benchmarks(text: str, names: Names) -> set[str]:
+    """Return the variables that are assigned objects that measure a kernel."""
+    variables = set()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=function)):
+                wrapper = function.func if isinstance(function, ast.Call) else function
+                variables |= {name} if _is_benchmark(wrapper, names) else set()
+    return variables
+
+
+def of_kernel(call: cst.Call, kernel: str) -> cst.BaseExpression:
+    """Return the object that measures a kernel, for a call of ``nki.benchmark``."""
+    arguments = [*call.args, *(call.func.args if isinstance(call.func, cst.Call) else ())]
+    options = [f"{a.keyword.value}={cst.Module([]).code_for_node(a.value)}" for a in arguments
+               if a.keyword is not None and a.keyword.value in OPTIONS]
+    return cst.parse_expression(f"Benchmark({', '.join([kernel, *options])})")
+
+
+def with_classes(text: str) -> str:
+    """Return a text with the classes that measure kernels, behind its imports."""
+    if "Benchmark(" not in text:
+        return text
+    tree = ast.parse(text)
+    imports = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+    imported = {alias.asname or alias.name for n in imports for alias in n.names}
+    missing = [line for line in IMPORTS.splitlines() if not {
+        a.asname or a.name for n in ast.parse(line).body if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names
+    } <= imported]
+    objects = {n.targets[0].id for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(
+        n.targets[0], ast.Name) and ast.unparse(n.value).startswith("Benchmark(")}
+    on_cores = any(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and n.value.id in objects
+                   for n in ast.walk(tree))
+    classes = CLASSES + ON_CORES * on_cores + ON_GRID * (".on_grid(" in text)
+    lines = text.splitlines()
+    at = max((n.end_lineno or 0 for n in imports), default=0)
+    return "\n".join([*lines[:at], *missing, *classes.splitlines(), *lines[at:]]) + "\n"
