@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Facts about arguments, in texts that the called function can read.
+"""Facts about arguments and results, in texts that the other function can read.
 
     acc = nl.zeros((128, d), acc_dtype)         acc: (128, acc.shape[1]), acc.dtype
     total = nl.zeros((128, 1), acc_dtype)       total: (128, 1), acc.dtype
     add_block(acc, total)
+
+What a function returns has sizes of its parameters, such as ``acc.shape[1]``, which are ``d`` for the caller.
 """
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from nki_mlir.migration import terms
-from nki_mlir.migration.facts import Dtype, Fact, Span, TensorFact, join
+from nki_mlir.migration.facts import Dtype, Fact, Items, Span, TensorFact, join
 from nki_mlir.migration.parameters import bound_names
 
 
@@ -65,3 +68,59 @@ def joined(name: str, before: Fact, fact: Fact) -> Fact:
     if isinstance(before, Dtype) and isinstance(fact, Dtype):
         return before if before == fact else Dtype(name)
     return result
+
+
+SIZE = re.compile(r"(\w+)\.shape\[(\d+)\]")
+DTYPE = re.compile(r"(\w+)\.dtype")
+
+
+def parameter_sizes(tree: ast.FunctionDef, facts: Mapping[str, Fact]) -> dict[str, str]:
+    """Return the sizes and dtypes of a function's parameters by their texts in its body: ``rows, columns = x.shape``
+    names those of ``x``."""
+    texts: dict[str, str] = {}
+    assigned = bound_names(tree)
+    for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
+        name, fact = argument.arg, facts.get(argument.arg)
+        if isinstance(fact, TensorFact) and not assigned[name]:
+            texts[f"{name}.dtype"] = f"{name}.dtype"
+            for k, size in enumerate(fact.shape or ()):
+                if not SIZE.fullmatch(size) or size.startswith(f"{name}."):
+                    texts.setdefault(size, f"{name}.shape[{k}]")
+    return {text: size for text, size in texts.items() if assigned[text] < 2}
+
+
+def returned_fact(fact: Fact, sizes: Mapping[str, str]) -> Fact:
+    """Return the fact of a result without texts that only the called function can read, but for ``sizes``."""
+    if isinstance(fact, Items):
+        return replace(fact, items=tuple(returned_fact(item, sizes) for item in fact.items))
+    if isinstance(fact, Dtype) and not fact.text.startswith("nl."):
+        return Fact()
+    if not isinstance(fact, TensorFact):
+        return without_local_texts(fact)
+    shape = fact.shape
+    if shape is not None:
+        shape = tuple(s if terms.number(s) is not None else sizes.get(s, "?") for s in shape)
+    dtype = fact.dtype if fact.dtype.startswith("nl.") else sizes.get(fact.dtype, "")
+    return TensorFact(fact.memory, shape, dtype, fact.blocks)
+
+
+def for_arguments(fact: Fact, arguments: Mapping[str, Fact]) -> Fact:
+    """Return the fact of a result in texts of the caller: a size of a parameter is the one of its argument."""
+    if isinstance(fact, Items):
+        return replace(fact, items=tuple(for_arguments(item, arguments) for item in fact.items))
+    if not isinstance(fact, TensorFact):
+        return fact
+    shape, dtype = fact.shape, fact.dtype
+    if shape is not None:
+        shape = tuple(_size(match[1], int(match[2]), arguments) if (match := SIZE.fullmatch(s)) else s for s in shape)
+    if match := DTYPE.fullmatch(dtype):
+        argument = arguments.get(match[1])
+        dtype = argument.dtype if isinstance(argument, TensorFact) else ""
+    return replace(fact, shape=shape, dtype=dtype)
+
+
+def _size(name: str, axis: int, arguments: Mapping[str, Fact]) -> str:
+    argument = arguments.get(name)
+    if isinstance(argument, TensorFact) and argument.shape is not None and axis < len(argument.shape):
+        return argument.shape[axis]
+    return "?"

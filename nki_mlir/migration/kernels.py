@@ -3,7 +3,6 @@
 
 import ast
 from collections import Counter
-from dataclasses import replace
 from typing import NoReturn
 
 import libcst as cst
@@ -22,13 +21,12 @@ from nki_mlir.language.python_subset import (
     refused,
 )
 from nki_mlir.migration import terms
-from nki_mlir.migration.argument_facts import joined, passed, without_local_texts
+from nki_mlir.migration.argument_facts import for_arguments, joined, parameter_sizes, passed, returned_fact
 from nki_mlir.migration.calls import positional_names
 from nki_mlir.migration.expressions import MODULE, FunctionScope
 from nki_mlir.migration.facts import (
     PSUM,
     SBUF,
-    Dtype,
     Fact,
     IndexFact,
     Items,
@@ -86,6 +84,7 @@ class Kernels(TileObjects):
         self.inlined: set[tuple[str, str]] = set()              # (caller, callee) whose body replaces the calls
         self.callers: list[str] = []                            # the functions that are being rewritten
         self.on_cores: set[str] = set()         # kernels whose programs are the cores of a launch
+        self.around: dict[int, dict[str, Fact]] = {}            # what functions of the host around them bind
 
     # -- launches ------------------------------------------------------------------------------------------------------
     def program_axes(self, name: str) -> set[int]:
@@ -158,12 +157,13 @@ class Kernels(TileObjects):
         else:
             facts = {n: facts[n] if n in facts and type(facts[n]) not in (Fact, NoneFact) else f
                      for n, f in inferred.items()}
+        arguments = {**dict(zip(names, positional)), **keywords}
         if name in self.active:
-            return self.returns.get(name, Fact())
+            return for_arguments(self.returns.get(name, Fact()), arguments)
         if facts != inferred_before:
             self.signatures[name] = facts
             self.rewrite(name, facts, False)
-        returned = self.returns.get(name, Fact())
+        returned = for_arguments(self.returns.get(name, Fact()), arguments)
         if is_index(returned):
             self.inlined_or_left(name, f"index vectors or masks that {name} returns: let it return starts and sizes "
                                        "instead")
@@ -214,19 +214,6 @@ class Kernels(TileObjects):
         self.functions[name], self.trees[name] = function, tree_of(function)
         return True
 
-    def returned_fact(self, fact: Fact) -> Fact:
-        """Return the fact of a result without texts that only the called function can read."""
-        if isinstance(fact, Items):
-            return replace(fact, items=tuple(self.returned_fact(item) for item in fact.items))
-        if isinstance(fact, Dtype) and not fact.text.startswith("nl."):
-            return Fact()
-        if not isinstance(fact, TensorFact):
-            return without_local_texts(fact)
-        shape = fact.shape
-        if shape is not None:
-            shape = tuple(s if terms.number(s) is not None else "?" for s in shape)
-        return TensorFact(fact.memory, shape, fact.dtype if fact.dtype.startswith("nl.") else "", fact.blocks)
-
     def rewrite(self, name: str, facts: dict[str, Fact], is_kernel: bool) -> None:
         """Rewrite a function of the file."""
         self.active.add(name)
@@ -263,7 +250,8 @@ class Kernels(TileObjects):
         used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
         if closure is not None:
             used_names |= self.scope.used_names
-        self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree),
+        around = self.around.get(id(self.functions.get(tree.name)), {})
+        self.scope = FunctionScope({**self.globals, **around, **(closure or {}), **facts}, {}, unstable(tree),
                                    single_elements(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
@@ -296,12 +284,13 @@ class Kernels(TileObjects):
             result: Fact = Fact()
             for k, fact in enumerate(self.returned):
                 result = fact if k == 0 else join(result, fact)
+            result = returned_fact(result, parameter_sizes(tree, self.scope.facts))
             if node.name.value == FIRST_METHOD:
                 self.note_object(facts)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
              self.loop_stops, self.local) = outer
             self.returned, self.vectors = returned, vectors
-        return function, self.returned_fact(result)
+        return function, result
 
     def replaced(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
         """Note that a node stands at the line of another one."""
@@ -342,7 +331,7 @@ class Kernels(TileObjects):
         tree = tree_of(node)
         facts = self.parameters.facts(tree, False)
         function, returned = self.function(node, tree, facts, False, dict(self.scope.facts))
-        self.local[node.name.value] = returned
+        self.local[node.name.value] = for_arguments(returned, {})
         return function.with_changes(decorators=[])
 
     def annotations(self, parameters: cst.Parameters) -> cst.Parameters:

@@ -3,7 +3,7 @@
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -16,14 +16,13 @@ from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernel_aliases import WRAPPERS, kernel_aliases, wrapper_of
 from nki_mlir.migration.kernels import Kernels, is_index
 from nki_mlir.migration.launch_grids import GridAxes, grid_kind
-from nki_mlir.migration.names import Aliases, Names, is_table, read_without_import
-from nki_mlir.migration.parameters import tree_of
+from nki_mlir.migration.names import Aliases, Names, is_table, nodes_of, read_without_import
+from nki_mlir.migration.parameters import bound_in_calls, tree_of
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, rewritable_classes, why_left
 
-N = TypeVar("N", bound=cst.CSTNode)
 MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "neuronxcc.nki.isa": "nki.isa",
            "neuronxcc.nki.typing": "nki.typing", "neuronxcc.nki.isa.constants": "nki.isa",
            "neuronxcc.nki.isa.neuron_isa": "nki.isa"}
@@ -54,6 +53,7 @@ class SourceModule:
         self.functions: dict[str, cst.FunctionDef] = {}
         self.shared: set[str] = set()               # functions that other files import
         self.classes: dict[str, cst.ClassDef] = {}              # whose methods compute on tiles
+        self.around: dict[int, dict[str, Fact]] = {}
         self._collect(self.tree)
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
         for name, function in device_functions.items():
@@ -61,6 +61,7 @@ class SourceModule:
                 self.report.left(self.line_of.get(id(function), 0), f"{name} is asynchronous: write a plain function")
         self.entries = self._entries(device_functions)
         self.kernels = Kernels(self.names, report, device_functions, self.line_of)
+        self.kernels.around = self.around
         self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions
                                        and f.asynchronous is None}
         self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
@@ -83,6 +84,9 @@ class SourceModule:
                 self.functions.setdefault(child.name.value, child)
                 if self.is_device(child):
                     continue
+                inner = [n for n in nodes_of(child, cst.FunctionDef) if n is not child]
+                facts = bound_in_calls(tree_of(child), self.host, self.names) if inner else {}
+                self.around |= {id(n): {**self.around.get(id(n), {}), **facts} for n in inner}
             self._collect(child)
 
     def is_device(self, function: cst.FunctionDef) -> bool:
@@ -103,7 +107,7 @@ class SourceModule:
                 if self.wrapper(decorator):
                     simulated = "simulation" in MODULE.code_for_node(decorator)
                     modes[name] = "simulation" if simulated else modes.get(name, "")
-        for call in _nodes(self.tree, cst.Call):
+        for call in nodes_of(self.tree, cst.Call):
             meaning = self.names.meaning(call.func)
             if wrapper_of(call, self.names) or meaning in ("nki.simulate_kernel", "nki.nki_call"):
                 node = call.args[0].value if call.args else None
@@ -111,10 +115,10 @@ class SourceModule:
                     node = node.value
                 if isinstance(node, cst.Name) and node.value in device_functions:
                     modes.setdefault(node.value, "")
-        called = {c.func.value for f in device_functions.values() for c in _nodes(f, cst.Call)
+        called = {c.func.value for f in device_functions.values() for c in nodes_of(f, cst.Call)
                   if isinstance(c.func, cst.Name)}
-        device = {id(n) for f in device_functions.values() for n in _nodes(f, cst.Name)}
-        launched = {n.value for n in _nodes(self.tree, cst.Name) if id(n) not in device}
+        device = {id(n) for f in device_functions.values() for n in nodes_of(f, cst.Name)}
+        launched = {n.value for n in nodes_of(self.tree, cst.Name) if id(n) not in device}
         return {n: mode for n, mode in modes.items() if n not in called or n in launched}
 
     def _constants(self) -> dict[str, Fact]:
@@ -138,14 +142,14 @@ class SourceModule:
             for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
                 if isinstance(small, cst.Assign) and (is_table(small.value) or any(
                         self.names.meaning(n) in ("nl.arange", "nl.mgrid")
-                        for n in [*_nodes(small, cst.Attribute), *_nodes(small, cst.Name)])):
+                        for n in [*nodes_of(small, cst.Attribute), *nodes_of(small, cst.Name)])):
                     target = small.targets[0].target
                     self.kernels.bind_target(target, self.kernels.fact(self.kernels.rewritten(small.value)))
         self.kernels.globals |= self.kernels.scope.facts
 
     def _launches(self) -> dict[str, list[str]]:
         grids: dict[str, list[str]] = {}
-        for node in _nodes(self.tree, cst.Subscript):
+        for node in nodes_of(self.tree, cst.Subscript):
             name = node.value.value if isinstance(node.value, cst.Name) else ""
             if (name := self.aliases.get(name, name)) in self.functions:
                 grid = [cast(cst.BaseSlice, e.slice.visit(GridAxes(self.names))) for e in node.slice]
@@ -198,11 +202,11 @@ class SourceModule:
     def is_read(self, name: str) -> bool:
         """Return whether the new text reads a function other than in the function itself."""
         device = {id(n) for f in self.kernels.functions if f in self.functions
-                  for n in _nodes(self.functions[f], cst.Name)}
-        host = {n.value for n in _nodes(self.tree, cst.Name) if id(n) not in device}
+                  for n in nodes_of(self.functions[f], cst.Name)}
+        host = {n.value for n in nodes_of(self.tree, cst.Name) if id(n) not in device}
         return name in self.shared or name in host or any(
             n.value == name for f, function in self.kernels.rewrites.items() if f != name
-            for n in _nodes(function, cst.Name))
+            for n in nodes_of(function, cst.Name))
 
     def find_grids(self) -> None:
         """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""
@@ -483,15 +487,3 @@ class Host(GridAxes):
         body = list(updated_node.body)
         body[at:at] = [cst.parse_statement(m) for m in missing]
         return updated_node.with_changes(body=body)
-
-
-def _nodes(tree: cst.CSTNode, kind: type[N]) -> list[N]:
-    """Return all nodes of a class in a tree."""
-    nodes: list[N] = []
-    pending: list[cst.CSTNode] = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, kind):
-            nodes.append(node)
-        pending += node.children
-    return nodes

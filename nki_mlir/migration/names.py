@@ -3,6 +3,7 @@
 
 import ast
 import builtins
+from typing import TypeVar
 
 import libcst as cst
 
@@ -11,6 +12,7 @@ from nki_mlir.language.functions import finfo
 from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import ALIASES
 
+N = TypeVar("N", bound=cst.CSTNode)
 # Packages within others come first.
 PACKAGES = {"neuronxcc.nki.language": "nl", "neuronxcc.nki.isa": "nisa", "neuronxcc.nki.compiler": "ncc",
             "neuronxcc.nki.typing": "nt", "neuronxcc.nki": "nki", "numpy": "np", "torch_neuronx.nki_jit": "nki.jit",
@@ -153,6 +155,18 @@ def is_table(node: cst.BaseExpression) -> bool:
     """Return whether a value is a dictionary whose values are names, for example of functions."""
     return isinstance(node, cst.Dict) and all(isinstance(e, cst.DictElement) and isinstance(
         e.value, (cst.Name, cst.Attribute)) for e in node.elements)
+
+
+def nodes_of(tree: cst.CSTNode, kind: type[N]) -> list[N]:
+    """Return all nodes of a class in a tree."""
+    nodes: list[N] = []
+    pending: list[cst.CSTNode] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, kind):
+            nodes.append(node)
+        pending += node.children
+    return nodes
 
 
 class Aliases(cst.CSTTransformer):

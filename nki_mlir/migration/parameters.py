@@ -172,3 +172,31 @@ def _variables_over(function: ast.FunctionDef, name: str) -> set[str]:
 def _is_item(node: ast.AST) -> bool:
     """Return whether a node is ``x[0]``, which may be an item of a tuple as well as a row of a tensor."""
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+
+
+def bound_in_calls(function: ast.FunctionDef, module: ast.Module, names: Names) -> dict[str, Fact]:
+    """Return the parameters of a function of the host that are functions of tiles, or numbers, in all of its calls in a
+    file: ``make(nl.gelu, 0.5)``."""
+    parameters = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    facts: dict[str, set[Fact]] = {}
+    for call in ast.walk(module):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == function.name:
+            for name, value in (*zip(parameters, call.args), *((k.arg, k.value) for k in call.keywords)):
+                facts.setdefault(name or "", set()).add(_of_argument(value, names))
+    assigned = bound_names(function)
+    return {name: fact for name, several in facts.items() if len(several) == 1 and not assigned[name]
+            for fact in several if type(fact) is not Fact}
+
+
+def _of_argument(value: ast.expr, names: Names) -> Fact:
+    match value:
+        case ast.Constant(value=bool()):
+            return NumberFact()
+        case ast.Constant(value=int()):
+            return NumberFact("int")
+        case ast.Constant(value=float()):
+            return NumberFact("float")
+        case ast.Name() | ast.Attribute() if dotted_like(value):
+            if names.meaning(cst.parse_expression(ast.unparse(value))).removeprefix("nl.") in UNARY:
+                return TileFunction()
+    return Fact()
