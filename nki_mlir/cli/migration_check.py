@@ -20,6 +20,7 @@ from nki_mlir.cli.source import load_kernel, run_file
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.files import Migrated, MigrationError, gridded_kernels, migrated, readable_text
+from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.neighbours import imported_files
 
@@ -71,17 +72,21 @@ def _write(files: list[Migrated], old: Path, new: Path) -> None:
 def _migrated_neighbours(file: Migrated, directory: Path) -> list[str]:
     """Migrate the modules of a file's folder that it imports and that are of the beta generation, into a directory.
     Return their names."""
-    texts = {path: text for path in file.path.parent.glob("*.py") if path != file.path and path.is_file()
+    folder, packages = file.path.resolve().parent, files_of_packages_beside(file.path, file.old)
+    texts = {path: text for path in (*folder.glob("*.py"), *packages) if path != file.path.resolve() and path.is_file()
              and (text := readable_text(path))}
-    beta = {p for p in imported_files([file.path], {**texts, file.path: file.old}) if Names(texts.get(p, "")).is_beta}
-    if not beta:
+    imported = imported_files([file.path.resolve()], {**texts, file.path.resolve(): file.old})
+    if not any(Names(texts.get(path, "")).is_beta for path in imported):
         return []
+    copied_files = {path for path in imported if Names(texts.get(path, "")).is_beta} | {*packages}
     old = directory / "old"
-    old.mkdir()
-    for path in (*beta, file.path):
-        (old / path.name).write_text(texts.get(path, file.old), encoding="utf-8")
+    for path in (*copied_files, file.path.resolve()):
+        copy = old / path.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(texts.get(path, "" if path in copied_files else file.old), encoding="utf-8")
     _write([m for m in migrated(old, RELEASES[-1]) if m.path.name != file.path.name], old, directory)
-    return sorted(path.stem for path in beta)
+    parts = [path.relative_to(folder).with_suffix("").parts for path in copied_files]
+    return sorted({".".join(names[:k + 1]) for names in parts for k in range(len(names))})
 
 
 def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...]) -> list[str]:

@@ -86,7 +86,7 @@ def is_inside(value: type, outer: type) -> bool:
 
 def is_of_language(value: object) -> bool:
     """Return whether a value is a function such as ``nl.silu``, which is a value in a class, not a method of it."""
-    return isinstance(value, FunctionType) and value.__module__.startswith("nki_mlir.")
+    return isinstance(value, FunctionType) and (value.__module__ or "").startswith("nki_mlir.")
 
 
 def is_field(annotation: object) -> bool:

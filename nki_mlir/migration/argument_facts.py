@@ -10,7 +10,7 @@ What a function returns has sizes of its parameters, such as ``acc.shape[1]``, w
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from nki_mlir.migration import terms
@@ -47,6 +47,17 @@ def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef) -> dict[str, Fact]:
             fact = TensorFact(fact.memory, shape, dtype, fact.blocks, fact.base and shape is not None)
         result[name] = without_local_texts(fact)
     return result
+
+
+def counted(arguments: Mapping[str, Fact], facts: Mapping[str, Fact], counts: Collection[str]) -> frozenset[str]:
+    """Return the sizes of parameters, in texts of the called function, that are among the caller's ``counts``: numbers
+    of elements that a mask selects."""
+    sizes = set()
+    for name, fact in arguments.items():
+        inside = facts.get(name)
+        if isinstance(fact, TensorFact) and isinstance(inside, TensorFact) and fact.shape and inside.shape:
+            sizes |= {text for size, text in zip(fact.shape, inside.shape) if size in counts}
+    return frozenset(sizes)
 
 
 def _text(texts: dict[str, str], outside: str, inside: str, is_assigned: bool) -> str:

@@ -207,6 +207,9 @@ class Calls(ElementwiseTexts):
             first, second = facts
             assert isinstance(first, MaskFact) and isinstance(second, MaskFact)
             return self.note(updated_node, self.conjunction(first, second))
+        if name in ("add", "multiply") and (several := [f for f in facts if isinstance(f, (Items, Many))]):
+            elements = [self.element(f) for f in several]
+            return self.note(updated_node, Many(elements[0] if len(elements) == 1 else join(*elements)))
         masks = [f for f in facts if isinstance(f, MaskFact)]
         if masks and name != "bitwise_and":
             return self.note(updated_node, MaskFact((), is_known=False))
@@ -396,9 +399,6 @@ class Calls(ElementwiseTexts):
                 mask, condition = fact, " and ".join(fact.conditions)
                 if not fact.is_known:
                     raise LeftForAPerson("a mask that is not a conjunction of comparisons")
-            elif isinstance(mask_node, cst.Call) and any(isinstance(self.fact(part.value), IndexFact)
-                                                         for part in mask_node.args):
-                raise LeftForAPerson("a mask that a function of another file computes")
             elif self.code(mask_node) not in ("None", "True"):
                 text = self.text(mask_node)
                 is_bool = not isinstance(mask_node, cst.Name) or fact == NumberFact("bool")

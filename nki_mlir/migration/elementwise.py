@@ -93,10 +93,14 @@ class ElementwiseTexts(GuardedWindows):
         more = range(2, rank)
         return text + "".join(f".expand_dim({k})" for k in more), tensor.like((*tensor.shape, *("1" for _ in more)))
 
+    def counts(self) -> set[str]:
+        """Return the names of sizes that a mask has cut."""
+        return {*self.scope.counts.values(), *self.scope.cut_sizes}
+
     def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
         """Return the part of a tile that remains when a mask cuts the other operand."""
         assert tensor.shape is not None and other.shape is not None
-        counts = set(self.scope.counts.values())
+        counts = self.counts()
         shape = tuple(y if y in counts and x not in counts and x != "1" else x
                       for x, y in zip(tensor.shape, other.shape))
         if shape == tensor.shape:

@@ -4,18 +4,26 @@
     both[16:48, :] = nl.exp(x)          rows = nl.ndarray((32, 8), dtype=both.dtype, buffer=nl.sbuf)
                                         nisa.activation(dst=rows, op=nl.exp, data=x)
                                         nisa.dma_copy(dst=both[16:48, :], src=rows)
+
+Functions of ``nl`` take rows from any partition. If the text does not show where rows begin, the function stays:
+
+    both[g * n:(g + 1) * n] = nl.exp(x)         nisa.dma_copy(dst=both[nl.ds(g * n, n)], src=nl.exp(x))
 """
 
+import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import gcd
 
 from nki_mlir.machine import Machine
 from nki_mlir.migration import terms
-from nki_mlir.migration.expressions import LeftForAPerson
+from nki_mlir.migration.expressions import MARK, LeftForAPerson
 from nki_mlir.migration.facts import PSUM, TensorFact
 from nki_mlir.migration.indices import Indices
+from nki_mlir.migration.parameters import bound_names
 
 FIRST_ROWS = re.compile(r"\w+\[(?:\w+\.ds\((?P<start>\d+), (?P<count>\d+)\)|(?P<first>\d+):(?P<after>\d+))[,\]]")
+PARTITIONS = 128
 TRANSFERS = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy", "nisa.dma_transpose"}
 REASON = "a DMA moves these rows, because engines start only at certain partitions"
 
@@ -30,8 +38,77 @@ def is_between(text: str, tensor: TensorFact) -> bool:
     return not Machine.legal_start_partition(first_row, count)
 
 
+def values_of(tree: ast.FunctionDef) -> dict[str, ast.expr]:
+    """Return the values of the names that a function assigns once and that are no parameters."""
+    assigned = bound_names(tree)
+    parameters = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    return {target.id: node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets
+            if isinstance(target, ast.Name) and assigned[target.id] == 1 and target.id not in parameters}
+
+
+def divisor(node: ast.expr, values: Mapping[str, ast.expr]) -> int:
+    """Return a number that divides an expression, whatever the names without a value are; 0 for 0."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return abs(value)
+        case ast.Name(id=name) if name in values:
+            return divisor(values[name], {n: value for n, value in values.items() if n != name})
+        case ast.Attribute(attr="pmax"):
+            return PARTITIONS
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return divisor(left, values) * divisor(right, values)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            return gcd(divisor(left, values), divisor(right, values))
+    return 1
+
+
+def integer(node: ast.expr, values: Mapping[str, ast.expr]) -> int | None:
+    """Return the number that an expression is, or None if the text does not show it."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name) if name in values:
+            return integer(values[name], {n: value for n, value in values.items() if n != name})
+        case ast.Attribute(attr="pmax"):
+            return PARTITIONS
+    return None
+
+
 class EngineRows(Indices):
     """Adds the copies of rows."""
+
+    values: Mapping[str, ast.expr] = {}         # of names of the file and of the function
+
+    def may_start_between(self, texts: Sequence[str]) -> bool:
+        """Return whether a statement has a view of a tile whose rows may begin where no engine can start."""
+        return any(isinstance(node, ast.Subscript) and self._may_start_between(node)
+                   for text in texts for node in ast.walk(ast.parse(MARK.sub("_", text))))
+
+    def _may_start_between(self, view: ast.Subscript) -> bool:
+        fact = self.scope.facts.get(ast.unparse(view.value))
+        if not isinstance(fact, TensorFact) or not fact.on_chip:
+            return False
+        match view.slice.elts[0] if isinstance(view.slice, ast.Tuple) and view.slice.elts else view.slice:
+            case ast.Call(func=ast.Attribute(attr="ds"), args=[start, count]):
+                size = integer(count, self.values)
+            case ast.Slice(lower=ast.expr() as start, upper=ast.expr() as stop):
+                text = terms.difference(ast.unparse(stop), ast.unparse(start))
+                size = integer(ast.parse(text, mode="eval").body, self.values) if text else None
+            case _:
+                return False
+        step = min(divisor(start, self.values) or PARTITIONS, PARTITIONS)
+        if size is None:
+            return step != PARTITIONS
+        return not all(Machine.legal_start_partition(first, size) for first in range(0, PARTITIONS, step))
+
+    def of_expression(self, dst: str, into: TensorFact, expression: str, dtype: str) -> list[str]:
+        """Return the statement that copies the value of an expression to a view."""
+        if into.memory == PSUM or not self.may_start_between([dst]):
+            return [f"{self.nisa}.tensor_copy(dst={dst}, src={expression})"]
+        self.report.changed(self.line, REASON)
+        if dtype != into.dtype:
+            expression = f"{self.nl}.copy({expression}, dtype={dst.partition('[')[0]}.dtype)"
+        return [f"{self.nisa}.dma_copy(dst={dst}, src={expression})"]
 
     def shape_text(self, tensor: TensorFact, like: str) -> str:
         """Return the text of a tile's shape."""

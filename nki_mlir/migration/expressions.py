@@ -72,6 +72,7 @@ class FunctionScope:
     used_names: set[str] = field(default_factory=set)
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
     sizes: dict[str, str] = field(default_factory=dict)         # `x.shape[1]` where a statement has named it
+    cut_sizes: set[str] = field(default_factory=set)            # sizes of parameters that a mask of the caller has cut
     tensor_names: set[str] = field(default_factory=set)         # arguments `name=` of tensors
     repeats: int = 0                # number of loops around, including loops over programs and one for a helper's calls
 
@@ -418,8 +419,24 @@ class Expressions(cst.CSTTransformer):
                 items.append(RowNumbers(text if is_counted else self.named(text, "rows"), fact.shape))
             elif isinstance(fact, MaskFact):
                 raise NotAView("a mask is an index")
+            elif isinstance(fact, Items) and len(node.slice) == 1:
+                items += self._items_of(self.text(value), fact)
             else:
                 items.append(Integer(self.text(value)))
+        return items
+
+    def _items_of(self, text: str, several: Items) -> list[Item]:
+        """Return the items of a subscript that is a variable: a tuple of slices, index vectors and integers."""
+        items: list[Item] = []
+        for k, fact in enumerate(several.items):
+            if isinstance(fact, IndexFact):
+                items.append(fact)
+            elif isinstance(fact, Span):
+                is_known = fact.start and fact.size and self.stable(fact.start) and self.stable(fact.size)
+                view = f"{self.nl}.ds({fact.start}, {fact.size})" if is_known else f"{text}[{k}]"
+                items.append(Part(view, fact.size))
+            else:
+                items.append(Integer(f"{text}[{k}]"))
         return items
 
     def _slice(self, item: cst.Slice) -> Part:

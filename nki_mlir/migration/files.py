@@ -15,6 +15,7 @@ from nki_mlir.child import module_command
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.signatures.table import RELEASES
+from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, unresolved, with_named_imports
 from nki_mlir.migration.neighbours import imported_files, rewrite_together
@@ -70,7 +71,8 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
     texts = {file: _read(file) for file in files}
     neighbours = {file: texts[file] for file in files}
     if path.is_file():
-        neighbours |= {p: text for p in {*path.parent.glob("*.py"), *_relative_imports(path, texts[path])}
+        neighbours |= {p: text for p in {*path.parent.glob("*.py"), *_relative_imports(path, texts[path]),
+                                                *files_of_packages_beside(path, texts[path])}
                        if p != path and p.is_file() and (text := readable_text(p))}
     gridded = {}
     for file, text in neighbours.items():
@@ -94,7 +96,11 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
             new = modules[file].text()
             for line, name in unresolved(texts[file]):
                 report.left(line, f"the name {name}, which nothing in the file defines")
-            for line, other_text in _beta_imports(texts[file], {p: t for p, t in neighbours.items() if p not in texts}):
+            beside = {p: t for p, t in neighbours.items() if p not in texts}
+            still_read = {other_text for _, other_text in _beta_imports(new, beside)}
+            for line, other_text in _beta_imports(texts[file], beside):
+                if other_text not in still_read:
+                    continue
                 report.left(line, f"{other_text} is of the beta generation, too: migrate the directory")
         new = newest(new, report, release)
         if new != texts[file]:

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
+from nki_mlir.language.functions import UNARY
 from nki_mlir.migration import terms
-from nki_mlir.migration.calls import Calls
+from nki_mlir.migration.calls import BINARY, Calls
 from nki_mlir.migration.creation_calls import LANGUAGE, shape_items
 from nki_mlir.migration.facts import (
     HBM,
     Dtype,
     Fact,
+    IndexFact,
     Items,
     LambdaFact,
     Many,
@@ -28,7 +30,7 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import broadcast
-from nki_mlir.migration.names import dotted
+from nki_mlir.migration.names import dotted, operator
 from nki_mlir.migration.record_classes import record
 from nki_mlir.migration.transfer_calls import TRANSFERS
 
@@ -62,20 +64,52 @@ class FunctionCalls(Calls):
                 return self.note(updated, Fact() if returned is None else returned)
             if isinstance(fact, TensorFact):
                 return self._method(self.text(owner), fact, updated.func.attr.value, updated)
-            if updated.func.attr.value == "append" and isinstance(owner, cst.Name) and len(updated.args) == 1:
-                before = self.scope.facts.get(owner.value)
-                added = self.fact(updated.args[0].value)
-                added = self.lasting(added) if isinstance(added, TensorFact) else added
-                if isinstance(before, Many):
-                    self.scope.facts[owner.value] = join(before, Many(added))
+            if updated.func.attr.value in ("append", "insert") and updated.args:
+                added = self.fact(updated.args[-1].value)
+                self.extended(owner, Many(self.lasting(added) if isinstance(added, TensorFact) else added))
+            if isinstance(fact, (Items, Many)):
+                return self.note(updated, self._of_elements(fact, updated.func.attr.value))
         name = dotted(original.func)
         updated = self.without_mask(updated, name or "")
+        if name is not None and self.is_function(name):
+            updated = updated.with_changes(args=[self._with_operator(a) for a in updated.args])
         if isinstance(original.func, cst.Name) or name in self.imported:
             return self.note(updated, self._named(name or "", updated))
         tiles = [fact for a in updated.args if isinstance(fact := self.fact(a.value), TensorFact)]
+        self.without_vectors(name or self.code(original.func), [self.fact(a.value) for a in updated.args])
         if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
             return self.note(updated, computed)
         return self.note(updated, Unknown() if tiles else Fact())
+
+    def _of_elements(self, values: Items | Many, method: str) -> Fact:
+        """Return what a method of a list or dictionary returns."""
+        element = values.element if isinstance(values, Many) else self.element(values)
+        match method:
+            case "items":
+                return Many(Items((Fact(), element)))
+            case "values":
+                return Many(element)
+            case "copy":
+                return values
+            case "pop" | "get" | "setdefault" | "popleft":
+                return element
+        return Fact()
+
+    def extended(self, owner: cst.BaseExpression, elements: Many) -> None:
+        """Note elements that a statement adds to a list or dictionary, which is a variable or an attribute of one."""
+        before = self.fact(owner) if isinstance(owner, cst.Attribute) else self.scope.facts.get(self.code(owner))
+        if isinstance(before, Items):
+            before = Many(self.element(before))
+        if isinstance(before, Many) and isinstance(owner, (cst.Name, cst.Attribute)):
+            self.scope.facts[self.code(owner)] = join(before, elements)
+
+    def _with_operator(self, argument: cst.Arg) -> cst.Arg:
+        """Return an argument of a function of the file; a function of NumPy becomes the one of ``nl``."""
+        meaning = self.names.meaning(argument.value) if isinstance(argument.value, (cst.Name, cst.Attribute)) else ""
+        name = operator(meaning) if meaning.startswith("np.") else ""
+        if name not in {*BINARY, *UNARY}:
+            return argument
+        return argument.with_changes(value=self.new(f"{self.nl}.{name}", TileFunction() if name in UNARY else Fact()))
 
     def constructed(self, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]) -> Fact:
         """Return the object that a call of a class creates."""
@@ -126,9 +160,13 @@ class FunctionCalls(Calls):
                 return Many(Items((NumberFact("int"), self.element(facts[0]))))
             case "zip":
                 return Many(Items(tuple(self.element(f) for f in facts)))
-        if any(isinstance(f, TensorFact) for f in facts):
-            return Unknown()
-        return Fact()
+        self.without_vectors(name, facts)
+        return Unknown() if any(isinstance(f, TensorFact) for f in facts) else Fact()
+
+    def without_vectors(self, name: str, facts: Sequence[Fact]) -> None:
+        """Leave a call that gets an index vector or a mask: no text shows what it computes of it."""
+        if any(isinstance(f, MaskFact) or (isinstance(f, IndexFact) and f.is_vector) for f in facts):
+            self.left(f"an index vector or a mask that {name} gets, a function that the text does not show")
 
     def without_mask(self, node: cst.Call, name: str) -> cst.Call:
         """Return a call ``function(tile, mask=mask)`` of a variable that is a function of ``nl``, on the part of the

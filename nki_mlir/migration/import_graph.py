@@ -49,6 +49,26 @@ def reachable_files(file: Path, outermost: Path) -> tuple[list[Path], list[Dynam
     return list(reached), calls
 
 
+def files_of_packages_beside(file: Path, text: str) -> list[Path]:
+    """Return the files of the packages in a file's folder that the file imports by their absolute names, directly or
+    indirectly."""
+    reached: dict[Path, None] = {}
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names=names):
+                paths = [item.name.split(".") for item in names]
+            case ast.ImportFrom(level=0, module=str(module), names=names):
+                paths = [[*module.split("."), item.name] for item in names]
+            case _:
+                continue
+        for first, *parts in paths:
+            package = file.resolve().parent / first
+            if package.is_dir():
+                for path in modules(package, parts):
+                    reached |= dict.fromkeys(reachable_files(path, package)[0])
+    return list(reached)
+
+
 def folders_within(file: Path, outermost: Path) -> list[Path]:
     """Return the folders from a package to a file in it."""
     return [folder for folder in file.parents if folder == outermost or outermost in folder.parents]

@@ -10,12 +10,14 @@ before:  def rows_of(t, n):                             after:  for t in nl.affi
 """
 
 import ast
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
 
-from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.names import Names, dotted, shortened
+from nki_mlir.migration.parameters import bound_names, tree_of
 
 PLAIN = cst.Name | cst.Integer | cst.Float | cst.SimpleString
 LAZY = (cst.Lambda, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
@@ -24,6 +26,10 @@ Note = Callable[[cst.CSTNode, cst.CSTNode], None]
 
 class NeedsInlining(Exception):
     """Ends the rewriting of a function that calls another one with index vectors; its text is the callee's name."""
+
+    def __init__(self, name: str, line: int) -> None:
+        super().__init__(name)
+        self.line = line            # of the call
 
 
 def is_inlinable(function: cst.FunctionDef) -> bool:
@@ -38,6 +44,28 @@ def is_inlinable(function: cst.FunctionDef) -> bool:
     returns = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
     return kinds.count(cst.Return) == returns and not {
         cst.FunctionDef, cst.ClassDef, cst.Yield, cst.Global, cst.Nonlocal, cst.Lambda, cst.Await}.intersection(kinds)
+
+
+def readable_elsewhere(function: cst.FunctionDef, names: Names, constants: Mapping[str, str], other: Names,
+                       functions: Mapping[str, str]) -> cst.FunctionDef | None:
+    """Return a function as another file can read it: under that file's names of packages and ``functions``, with the
+    numbers of ``constants``. None if the other file lacks a name."""
+    tree = tree_of(function)
+    local = {*bound_names(tree), *(a.arg for n in ast.walk(tree) if isinstance(n, ast.arguments)
+                                   for a in (*n.posonlyargs, *n.args, *n.kwonlyargs))}
+    here = {path: name for name, path in other.paths.items()}
+    renamed: dict[str, cst.BaseExpression] = {}
+    for name in sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - local):
+        path = names.paths.get(name, "")
+        text = constants.get(name) or functions.get(name) or here.get(path) or (
+            other.alias(short) if (short := shortened(path)) in ("nl", "nisa") else
+            name if name in dir(builtins) and name not in other.paths else "")
+        if not text:
+            return None
+        renamed[name] = cst.parse_expression(text)
+    body = function.body.visit(_Substitution(renamed))
+    assert isinstance(body, cst.BaseSuite)
+    return function.with_changes(body=body)
 
 
 def with_inlined_calls(caller: cst.FunctionDef, name: str, callee: cst.FunctionDef, note: Note) -> cst.FunctionDef:
@@ -73,7 +101,8 @@ class _Inliner(cst.CSTTransformer):
             self.pending.append([])
             match node.body:
                 case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))],
-                                 value=cst.Call(func=cst.Name(value=self.name), args=arguments))] if not any(
+                                 value=cst.Call(func=function, args=arguments))] if (
+                        dotted(function) == self.name) and not any(
                         n.value == target for a in arguments for n in _nodes(a.value) if isinstance(n, cst.Name)):
                     self.target = target
                 case _:
@@ -92,8 +121,7 @@ class _Inliner(cst.CSTTransformer):
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Replace a call by the value that the function returns."""
-        if not (isinstance(original_node.func, cst.Name) and original_node.func.value == self.name) or (
-                self.lazy or not self.pending):
+        if dotted(original_node.func) != self.name or self.lazy or not self.pending:
             return updated_node
         body = self._body(updated_node)
         if body is None or body.value is None:
@@ -110,7 +138,7 @@ class _Inliner(cst.CSTTransformer):
         bodies = self.pending.pop()
         comments = [line for body in bodies for line in body.comments]
         match updated_node.body:
-            case [cst.Expr(value=cst.Call(func=cst.Name(value=name)) as call)] if name == self.name and (
+            case [cst.Expr(value=cst.Call(func=function) as call)] if dotted(function) == self.name and (
                     body := self._body(call)) is not None and body.value is None:       # a call without a result
                 statements = body.statements
             case [cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple() | cst.List() as target)],
@@ -143,8 +171,7 @@ class _Inliner(cst.CSTTransformer):
         names: dict[str, cst.BaseExpression] = {}
         statements: list[cst.BaseStatement] = []
         for parameter, value in values.items():
-            if parameter not in bound and (isinstance(value, PLAIN) or (
-                    isinstance(value, cst.Attribute) and isinstance(value.value, cst.Name))):
+            if parameter not in bound and (isinstance(value, PLAIN) or _is_view(value)):
                 names[parameter] = value
                 continue
             names[parameter] = name = cst.Name(self._fresh(parameter))
@@ -225,6 +252,15 @@ def _nodes(tree: cst.CSTNode) -> list[cst.CSTNode]:
         nodes.append(node := pending.pop())
         pending += node.children
     return nodes
+
+
+def _is_view(value: cst.BaseExpression) -> bool:
+    """Return whether a value is an attribute or a view, ``x.dtype`` or ``x[rows, 0:n]``, which computes nothing."""
+    root = value
+    while isinstance(root, cst.Attribute | cst.Subscript):
+        root = root.value
+    return isinstance(value, cst.Attribute | cst.Subscript) and isinstance(root, cst.Name) and not any(
+        isinstance(n, cst.Call | cst.NamedExpr | cst.Await) for n in _nodes(value))
 
 
 def _is_docstring(statement: cst.BaseStatement) -> bool:

@@ -147,8 +147,8 @@ def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
     (x, left), (y, right) = a.factor("stationary", -3, -2), a.factor("moving", -3, -1)
     a.mask = a.along((-2, -1))
     shape: Shape = None
-    if left.shape is not None and right.shape is not None and len(left.shape) == 2:
-        shape = (left.shape[1], *right.shape[1:])
+    if left.shape is not None and len(left.shape) == 2:
+        shape = (left.shape[1], *(right.shape[1:] if right.shape is not None else ("?",)))
     moving = f"{terms.factor(y)}.shape[1]" if right.shape is None else ", ".join(
         f"{terms.factor(y)}.shape[{k}]" if s == "?" else s for k, s in enumerate(right.shape) if k)
     stationary = f"{terms.factor(x)}.shape[1]" if left.shape is None or left.shape[1] == "?" else left.shape[1]

@@ -21,8 +21,9 @@ from nki_mlir.language.python_subset import (
     refused,
 )
 from nki_mlir.migration import terms
-from nki_mlir.migration.argument_facts import for_arguments, joined, parameter_sizes, passed, returned_fact
+from nki_mlir.migration.argument_facts import counted, for_arguments, joined, parameter_sizes, passed, returned_fact
 from nki_mlir.migration.calls import positional_names
+from nki_mlir.migration.engine_rows import values_of
 from nki_mlir.migration.expressions import MODULE, FunctionScope
 from nki_mlir.migration.facts import (
     PSUM,
@@ -39,11 +40,12 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
-from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, with_inlined_calls
+from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, readable_elsewhere, with_inlined_calls
 from nki_mlir.migration.lifted_functions import with_lifted_functions
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, tree_of, unstable
 from nki_mlir.migration.private_tiles import with_private_tiles
+from nki_mlir.migration.program_loops import dedented, is_docstring, loop_variable, only_returns, terms_of
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
@@ -82,7 +84,12 @@ class Kernels(TileObjects):
         self.all_names: set[str] = set()
         self.inner_functions: dict[tuple[str, str], tuple[int, PythonRule]] = {}   # (outer, inner): line
         self.inlined: set[tuple[str, str]] = set()              # (caller, callee) whose body replaces the calls
+        self.literals: dict[str, str] = {}      # the numbers that names of the file have
+        self.borrowed: dict[str, cst.FunctionDef] = {}          # functions of other files, whose bodies replace calls
+        self.lent: dict[str, set[int]] = {}     # functions of this file whose bodies other files, by their id, have
         self.callers: list[str] = []                            # the functions that are being rewritten
+        self.cut_sizes: dict[str, frozenset[str]] = {}          # sizes of parameters that a mask has cut in some call
+        self.counts_elsewhere: set[str] | None = None           # names of counts in the file that calls a function
         self.on_cores: set[str] = set()         # kernels whose programs are the cores of a launch
         self.around: dict[int, dict[str, Fact]] = {}            # what functions of the host around them bind
 
@@ -147,8 +154,10 @@ class Kernels(TileObjects):
             self.inlined_or_left(name, f"an index vector or a mask of {name}: pass starts and sizes instead")
         tree = self.trees[name]
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
-        facts = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
-        facts = passed(facts, tree)
+        counts, self.counts_elsewhere = self.counts_elsewhere or self.counts(), None
+        arguments = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
+        facts = passed(arguments, tree)
+        cut_sizes = self.cut_sizes.get(name, frozenset()) | counted(arguments, facts, counts)
         inferred_before = self.signatures.get(name)
         inferred = self.inferred(name)
         if inferred_before is not None:
@@ -157,11 +166,10 @@ class Kernels(TileObjects):
         else:
             facts = {n: facts[n] if n in facts and type(facts[n]) not in (Fact, NoneFact) else f
                      for n, f in inferred.items()}
-        arguments = {**dict(zip(names, positional)), **keywords}
         if name in self.active:
             return for_arguments(self.returns.get(name, Fact()), arguments)
-        if facts != inferred_before:
-            self.signatures[name] = facts
+        if facts != inferred_before or cut_sizes != self.cut_sizes.get(name):
+            self.signatures[name], self.cut_sizes[name] = facts, cut_sizes
             self.rewrite(name, facts, False)
         returned = for_arguments(self.returns.get(name, Fact()), arguments)
         if is_index(returned):
@@ -181,7 +189,7 @@ class Kernels(TileObjects):
         leave the statement."""
         caller = self.callers[-1] if self.callers else ""
         if name != caller and (caller, name) not in self.inlined and is_inlinable(self.functions[name]):
-            raise NeedsInlining(name)
+            raise NeedsInlining(name, self.line)
         self.left(why)
 
     def is_function(self, name: str) -> bool:
@@ -193,10 +201,19 @@ class Kernels(TileObjects):
         other, function = self.imported[name]
         assert isinstance(other, Kernels)
         other.report.muted += self.report.muted
+        other.counts_elsewhere = self.counts()
         on_grid, other.on_grid = other.on_grid, self.on_grid
         try:
             returned = other.helper(function, positional, keywords)
         except NeedsInlining:
+            caller = self.callers[-1] if self.callers else ""
+            if caller and (caller, name) not in self.inlined and is_inlinable(other.functions[function]):
+                named = {theirs: ours for ours, (owner, theirs) in self.imported.items() if owner is other}
+                borrowed = readable_elsewhere(other.functions[function], other.names, other.literals, self.names, named)
+                if borrowed is not None:
+                    self.borrowed[name] = borrowed
+                    other.lent.setdefault(function, set()).add(id(self))
+                    raise NeedsInlining(name, self.line) from None
             self.left(f"index vectors or masks that {name} of another file gets or returns: pass starts and sizes")
         finally:
             other.report.muted -= self.report.muted
@@ -207,9 +224,10 @@ class Kernels(TileObjects):
         return returned
 
     def _gets_tensor(self, name: str, arguments: list[Fact]) -> bool:
-        """Return whether a function of the file that calls no operation itself gets a tensor; it is rewritten, too."""
+        """Return whether a function of the file that calls no operation itself gets a tensor or an index vector; it is
+        rewritten, too."""
         function = self.host_functions.get(name)
-        if function is None or not any(isinstance(fact, TensorFact) for fact in arguments):
+        if function is None or not any(isinstance(fact, TensorFact) or is_index(fact) for fact in arguments):
             return False
         self.functions[name], self.trees[name] = function, tree_of(function)
         return True
@@ -228,10 +246,11 @@ class Kernels(TileObjects):
             except NeedsInlining as error:
                 self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
                 self.inlined.add((name, str(error)))
+                self.line = error.line
                 self.report.changed(self.line, f"the body of {error} replaces its call, because no value of the new "
                                                "text is an index vector or a mask")
-                self.functions[name] = with_inlined_calls(self.functions[name], str(error),
-                                                          self.functions[str(error)], self.replaced)
+                callee = self.borrowed.get(str(error)) or self.functions[str(error)]
+                self.functions[name] = with_inlined_calls(self.functions[name], str(error), callee, self.replaced)
                 self.trees[name] = tree_of(self.functions[name])
                 continue
             if self.exceeded == self.uncut:
@@ -245,7 +264,7 @@ class Kernels(TileObjects):
                  closure: dict[str, Fact] | None = None) -> tuple[cst.FunctionDef, Fact]:
         """(the function in the current generation, what it returns)."""
         outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
-                 self.loop_stops, self.local)
+                 self.loop_stops, self.local, self.values)
         node = with_private_tiles(node, self.names, self.replaced)
         used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
         if closure is not None:
@@ -253,6 +272,9 @@ class Kernels(TileObjects):
         around = self.around.get(id(self.functions.get(tree.name)), {})
         self.scope = FunctionScope({**self.globals, **around, **(closure or {}), **facts}, {}, unstable(tree),
                                    single_elements(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
+        outside = {name: ast.parse(text, mode="eval").body for name, text in self.literals.items()}
+        self.values = {**outside, **values_of(tree)}
+        self.scope.cut_sizes = set() if is_kernel else {*self.cut_sizes.get(tree.name, ())}
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
         returned = getattr(self, "returned", [])
@@ -288,7 +310,7 @@ class Kernels(TileObjects):
             if node.name.value == FIRST_METHOD:
                 self.note_object(facts)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
-             self.loop_stops, self.local) = outer
+             self.loop_stops, self.local, self.values) = outer
             self.returned, self.vectors = returned, vectors
         return function, result
 
@@ -371,7 +393,7 @@ class Kernels(TileObjects):
         line = self.line_of.get(id(node), 0)
         rank = max(self.axes) + 1
         first_return = len(body)
-        while first_return and _only_returns(body[first_return - 1]):
+        while first_return and only_returns(body[first_return - 1]):
             first_return -= 1
         body, returns = body[:first_return], body[first_return:]
         inner: list[cst.BaseStatement] = []
@@ -382,19 +404,19 @@ class Kernels(TileObjects):
         for name in unread:                 # `_` of `_, _, d, s = x.shape`: what nothing reads may be bound anywhere
             del counts[name]
         for k, statement in enumerate(body):
-            if (k == 0 and _is_docstring(statement)) or self._is_shared(statement, hidden, counts):
+            if (k == 0 and is_docstring(statement)) or self._is_shared(statement, hidden, counts):
                 shared.append(statement)
                 continue
             inner.append(statement)
-            hidden |= set(bound_names(ast.parse(_dedented(statement)))) - {"f"} - unread
+            hidden |= set(bound_names(ast.parse(dedented(statement)))) - {"f"} - unread
         if any(terms_of(statement) & hidden for statement in returns):
             self.report.left(line, f"{node.name.value} returns tensors that its programs create: create them before "
                                    "the loops")
-        if any(isinstance(n, ast.Return) for s in inner for n in ast.walk(ast.parse(_dedented(s)))):
+        if any(isinstance(n, ast.Return) for s in inner for n in ast.walk(ast.parse(dedented(s)))):
             self.report.left(line, f"{node.name.value} returns within its body, and its programs became a loop")
         variables = []
         for k in range(rank):
-            variable, inner = _loop_variable(f"program_{k}", inner, counts)
+            variable, inner = loop_variable(f"program_{k}", inner, counts)
             variables.append(variable)
         for k in reversed(range(rank)):
             inner = [cst.For(cst.Name(variables[k]), cst.parse_expression(f"range(grid[{k}])"),
@@ -413,7 +435,7 @@ class Kernels(TileObjects):
         share, also under a condition."""
         if not isinstance(statement, cst.SimpleStatementLine | cst.If):
             return False
-        tree = ast.parse(_dedented(statement)).body[0]
+        tree = ast.parse(dedented(statement)).body[0]
         assert isinstance(tree, ast.FunctionDef)
         if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & hidden:
             return False
@@ -434,21 +456,6 @@ class Kernels(TileObjects):
                    for s in ast.walk(tree) if isinstance(s, ast.stmt) and s is not tree)
 
 
-def _loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[str]
-                   ) -> tuple[str, list[cst.BaseStatement]]:
-    """Return the name of the variable of a loop over programs, and the loop's body: the kernel's own name for the
-    program if nothing else reads the program's number."""
-    for k, statement in enumerate(body):
-        match statement:
-            case cst.SimpleStatementLine(leading_lines=leading, body=[cst.Assign(
-                    targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Name(value=value))]) if (
-                    value == program and counts[name] == 1 and not any(line.comment for line in leading)):
-                other_statements = [*body[:k], *body[k + 1:]]
-                if other_statements and not any(program in terms_of(other) for other in other_statements):
-                    return name, other_statements
-    return program, body
-
-
 def is_index(fact: Fact) -> bool:
     """Return whether a value has index vectors or masks of them, which the new text does not have."""
     if isinstance(fact, MaskFact):
@@ -459,30 +466,3 @@ def is_index(fact: Fact) -> bool:
 def _returns_slice(tree: ast.FunctionDef) -> bool:
     return any(isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and isinstance(
         node.value.func, ast.Name) and node.value.func.id == "slice" for node in ast.walk(tree))
-
-
-def terms_of(statement: cst.BaseStatement) -> set[str]:
-    """Return the names that a statement reads."""
-    return {n.id for n in ast.walk(ast.parse(_dedented(statement))) if isinstance(n, ast.Name)}
-
-
-def _dedented(statement: cst.BaseStatement) -> str:
-    text = MODULE.code_for_node(statement)
-    return "def f():\n" + "\n".join("    " + line for line in text.splitlines())
-
-
-def _only_returns(statement: cst.BaseStatement | cst.Else | None) -> bool:
-    """Return whether a statement is ``return``, or an ``if`` whose branches are."""
-    match statement:
-        case cst.SimpleStatementLine():
-            return isinstance(statement.body[-1], cst.Return) and len(statement.body) == 1
-        case cst.If() | cst.Else():
-            other = statement.orelse if isinstance(statement, cst.If) else None
-            return all(_only_returns(s) for s in statement.body.body if isinstance(s, cst.BaseStatement)) and (
-                other is None or _only_returns(other))
-    return False
-
-
-def _is_docstring(statement: cst.BaseStatement) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr) and isinstance(
-        statement.body[0].value, (cst.SimpleString, cst.ConcatenatedString))

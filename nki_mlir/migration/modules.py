@@ -16,6 +16,7 @@ from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernel_aliases import WRAPPERS, kernel_aliases, wrapper_of
 from nki_mlir.migration.kernels import Kernels, is_index
 from nki_mlir.migration.launch_grids import GridAxes, grid_kind
+from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, is_table, nodes_of, read_without_import
 from nki_mlir.migration.parameters import bound_in_calls, tree_of
 from nki_mlir.migration.record_classes import record_classes
@@ -44,14 +45,15 @@ class SourceModule:
     def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
         text, without_calls = without_nki_calls(text, report)
         text, with_kernels = with_measured_kernels(text, report)
+        text, with_options = with_named_options(text, report)
         self.names, self.report, self.host = Names(text), report, ast.parse(text)
         self.is_measuring, self.benchmarks = reads_results(text), benchmarks(text, self.names)
         wrapper = MetadataWrapper(cst.parse_module(text))
         self.tree = wrapper.module
         positions = wrapper.resolve(PositionProvider)
-        self.line_of = {id(n): without_calls(with_kernels(p.start.line)) for n, p in positions.items()}
+        self.line_of = {id(n): without_calls(with_kernels(with_options(p.start.line))) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
-        self.shared: set[str] = set()               # functions that other files import
+        self.shared: dict[str, set[int]] = {}       # functions that other files, by the id of their kernels, import
         self.classes: dict[str, cst.ClassDef] = {}              # whose methods compute on tiles
         self.around: dict[int, dict[str, Fact]] = {}
         self._collect(self.tree)
@@ -134,6 +136,7 @@ class SourceModule:
                     value = node.value
                     if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
                         facts[node.targets[0].id] = NumberFact("float" if isinstance(value.value, float) else "int")
+                        self.kernels.literals[node.targets[0].id] = repr(value.value)
         return facts
 
     def _index_vectors(self) -> None:
@@ -196,7 +199,8 @@ class SourceModule:
         tree = self.tree.visit(Host(self))
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
-        text = without_spare_imports(tree.visit(Aliases(renamed)).code if renamed else tree.code)
+        text = tree.visit(Aliases(renamed)).code if renamed else tree.code
+        text = without_spare_imports(text, self.kernels.borrowed.keys())
         return self.kernels.lifted(with_classes(text) if self.is_measuring else text)
 
     def is_read(self, name: str) -> bool:
@@ -204,7 +208,7 @@ class SourceModule:
         device = {id(n) for f in self.kernels.functions if f in self.functions
                   for n in nodes_of(self.functions[f], cst.Name)}
         host = {n.value for n in nodes_of(self.tree, cst.Name) if id(n) not in device}
-        return name in self.shared or name in host or any(
+        return bool(self.shared.get(name, set()) - self.kernels.lent.get(name, set())) or name in host or any(
             n.value == name for f, function in self.kernels.rewrites.items() if f != name
             for n in nodes_of(function, cst.Name))
 
@@ -255,7 +259,8 @@ class Host(GridAxes):
         if self.module.functions.get(name) is not original_node or not self.is_own(original_node):
             return updated_node
         kernels = self.module.kernels
-        if any(name == callee for _, callee in kernels.inlined) and not self.module.is_read(name):
+        if (name in kernels.lent or any(name == callee for _, callee in kernels.inlined)) and (
+                not self.module.is_read(name)):
             return cst.RemoveFromParent()
         if is_index(kernels.returns.get(name, Fact())):
             self.report.left(self.line(original_node), f"{name} returns index vectors or masks: let it return starts "

@@ -12,6 +12,7 @@ from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact, Ti
 from nki_mlir.migration.names import Names
 
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
+COMPUTING = {*UNARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}       # of nl
 FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy"}
 
 
@@ -104,12 +105,35 @@ class Parameters:
     def _used(self, function: ast.FunctionDef, name: str, is_kernel: bool) -> Fact:
         dtype = f"{name}.dtype"
         tile, hbm = TensorFact(SBUF, None, dtype), TensorFact(HBM, None, dtype, base=True, parameter=True)
+        if any(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and n.value.id == name
+               and _counts_from_the_end(n.slice) for n in ast.walk(function)):      # a list: no tensor has such indices
+            return Fact()
         kinds = self._kinds(function, name, is_kernel, frozenset())
         if is_kernel:                   # its tensors are in HBM, which no operation computes with
+            if kinds == {"tensor"} and self._is_operand(function, name):
+                return Fact()
             return hbm if kinds & {"hbm", "tensor"} else NumberFact()
         if "hbm" in kinds:
             return hbm
         return tile if kinds & {"tile", "tensor"} else NumberFact()
+
+    def _is_operand(self, function: ast.FunctionDef, name: str) -> bool:
+        """Return whether an operation computes with an element of a parameter, ``tile * weights[k]``, and nothing reads
+        its attributes."""
+        operands: list[ast.expr] = []
+        for node in ast.walk(function):
+            match node:
+                case ast.Attribute(value=ast.Name(id=owner)) if owner == name:
+                    return False
+                case ast.BinOp(left=left, right=right):
+                    operands += [left, right]
+                case ast.AugAssign(value=right):
+                    operands.append(right)
+                case ast.Call(func=ast.Name() | ast.Attribute() as function_node, args=arguments) if self.meaning(
+                        function_node).removeprefix("nl.") in COMPUTING:
+                    operands += arguments
+        return any(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and n.value.id == name
+                   and not isinstance(n.slice, ast.Slice | ast.Tuple) for n in operands)
 
     def _kinds(self, function: ast.FunctionDef, name: str, is_kernel: bool, callers: frozenset[str]) -> set[str]:
         """Return what the uses of a parameter, here and in functions that get it, show that it is: a tensor in HBM, a
@@ -167,6 +191,13 @@ def _variables_over(function: ast.FunctionDef, name: str) -> set[str]:
     return {node.target.id for node in ast.walk(function) if isinstance(node, (ast.For, ast.comprehension))
             and isinstance(node.target, ast.Name) and isinstance(node.iter, (ast.Tuple, ast.List))
             and any(isinstance(item, ast.Name) and item.id == name for item in node.iter.elts)}
+
+
+def _counts_from_the_end(index: ast.expr) -> bool:
+    """Return whether an index is a negative number, or a slice with one as a bound."""
+    bounds = [index.lower, index.upper] if isinstance(index, ast.Slice) else [index]
+    return any(isinstance(bound, ast.UnaryOp) and isinstance(bound.op, ast.USub) and isinstance(
+        bound.operand, ast.Constant) for bound in bounds)
 
 
 def _is_item(node: ast.AST) -> bool:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Removes imports of ``nki.typing`` that the new text does not read: shapes annotate no variable any more."""
+"""Removes imports that the new text does not read: of ``nki.typing``, because shapes annotate no variable any more, and
+of functions whose bodies have replaced their calls."""
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import libcst as cst
@@ -11,18 +12,18 @@ TYPING = "nki.typing"
 Node = TypeVar("Node", cst.Import, cst.ImportFrom)
 
 
-def without_spare_imports(text: str) -> str:
-    """Return a text without the imports of ``nki.typing`` whose names nothing reads."""
-    if TYPING not in text:
+def without_spare_imports(text: str, functions: Collection[str]) -> str:
+    """Return a text without the imports of ``nki.typing``, and of these functions, whose names nothing reads."""
+    if TYPING not in text and not functions:
         return text
     read = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
-    return cst.parse_module(text).visit(_Imports(read)).code
+    return cst.parse_module(text).visit(_Imports(read, functions)).code
 
 
 class _Imports(cst.CSTTransformer):
-    def __init__(self, read: set[str]) -> None:
+    def __init__(self, read: set[str], functions: Collection[str]) -> None:
         super().__init__()
-        self.read = read
+        self.read, self.functions = read, functions
 
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import | cst.RemovalSentinel:
         return _without_spare(updated_node, updated_node.names, lambda n: (
@@ -31,10 +32,11 @@ class _Imports(cst.CSTTransformer):
     def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
                          ) -> cst.ImportFrom | cst.RemovalSentinel:
         module = cst.Module([]).code_for_node(updated_node.module) if updated_node.module is not None else ""
-        if module != TYPING or isinstance(updated_node.names, cst.ImportStar):
+        if isinstance(updated_node.names, cst.ImportStar):
             return updated_node
-        return _without_spare(updated_node, updated_node.names,
-                              lambda n: (n.evaluated_alias or n.evaluated_name) in self.read)
+        return _without_spare(updated_node, updated_node.names, lambda n: (
+            (name := n.evaluated_alias or n.evaluated_name) in self.read or (
+                module != TYPING and name not in self.functions)))
 
 
 def _without_spare(node: Node, names: Sequence[cst.ImportAlias],

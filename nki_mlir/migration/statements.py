@@ -25,6 +25,7 @@ from nki_mlir.migration.facts import (
     Many,
     MaskFact,
     NumberFact,
+    Span,
     TensorFact,
     TileClass,
     TileObject,
@@ -278,7 +279,9 @@ class Statements(FunctionCalls):
             return [text for element, part in pairs for text in self.assign(element, part, []) or [
                 f"{self.code(element)} = {self.code(part)}"]]
         shapes = shape_names(target, value, self)
-        self.scope.sizes |= size_name(target, value, self)
+        sizes = size_name(target, value, self)
+        self.scope.sizes |= sizes
+        self.scope.cut_sizes |= {name for size, name in sizes.items() if size in self.scope.cut_sizes}
         if isinstance(target, cst.Name) and isinstance(value, (cst.IfExp, cst.ListComp)) and not other_targets and (
                 target.value not in terms.names(self.code(value))):
             self.target = target.value
@@ -293,11 +296,15 @@ class Statements(FunctionCalls):
         for name, shape in shapes.items():
             fact_before = self.scope.facts[name]
             assert isinstance(fact_before, TensorFact)
+            cut_sizes = self.scope.cut_sizes
+            cut_sizes |= {new for old, new in zip(fact_before.shape or (), shape) if old in cut_sizes}
             self.scope.facts[name] = replace(fact_before, shape=shape)
         copies = [f"{self.code(o)} = {self.code(target)}" for o in other_targets]
         for other_target in other_targets:
             self.bind_target(other_target, fact)
         if isinstance(target, cst.Name):
+            if isinstance(fact, Items) and fact.items and all(isinstance(f, (Span, IndexFact)) for f in fact.items):
+                self.vectors.add(target.value)              # a tuple of slices, which may replace each reading
             return [*(self._name(target.value, expression, fact) or self._vector(target, value)), *copies]
         if isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name) and isinstance(
                 self.scope.facts.get(target.value.value), TileObject):
@@ -370,12 +377,10 @@ class Statements(FunctionCalls):
 
     def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:
         """Rewrite ``t[...] = value``. The assignment to an item of a list or dictionary stays."""
-        if isinstance(target.value, cst.Name) and isinstance(before := self.scope.facts.get(target.value.value), (
-                Items, Many)):
+        owner = self.rewritten(target.value) if isinstance(target.value, (cst.Name, cst.Attribute)) else target.value
+        if isinstance(self.fact(owner), (Items, Many)):
             text = self.text(value)
-            value_fact = self.lasting(fact) if isinstance(fact, TensorFact) else fact
-            items = Many(self.element(before)) if isinstance(before, Items) else before
-            self.scope.facts[target.value.value] = join(items, Many(value_fact))
+            self.extended(owner, Many(self.lasting(fact) if isinstance(fact, TensorFact) else fact))
             parts = [e.with_changes(slice=self._rewritten_slice(e.slice)) for e in target.slice]
             return [f"{self.code(target.with_changes(slice=parts))} = {text}"]
         subscript = self.rewritten(target)
@@ -403,12 +408,19 @@ class Statements(FunctionCalls):
         result = self.result(value)
         if result is not None:
             if result.into is None:
-                return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.settled(result.expression)})"]
-            return result.into(dst, into)
+                return self.of_expression(dst, into, self.settled(result.expression), result.fact.dtype)
+            texts = result.into(dst, into)
+            if result.expression and self.may_start_between(texts):
+                return self.of_expression(dst, into, self.settled(result.expression), result.fact.dtype)
+            return texts
         text = self.text(value)
         if not isinstance(fact, TensorFact):
+            if into.memory == SBUF and into.shape is not None and self.may_start_between([dst]):
+                full = f"{self.nl}.full({self.shape_text(into, dst)}, {text}, dtype={dst.partition('[')[0]}.dtype)"
+                return self.of_expression(dst, into, full, into.dtype)
             return [f"{self.nisa}.memset(dst={dst}, value={text})"]
-        if HBM in (into.memory, fact.memory) or (fact.memory == SBUF and is_between(dst, into)):
+        if HBM in (into.memory, fact.memory) or (fact.memory == SBUF and (
+                is_between(dst, into) or self.may_start_between([dst, text]))):
             return [f"{self.nisa}.dma_copy(dst={dst}, src={text})"]
         text, _ = self.operand(text, fact)
         if into.shape is not None and fact.shape is not None and len(into.shape) == len(fact.shape):
@@ -467,6 +479,9 @@ class Statements(FunctionCalls):
                 return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={text}, op={nl}.{name})"]
             return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={text})"]
         texts = write(rows, into)
+        if not write_back and self.may_start_between(texts):
+            texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {text}, dtype={dst.partition('[')[0]}.dtype)",
+                                       into.dtype)
         if result is not None and result.mask is not None and result.mask.diagonals:
             texts = self.predicated(rows, into, result.mask, write, name)
         return self.under(condition, [*texts, *write_back])

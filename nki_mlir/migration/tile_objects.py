@@ -83,6 +83,12 @@ class TileObjects(Branches):
             self.note_attributes(kind.name, {text.partition(".")[2]: fact for text, fact in self.scope.facts.items()
                                              if text.startswith(f"{name}.")})
 
+    def extended(self, owner: cst.BaseExpression, elements: Many) -> None:
+        """Note elements of a list that is an attribute, for all methods."""
+        super().extended(owner, elements)
+        if isinstance(owner, cst.Attribute) and isinstance(kind := self.fact(self.owners[id(owner)]), TileObject):
+            self.note_attributes(kind.name, {owner.attr.value: elements})
+
     def note_attributes(self, name: str, values: Mapping[str, Fact]) -> None:
         """Add to what is known about the attributes of a class."""
         facts = self.attributes.setdefault(name, {})
@@ -117,7 +123,9 @@ class TileObjects(Branches):
         """Return an attribute of an object, with its fact, or a method."""
         text, name = f"{self.text(owner)}.{node.attr.value}", node.attr.value
         if text in self.scope.facts:                        # which __init__ has assigned
-            return self.new(text, self.scope.facts[text])
+            assigned = self.new(text, self.scope.facts[text])
+            self.owners[id(assigned)] = owner
+            return assigned
         if kind.name not in self.tile_classes:
             return super().object_attribute(node, owner, kind)
         fact = self.attributes.get(kind.name, {}).get(name, Fact())

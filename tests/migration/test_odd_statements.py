@@ -76,7 +76,7 @@ def test_a_function_on_one_line(tmp_path):
     (KERNEL.replace("BODY", "    match x.shape:\n        case [n, m]:\n            t = t * n\n"),
      "an operand that may or may not be a tile: the text does not show it"),
     ("from other import inside\n" + KERNEL.replace("BODY", "    t = nl.load(x, mask=inside(nl.arange(16)[:, None]))\n"),
-     "a mask that a function of another file computes")])
+     "an index vector or a mask that inside gets, a function that the text does not show")])
 def test_what_is_left(kernel, left):
     report = MigrationReport("kernel.py")
     *imports, body = kernel.rpartition("import inside\n") if "import" in kernel else ("", kernel)

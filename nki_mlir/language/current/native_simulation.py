@@ -220,7 +220,7 @@ def is_unchanged(value: object, visited: set[int]) -> bool:
     """Return whether no call can change a value: it is immutable, or a function without side effects."""
     if isinstance(value, (ModuleType, *PLAIN)):
         return True
-    if not isinstance(value, Kernel) and getattr(value, "__module__", "").startswith("nki_mlir."):
+    if not isinstance(value, Kernel) and (getattr(value, "__module__", "") or "").startswith("nki_mlir."):
         return True
     if isinstance(value, (tuple, frozenset)):
         return all(is_unchanged(part, visited) for part in value)

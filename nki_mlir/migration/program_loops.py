@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Statements in loops over the programs of a grid: which of them stay outside, and what the loops' variables are."""
+
+import ast
+from collections import Counter
+
+import libcst as cst
+
+from nki_mlir.migration.expressions import MODULE
+
+
+def loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[str]
+                   ) -> tuple[str, list[cst.BaseStatement]]:
+    """Return the name of the variable of a loop over programs, and the loop's body: the kernel's own name for the
+    program if nothing else reads the program's number."""
+    for k, statement in enumerate(body):
+        match statement:
+            case cst.SimpleStatementLine(leading_lines=leading, body=[cst.Assign(
+                    targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Name(value=value))]) if (
+                    value == program and counts[name] == 1 and not any(line.comment for line in leading)):
+                other_statements = [*body[:k], *body[k + 1:]]
+                if other_statements and not any(program in terms_of(other) for other in other_statements):
+                    return name, other_statements
+    return program, body
+
+
+def terms_of(statement: cst.BaseStatement) -> set[str]:
+    """Return the names that a statement reads."""
+    return {n.id for n in ast.walk(ast.parse(dedented(statement))) if isinstance(n, ast.Name)}
+
+
+def dedented(statement: cst.BaseStatement) -> str:
+    """Return the text of a statement within a function."""
+    text = MODULE.code_for_node(statement)
+    return "def f():\n" + "\n".join("    " + line for line in text.splitlines())
+
+
+def only_returns(statement: cst.BaseStatement | cst.Else | None) -> bool:
+    """Return whether a statement is ``return``, or an ``if`` whose branches are."""
+    match statement:
+        case cst.SimpleStatementLine():
+            return isinstance(statement.body[-1], cst.Return) and len(statement.body) == 1
+        case cst.If() | cst.Else():
+            other = statement.orelse if isinstance(statement, cst.If) else None
+            return all(only_returns(s) for s in statement.body.body if isinstance(s, cst.BaseStatement)) and (
+                other is None or only_returns(other))
+    return False
+
+
+def is_docstring(statement: cst.BaseStatement) -> bool:
+    """Return whether a statement is a text."""
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr) and isinstance(
+        statement.body[0].value, (cst.SimpleString, cst.ConcatenatedString))

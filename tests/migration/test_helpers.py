@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What kernels get from elsewhere: options, results of helpers, functions of factories, lists of objects, other files."""
+
+import linecache
+
+import numpy as np
+import pytest
+
+from nki_mlir.compat import install
+from nki_mlir.migration.files import migrated
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+
+HEAD = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+"""
+RANDOM = np.random.default_rng(3).random((200, 16), np.float32)
+
+
+def new_text(text):
+    report = MigrationReport("kernel.py")
+    new = rewritten(HEAD + text, report)
+    assert [entry.text for entry in report.entries if entry.left] == []
+    return new
+
+
+def value(text, name, arguments):
+    install()
+    file = f"helpers of {hash(text)}"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, object] = {}
+    exec(compile(text, file, "exec"), scope)
+    return np.asarray(scope[name].run(arguments, {}, "eager"))
+
+
+def same_values(text, name="kernel", arguments=(RANDOM,)):
+    new = new_text(text)
+    np.testing.assert_allclose(value(new, name, arguments), value(HEAD + text, name, arguments), rtol=3e-7)
+    return new
+
+
+TAIL = """    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    columns = nl.arange(16)[None, :]
+    for i in nl.affine_range(2):
+        rows = i * 128 + nl.arange(128)[:, None]
+        tile = nl.load(x[rows, columns], mask=rows < x.shape[0])
+        RESULT
+        nl.store(out[rows, columns], result, mask=rows < x.shape[0])
+    return out
+"""
+
+
+def with_result(text):
+    return TAIL.replace("RESULT", text)
+
+
+def test_options_become_arguments():
+    new = same_values("""def scaled(tile, factor, **opts):
+    return nisa.tensor_scalar(tile, np.multiply, factor, **opts)
+
+
+def plain(tile, **unused): return nl.exp(tile, **unused)
+
+
+@nki.jit
+def kernel(x):
+    opts = dict(op1=np.add, operand1=1.0)
+    options = {"scale": 0.5, "bias": None}
+""" + with_result("result = nisa.activation(op=np.exp, data=scaled(plain(tile), 2.0, **opts), **options)"))
+    assert "def scaled(tile, factor, op1=None, operand1=None):" in new and "def plain(tile):" in new
+    assert "op0=nl.multiply, operand0=factor, op1=op1, operand1=operand1)" in new
+    assert "scaled(plain(tile), 2.0, op1=nl.add, operand1=1.0)" in new and "scale=0.5)" in new and "**" not in new
+
+
+@pytest.mark.parametrize("line", ['opts["scale"] = 2.0', "opts.update(scale=2.0)", 'opts = {"scale": 2.0}', "use(opts)"])
+def test_options_that_may_change_are_left(line):
+    report = MigrationReport("kernel.py")
+    new = rewritten(f"""{HEAD}@nki.jit
+def kernel(x, use):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    opts = {{"scale": 0.5}}
+    {line}
+    nl.store(out, nisa.activation(np.exp, nl.load(x), **opts))
+    return out
+""", report)
+    assert [e.text for e in report.entries if e.left] == ["nisa.activation with arguments that are unpacked"]
+    assert "**opts" in new
+
+
+def test_a_helper_returns_the_rows_that_a_mask_leaves():
+    new = same_values("""def halves(tile, weight):
+    rows, columns = tile.shape
+    return nl.multiply(tile, 0.5), nl.add(tile, weight)
+
+
+@nki.jit
+def kernel(x):
+    weight = nl.broadcast_to(nl.load(x[0:1, :]), shape=(128, 16))
+""" + with_result("half, result = halves(tile, weight)\n        result = half * weight + result"))
+    assert "nl.add(tile, weight[0:rows])" in new and "nl.multiply(half, weight[0:num_rows])" in new
+
+
+def test_a_factory_gets_a_function():
+    new = new_text("""def make(function, factor):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, function(nl.load(x)) * factor)
+        return out
+    return kernel
+
+
+made = make(nl.exp, 0.5)
+""")
+    assert "nl.store(out, nl.multiply(function(nl.load(x)), factor, dtype=nl.float32))" in new
+
+
+def test_lists_of_tiles_in_objects():
+    new = same_values("""class Bank:
+    def __init__(self, count):
+        self.tiles = []
+        self.named = {}
+        self.slots = [None] * count
+
+    def add(self, tile, name):
+        self.tiles.append(tile)
+        self.named[name] = nl.square(tile)
+        self.slots[0] = tile
+
+    def total(self):
+        acc = nl.zeros((128, 16), nl.float32)
+        for tile in self.tiles:
+            acc += tile
+        for name, tile in self.named.items():
+            acc[...] = nl.add(acc, tile)
+        return acc * self.slots[0]
+
+
+@nki.jit
+def kernel(x):
+    bank = Bank(1)
+    out = nl.ndarray((128, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    bank.add(nl.load(x[0:128, :]), "first")
+    nl.store(out, bank.total())
+    return out
+""")
+    assert new.count("nisa.tensor_tensor(dst=acc, data1=acc, data2=tile, op=nl.add)") == 2
+    assert "return nl.multiply(acc, self.slots[0])" in new
+
+
+def test_a_parameter_with_a_negative_index_is_a_list():
+    new = new_text("def last(tile, weights):\n    return nl.multiply(tile, weights[-1])\n")
+    assert "weights[-1]" in new
+
+
+def test_rows_that_begin_where_the_text_does_not_show():
+    new = same_values("""HALF = 64
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:128, :])
+    result = nl.ndarray((128, 16), dtype=x.dtype, buffer=nl.sbuf)
+    size = x.shape[1]
+    for i in nl.affine_range(8):
+        result[i * size:(i + 1) * size, :] = nl.exp(tile[i * size:(i + 1) * size, :])
+        result[i * size:(i + 1) * size, :] += 1.0
+    result[16 * 3:16 * 3 + 8, :] = 0.0
+    for i in nl.affine_range(2):
+        start = i * HALF
+        result[start:start + HALF, :] = nl.square(result[start:start + HALF, :])
+    nl.store(out, result)
+    return out
+""")
+    assert "nisa.dma_copy(dst=result[nl.ds(i * size, size), :], src=nl.exp(" in new.replace("\n            ", "")
+    assert "nisa.activation(dst=result[nl.ds(start, HALF), :], op=nl.square" in new.replace("\n            ", "")
+
+
+def test_masks_of_another_file(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "masks.py").write_text("""import neuronxcc.nki.language as lang
+
+TILE = 128
+
+
+def inside(i, count, rows):
+    return i * TILE + rows < count
+
+
+def tile_rows(i):
+    return i * TILE + lang.arange(TILE)[:, None]
+
+
+def halved(tile, weight):
+    return lang.multiply(lang.add(tile, weight), 0.5)
+""")
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(HEAD + """from lib import masks
+from lib.masks import halved, tile_rows
+
+
+@nki.jit
+def kernel(x):
+    weight = nl.broadcast_to(nl.load(x[0:1, :]), shape=(128, 16))
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    columns = nl.arange(16)[None, :]
+    for i in nl.affine_range(2):
+        rows = tile_rows(i)
+        valid = masks.inside(i, x.shape[0], nl.arange(128)[:, None])
+        tile = nl.load(x[rows, columns], mask=valid)
+        nl.store(out[rows, columns], halved(tile, weight), mask=valid)
+    return out
+""")
+    alone, = migrated(kernel, "2.32")
+    assert [e.text for e in alone.report.entries if e.left] == [
+        "masks.py is of the beta generation, too: migrate the directory"]
+    files = {file.path.name: file for file in migrated(tmp_path, "2.32")}
+    assert all(file.report.is_complete for file in files.values())
+    assert """    for i in range(2):
+        num_rows = min(128, x.shape[0] - i * 128)
+        tile = nl.load(x[nl.ds(i * 128, num_rows), 0:16])
+        nl.store(out[nl.ds(i * 128, num_rows), 0:16], halved(tile, weight))
+""" in files["kernel.py"].new and "from lib.masks import halved\n" in files["kernel.py"].new
+    assert "lang.add(tile, weight[0 : tile.shape[0]]), 0.5" in files["masks.py"].new
+    assert "tile_rows" not in files["masks.py"].new
