@@ -56,7 +56,7 @@ from nki_mlir.migration.transposed_tiles import transposed_tiles
 
 # Python that the vendor's parser refuses, and that is rewritten
 REWRITTEN = (COMPREHENSION, GENERATOR, RAISE, FORMAT, DECORATOR, KEYWORD_ONLY, WALRUS)
-REMOVED_TYPES = ("nt.mutable_tensor", "nt.mutable", "nt.scalar")
+REMOVED_TYPES = ("nt.mutable_tensor", "nt.mutable", "nt.scalar", "nki.tensor")
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 
@@ -302,6 +302,8 @@ class Kernels(TileObjects):
             body = with_shared_conditions(body, self.added_conditions, self.shorter)
             function = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
                                          params=self.annotations(parameters))
+            if node.returns is not None and self.names.meaning(node.returns.annotation) in REMOVED_TYPES:
+                function = function.with_changes(returns=None)
         finally:
             result: Fact = Fact()
             for k, fact in enumerate(self.returned):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Removes imports that the new text does not read: of ``nki.typing``, because shapes annotate no variable any more, and
-of functions whose bodies have replaced their calls."""
+"""Removes imports that the new text does not read.
+
+They are of ``nki.typing``, because shapes annotate no variable any more, and of functions whose bodies replace calls.
+"""
 
 import ast
 from collections.abc import Callable, Collection, Sequence

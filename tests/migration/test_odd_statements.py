@@ -86,7 +86,7 @@ def test_what_is_left(kernel, left):
 
 def test_an_annotation_of_a_number_goes():
     text = HEAD.replace("@nki.jit", "from neuronxcc.nki.typing import scalar\n\n@nki.jit") + KERNEL.replace(
-        "(x)", "(x, n: scalar)", 1).replace("BODY", "    t = t * 2\n")
+        "(x):", "(x: nki.tensor, n: scalar) -> nki.tensor:", 1).replace("BODY", "    t = t * 2\n")
     new = rewritten(text, MigrationReport("kernel.py"))
     assert "def kernel(x, n):" in new and "scalar" not in new
 
