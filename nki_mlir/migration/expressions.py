@@ -336,8 +336,8 @@ class Expressions(cst.CSTTransformer):
                 return self.note(changed, fact.element)
             if position is not None and -len(fact.items) <= position < len(fact.items):
                 return self.note(changed, fact.items[position])
-        if any(isinstance(e.slice, cst.Index) and isinstance(index := self.fact(e.slice.value), IndexFact)
-               and index.is_vector for e in changed.slice):
+        indices = [self.fact(e.slice.value) for e in changed.slice if isinstance(e.slice, cst.Index)]
+        if any(isinstance(index, IndexFact) and index.is_vector for index in indices):
             self.left("index vectors of a value that may or may not be a tensor: the text does not show it")
         return self.note(changed, Unknown() if isinstance(fact, Unknown) else Fact())
 
@@ -429,14 +429,12 @@ class Expressions(cst.CSTTransformer):
         """Return the items of a subscript that is a variable: a tuple of slices, index vectors and integers."""
         items: list[Item] = []
         for k, fact in enumerate(several.items):
-            if isinstance(fact, IndexFact):
-                items.append(fact)
-            elif isinstance(fact, Span):
-                is_known = fact.start and fact.size and self.stable(fact.start) and self.stable(fact.size)
+            if isinstance(fact, Span):
+                is_known = fact.start and fact.size and all(map(self.stable, (fact.start, fact.size)))
                 view = f"{self.nl}.ds({fact.start}, {fact.size})" if is_known else f"{text}[{k}]"
                 items.append(Part(view, fact.size))
             else:
-                items.append(Integer(f"{text}[{k}]"))
+                items.append(fact if isinstance(fact, IndexFact) else Integer(f"{text}[{k}]"))
         return items
 
     def _slice(self, item: cst.Slice) -> Part:

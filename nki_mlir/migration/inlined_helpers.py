@@ -53,11 +53,11 @@ def readable_elsewhere(function: cst.FunctionDef, names: Names, constants: Mappi
     tree = tree_of(function)
     local = {*bound_names(tree), *(a.arg for n in ast.walk(tree) if isinstance(n, ast.arguments)
                                    for a in (*n.posonlyargs, *n.args, *n.kwonlyargs))}
-    here = {path: name for name, path in other.paths.items()}
+    names_of = {path: name for name, path in other.paths.items()}
     renamed: dict[str, cst.BaseExpression] = {}
     for name in sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - local):
         path = names.paths.get(name, "")
-        text = constants.get(name) or functions.get(name) or here.get(path) or (
+        text = constants.get(name) or functions.get(name) or names_of.get(path) or (
             other.alias(short) if (short := shortened(path)) in ("nl", "nisa") else
             name if name in dir(builtins) and name not in other.paths else "")
         if not text:

@@ -208,7 +208,7 @@ class Kernels(TileObjects):
         except NeedsInlining:
             caller = self.callers[-1] if self.callers else ""
             if caller and (caller, name) not in self.inlined and is_inlinable(other.functions[function]):
-                named = {theirs: ours for ours, (owner, theirs) in self.imported.items() if owner is other}
+                named = {imported: alias for alias, (owner, imported) in self.imported.items() if owner is other}
                 borrowed = readable_elsewhere(other.functions[function], other.names, other.literals, self.names, named)
                 if borrowed is not None:
                     self.borrowed[name] = borrowed

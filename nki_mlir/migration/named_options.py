@@ -31,12 +31,12 @@ def with_named_options(text: str, report: MigrationReport) -> tuple[str, Callabl
     """Return the text with arguments by name where it unpacks known options, and the old line of each of its lines."""
     if not re.search(r"\*\*\w", text):
         return text, lambda line: line
-    text, of_dictionaries = _Options(text, report).with_dictionaries()
-    text, of_functions = _Options(text, report).with_parameters()
+    text, of_dictionaries = UnpackedOptions(text, report).with_dictionaries()
+    text, of_functions = UnpackedOptions(text, report).with_parameters()
     return text, lambda line: of_dictionaries(of_functions(line))
 
 
-class _Options:
+class UnpackedOptions:
     """The options in one text."""
 
     def __init__(self, text: str, report: MigrationReport) -> None:

@@ -285,6 +285,9 @@ def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, in
     first, within_row = _split(offset, scale)
     if first != "0":
         raise _unprintable("rows of a part of a table")
+    if linear(ast.parse(within_row, mode="eval").body).get("", 0) + sum(
+            step * (count - 1) for step, count in zip(steps, counts)) >= scale:
+        raise _unprintable("rows that begin at any element of a table")
     columns = index_vector(within_row, steps, counts, keep_all=len(dims) == 2 and dims[1][1] == 1)
     return replace(base, text=f"{base}.reshape(({total // scale}, {scale}))[{index}, {columns}]", shape=counts,
                    indexed=True, name="", box=())

@@ -134,6 +134,23 @@ def test_what_the_beta_generation_does_not_have_is_an_error():
         printed(conditional, [X, COUNT], generation="beta", keep_placement=True)
 
 
+@nki.jit
+def rows_at_elements(x, index):
+    """Rows of 20 elements, each from any element on."""
+    out = nl.ndarray((16, 20), nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((16, 20), nl.float32, buffer=nl.sbuf)
+    table = x.reshape((x.shape[0] * x.shape[1], 1))
+    nisa.dma_copy(dst=tile, src=table.ap([[1, 16], [1, 20]], vector_offset=nl.load(index), indirect_dim=0))
+    nl.store(out, tile)
+    return out
+
+
+def test_rows_that_begin_at_any_element_are_an_error():
+    """Their columns would be outside of a table whose rows are its elements."""
+    with pytest.raises(Unprintable, match="rows that begin at any element of a table in the beta generation"):
+        printed(rows_at_elements, [X, np.zeros((16, 1), np.int32)], generation="beta")
+
+
 def gathered(count, per_index):
     @nki.jit
     def kernel(x, index):
