@@ -92,6 +92,8 @@ class Builder:
         self.masking = False                        # an operation has had a mask
         self.independent_programs = False           # programs must write disjoint elements
         self.memos: dict[tuple[object, ...], Memo] = {}        # of operations, by form
+        self.recorded_calls: dict[tuple[object, ...], Any] = {}    # what calls of instructions did, by their form
+        self.recorder: Any = None                   # notes what a call does (``language/current/repeated_calls.py``)
         self.properties: dict[str, Any] = {}        # state that the language has for the duration of one run
         self.private: dict[Buffer, tuple[object, ...]] = {}   # the keys of tensors in private HBM
         self.private_at: dict[tuple[object, ...], int] = {}      # the last number at each location
@@ -208,8 +210,8 @@ class Builder:
         """
         self.advance()
         try:
-            if mask is None and (operation := self._known_operation(cls, views, attributes)) is not None:
-                return self._perform(*operation)
+            if mask is None and (operation := self.known_operation(cls, views, attributes)) is not None:
+                return self.perform_verified(*operation)
             operands = {name: v for name, v in views.items() if v is not None}
             return self._emit(cls, operands, plain_mask(mask), attributes)
         except KernelError as error:
@@ -265,9 +267,9 @@ class Builder:
             memo["apart"] = True
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
-        return self._perform(op, operands, operand_views, symbols, memo)
+        return self.perform_verified(op, operands, operand_views, symbols, memo)
 
-    def _known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
+    def known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
                          ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Memo] | None:
         """Return an operation that differs only in its buffers, and in where its tiles start, from one that was
         verified, without mask, limits and symbols; None if there is none."""
@@ -299,8 +301,8 @@ class Builder:
             fields[field.name] = tile
         return op, operands, operand_views, (), memo
 
-    def _perform(self, op: Op, operands: Operands, operand_views: list[View], symbols: Sequence[Symbol], memo: Memo
-                 ) -> Op | None:
+    def perform_verified(self, op: Op, operands: Operands, operand_views: list[View], symbols: Sequence[Symbol],
+                         memo: Memo) -> Op | None:
         """Check the device's rules, and perform an operation that has been verified."""
         if self.rules is not DeviceRules.OFF and not self.check_device(op, operands, operand_views, memo):
             return None
@@ -361,6 +363,8 @@ class Builder:
 
     def report(self, error: NkiMlirError, contested: bool = True) -> None:
         """Report a rule of the device that the kernel breaks at its current location."""
+        if self.recorder is not None:
+            self.recorder.repeatable = False
         report(error, self.rules, user_location(), contested)
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:

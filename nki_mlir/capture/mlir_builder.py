@@ -255,7 +255,7 @@ class MlirBuilder(CaptureAttempt):
         op, operands, memo = redirected
         self.advance()
         try:
-            self._perform(op, operands, [target, *writer.views[1:]], (), memo)
+            self.perform_verified(op, operands, [target, *writer.views[1:]], (), memo)
         except KernelError as error:
             raise error.here() from None
         return True

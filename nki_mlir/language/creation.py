@@ -239,6 +239,8 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
         if not isinstance(view, View) and view is not None:
             refuse_other_generation(f"nisa.{cls.name}", view)
             raise HostOperand(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).here()
+    if builder.recorder is not None:
+        builder.recorder.emitted(cls, views, mask, attributes)
     for name in cls.outputs:
         if (view := views.get(name)) is not None and view.buffer.role == "input":
             check_mutable(view)
@@ -252,11 +254,18 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
         raise
 
 
+def has_own_partitions(view: View | None) -> bool:
+    """Return whether each lane reads its own partition of an operand on chip."""
+    return view is None or not view.buffer.on_chip or not view.dims or view.dims[0].partition != 0 or (
+        view.dims[0].count == 1)
+
+
 def own_partitions(view: View | None) -> View | None:
     """Return an operand in which each lane reads its own partition: one partition that all lanes share is spread by a
     copy."""
-    if view is None or not view.buffer.on_chip or not view.dims or view.dims[0].partition or view.dims[0].count == 1:
+    if has_own_partitions(view):
         return view
+    assert view is not None
     spread = new_tensor(view.shape, view.dtype)
     active().emit(movement.CopyOp, {"dst": spread, "src": view}, None, {})
     return spread

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nki_mlir.capture.builder import active
+from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.errors import unknown
 from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
@@ -163,4 +163,7 @@ def older(text: str, at: Location | None = None) -> None:
 
 def warn(text: str, at: Location | None = None) -> None:
     """Warn at the kernel's source line. The same warning is shown once per line."""
+    builder = current.get()
+    if builder is not None and builder.recorder is not None:
+        builder.recorder.repeatable = False
     warn_once(text, NkiWarning, at or user_location())

@@ -7,6 +7,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any
 
 from nki_mlir.capture.builder import active
+from nki_mlir.language.current import repeated_calls
 from nki_mlir.language.current.calls import CURRENT, shown, table_name
 from nki_mlir.language.current.errors import core_rule, invalid, require
 from nki_mlir.language.current.memory import VirtualRegister
@@ -52,6 +53,7 @@ def instruction(function: Callable[..., object]) -> Any:
     if not hasattr(function, "__signature__"):
         CURRENT.with_defaults(function, table_name(function))
     kind, shown = function.__name__, [*signature(function).parameters.values()]
+    is_repeatable = kind in repeated_calls.REPEATABLE
     position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown)
 
     @wraps(function)
@@ -59,7 +61,10 @@ def instruction(function: Callable[..., object]) -> Any:
         builder = active(f"nisa.{kind}")
         name = arguments[position] if len(arguments) > position else keywords.pop("name", None)
         if not writes_nothing(kind, arguments, keywords):
-            function(*arguments[:position], **keywords)
+            if is_repeatable:
+                repeated_calls.perform(builder, function, arguments[:position], keywords)
+            else:
+                function(*arguments[:position], **keywords)
         if name:
             builder.properties.setdefault("instruction_names", set()).add(name)
         return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))

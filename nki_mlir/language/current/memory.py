@@ -9,6 +9,7 @@ import enum
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, ClassVar, NoReturn
 
@@ -140,6 +141,12 @@ tile_size = TileSize()
 
 
 # -- allocations -------------------------------------------------------------------------------------------------------
+@lru_cache(4096)
+def form_of_storage(*parts: object) -> object:
+    """Return an object for these properties of allocations; later it may be another one."""
+    return object()
+
+
 @dataclass(frozen=True, eq=False)
 class Storage:
     """An allocation: the capture core's buffer and its region.
@@ -161,6 +168,13 @@ class Storage:
     @property
     def on_chip(self) -> bool:
         return self.buffer.on_chip
+
+    @cached_property
+    def form(self) -> object:
+        """An object that allocations share whose tensors of one pattern are alike to instructions."""
+        buffer = self.buffer
+        return form_of_storage(self.region, self.dtype, self.address is None, self.identity, self.verdict, buffer.shape,
+                               buffer.dtype, buffer.space, buffer.partition_dim)
 
     def row(self, dtype: DType) -> int:
         """Return how many elements of ``dtype`` a partition of the allocation has (in HBM the entire allocation)."""

@@ -88,8 +88,16 @@ def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, 
     return view
 
 
+def known_flags(buffer: Buffer) -> tuple[bool, ...] | None:
+    """Return the flags of a buffer in PSUM if one truth value stands for those of all elements, else None."""
+    flags = _history(buffer)
+    return tuple(flags) if all([type(flag) is bool for flag in flags]) else None        # type: ignore[arg-type]
+
+
 def note(view: View) -> None:
     """Note that an instruction writes a view, if it is in PSUM: its elements count as written and not yet read."""
+    if (recorder := active().recorder) is not None:
+        recorder.noted(note, None, view)
     if view.buffer.space == "psum":
         flags = _history(view.buffer)
         for kind, value in enumerate((True, False, False, False)):
@@ -98,6 +106,8 @@ def note(view: View) -> None:
 
 def note_writer(view: View, kind: int) -> None:
     """Note that the last writer of a view, which has been noted as written, was a product or a zero fill (``kind``)."""
+    if (recorder := active().recorder) is not None:
+        recorder.noted(note_writer, None, view, kind)
     if view.buffer.space == "psum":
         _set(view, kind, True, _history(view.buffer))
 
@@ -113,12 +123,16 @@ def all_of(view: View, *kinds: int) -> bool:
 
 def mark(storage: Storage, view: View) -> None:
     """Record on ``storage``, in any memory, that an instruction writes a view of it."""
+    if (recorder := active().recorder) is not None:
+        recorder.noted(mark, storage, view)
     storage.written_elements.add(_elements_of(view))
 
 
 def touched(storage: Storage, view: View) -> bool:
     """Return whether some element of the view has been written. Inputs of the kernel count as written."""
     buffer = view.buffer
+    if (recorder := active().recorder) is not None:
+        recorder.repeatable = False
     if buffer.role == "input" or not storage.written_elements:    # other writes are known per buffer only
         return buffer.role == "input" or buffer in active().first_writes
     flags = _no_flags(buffer)
@@ -129,6 +143,8 @@ def touched(storage: Storage, view: View) -> bool:
 
 def note_read(view: View) -> None:
     """Note that an instruction other than a matmul reads a view in PSUM."""
+    if (recorder := active().recorder) is not None:
+        recorder.noted(note_read, None, view)
     _set(view, READ, True, _history(view.buffer))
 
 
