@@ -44,7 +44,8 @@ UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
             "inline": "inline calls",
             "strip-debuginfo": "drop locations"}
 NESTED_PASSES = 100
-OPTION = re.compile(r"    (\w+): (?:bool|int|str) = (\S+) +# (.*)")
+QUOTES = '"""'              # of a docstring of one line
+OPTION = re.compile(r"    (\w+): (?:bool|int|float|str) = (\S+) +# (.*)")
 
 
 class PassSummary(NamedTuple):
@@ -76,7 +77,7 @@ def summary(file: Path) -> PassSummary | None:
             options.append((option[1].replace("_", "-"), constant[1] if constant else option[2], option[3]))
         elif line.startswith("    def "):
             break
-    return PassSummary(name, start[1].replace("\n", " "), options)
+    return PassSummary(name, start[1].removesuffix(QUOTES).replace("\n", " "), options)
 
 
 class _AddPasses(argparse.Action):

@@ -36,18 +36,23 @@ class LateOperation(NkiMlirError):
 
 @cache
 def load() -> None:
-    """Import every family, which registers its classes in ``dialects.op.REGISTRY``."""
+    """Import every family, which registers its classes in ``dialects.op.REGISTRY``, and the operations of plugins."""
+    _load_families()
+    for extension in extensions.of("ops").values():
+        add(extension)
+
+
+def _load_families() -> None:
     folder = Path(__file__).parent
     for family in FAMILIES:
         for file in sorted((folder / family).glob("*.py")):
             if file.stem != "__init__":
                 importlib.import_module(f"{__package__}.{family}.{file.stem}")
-    for extension in extensions.of("ops").values():
-        add(extension)
 
 
 def add(extension: extensions.Extension) -> None:
     """Add the classes of a plugin's module. Their names must be new, and no dialect registered yet."""
+    _load_families()            # else those that the plugin's module imports would count as the plugin's
     before = dict(REGISTRY)
     extensions.load(extension)
     for name, cls in before.items():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Errors of a plugin name it, and extensions are looked up by name alone."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from nki_mlir import extensions, plugin
-from nki_mlir.cli.opt import parse_options
+from nki_mlir.cli.opt import parse_options, pass_summaries
 from nki_mlir.dialects import catalogue, mlir_ops
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.extensions import BrokenPlugin, Extension, PluginVersion, SameName
@@ -157,6 +158,9 @@ def test_the_pass_of_the_document__runs(package):
         module = plugin.ir.Module.parse("func.func @kernel() { return }")
         plugin.run_passes(module, [pass_named("example-count-clamps", "widest=2")])
         assert str(module.body.operations[0].attributes["example.clamps"]) == '"0, 0 wide"'
+    listed, = (p for p in pass_summaries() if p.name == "example-count-clamps")
+    assert listed.text.endswith("wider than a limit.") and listed.options == [
+        ("widest", "1.0", "between the limits of a clamp")]
     widest = pass_named("example-count-clamps", "widest=2").widest
     assert widest == 2.0 and type(widest) is float
     with pytest.raises(BadOption, match="option 'widest' of pass 'example-count-clamps' cannot be 'wide'"):
@@ -204,6 +208,19 @@ def test_functions_of_a_body__are_those_of_the_scalar_library(package, call, fau
         catalogue.add(Extension("ops", "a", f"{name}.m", "p"))
     assert error.value.headline == f"operation 'nisa.p_misspelt' of plugin p cannot be loaded: {fault}"
     forget_classes(before)
+
+
+def test_a_module_with_an_operation_and_its_function__is_loaded_first(tmp_path):
+    """In a process that has loaded no operation: those that the module imports are not the plugin's."""
+    document = (Path(__file__).parent.parent.parent / "docs" / "plugins.md").read_text()
+    text = next(part.split("```")[0] for part in document.split("```python\n") if "class ExampleClampOp" in part)
+    (tmp_path / "p_alone").mkdir()
+    (tmp_path / "p_alone" / "__init__.py").write_text('NKI_MLIR_API = 1\nNKI_MLIR_PLUGIN = {"ops": {"p": "p_alone.ops"}}\n')
+    (tmp_path / "p_alone" / "ops.py").write_text(text)
+    code = "from nki_mlir import plugin; print(plugin.load('p_alone')[0].name); from p_alone.ops import clamp"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={
+        **os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    assert done.stdout == "p\n", done.stderr
 
 
 def test_pipelines__are_texts_of_passes(package):
