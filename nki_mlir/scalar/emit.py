@@ -141,7 +141,7 @@ class ScalarEmitter:
         """Emit an f32 rounded to bf16 by ``steps``, as f32; a subclass may use instructions of the host instead."""
         return steps(a)
 
-    def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+    def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value], is_integral: bool = False) -> Value:
         """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""
         return steps(a)
 

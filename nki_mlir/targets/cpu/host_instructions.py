@@ -70,18 +70,18 @@ class HostInstructions(ScalarEmitter):
         return self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", total, *[
             self.vector.BitCastOp(kind, value).result for value in (a, b)])
 
-    def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+    def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value], is_integral: bool = False) -> Value:
         """Round to bfloat16 with the host's instruction, two registers at a time if there are two.
 
         The instruction takes denormals as 0: vectors that have one take ``steps``, besides their NaN, whose payload the
-        instruction keeps.
+        instruction keeps. Integral numbers are no denormals.
         """
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if not host.multiplies_pairs() or lanes % 16:
             return steps(a)
         parts = self.pieces(a, 16)
         narrow = self._narrowed(parts)
-        return self.unless_denormal([(parts, narrow)], [narrow], lambda: [
+        return narrow if is_integral else self.unless_denormal([(parts, narrow)], [narrow], lambda: [
             self.select(self.is_nan(a), narrow, steps(a))])[0]
 
     def round_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
