@@ -9,7 +9,6 @@ fastest depends on the processor: ``host_measurements`` measures ``TILES``.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -130,7 +129,7 @@ class Contraction:
         self.fresh, self.panels = routine.fresh, routine.panels
         self.multiply_add = code.pairs_added if routine.pairs else code.fma
         extent = nest.extents[product.column]
-        self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
+        self.lanes = host.lanes() if self.panels else min(host.lanes(), 1 << (extent - 1).bit_length())
         tile = routine.panels or tile_of(extent)
         self.rows, self.vectors = tile.rows, tile.vectors
         product_axes = {product.row, product.column}
@@ -217,14 +216,16 @@ class Contraction:
         if not axes:
             return self.step(pointers, sums, rows, active)
         extent = self.nest.extents[axes[0]]
-        times = gcd(extent, UNROLLED) if self.panels is not None else 1
+        times = min(extent, UNROLLED) if self.panels is not None else 1
+        end = extent // times * times
 
-        def positions(position: Value, sums: list[Value]) -> list[Value]:
+        def positions(position: Value | int, sums: list[Value], count: int = times) -> list[Value]:
             start = self.moved(pointers, axes[0], position)
-            for k in range(times):
+            for k in range(count):
                 sums = self.sum(axes[1:], self.moved(start, axes[0], k), sums, rows, active)
             return sums
-        return self.code.loop(range(0, extent, times), sums, positions)
+        sums = self.code.loop(range(0, end, times), sums, positions)
+        return positions(end, sums, extent - end) if end < extent else sums
 
     def step(self, pointers: list[Value], sums: list[Value], rows: int, active: list[Value | None]) -> list[Value]:
         """Emit the outer product of one element of the summed axes."""

@@ -10,6 +10,7 @@ from math import prod
 from typing import Protocol
 
 from nki_mlir.targets.cpu.function import ByteRegion, ScratchBuffer
+from nki_mlir.targets.cpu.schedule import reach_of
 from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest
 
@@ -46,10 +47,23 @@ def filled_tile(call: OnRegions) -> ScratchBuffer | None:
 
 def zeroed_tile(call: OnRegions) -> ScratchBuffer | None:
     """Return the buffer if a computation fills all of it with zeros; else None."""
+    return filled_tile(call) if is_zero_fill(call.nest) else None
+
+
+def is_zero_fill(nest: Nest) -> bool:
+    """Whether a nest only stores zeros."""
+    step = nest.step(nest.results[0]) if not (nest.inputs or nest.reduced or nest.forms or nest.mask) else None
+    return step is not None and step.kind == "constant" and float(step.number) == 0
+
+
+def writes_all_between(call: OnRegions) -> bool:
+    """Whether a computation writes every element from its first to its last one, each once."""
     nest = call.nest
-    step = nest.step(nest.results[0]) if not (nest.inputs or nest.reduced or nest.forms) else None
-    is_zero = step is not None and step.kind == "constant" and float(step.number) == 0
-    return filled_tile(call) if is_zero else None
+    if len(nest.outputs) != 1 or nest.mask or not writes_once(nest):
+        return False
+    first, last = reach_of(nest, len(nest.inputs))
+    count = prod(n for axis, n in enumerate(nest.extents) if axis not in nest.reduced)
+    return count * nest.outputs[0].dtype.itemsize == last + 1 - first
 
 
 def move_of(copy: OnRegions) -> ElementMove:

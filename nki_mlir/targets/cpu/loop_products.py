@@ -13,8 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.forwarding import reading_source, writes_once, writing_target, zeroed_tile
+from nki_mlir.targets.cpu.forwarding import (
+    is_zero_fill,
+    reading_source,
+    writes_all_between,
+    writes_once,
+    writing_target,
+    zeroed_tile,
+)
 from nki_mlir.targets.cpu.function import Allocate, ByteRegion, Compute, NativeLoop, Node, ScratchBuffer, Spread
+from nki_mlir.targets.cpu.schedule import reach_of
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import is_copy
 
@@ -167,9 +175,13 @@ def _sums_in_place(items: list[LoopNest]) -> list[LoopNest]:
 
 
 def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
-    """Return the product as a fresh one, if the fill sets all of its output to 0."""
-    can_start = product.is_product and not product.fresh and isinstance(product.target, ScratchBuffer)
-    return replace(product, fresh=True) if can_start and zeroed_tile(fill) is product.target else None
+    """Return the product as a fresh one, if the fill sets its output to 0, and nothing else."""
+    if not product.is_product or product.fresh or not is_zero_fill(fill.nest):
+        return None
+    fills = zeroed_tile(fill) is product.target if isinstance(product.target, ScratchBuffer) else (
+        fill.regions[-1] == product.regions[-1] and writes_all_between(fill) and writes_all_between(product)
+        and reach_of(fill.nest, 0) == reach_of(product.nest, len(product.nest.inputs)))
+    return replace(product, fresh=True) if fills else None
 
 
 def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:

@@ -104,7 +104,7 @@ def packed_product(op: Operation) -> tuple[Routine, Nest]:
         nest = product_of_panels(panels, sizes, depth, line)
         return TileRegisterProduct(panels[0], panels[1], depth, line, bool(fresh)), nest
     register_tile = next((candidate for candidate in tiles() if [candidate.rows, candidate.vectors] == tile), None)
-    if register_tile is None or sizes[0] > register_tile.panel or sizes[1] != register_tile.width or (
+    if register_tile is None or sizes[0] > register_tile.panel or sizes[1] > register_tile.width or (
             unit == "pairs" and not host.multiplies_pairs()):
         raise malformed(op, "this host has no such register tile")
     nest = product_of_panels(panels, sizes, depth, line)

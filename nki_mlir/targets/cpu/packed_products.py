@@ -7,7 +7,8 @@ for each block of k:  pack the columns of b
     for each panel of a, which stays in the first cache:  for each panel of b:  out's tile += panel of a * panel of b
 
 A block of ``b`` fits the second cache. Sums that an epilogue reads are finished in blocks of rows, with the last block
-of ``k``.
+of ``k``. Rows and columns that fill no panel form a narrower one, and the last block of ``k`` may be shorter. If ``k``
+is odd, its last position is a pair with 0.
 
 The order in which numbers are added does not depend on the number of threads.
 """
@@ -31,7 +32,7 @@ from nki_mlir.scalar.dtypes import (
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, RegisterTile, TileProduct
-from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
+from nki_mlir.targets.cpu.function import MEMORY, NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import LoopNest
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.product_blocks import ProductBlocks, chosen
@@ -51,6 +52,8 @@ NARROWED_JOIN = (Step("convert", BFLOAT16, (0,)), Step("convert", BFLOAT16, (1,)
                  Step("bitcast", UINT16, (4,)), Step("wrap", UINT32, (5,)), Step("wrap", UINT32, (6,)),
                  Step("constant", INT32, (), "", 16), Step("wrap", UINT32, (9,)),
                  Step("alu", UINT32, (8, 10), "left_shift"), Step("alu", UINT32, (7, 11), "bitwise_or"))
+WIDEN = (Step("wrap", UINT32, (0,)),)
+NARROWED_WIDEN = (Step("convert", BFLOAT16, (0,)), Step("bitcast", UINT16, (2,)), Step("wrap", UINT32, (3,)))
 
 
 @dataclass(frozen=True)
@@ -65,14 +68,18 @@ class PackingOptions:
     packed: int = 1 << 26
     pairs: int = -1
     amx: int = -1
+    apart: int = 1 << 20
+    high: int = 256
 
     def tile(self, columns: int) -> RegisterTile | None:
-        """Return the fastest register tile whose width divides a product's columns; None if there is none."""
+        """Return the fastest register tile whose width divides a product's columns, else the fastest one that they
+        fill; None if they fill none."""
         if self.tile_rows or self.tile_vectors:
             candidates = [RegisterTile(self.tile_rows or ROWS[host.lanes()], self.tile_vectors or VECTORS)]
         else:
             candidates = host_measurements.fastest_tiles()
-        return next((tile for tile in candidates if columns % tile.width == 0), None)
+        narrow_tiles = [tile for tile in candidates if tile.width <= columns]
+        return next((tile for tile in narrow_tiles if columns % tile.width == 0), next(iter(narrow_tiles), None))
 
     def most_depth(self) -> int:
         """Return the words of the summed axis of a block: panels of both factors take half of the first cache.
@@ -90,7 +97,7 @@ class PackingOptions:
     def unit(self, dtypes: Sequence[DType], extents: Sequence[int]) -> str:
         """Choose the one of ``UNITS`` that multiplies rows by columns of this depth: the option's, else the fastest."""
         rows, columns, depth = extents
-        if depth % 2 or not all(dtype in PAIRED for dtype in dtypes):
+        if not all(dtype in PAIRED for dtype in dtypes):
             return "float32"
         options = {"pairs": self.pairs if host.multiplies_pairs() else 0, "amx": self.amx if (
             host.multiplies_tiles() and rows % PANEL == columns % PANEL == depth % (2 * SIDE) == 0) else 0}
@@ -121,28 +128,46 @@ class PackedFactor:
         stride, depth = (s * self.memory.dtype.itemsize for s in self.memory.strides)
         return self.start.plus(along, stride).plus(summed, depth * (1 + self.pairs))
 
-    def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear) -> None:
-        """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs.
+    def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear, odd: bool = False
+             ) -> None:
+        """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs. If it is ``odd``, the last
+        pair has only its first element.
 
         Rows of the factor lie apart, where the processor does not predict them: each prefetches the row that is read
         ``PIECE`` steps later.
         """
         across, summed = self.memory.strides
-        step, width, piece = summed * (1 + self.pairs), min(self.width, count), divisor(depth, PIECE)
-        extents, strides = (depth // piece, count // width, piece, width), (piece * step, width * across, step, across)
+        steps_packed = depth - odd
+        step, width, piece = summed * (1 + self.pairs), min(self.width, count), divisor(steps_packed, PIECE)
+        extents = steps_packed // piece, count // width, piece, width
+        strides = piece * step, width * across, step, across
         written = (piece * width, depth * width, *((1, piece) if self.by_columns else (width, 1)))
-        if self.pairs:
+        if odd:
+            self.pack_last(code, count, depth, start, panels)
+        if self.pairs and steps_packed:
             is_paired = self.memory.dtype is BFLOAT16
             source, target = Operand(UINT16 if is_paired else self.memory.dtype, strides), Operand(UINT32, written)
             join = JOIN if is_paired else NARROWED_JOIN
             nest = Nest(extents, frozenset(), (source, source), 0, (target,), join, (2 + len(join),))
             code.emit(self.with_prefetches(nest, piece * step), start,
                       start.plus(Linear(summed * self.memory.dtype.itemsize)), panels)
+        if self.pairs:
             return
         steps = () if self.memory.dtype is FLOAT32 else (Step("convert", FLOAT32, (0,)),)
         nest = Nest(extents, frozenset(), (Operand(self.memory.dtype, strides),), 0, (Operand(FLOAT32, written),),
                     steps, (2,) if steps else (0,))
         code.emit(self.with_prefetches(nest, piece * step), start, panels)
+
+    def pack_last(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear) -> None:
+        """Copy the elements of the last step as pairs with 0."""
+        (across, summed), width = self.memory.strides, min(self.width, count)
+        is_paired, last = self.memory.dtype is BFLOAT16, depth - 1
+        source = Operand(UINT16 if is_paired else self.memory.dtype, (width * across, across))
+        steps = WIDEN if is_paired else NARROWED_WIDEN
+        nest = Nest((count // width, width), frozenset(), (source,), 0, (Operand(UINT32, (depth * width, 1)),), steps,
+                    (1 + len(steps),))
+        code.emit(nest, start.plus(Linear(2 * last * summed * self.memory.dtype.itemsize)),
+                  panels.plus(Linear(4 * last * width)))
 
     def with_prefetches(self, nest: Nest, distance: int) -> Nest | AddressedNest:
         """Return the nest with prefetches of its inputs, that number of elements ahead, if their rows lie apart."""
@@ -166,7 +191,8 @@ class PackedProduct:
         self.options, self.tile = options, tile
         self.unit = options.unit([o.dtype for o in inputs], product.nest.extents)
         pairs, on_tiles = self.unit != "float32", self.unit == "amx"
-        self.depth = depth // (1 + pairs)
+        self.depth = -(-depth // (1 + pairs))
+        self.odd = pairs and depth % 2 == 1
         panel, width = (PANEL, PANEL) if on_tiles else (tile.panel, tile.width)
         self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), panel, pairs, on_tiles)
         self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), width, pairs)
@@ -176,6 +202,7 @@ class PackedProduct:
         self.m = self.rows if remainder else panel * divisor(panels, self.most // panel)
         self.blocks = self.chosen_blocks()
         self.k, self.n, self.block = self.blocks.depth, self.blocks.columns, self.blocks.rows
+        self.shorter = self.depth % self.k                      # depth of the last block, if it is another one
 
     def chosen_blocks(self) -> ProductBlocks:
         """Return the blocks that the options name; without options, of the blocks that fit the product, those that cost
@@ -185,7 +212,7 @@ class PackedProduct:
         shared = self.columns // (2 * host.threads() if host.threads() > 1 else 1)
         step = PIECE if self.unit == "amx" else 1               # positions of the summed axis in a register
         most_depth = options.most_depth_on_tiles() if self.unit == "amx" else options.most_depth()
-        depth = step * divisor(self.depth // step, most_depth // step)
+        depth = step * depth_of_blocks(self.depth // step, most_depth // step)
         rates = replace(host_measurements.rates(), multiply_adds=host_measurements.words_of_unit(self.unit))
         most = min(options.columns or caches.third // 4 // (4 * most_depth), shared, self.most)
         columns = [n * tile for n in divisors(self.columns // tile, most // tile)]
@@ -202,15 +229,23 @@ class PackedProduct:
         self.packed = self.code.allocate(4 * self.m * self.depth).base
         with self.code.repeated(self.rows // self.m) as number:
             rows = Linear().plus(number, self.m)
-            with self.on_pool(self.depth // self.k) as (k, _):
-                self.pack_rows(rows, k)
-            with self.on_pool(self.columns // self.n) as (j, memory):
-                self.write_columns(rows, Linear().plus(j, self.n), memory)
+            even_blocks = self.depth // self.k - (self.odd and not self.shorter)
+            if even_blocks:
+                with self.on_pool(even_blocks) as (k, _):
+                    self.pack_rows(rows, k, self.k)
+            if even_blocks * self.k < self.depth:
+                self.pack_rows(rows, Linear(even_blocks), self.shorter or self.k, self.odd)
+            full_columns = self.columns // self.b.width * self.b.width
+            with self.on_pool(full_columns // self.n) as (j, memory):
+                self.write_columns(rows, Linear().plus(j, self.n), self.n, memory)
+            if full_columns < self.columns:
+                self.write_columns(rows, Linear(full_columns), self.columns - full_columns)
 
-    def pack_rows(self, rows: Linear, k: Linear) -> None:
+    def pack_rows(self, rows: Linear, k: Linear, depth: int, odd: bool = False) -> None:
+        """Pack the rows of a block of the summed axis, of that depth."""
         for row, count in self.pieces:
             start = self.a.at(rows.plus(Linear(row)), Linear().plus(k, self.k))
-            self.a.pack(self.code, count, self.k, start, self.panel(Linear(row), k))
+            self.a.pack(self.code, count, depth, start, self.panel(Linear(row), k, depth), odd)
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
@@ -218,23 +253,25 @@ class PackedProduct:
         full_rows = self.m // self.a.width * self.a.width
         return [piece for piece in ((0, full_rows), (full_rows, self.m - full_rows)) if piece[1]]
 
-    def panel(self, row: Linear, k: Linear) -> Linear:
-        """Return the address of the packed rows from ``row`` on, in a block of the summed axis."""
-        return self.packed.plus(row, 4 * self.k).plus(k, 4 * self.k * self.m)
+    def panel(self, row: Linear, k: Linear, depth: int) -> Linear:
+        """Return the address of the packed rows from ``row`` on, in a block of the summed axis, of that depth."""
+        return self.packed.plus(row, 4 * depth).plus(k, 4 * self.k * self.m)
 
-    def write_columns(self, rows: Linear, columns: Linear, memory: int) -> None:
+    def write_columns(self, rows: Linear, columns: Linear, width: int, memory: int = MEMORY) -> None:
         """Write the work of one iteration: all rows, from those on, of some columns.
 
         A block of ``b`` stays in the second cache while all rows are multiplied by it.
         """
-        packed = self.code.allocate(4 * self.n * self.k, memory).base
-        last, sums = self.depth // self.k - 1, None
+        packed = self.code.allocate(4 * width * self.k, memory).base
+        last, sums = -(-self.depth // self.k) - 1, None
         if self.finish is not None:
-            sums = self.code.allocate(4 * self.n * (self.m if last else self.block), memory).base
+            sums = self.code.allocate(4 * width * (self.m if last else self.block), memory).base
 
         def multiply(k: Linear, number: int) -> None:
             """Write the product of a block of the summed axis; ``number`` is -1 where the variable of a loop has it."""
-            self.b.pack(self.code, self.n, self.k, self.b.at(columns, Linear().plus(k, self.k)), packed)
+            depth = self.shorter or self.k if number == last else self.k
+            self.b.pack(self.code, width, depth, self.b.at(columns, Linear().plus(k, self.k)), packed,
+                        self.odd and number == last)
             for first_row, count in self.pieces:
                 block = min(self.block, count)
                 with self.code.repeated(count // block) as blocks:
@@ -242,15 +279,15 @@ class PackedProduct:
                     to = self.address(rows.plus(row), columns)
                     into, line = to, self.result.strides[0]
                     if sums is not None:
-                        into, line = sums.plus(row, 4 * self.n) if last else sums, self.n
-                    product = self.product(block, line)
-                    self.code.emit(replace(product, fresh=number == 0), self.panel(row, k), packed, into)
+                        into, line = sums.plus(row, 4 * width) if last else sums, width
+                    product = self.product(block, width, depth, line)
+                    self.code.emit(replace(product, fresh=number == 0), self.panel(row, k, depth), packed, into)
                     if self.finish is not None and number == last:
-                        self.code.emit(replace(self.finish, extents=(block, self.n), outputs=(self.result,),
-                                               inputs=(Operand(FLOAT32, (self.n, 1)),)), into, to)
+                        self.code.emit(replace(self.finish, extents=(block, width), outputs=(self.result,),
+                                               inputs=(Operand(FLOAT32, (width, 1)),)), into, to)
 
         multiply(Linear(), 0)
-        alike = last if self.finish is None else last - 1
+        alike = last - (self.finish is not None or self.shorter > 0 or self.odd)
         if alike > 0:
             with self.code.repeated(alike) as number:
                 multiply(number.plus(Linear(1)), -1)
@@ -262,12 +299,12 @@ class PackedProduct:
         line, step = (stride * self.result.dtype.itemsize for stride in self.result.strides[:2])
         return self.out.plus(row, line).plus(column, step)
 
-    def product(self, rows: int, line: int) -> TileProduct | TileRegisterProduct:
+    def product(self, rows: int, columns: int, depth: int, line: int) -> TileProduct | TileRegisterProduct:
         """Multiply panels of rows by panels of columns; rows of the result, from 0 on, are ``line`` elements apart."""
-        width, tile = min(self.a.width, rows), self.b.width
+        width, tile = min(self.a.width, rows), min(self.b.width, columns)
         if self.unit == "amx":
-            return TileRegisterProduct(rows // width, self.n // tile, self.k, line, True)
-        nest = product_of_panels((rows // width, self.n // tile), (width, tile), self.k, line)
+            return TileRegisterProduct(rows // width, columns // tile, depth, line, True)
+        nest = product_of_panels((rows // width, columns // tile), (width, tile), depth, line)
         return TileProduct(nest, True, self.unit == "pairs", self.tile)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
@@ -299,7 +336,27 @@ def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
     rows, columns, depth = nest.extents
     tile = options.tile(columns)
     return (moves == [(False, True, True), (True, False, True)] and tile is not None and rows >= tile.panel
-            and divisor(depth, options.most_depth()) >= LEAST_DEPTH)
+            and min(depth, options.most_depth()) >= LEAST_DEPTH)
+
+
+def gains_alone(product: LoopNest, options: PackingOptions) -> bool:
+    """Whether packing pays off for a product without loops around it: not where its factors stay in the second cache, and other
+    routines multiply them as fast; nor where few rows read what is packed."""
+    rows, columns, depth = product.nest.extents
+    unit = options.unit([operand.dtype for operand in product.nest.inputs], product.nest.extents)
+    if unit == "float32":
+        return rows >= options.high and 4 * max(rows, columns) * depth > options.apart
+    return 2 * max(rows, columns) * depth > options.apart or depth % 2 == 1
+
+
+def depth_of_blocks(depth: int, most: int) -> int:
+    """Return the depth of the blocks of a summed axis: the largest divisor up to a limit, unless less than half of what
+    fits. Then the last block is shorter; the others take multiples of ``PIECE`` if they can."""
+    even = divisor(depth, most)
+    if 2 * even >= min(most, depth):
+        return even
+    size = -(-depth // -(-depth // most))
+    return min(-(-size // PIECE) * PIECE, most)
 
 
 def divisor(number: int, most: int) -> int:

@@ -2,6 +2,7 @@
 """Loops around products of tiles that run as one packed product: which do, and that values are the same."""
 
 import importlib
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -11,13 +12,21 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile
 from nki_mlir.targets.cpu.function import ByteRegion
 from nki_mlir.targets.cpu.loop_products import LoopNest
 from nki_mlir.targets.cpu.lowering import listing
-from nki_mlir.targets.cpu.packed_products import LEAST_DEPTH, PackingOptions, can_pack, divisor, divisors
+from nki_mlir.targets.cpu.packed_products import (
+    LEAST_DEPTH,
+    PackingOptions,
+    can_pack,
+    depth_of_blocks,
+    divisor,
+    divisors,
+    gains_alone,
+)
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 
@@ -159,7 +168,7 @@ def test_depth_that_is_no_multiple_of_an_iteration(monkeypatch):
     np.testing.assert_array_equal(of_uneven_depth.on("jit")(a, b), a.T @ b)
 
 
-@pytest.mark.parametrize("columns, tile", [(1024, (6, 4)), (1056, (12, 2)), (1040, None)])
+@pytest.mark.parametrize("columns, tile", [(1024, (6, 4)), (1056, (12, 2)), (1040, (6, 4)), (40, (12, 2)), (31, None)])
 def test_a_register_tile__is_the_fastest_that_fills_the_columns(monkeypatch, columns, tile):
     monkeypatch.setattr(host, "lanes", lambda: 16)
     monkeypatch.setattr(host_measurements, "memoized", lambda what: {"tiles": [1.0, 3.0, 2.0]}[what])
@@ -250,6 +259,47 @@ def test_threads__change_no_bit(monkeypatch, example):
     np.testing.assert_array_equal(*results)
 
 
+@nki.jit
+def in_one_tile(a_t, b):
+    out = nl.ndarray((a_t.shape[1], b.shape[1]), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(nl.matmul(nl.load(a_t), nl.load(b), transpose_x=True), dtype=out.dtype))
+    return out
+
+
+@pytest.mark.parametrize("dtype, pairs", [
+    (np.float32, 0), (ml_dtypes.bfloat16, 0), (ml_dtypes.bfloat16, 1), (ml_dtypes.float8_e5m2, 1)])
+@pytest.mark.parametrize("depth, rows, columns", [(101, 67, 333), (97, 128, 65), (65, 64, 96)])
+def test_sizes_that_fill_no_panel(monkeypatch, depth, rows, columns, dtype, pairs):
+    """The last rows, columns and positions of the summed axis are narrower panels, and a pair with 0."""
+    set_options(monkeypatch, "form-products", apart=1, high=1, pairs=pairs)
+    kernel = nki.jit(in_one_tile.__wrapped__)
+    a, b = (RNG.integers(-3, 4, (depth, size)).astype(np.float32) for size in (rows, columns))
+    a[0, 0], a[-1, 1], b[-1, 2], a[:, 3], b[:, 4] = np.nan, np.inf, np.inf, -0.0, 0
+    a, b = a.astype(dtype), b.astype(dtype)
+    assert is_packed(kernel, a, b)
+    with np.errstate(invalid="ignore"):
+        expected = (a.astype(np.float32).T @ b.astype(np.float32)).astype(dtype)
+    np.testing.assert_array_equal(kernel.on("jit")(a, b).astype(np.float32), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("extents, dtype, gains", [
+    ((512, 512, 512), FLOAT32, False), ((512, 640, 512), FLOAT32, True), ((255, 1024, 1024), FLOAT32, False),
+    ((640, 640, 640), BFLOAT16, False), ((64, 1024, 1024), BFLOAT16, True), ((64, 256, 255), BFLOAT16, True)])
+def test_a_product_without_loops__is_packed_where_that_is_faster(monkeypatch, extents, dtype, gains):
+    monkeypatch.setattr(host, "multiplies_pairs", lambda: True)
+    nest = product().nest
+    inputs = tuple(Operand(dtype, operand.strides) for operand in nest.inputs)
+    alone = replace(product(), nest=replace(nest, extents=extents, inputs=inputs))
+    assert gains_alone(alone, PackingOptions(pairs=1, amx=0)) == gains
+
+
+@pytest.mark.parametrize("depth, most, size", [
+    (777, 85, 80), (131, 128, 80), (512, 85, 64), (96, 85, 48), (128, 128, 128), (101, 64, 64), (83, 85, 83), (86, 85, 43),
+    (11, 4, 4)])
+def test_depth_of_blocks__is_a_divisor_or_leaves_a_shorter_block(depth, most, size):
+    assert depth_of_blocks(depth, most) == size
+
+
 @pytest.mark.parametrize("number", range(25))
 def test_divisors_are_those_that_are_at_most_so_large(number):
     for most in range(-1, 27):
@@ -275,11 +325,12 @@ def product(rows=8, columns=64, depth=LEAST_DEPTH, left=None, right=None, out=No
     ({"left": (0, 1, 64), "right": (LEAST_DEPTH, 0, 1)}, True),     # and exchanged
     ({"rows": 7}, False),                                           # less than a panel
     ({"rows": 9}, True),
-    ({"columns": 65}, False),                                       # no whole number of tiles
+    ({"columns": 65}, True),                                        # the last panel is narrower
+    ({"columns": 15}, False),
     ({"depth": LEAST_DEPTH - 1}, False),
     ({"depth": LEAST_DEPTH + 1}, True),
     ({"depth": 2 * 61}, True),
-    ({"depth": 131}, False),                                        # a prime above the deepest block
+    ({"depth": 131}, True),                                         # a prime: the last block is shorter
     ({"left": (LEAST_DEPTH, 1, 1)}, False),                         # each factor lacks one of the axes
     ({"right": (0, 1, 0)}, False),
     ({"left": (0, 1, 64)}, False),                                  # both the same

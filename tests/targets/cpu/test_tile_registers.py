@@ -157,7 +157,7 @@ def test_threads__change_no_bit(monkeypatch):
 
 
 @pytest.mark.parametrize("extents, unit", [
-    ((256, 512, 256), "amx"), ((240, 512, 256), "pairs"), ((256, 512, 48), "pairs"), ((256, 512, 33), "float32")])
+    ((256, 512, 256), "amx"), ((240, 512, 256), "pairs"), ((256, 512, 48), "pairs"), ((256, 512, 33), "pairs")])
 def test_what_does_not_fill_registers__is_multiplied_otherwise(monkeypatch, extents, unit):
     monkeypatch.setattr(host, "multiplies_pairs", lambda: True)
     options = PackingOptions(pairs=1, amx=1)

@@ -22,7 +22,7 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loop_products import as_one_product, can_be_flat
-from nki_mlir.targets.cpu.packed_products import PackedProduct, PackingOptions, can_pack
+from nki_mlir.targets.cpu.packed_products import PackedProduct, PackingOptions, can_pack, gains_alone
 
 
 class FormProducts(FunctionPass, name="form-products"):
@@ -36,11 +36,13 @@ class FormProducts(FunctionPass, name="form-products"):
     packed: int = 67_108_864    # bytes that are packed of a factor at a time
     pairs: int = -1             # 1: multiply bfloat16 in pairs where the host can, -1: where that is fastest
     amx: int = -1               # the same for tile registers
+    apart: int = 1_048_576      # bytes of a factor, above which a product without loops around it is packed
+    high: int = 256             # least rows of such a product of float32
 
     @property
     def packing(self) -> PackingOptions:
         return PackingOptions(self.tile_rows, self.tile_vectors, self.depth, self.rows, self.columns, self.packed,
-                              self.pairs, self.amx)
+                              self.pairs, self.amx, self.apart, self.high)
 
     def rewrite(self, function: NativeFunction) -> None:
         nodes = function.body.nodes
@@ -55,13 +57,14 @@ class FormProducts(FunctionPass, name="form-products"):
         None."""
         nodes = function.body.nodes
         last_node = nodes[parts[-1]]
-        if isinstance(last_node, RoutineCall) or not can_be_flat(last_node):
+        if not can_be_flat(last_node):
             return None
         for start in range(len(parts) - 1, -1, -1):
             together = nodes[parts[start]:parts[-1] + 1]
             product = as_one_product(together)
             if product is not None and can_pack(product, self.worth, self.packing) and (
-                    {*product.reads} <= function.only_read):
+                    {*product.reads} <= function.only_read) and (
+                    not isinstance(last_node, RoutineCall) or gains_alone(product, self.packing)):
                 calls = [call for call in calls_in(*together) if isinstance(call, Compute | Spread)]
                 buffers = {region.root for call in calls for region in call.regions
                            if isinstance(region.root, ScratchBuffer)}

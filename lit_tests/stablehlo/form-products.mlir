@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A product without loops is packed, too. The last rows and columns are narrower panels, the last block of the
+// summed axis is shorter; the result is rounded when its sums are complete.
+// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --stablehlo-to-linalg --form-products="tile-rows=8 tile-vectors=2 pairs=0 amx=0 apart=1 high=1" %s | FileCheck %s
+
+// CHECK-LABEL: func.func @odd(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: {{.*}} %[[B:[a-z0-9]+]]: {{.*}} %[[OUT:[a-z0-9]+]]: {{.*}}native.notes = ["form-products: 300 x 333 x 257 in blocks of {{.*}} rows, 320 columns, depth 96, float32:
+// CHECK:         scf.for %{{.*}} = %c0 to %c2 step %c1 {
+// CHECK:         } {native.on_pool}
+// CHECK:         scf.for %{{.*}} = %c0 to %c1 step %c1 {
+// CHECK:           "native.packed_product"({{.*}}) {depth = 96 : i64, fresh = true, line = 320 : i64, panels = array<i64: 18, 10>, sizes = array<i64: 16, 32>,
+// CHECK:           "native.packed_product"({{.*}}) {depth = 96 : i64, fresh = true, line = 320 : i64, panels = array<i64: 1, 10>, sizes = array<i64: 12, 32>,
+// CHECK:           "native.packed_product"({{.*}}) {depth = 65 : i64, fresh = false, line = 320 : i64,
+// CHECK:           linalg.generic {{.*}} ins(%{{.*}} : memref<{{.*}}xf32{{.*}}) outs(%{{.*}} : memref<{{.*}}xbf16
+// CHECK:         } {native.on_pool}
+// CHECK:         "native.packed_product"({{.*}}) {depth = 96 : i64, fresh = true, line = 13 : i64, panels = array<i64: 18, 1>, sizes = array<i64: 16, 13>,
+// CHECK:         "native.packed_product"({{.*}}) {depth = 65 : i64, fresh = false, line = 13 : i64,
+func.func @odd(%a: tensor<300x257xbf16>, %b: tensor<257x333xbf16>) -> tensor<300x333xbf16> {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<300x257xbf16>, tensor<257x333xbf16>) -> tensor<300x333xbf16>
+  return %0 : tensor<300x333xbf16>
+}
