@@ -8,8 +8,12 @@ import flash_attention as flash
 import numpy as np
 from case import Case, Goal, case, random, tolerance
 
+LIMIT = ("Products take 86% of the time at 90% of the peak of multiply-adds, exp and the maximum 10%. PyTorch's fused "
+         "kernel takes 1.09 to 1.28 times as long on one thread; if there were only products, at the peak, it would take "
+         "1.47 times as long.")
 
-@case("attention_2048x128", Goal(faster=1.3), Goal(faster=1.3))
+
+@case("attention_2048x128", Goal(faster=1.3, note=LIMIT), Goal(faster=1.3))
 def attention(dtype: str = "float32") -> Case:
     s, d = 2048, 128
     scale = d ** -0.5
@@ -21,7 +25,9 @@ def attention(dtype: str = "float32") -> Case:
 
     def torch_formula(q_t: Any, k_t: Any, v: Any) -> Any:
         import torch
-        return torch.nn.functional.scaled_dot_product_attention(q_t.T[None], k_t.T[None], v[None])[0]
+        # PyTorch's fused kernel takes four dimensions, and rows that are contiguous.
+        q, k = (t.T.contiguous()[None, None] for t in (q_t, k_t))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v[None, None])[0, 0]
     arrays = tuple(random(*shape, seed=n, dtype=dtype) for n, shape in enumerate(((d, s), (d, s), (s, d))))
     return Case(arrays, lambda *a: example.attention_forward(*a, scale), formula, torch_formula, "fma", 4 * s * s * d,
                 lambda: formula(np, *(a.astype("float64") for a in arrays)), tolerance(dtype))
@@ -35,7 +41,7 @@ def in_wide(function: Any, *arrays: np.ndarray) -> Any:
     return function(*(a.astype("float64") for a in arrays), SCALE)
 
 
-@case("flash_forward_4x2048x64", Goal(faster=1.3), Goal(faster=1.3))
+@case("flash_forward_4x2048x64", Goal(faster=1.3, note=LIMIT), Goal(faster=1.3))
 def flash_forward(dtype: str = "float32") -> Case:
     def formula(xp: Any, q_t: Any, k_t: Any, v: Any) -> Any:
         scores = q_t.swapaxes(1, 2) @ k_t * SCALE
@@ -46,7 +52,8 @@ def flash_forward(dtype: str = "float32") -> Case:
 
     def torch_formula(q_t: Any, k_t: Any, v: Any) -> Any:
         import torch
-        return torch.nn.functional.scaled_dot_product_attention(q_t.mT[None], k_t.mT[None], v[None])
+        q, k = (t.mT.contiguous()[None] for t in (q_t, k_t))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v[None])
     q, k, v = (random(HEADS, STEPS, WIDTH, seed=n, dtype=dtype) for n in range(3))
     return Case((flash.turned(q), flash.turned(k), v), lambda *a: flash.flash_forward[HEADS](*a, SCALE), formula,
                 torch_formula, "fma", 4 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.forward, q, k, v),

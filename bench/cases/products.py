@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Matrix products: with K tiles kept in blocks, as the tutorial ends, and tile by tile, as it begins."""
+"""Matrix products: with K tiles kept in blocks, as the tutorial ends, tile by tile, as it begins, and in graphs."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import matmul as example
+import numpy as np
 from case import Case, Goal, case, random
 
 
@@ -23,3 +24,26 @@ for n, goal in {512: Goal(), 1024: Goal(faster=1, share=0.8, note=VARIES),
                 4096: Goal(faster=1.2, share=0.8, note=VARIES)}.items():
     case(f"matmul_{n}", goal, Goal(faster=0.8, share=0.8))(partial(product, n))
 case("matmul_1024_tiled", Goal(share=0.8, note=VARIES))(partial(product, 1024, kernel=example.matmul_tiled))
+
+
+def in_graph(rows: int, depth: int, columns: int, dtype: str = "float32") -> Case:
+    """Return a product that a graph computes beside its kernels."""
+    from nki_mlir.frameworks.stablehlo import LinkedProgram
+    a, b = random(rows, depth, dtype=dtype), random(depth, columns, seed=1, dtype=dtype)
+    element = {"float32": "f32", "bfloat16": "bf16"}[dtype]
+    a_type, b_type, out = (f"tensor<{m}x{n}x{element}>" for m, n in (a.shape, b.shape, (rows, columns)))
+    program = LinkedProgram(f"""func.func @main(%a: {a_type}, %b: {b_type}) -> {out} {{
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({a_type}, {b_type}) -> {out}
+  return %0 : {out}
+}}""")
+    result = np.empty((rows, columns), a.dtype)
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        program.run([a, b], [result])
+        return result
+    return Case((a, b), kernel, lambda xp, a, b: a @ b, lambda a, b: a @ b, "fma", 2 * rows * depth * columns,
+                lambda: a.astype("float64") @ b.astype("float64"), 1e-3 if dtype == "float32" else 2e-2)
+
+
+for sizes in ((1024, 1024, 1024), (1000, 777, 1301)):
+    case(f"dot_{'x'.join(map(str, sizes))}", Goal(faster=1), Goal(faster=0.8))(partial(in_graph, *sizes))
