@@ -41,7 +41,8 @@ def expand_convert(e: "ScalarEmitter", value: "Value", frm: DType, to: DType) ->
     if frm.is_integer and to.is_integer:
         return _saturate(e, value, frm, to)
     if frm.is_integer and to is BFLOAT16:
-        return e.narrow_to_bfloat16(to_float32(e, value, frm), lambda x: e.trunci(e.shrui(_above(e, x), 16), "i16"), True)
+        number = to_float32(e, value, frm)
+        return e.narrow_to_bfloat16(number, lambda x: e.trunci(e.shrui(_above(e, x), 16), "i16"), True)
     return from_float32(e, to_float32(e, value, frm), to)
 
 

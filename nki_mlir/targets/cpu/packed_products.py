@@ -340,8 +340,8 @@ def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
 
 
 def gains_alone(product: LoopNest, options: PackingOptions) -> bool:
-    """Whether packing pays off for a product without loops around it: not where its factors stay in the second cache, and other
-    routines multiply them as fast; nor where few rows read what is packed."""
+    """Whether packing pays off for a product without loops around it: not where its factors stay in the second cache,
+    and other routines multiply them as fast; nor where few rows read what is packed."""
     rows, columns, depth = product.nest.extents
     unit = options.unit([operand.dtype for operand in product.nest.inputs], product.nest.extents)
     if unit == "float32":
