@@ -6,13 +6,14 @@ program takes hardly more than the busiest engine, the search looks at one body 
 is ordered as it is.
 """
 
-from math import inf
+from math import inf, prod
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.targets.neuron.codegen.candidate_programs import CLOSE, FEW, NEAR, SHORT
+from nki_mlir.dialects.access import HBM
+from nki_mlir.targets.neuron.codegen.candidate_programs import AGAIN, CLOSE, FEW, NEAR, SHORT
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import WAITS, Fastest, TimedCandidates
-from nki_mlir.targets.neuron.codegen.records import Code
+from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, steps_in
 from nki_mlir.targets.neuron.codegen.roll_instructions import rolled_instructions
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.unroll_loops import loops_to_keep, written_out
@@ -20,10 +21,22 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import loops_to_keep, written_
 
 def in_loops(code: Code) -> Code | None:
     """Return long code with its instructions that repeat in loops; None if it is short, if its loops are loops already,
-    or if nothing repeats."""
-    if written_out(code.body) <= FEW or loops_to_keep(code.body, SHORT)[0]:
+    if it loads data repeatedly, or if nothing repeats."""
+    if written_out(code.body) <= FEW or loops_to_keep(code.body, SHORT)[0] or loads_repeatedly(code):
         return None
     return rolled_instructions(code)
+
+
+def loads_repeatedly(code: Code) -> bool:
+    """Return whether transfers access much more than the bytes of their HBM buffers. Short bodies then load data again,
+    which the unrolled code may keep on chip."""
+    moved, buffers = 0, dict[DeviceBuffer, None]()
+    for step in steps_in(code.body):
+        for _, tile in step.op.operands() if step.op.queued else ():
+            if tile.space == HBM:
+                moved += prod([count for by, count in tile.access.dims if by]) * tile.dtype.itemsize
+                buffers[tile.handle] = None
+    return moved > AGAIN * sum(buffer.bytes_per_partition for buffer in buffers)
 
 
 def nearly_bound(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Fastest | None:

@@ -15,6 +15,7 @@ from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_c
 from nki_mlir.targets.neuron.codegen.fastest import end_of
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 from nki_mlir.targets.neuron.codegen.roll_instructions import rolled_instructions
+from nki_mlir.targets.neuron.codegen.short_loops import loads_repeatedly
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 from nki_mlir.targets.neuron.format.assembly import print_program
 from nki_mlir.targets.neuron.simulator import simulate
@@ -99,7 +100,7 @@ def shape(block):
     return [node.op.name if isinstance(node, InstructionStep) else (len(node.span), shape(node.body)) for node in block.nodes]
 
 
-def test_loops_in_loops__of_a_product_in_tiles():
+def product_in_tiles():
     b = Builder()
     x, z, y = b.hbm("x", (384, 256), "input"), b.hbm("z", (384, 256), "input"), b.hbm("y", (192, 256), "output")
     for i in range(3):
@@ -113,11 +114,16 @@ def test_loops_in_loops__of_a_product_in_tiles():
             row = b.on_chip("o", (64, 64))
             b.tensor_copy((row, 0, 64, 0, 64), (total, 0, 64, 0, 64))
             b.copy((y, 64 * i, 64, 64 * j, 64), (row, 0, 64, 0, 64))
-    rolled = rolled_instructions(b.code, least=16)
+    return b.code
+
+
+def test_loops_in_loops__of_a_product_in_tiles():
+    code = product_in_tiles()
+    rolled = rolled_instructions(code, least=16)
     product = ["dma_copy", "dma_copy", "nc_matmul"]
     assert shape(rolled.body) == [(3, [(4, [*product * 3, "tensor_copy", "dma_copy"])])]
     assert [len(block.buffers) for block in (rolled.body, rolled.body.nodes[0].body.nodes[0].body)] == [0, 8]
-    assert rolled_instructions(b.code, least=512) is None
+    assert rolled_instructions(code, least=512) is None
 
 
 @pytest.mark.parametrize("space, first", [("psum", 0), ("sbuf", 32)])
@@ -166,6 +172,12 @@ def test_values_on_the_device__stay():
         result = np.zeros_like(x)
         simulate(emit_code(rolled, options), [x], [result])
         np.testing.assert_array_equal(result, scaled.on("eager")(x))
+
+
+def test_code_that_loads_data_repeatedly__is_found_by_its_bytes():
+    assert loads_repeatedly(product_in_tiles())
+    (lowered,) = at_nisa(8 * 128)[0].values()
+    assert not loads_repeatedly(lowered.code())
 
 
 def test_short_code__stays_as_it_is():
