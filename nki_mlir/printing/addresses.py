@@ -8,7 +8,7 @@ one with a dimension for the index, which is subscripted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, dense
 from nki_mlir.dialects.nisa.dynamic_access import OnChip, PatternAddressed, RunTimeIndexed
@@ -137,23 +137,25 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     if steps[0] and counts[0] > 1 and prod(index.shape) > 1 and not isinstance(op, OnChip):
         least = min(0, steps[0] * (counts[0] - 1))
         greatest = scale * (extent - (high - low) - 1) + abs(steps[0]) * (counts[0] - 1)
-        index = _element_index(text, op, index, scale, Linear(-least, axes=((0, steps[0]),)), greatest)
-        return start.plus(Linear(least)), [1, *steps[1:]], 1, greatest + 1, index
+        unit = gcd(scale, steps[0])             # the new index counts pieces of so many elements
+        position = Linear(-least // unit, axes=((0, steps[0] // unit),))
+        index = _piece_index(text, op, index, scale // unit, position, greatest // unit)
+        return start.plus(Linear(least)), [unit, *steps[1:]], unit, greatest // unit + 1, index
     return start, steps, scale, extent - (high - low), index
 
 
-def _element_index(text: KernelText, op: Op, index: Tile, scale: int, position: Linear, greatest: int) -> Tile:
-    """Write the sum of each row's index, in elements, and of a position that moves from row to row."""
+def _piece_index(text: KernelText, op: Op, index: Tile, scale: int, position: Linear, greatest: int) -> Tile:
+    """Write the sum of each row's index, in pieces of a table, and of a position that moves from row to row."""
     if greatest >= FLOAT_INTEGERS:
         raise Unprintable(what="row indices in addition to a start that differs from row to row, in a large tensor",
                           fix="add both in the tile of indices")
-    added, element = (text.temporary(index.shape, INT32, SBUF, name=name) for name in ("rows", "elements"))
+    added, piece = (text.temporary(index.shape, INT32, SBUF, name=name) for name in ("rows", "pieces"))
     step = dict(position.axes)[0]
     text.write(f"nisa.iota(dst={text.tile(op, added)}, pattern=[[0, 1]], offset={position.const}, "
                f"channel_multiplier={step})")
-    text.write(f"nisa.scalar_tensor_tensor(dst={text.tile(op, element)}, data={text.tile(op, index)}, op0=nl.multiply, "
+    text.write(f"nisa.scalar_tensor_tensor(dst={text.tile(op, piece)}, data={text.tile(op, index)}, op0=nl.multiply, "
                f"operand0={float(scale)}, op1=nl.add, operand1={text.tile(op, added)})")
-    return element
+    return piece
 
 
 def _is_whole(op: RunTimeIndexed, table: Tile) -> bool:

@@ -14,7 +14,7 @@ from nki_mlir.language.current import nki
 from nki_mlir.printing.errors import Unprintable
 
 from ..targets.cpu.test_host_operations import counted_rows_of_cores
-from .reading import printed, reread
+from .reading import printed, reread, reread_beta
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 X = np.arange(512, dtype=np.float32).reshape(64, 8)
@@ -109,6 +109,23 @@ def slanted_back(x, rows):
     index = beta_nl.load(rows)
     beta_nl.store(out, beta_nl.load(x[index + 1, 5 - beta_nl.arange(4)[:, None] + beta_nl.arange(2)[None, :]]))
     return out
+
+
+@beta_nki.jit
+def pieces(x, rows):
+    """A piece of two columns of each row, the next piece for the next row."""
+    out = beta_nl.ndarray((4, 2), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    index = beta_nl.load(rows)
+    beta_nl.store(out, beta_nl.load(x[index, beta_nl.arange(4)[:, None] * 2 + beta_nl.arange(2)[None, :]]))
+    return out
+
+
+def test_pieces_of_rows_are_rows_of_a_table():
+    """The beta generation reads no rows that begin at any element."""
+    expected = [X[r, 2 * p:2 * p + 2] for p, r in enumerate(ROWS[:, 0])]
+    assert "operand0=4.0, op1=nl.add" in checked(pieces, [X, ROWS], expected)
+    beta = reread_beta(printed(pieces, [X, ROWS], generation="beta"))
+    assert np.array_equal(beta.on("interpreter")(X, ROWS), expected)
 
 
 def test_rows_by_an_index_that_also_move():
