@@ -12,6 +12,7 @@ from nki_mlir.language.current.calls import CURRENT, shown, table_name
 from nki_mlir.language.current.errors import core_rule, invalid, require
 from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.entries import INSTRUCTIONS
 from nki_mlir.language.instructions import NoTable
 from nki_mlir.language.signatures.binding import bound
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -53,7 +54,7 @@ def instruction(function: Callable[..., object]) -> Any:
     if not hasattr(function, "__signature__"):
         CURRENT.with_defaults(function, table_name(function))
     kind, shown = function.__name__, [*signature(function).parameters.values()]
-    is_repeatable = kind in repeated_calls.REPEATABLE
+    repeats = kind in INSTRUCTIONS and INSTRUCTIONS[kind].repeats
     position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown)
 
     @wraps(function)
@@ -61,7 +62,7 @@ def instruction(function: Callable[..., object]) -> Any:
         builder = active(f"nisa.{kind}")
         name = arguments[position] if len(arguments) > position else keywords.pop("name", None)
         if not writes_nothing(kind, arguments, keywords):
-            if is_repeatable:
+            if repeats:
                 repeated_calls.perform(builder, function, arguments[:position], keywords)
             else:
                 function(*arguments[:position], **keywords)

@@ -4,8 +4,8 @@
 A kernel whose Python runs its loops calls an instruction thousands of times with tensors of the same shapes. While the
 first call of a form is captured, a ``CallRecorder`` notes the operations that it emits and what it notes in the write
 history. Later calls of the form repeat this on their tensors. The form of a call has everything that the functions of
-``REPEATABLE`` look at: they read no other state. What the builder checks depends on more (scopes, races, rules of the
-device, reads of unwritten memory), and it checks every operation.
+such instructions look at (``InstructionEntry.repeats``): they read no other state. What the builder checks depends on
+more (scopes, races, rules of the device, reads of unwritten memory), and it checks every operation.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -29,12 +29,6 @@ from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import DType
 
-# Instructions that emit the same operations for tensors of the same form.
-REPEATABLE = frozenset((
-    "activation", "activation_reduce", "affine_select", "dma_copy", "dma_transpose", "iota", "max8", "memset",
-    "nc_find_index8", "nc_match_replace8", "nc_matmul", "nc_transpose", "reciprocal", "scalar_tensor_tensor",
-    "select_reduce", "tensor_copy", "tensor_copy_predicated", "tensor_partition_reduce", "tensor_reduce",
-    "tensor_scalar", "tensor_scalar_reduce", "tensor_tensor", "tensor_tensor_scan"))
 TOKENS = FunctionType, np.ufunc, type, DType      # of operators, functions and dtypes
 PLAIN = frozenset((type(None), bool, int, float, str))
 

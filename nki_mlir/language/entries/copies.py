@@ -5,6 +5,7 @@ from nki_mlir.language.entries.entry import SHAPES, Group, InstructionEntry, Pag
 
 GROUP = Group("copies", "Copies, constants and selections", {
     "tensor_copy": InstructionEntry(
+        repeats=True,
         releases="""
         2.21   (src, *, mask=None, dtype=None, engine=0, **kwargs)
         2.23   (src, *, mask=None, dtype=None, engine=engine.unknown, **kwargs)
@@ -27,6 +28,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         y == x
         """),
     "tensor_copy_predicated": InstructionEntry(
+        repeats=True,
         releases="""
         kinds  SCALAR src
         2.22   (*, src, dst, predicate, mask=None, dtype=None, **kwargs)
@@ -103,6 +105,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         y[:, at[0, 0]:at[0, 0] + 16] == x
         """),
     "memset": InstructionEntry(
+        repeats=True,
         releases="""
         kinds  NUMBER value, TILE_SHAPE shape
         2.20   (shape, value, dtype, mask=None, **kwargs)
@@ -126,6 +129,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         y == np.full((128, 64), 3.0)
         """),
     "iota": InstructionEntry(
+        repeats=True,
         releases="""
         kinds  INDEX expr
         2.20   (expr, dtype, mask=None, **kwargs)
@@ -151,6 +155,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         y == 100 * np.arange(32)[:, None] + np.arange(16)
         """),
     "affine_select": InstructionEntry(
+        repeats=True,
         releases="""
         2.20   (pred, on_true_tile, on_false_value, mask=None, dtype=None, **kwargs)
         2.21   (pred, on_true_tile, on_false_value, *, mask=None, dtype=None, **kwargs)

@@ -5,6 +5,7 @@ from nki_mlir.language.entries.entry import SAME, SHAPES, Group, InstructionEntr
 
 GROUP = Group("elementwise", "Elementwise instructions", {
     "activation": InstructionEntry(
+        repeats=True,
         releases="""
         2.20   (op, data, bias=None, scale=1.0, mask=None, dtype=None, **kwargs)
         2.21   (op, data, *, bias=None, scale=1.0, mask=None, dtype=None, **kwargs)
@@ -77,6 +78,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         y == np.exp(x - 1)
         """),
     "tensor_tensor": InstructionEntry(
+        repeats=True,
         releases="""
         2.20   (data1, data2, op, dtype=None, mask=None, **kwargs)
         2.21   (data1, data2, op, *, dtype=None, mask=None, **kwargs)
@@ -102,6 +104,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         y == a * b
         """),
     "tensor_scalar": InstructionEntry(
+        repeats=True,
         releases="""
         current MAYBE operand0
         2.20   (data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, dtype=None, mask=None,
@@ -131,6 +134,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         y == 2 * x + rows
         """),
     "scalar_tensor_tensor": InstructionEntry(
+        repeats=True,
         releases="""
         kinds  TILE operand1
         current MAYBE operand0
@@ -159,6 +163,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         y == 2 * a - b
         """),
     "reciprocal": InstructionEntry(
+        repeats=True,
         releases="""
         2.20   (data, dtype=None, mask=None, **kwargs)
         2.21   (data, *, dtype=None, mask=None, engine=0, **kwargs)

@@ -59,7 +59,8 @@ class InstructionEntry:
     the function by hand. ``commands`` are the values of ``reduce_cmd`` that the current generation takes; if an entry
     lists none, the operation's class checks the value. ``example`` has the form that ``documentation/examples.txt``
     describes; ``beta_example`` replaces it in the beta generation, and ``beta_page`` has the fields in which beta's
-    page differs.
+    page differs. An instruction ``repeats`` if the current generation emits the same operations for tensors of the same
+    form, and reads no other state.
     """
 
     releases: str
@@ -69,6 +70,7 @@ class InstructionEntry:
     beta_page: Mapping[str, Any] = field(default_factory=dict)
     regular: Regular | None = None
     commands: tuple[str, ...] = ()
+    repeats: bool = False
 
     def page_of(self, is_beta: bool) -> Page:
         """Return the page of a generation; the entries ``takes`` of ``beta_page`` are added to the page's."""

@@ -5,6 +5,7 @@ from nki_mlir.language.entries.entry import SAME, SHAPES, Group, InstructionEntr
 
 GROUP = Group("reductions", "Reductions, scans and statistics", {
     "activation_reduce": InstructionEntry(
+        repeats=True,
         releases="""
         2.21   (op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, mask=None, dtype=None, **kwargs)
         2.27   (dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None)
@@ -31,6 +32,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         total == np.sum(x * x, axis=1, keepdims=True)
         """),
     "tensor_reduce": InstructionEntry(
+        repeats=True,
         releases="""
         2.20   (op, data, axis, mask=None, dtype=None, negate=False, keepdims=False, **kwargs)
         2.21   (op, data, axis, *, mask=None, dtype=None, negate=False, keepdims=False, **kwargs)
@@ -53,6 +55,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         y == np.max(x, axis=1, keepdims=True)
         """),
     "tensor_partition_reduce": InstructionEntry(
+        repeats=True,
         releases="""
         2.21   (op, data, *, mask=None, dtype=None, **kwargs)
         2.27   (dst, op, data, name=None)
@@ -78,6 +81,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         y == np.max(x, axis=0, keepdims=True)
         """),
     "tensor_scalar_reduce": InstructionEntry(
+        repeats=True,
         releases="""
         current MAYBE operand0
         2.21   (*, data, op0, operand0, reduce_op, reduce_res, reverse0=False, dtype=None, mask=None, **kwargs)
@@ -134,6 +138,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         y == np.add.accumulate(2 * x, axis=1)
         """),
     "tensor_tensor_scan": InstructionEntry(
+        repeats=True,
         releases="""
         2.20   (data0, data1, initial, op0, op1, reverse0=False, reverse1=False, dtype=None, mask=None, **kwargs)
         2.21   (data0, data1, initial, op0, op1, reverse0=False, reverse1=False, *, dtype=None, mask=None, **kwargs)
@@ -164,6 +169,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
         y == np.add.accumulate(x, axis=1)
         """),
     "select_reduce": InstructionEntry(
+        repeats=True,
         releases="""
         2.26   (*, dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=np.amax,
                 reverse_pred=False, mask=None, dtype=None, **kwargs)

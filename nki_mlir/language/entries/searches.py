@@ -9,6 +9,7 @@ from nki_mlir.scalar.dtypes import UINT32
 
 GROUP = Group("searches", "Searches, gathers and shuffles", {
     "max8": InstructionEntry(
+        repeats=True,
         releases="""
         2.22   (*, src, mask=None, dtype=None, **kwargs)
         2.27   (dst, src, name=None)
@@ -33,6 +34,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         y == np.sort(x, axis=1)[:, :-9:-1]
         """),
     "nc_find_index8": InstructionEntry(
+        repeats=True,
         releases="""
         2.22   (*, data, vals, mask=None, dtype=None, **kwargs)
         2.27   (dst, data, vals, name=None)
@@ -63,6 +65,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         y == np.argsort(x, axis=1)[:, :-9:-1]
         """),
     "nc_match_replace8": InstructionEntry(
+        repeats=True,
         releases="""
         2.22   (*, data, vals, imm, mask=None, dtype=None, **kwargs)
         2.25   (*, data, vals, imm, dst_idx=None, mask=None, dtype=None, **kwargs)

@@ -5,6 +5,7 @@ from nki_mlir.language.entries.entry import SHAPES, Group, InstructionEntry, Pag
 
 GROUP = Group("tensor-engine", "Tensor engine: products and transposes", {
     "nc_matmul": InstructionEntry(
+        repeats=True,
         releases="""
         needs  3 perf_mode=double_row: {} with perf_mode double_row: multiply the halves one after the other
         2.20   (stationary, moving, is_stationary_onezero=False, is_moving_onezero=False, mask=None, **kwargs)
@@ -71,6 +72,7 @@ GROUP = Group("tensor-engine", "Tensor engine: products and transposes", {
         y == sum(np.float32(x[:, k::4]).T @ np.float32(x[:, k::4]) for k in range(4))
         """),
     "nc_transpose": InstructionEntry(
+        repeats=True,
         releases="""
         2.20   (data, mask=None, dtype=None, engine=None, **kwargs)
         2.21   (data, *, mask=None, dtype=None, engine=0, **kwargs)

@@ -5,6 +5,7 @@ from nki_mlir.language.entries.entry import SHAPES, Group, InstructionEntry, Pag
 
 GROUP = Group("dma", "Transfers", {
     "dma_copy": InstructionEntry(
+        repeats=True,
         releases="""
         needs  3 dge_mode=hwdge: {} with dge_mode hwdge: leave dge_mode to the compiler
         needs  4 priority: a priority: leave it out
@@ -31,6 +32,7 @@ GROUP = Group("dma", "Transfers", {
         y == x
         """),
     "dma_transpose": InstructionEntry(
+        repeats=True,
         releases="""
         needs  3 dge_mode=hwdge: {} with dge_mode hwdge: leave dge_mode to the compiler
         needs  4 priority: a priority: leave it out
