@@ -86,7 +86,7 @@ def least_squares(name: str, rows: Sequence[Measurement], features: Features, fi
     matrix = np.array([features(row) for row in rows], np.float64) / times[:, None] if rows else np.zeros((0, 1))
     scale = np.abs(matrix).max(0, initial=0.0)
     if not scale.all() or np.linalg.matrix_rank(matrix / scale) < matrix.shape[1]:
-        raise BadMeasurements(file=file, line=1, what=f"{len(rows)} rows of {name} do not decide its law: measure "
+        raise BadMeasurements.at_line(file, 1, f"{len(rows)} rows of {name} do not decide its law: measure "
                               "every case")
     values, *_ = np.linalg.lstsq(matrix / scale, np.ones(len(rows)), rcond=None)
     off = matrix / scale @ values - 1.0
@@ -180,7 +180,7 @@ def _check_growth(measurements: Sequence[Measurement], file: str) -> None:
         few, many = min(times), max(times)
         least, most = median(times[few]), median(times[many])
         if few < many and most <= least:
-            raise BadMeasurements(file=file, line=1, what=f"{kernel} of {elements} elements takes {most:g} ns with "
+            raise BadMeasurements.at_line(file, 1, f"{kernel} of {elements} elements takes {most:g} ns with "
                                   f"{many} repetitions, {least:g} ns with {few}: time grows with repetitions")
 
 
@@ -188,7 +188,7 @@ def _check_units(constants: Sequence[FittedNumber], machine: Machine, file: str)
     """Raise ``BadMeasurements`` if costs are so far from the machine's that the times have a unit other than ns."""
     ratio = median(constant.fitted / constant.ours for constant in constants if constant.ours)
     if not 1 / UNLIKE < ratio < UNLIKE:
-        raise BadMeasurements(file=file, line=1, what=f"instructions take {ratio:.3g} times as long as on "
+        raise BadMeasurements.at_line(file, 1, f"instructions take {ratio:.3g} times as long as on "
                               f"{machine.name}: the column ns has another unit, or the target is another one")
 
 

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 
 GENERATIONS = ("beta", "current")
 COLUMNS = ("kernel", "reps", "elements", "ns")
@@ -27,8 +27,15 @@ class Measurement(NamedTuple):
 
 class BadMeasurements(NkiMlirError):
     code = "NKI-CALIBRATE-CSV"
-    message = "{file}:{line}: {what}"
+    message = "{text}"
     fix = "give the output of the kernels that nki-calibrate --kernels prints: kernel,reps,elements,ns"
+
+    @classmethod
+    def at_line(cls, file: str, line: int, text: str) -> "BadMeasurements":
+        """Return the error of a line of a file."""
+        error = cls(text)
+        error.at = Location(file, line, 0)
+        return error
 
 
 def source_of(generation: str) -> Path:
@@ -40,13 +47,12 @@ def read_measurements(lines: Iterable[str], file: str) -> list[Measurement]:
     """Read the rows of a CSV, in any order and with repetitions. Raise ``BadMeasurements`` if one is malformed."""
     rows = csv.reader(lines)
     try:
-        numbered = [(row, rows.line_num) for row in rows]
+        head = ",".join(next(rows, []))
+        if tuple(name.strip() for name in head.split(",")) != COLUMNS:
+            raise BadMeasurements.at_line(file, 1, f"the first line is {head!r}, not {','.join(COLUMNS)}")
+        return [_measurement(row, file, rows.line_num) for row in rows if row]
     except csv.Error as error:              # a field of more than 131,072 characters
-        raise BadMeasurements(file=file, line=rows.line_num, what=f"the line is not CSV, {error}") from None
-    head = numbered[0][0] if numbered else []
-    if tuple(name.strip() for name in head) != COLUMNS:
-        raise BadMeasurements(file=file, line=1, what=f"the first line is {','.join(head)!r}, not {','.join(COLUMNS)}")
-    return [_measurement(row, file, line) for row, line in numbered[1:] if row]
+        raise BadMeasurements.at_line(file, rows.line_num, f"the line is not CSV, {error}") from None
 
 
 def _measurement(row: list[str], file: str, line: int) -> Measurement:
@@ -54,11 +60,11 @@ def _measurement(row: list[str], file: str, line: int) -> Measurement:
         kernel, reps, elements, ns = (text.strip() for text in row)
         measurement = Measurement(kernel, int(reps), int(elements), float(ns))
     except ValueError:
-        raise BadMeasurements(file=file, line=line, what=f"{','.join(row)!r} is not a measurement") from None
+        raise BadMeasurements.at_line(file, line, f"{','.join(row)!r} is not a measurement") from None
     if kernel not in KERNELS:
-        raise BadMeasurements(file=file, line=line, what=f"there is no kernel {kernel!r} in the set")
+        raise BadMeasurements.at_line(file, line, f"there is no kernel {kernel!r} in the set")
     if not (measurement.reps > 0 and measurement.elements > 0 and measurement.ns > 0 and isfinite(measurement.ns)):
-        raise BadMeasurements(file=file, line=line, what=f"{','.join(row)!r}: numbers are positive")
+        raise BadMeasurements.at_line(file, line, f"{','.join(row)!r}: numbers are positive")
     return measurement
 
 

@@ -92,10 +92,8 @@ class FirstUses:
         state = self.open[buffer]
         # An operation may read fewer operands than its class declares (``sources``).
         read = field.reads and field.name in [name for name, _ in op.sources()] and not op.overwrites(field.name)
-        for other, operand in operands:
-            if operand.handle is tile.handle and other.reads and not other.writes:
-                read = True
-                break
+        if any([operand.handle is tile.handle and other.reads and not other.writes for other, operand in operands]):
+            read = True
         if isinstance(state, FirstPart):
             if state.has(tile):
                 return

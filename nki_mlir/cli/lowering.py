@@ -21,6 +21,7 @@ from nki_mlir.cli.expected_diagnostics import check_expected
 from nki_mlir.cli.runnable import set_target, specialized
 from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.passes.pass_manager import PassObserver, pass_named, passes_named, run_passes
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to, passes_to_records
@@ -37,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
     if is_kernel(options.file):
         return write(options, [process(m, options) for m in captured_modules(options)])
     text = source.read_text(options.file)
-    parts = split_input(text) if options.split_input_file else [text]
     name = source.display_name(options.file)
+    parts = split_input(text, name) if options.split_input_file else [text]
     if options.verify_diagnostics:
         return check_expected(parts, name,
                               lambda part, report: process(source.read_module(part, name, report), options))
@@ -53,10 +54,13 @@ def run(options: argparse.Namespace) -> int:
     return max(status, write(options, outputs))
 
 
-def split_input(text: str) -> list[str]:
-    """Split a text at ``// -----`` lines. Blank lines before each part keep its line numbers."""
-    parts, lines = [], 0
+def split_input(text: str, name: str) -> list[str]:
+    """Split a text at ``// -----`` lines. Blank lines before each part keep its line numbers, so the parts of a text
+    may together take the square of its lines: the limit of texts is theirs."""
+    parts, lines, size = [], 0, 0
     for part in re.split(r"^// -----.*\n", text, flags=re.MULTILINE):
+        size += lines + len(part)
+        TEXT_BYTES.check(size, "the text of all parts, each after as many blank lines as precede it,", name)
         parts.append("\n" * lines + part)
         lines += part.count("\n") + 1
     return parts

@@ -81,7 +81,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
     if options.to_nki_python:
         from nki_mlir.printing.kernel import kernel_text  # start-up: imported on first use
         modules = lowering.captured_modules(command) if is_kernel(options.source) else source.read_modules(
-            lowering.split_input(source.read_text(options.source)), source.display_name(options.source))
+            lowering.split_input(source.read_text(options.source), name := source.display_name(options.source)), name)
         return kernel_text(modules, release=options.release, keep_placement=options.keep_placement,
                            generation=options.generation)
     command.goal, command.emit = "isa", "bin" if options.mlir_to_bin else "asm"

@@ -19,7 +19,7 @@ from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, unresolved, with_named_imports
 from nki_mlir.migration.neighbours import imported_files, rewrite_together
-from nki_mlir.migration.nesting import NestsTooDeeply, check_depth, deepest
+from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
 
@@ -122,7 +122,7 @@ def _read(file: Path) -> str:
                                                                "--to script")
     try:
         text = file.read_text(encoding="utf-8-sig")
-        check_depth(text)
+        check_syntax(text, str(file))
         cst.parse_module(text)
     except UnicodeDecodeError as error:
         raise MigrationError(what=f"{file} is not text: {error}", how="save it as UTF-8") from None
@@ -162,7 +162,7 @@ def readable_text(file: Path) -> str:
     try:
         TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
         text = file.read_text(encoding="utf-8")
-        check_depth(text)
+        check_syntax(text, str(file))
         cst.parse_module(text)
     except (InputTooLarge, OSError, UnicodeDecodeError, SyntaxError, NestsTooDeeply, cst.ParserSyntaxError):
         return ""

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How deeply a text nests: Python, and the syntax library, read a limited depth."""
+"""How deeply a text nests, and how many nodes its syntax tree has: Python and the syntax library read a limited depth."""
 
 import ast
 import io
 import tokenize
 
+from nki_mlir.input_limits import SYNTAX_NODES
+
+NODE_BYTES = 20             # of a source, for each node of its syntax tree; most sources have fewer nodes
 SPACES = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
@@ -17,12 +20,13 @@ class NestsTooDeeply(Exception):
         self.line = line
 
 
-def check_depth(text: str) -> None:
-    """Raise ``NestsTooDeeply`` if a text nests too deeply for Python, and ``SyntaxError`` if it is wrong, or has too
-    long an integer or a NUL byte. The syntax library has no such limits: it would overflow the stack and end the
-    process."""
+def check_syntax(text: str, name: str) -> None:
+    """Raise ``NestsTooDeeply`` if a text nests too deeply for Python, ``InputTooLarge`` if its syntax tree has too many
+    nodes, and ``SyntaxError`` if it is wrong, or has too long an integer or a NUL byte. The syntax library has no such
+    limits: it would overflow the stack and end the process, or take gigabytes."""
+    SYNTAX_NODES.check(len(text) // NODE_BYTES, f"the file, with a node for {NODE_BYTES} bytes,", name)
     try:
-        ast.parse(text)
+        SYNTAX_NODES.check(sum(1 for _ in ast.walk(ast.parse(text))), "the syntax tree of the file", name)
     except (RecursionError, MemoryError):
         raise NestsTooDeeply(_longest_line(text)) from None
     except SyntaxError as error:

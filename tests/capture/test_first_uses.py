@@ -13,7 +13,9 @@ from nki_mlir.capture.strides import Dim
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.capture.writes import FirstUses
 from nki_mlir.dialects.access import Constraint, Linear
+from nki_mlir.dialects.nisa.movement import KEEP, StreamShuffleOp
 from nki_mlir.dialects.nki.elementwise import BinaryOp
+from nki_mlir.dialects.nki.matmul import MatmulOp
 from nki_mlir.dialects.nki.movement import CopyOp, MemsetOp
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -51,14 +53,15 @@ class Program:
         self.scopes.pop()
         self.bodies.pop()
 
-    def op(self, cls, mask=False, **views):
+    def op(self, cls, mask=False, chosen=None, reads_dst=False, **views):
         symbols = list(dict.fromkeys(s for v in views.values() for form in (v.partition, v.free) for s in form.symbols))
         position_of = {symbol: k for k, symbol in enumerate(symbols)}
-        attributes = {"value": 0.0} if cls is MemsetOp else {"op": "add"} if cls is BinaryOp else {}
+        attributes = {"value": 0.0} if cls is MemsetOp else {"op": "add"} if cls is BinaryOp else chosen or {}
         op = cls(**{name: tile_of(v, position_of) for name, v in views.items()}, **attributes,
                  symbols=tuple(s.value for s in symbols), mask=MASK if mask else ())
         self.uses.used(op, op.operands(), [views[field.name] for field, _ in op.operands()], self.scopes)
-        self.bodies[-1].append(("op", views["dst"], [v for name, v in views.items() if name != "dst"], mask))
+        sources = [v for name, v in views.items() if name != "dst" or reads_dst]
+        self.bodies[-1].append(("op", views["dst"], sources, mask))
 
     def set(self, dst, mask=False):
         self.op(MemsetOp, mask, dst=dst)
@@ -68,6 +71,13 @@ class Program:
 
     def copy(self, dst, src):
         self.op(CopyOp, dst=dst, src=src)
+
+    def product(self, dst, accumulate):
+        self.op(MatmulOp, chosen={"accumulate": accumulate}, reads_dst=accumulate, dst=dst,
+                stationary=view(self.other, 0, ROWS), moving=view(self.other))
+
+    def shuffle(self, dst, partitions):
+        self.op(StreamShuffleOp, chosen={"shuffle": partitions}, reads_dst=KEEP in partitions, dst=dst, src=view(self.other))
 
     def add(self, dst, lhs, rhs):
         self.op(BinaryOp, dst=dst, lhs=lhs, rhs=rhs)
@@ -358,7 +368,36 @@ def of_an_inner_loop(p, t):
     p.set(view(t))
 
 
+def moved_in_the_first_part(p, t):
+    p.set(view(t, 0, 4))
+    i = loop(0, 4)
+    p.inside(i, lambda: p.read(view(t, 0, 2, by=(i, 2))))
+
+
+def product_that_overwrites(p, t):
+    p.product(view(t), False)
+    p.read(view(t))
+
+
+def product_that_adds(p, t):
+    p.product(view(t), True)
+
+
+def shuffle_of_all_partitions(p, t):
+    p.shuffle(view(t), [*range(32)])
+
+
+def shuffle_that_keeps_partitions(p, t):
+    p.shuffle(view(t), [0, KEEP, *range(2, 32)])
+
+
+def product_of_what_it_overwrites(p, t):
+    p.op(MatmulOp, chosen={"accumulate": False}, dst=view(t), stationary=view(p.other, 0, ROWS), moving=view(t))
+
+
 @pytest.mark.parametrize("write, needs", [
+    (moved_in_the_first_part, True), (product_that_overwrites, False), (product_that_adds, True),
+    (shuffle_of_all_partitions, False), (shuffle_that_keeps_partitions, True), (product_of_what_it_overwrites, True),
     (two_halves, True), (first_part_alone, False), (rows_of_the_first_part, False), (row_before_the_first_part, True),
     (row_behind_the_first_part, True), (rows_without_all_columns, True), (all_columns_in_a_loop, False),
     (columns_with_a_step_in_a_loop, False), (all_columns_from_one_on, False), (half_of_the_columns_in_a_loop, True),

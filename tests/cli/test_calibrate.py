@@ -143,17 +143,18 @@ def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("text, error", [
-    ("a,b\n", "device.csv:1: the first line is 'a,b', not kernel,reps,elements,ns"),
-    ("kernel,reps,elements,ns\nvector_chain,1,2\n", "device.csv:2: 'vector_chain,1,2' is not a measurement"),
-    ("kernel,reps,elements,ns\nother,1,2,3\n", "device.csv:2: there is no kernel 'other' in the set"),
-    ("kernel,reps,elements,ns\ntransfers,1,2,-3\n", "device.csv:2: 'transfers,1,2,-3': numbers are positive"),
+    ("a,b\n", "device.csv:1:1: error: the first line is 'a,b', not kernel,reps,elements,ns"),
+    ("kernel,reps,elements,ns\nvector_chain,1,2\n", "device.csv:2:1: error: 'vector_chain,1,2' is not a measurement"),
+    ("kernel,reps,elements,ns\nother,1,2,3\n", "device.csv:2:1: error: there is no kernel 'other' in the set"),
+    ("kernel,reps,elements,ns\ntransfers,1,2,-3\n", "device.csv:2:1: error: 'transfers,1,2,-3': numbers are positive"),
     ("kernel,reps,elements,ns\nvector_stream,1,200,3\n",
-     "device.csv:1: 1 rows of vector_stream do not decide its law: measure every case")])
+     "device.csv:1:1: error: 1 rows of vector_stream do not decide its law: measure every case")])
 def test_what_is_no_measurement_is_an_error(text, error, tmp_path, capsys):
     file = tmp_path / "device.csv"
     file.write_text(text)
     assert main([str(file)]) == 1
-    assert f"{error} [NKI-CALIBRATE-CSV]\n  fix: give the output of the kernels" in capsys.readouterr().err
+    assert f"{error} [NKI-CALIBRATE-CSV]" in (said := capsys.readouterr().err)
+    assert "\n  fix: give the output of the kernels" in said
 
 
 @pytest.mark.parametrize("unit, ratio", [(1e-3, "0.001"), (1e-6, "1e-06"), (1e3, "1e+03")])
@@ -162,7 +163,7 @@ def test_times_in_another_unit_are_an_error(measured, unit, ratio, tmp_path, cap
     rows = [f"{one.kernel},{one.reps},{one.elements},{one.ns * unit}" for one in measured]
     file.write_text("\n".join(["kernel,reps,elements,ns", *rows]))
     assert main([str(file)]) == 1
-    assert (f"device.csv:1: instructions take {ratio} times as long as on trn2: the column ns has another unit, or the "
+    assert (f"device.csv:1:1: error: instructions take {ratio} times as long as on trn2: the column ns has another unit, or the "
             "target is another one [NKI-CALIBRATE-CSV]") in capsys.readouterr().err
 
 
@@ -170,7 +171,7 @@ def test_times_that_do_not_grow_are_an_error(measured, tmp_path, capsys):
     file = tmp_path / "device.csv"
     file.write_text("\n".join(csv_lines(one._replace(ns=1000.0) for one in measured)))
     assert main([str(file)]) == 1
-    assert ("device.csv:1: vector_stream of 1 elements takes 1000 ns with 384 repetitions, 1000 ns with 32: time grows "
+    assert ("device.csv:1:1: error: vector_stream of 1 elements takes 1000 ns with 384 repetitions, 1000 ns with 32: time grows "
             "with repetitions [NKI-CALIBRATE-CSV]") in capsys.readouterr().err
 
 

@@ -239,3 +239,22 @@ def test_exception_of_no_usual_class_is_an_error_at_its_line(text, line, tmp_pat
     assert run.main([f"{file}:f", "--arg", "4x8xf32"]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"{file}:{line}:") and "E: stop" in error.splitlines()[0] and "Traceback" not in error
+
+
+def test_parts_that_are_long_together_are_refused(tmp_path, capsys):
+    file = tmp_path / "many.mlir"
+    file.write_text("// -----\n" * 20_000)
+    assert opt.main(["--split-input-file", str(file)]) == 1
+    assert "the text of all parts, each after as many blank lines as precede it, takes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text, said", [
+    ("x = [" + "1," * 50_000 + "]", "the syntax tree of the file takes 50,0"),
+    ("#" * 1_000_040, "the file, with a node for 20 bytes, takes 50,002 nodes, more than the limit of 50,000")])
+def test_sources_with_large_syntax_trees_are_not_migrated(text, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NKI_MLIR_INPUT_NODES", "50000")
+    (tmp_path / "k.py").write_text("import neuronxcc.nki as nki\n")
+    (tmp_path / "large.py").write_text(text + "\n")
+    assert migrate.main([str(tmp_path / "large.py")]) == 1
+    assert f"large.py:1:1: error: {said}" in capsys.readouterr().err
+    assert migrate.main([str(tmp_path / "k.py"), "--quiet"]) == 0
