@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How deeply a text nests, and how many nodes its syntax tree has: Python and the syntax library read a limited depth."""
+"""How deeply a text nests, and how large its syntax tree is: Python and the syntax library have limits."""
 
 import ast
 import io
