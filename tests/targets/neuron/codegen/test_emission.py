@@ -9,7 +9,7 @@ import pytest
 
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen import emission, fastest, scheduling_order
+from nki_mlir.targets.neuron.codegen import candidate_programs, emission, fastest, scheduling_order
 from nki_mlir.targets.neuron.codegen.emission import OPTIMIZATIONS, Emission, emit_code, emit_for_values
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import Code
@@ -114,7 +114,9 @@ def test_much_code__is_not_slower_than_program_order_or_loops(monkeypatch: pytes
 def test_loops_that_load_data_again__get_longer_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body of one outer iteration is as fast as its loads let it be; one of several keeps what they load."""
     for name, value in (("STRAIGHT", {1: 100}), ("BODY", 24), ("BODIES", (24, 96))):
-        monkeypatch.setattr(fastest, name, value)
+        for module in (fastest, candidate_programs):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
     b = Builder()
     x, y = b.hbm("x", (128, 8 * 2048), "input"), b.hbm("y", (128, 8), "output")
     with b.loop(24):
@@ -145,7 +147,7 @@ def test_orders__know_the_ramp_of_the_tensor_engine() -> None:
     for written in (False, True):
         schedules = Schedules(b.code, EngineChoice(b.code.machine, written=written))
         arrangement = schedules.arrangement(Order())
-        fastest.take_addresses(schedules, arrangement)
+        candidate_programs.take_addresses(schedules, arrangement)
         end = fastest.end_of(synchronized(b.code, schedules.dependences(arrangement)))
         ratios[written] = arrangement.ns / end
     # The search counts semaphores and transfers a little otherwise than the timed machine.
@@ -156,15 +158,15 @@ def test_orders__know_the_ramp_of_the_tensor_engine() -> None:
 def test_much_code_whose_loads_fill_sbuf__is_tried_with_fewer_loads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Two orders are tried of much code; the second one limits loads that nothing reads yet, and finds addresses. Where
     neither does, orders follow whose loads leave more room."""
-    monkeypatch.setattr(fastest, "FEW", 0)
-    monkeypatch.setattr(fastest, "ORDERED", 0)
+    monkeypatch.setattr(candidate_programs, "FEW", 0)
+    monkeypatch.setattr(candidate_programs, "ORDERED", 0)
     code = crowded(seed)
     limited = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
     assert [one.addresses is None for one in limited.arrangements(1, 0.0, math.inf)][:2] == [True, False]
     monkeypatch.setattr(scheduling_order, "LAST", ((100, 0), *scheduling_order.LAST[1:]))
     prepared = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
     tried = list(prepared.arrangements(1, 0.0, math.inf))
-    assert [one.addresses is None for one in tried[:2]] == [True, True] and len(tried) == 2 + len(fastest.LOADS)
+    assert [one.addresses is None for one in tried[:2]] == [True, True] and len(tried) == 2 + len(candidate_programs.LOADS)
     assert min(tried, key=lambda one: one.ns).addresses is not None
     (_, program), *_ = prepared.programs(1, lambda: math.inf)
     assert fastest.end_of(program) < 0.9 * fastest.end_of(prepared.in_program_order())
