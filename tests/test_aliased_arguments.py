@@ -52,7 +52,7 @@ def test_examples(name, monkeypatch):
 
 
 @pytest.fixture
-def benchmarks(monkeypatch):
+def benchmarks(monkeypatch, example_modules):
     """The cases of the benchmarks, with small arrays."""
     monkeypatch.syspath_prepend(str(BENCH))
     case = importlib.import_module("case")

@@ -31,12 +31,12 @@ def in_graph(rows: int, depth: int, columns: int, dtype: str = "float32") -> Cas
     from nki_mlir.frameworks.stablehlo import LinkedProgram
     a, b = random(rows, depth, dtype=dtype), random(depth, columns, seed=1, dtype=dtype)
     element = {"float32": "f32", "bfloat16": "bf16"}[dtype]
-    a_type, b_type, out = (f"tensor<{m}x{n}x{element}>" for m, n in (a.shape, b.shape, (rows, columns)))
+    result = np.empty((a.shape[0], b.shape[1]), a.dtype)
+    a_type, b_type, out = (f"tensor<{m}x{n}x{element}>" for m, n in (a.shape, b.shape, result.shape))
     program = LinkedProgram(f"""func.func @main(%a: {a_type}, %b: {b_type}) -> {out} {{
   %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({a_type}, {b_type}) -> {out}
   return %0 : {out}
 }}""")
-    result = np.empty((rows, columns), a.dtype)
 
     def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         program.run([a, b], [result])

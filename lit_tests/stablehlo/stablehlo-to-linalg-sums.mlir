@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Products and sums of 16-bit floats accumulate in float32, and are rounded once.
+// With widen=0 they keep their type, for tile-and-place, which accumulates in float32 on chip.
 // RUN: nki-opt --stablehlo-to-linalg %s | FileCheck %s
+// RUN: nki-opt --pass-pipeline='builtin.module(stablehlo-to-linalg{widen=0})' %s | FileCheck %s --check-prefix=NARROW
 
 // CHECK-LABEL: func.func @main(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<8x64xbf16, "hbm"> {{.*}} %[[B:[a-z0-9]+]]: memref<64x4xbf16, "hbm"> {{.*}} %[[R:[a-z0-9]+]]: memref<8x4xbf16, "hbm"> {{.*}} %[[S:[a-z0-9]+]]: memref<8xbf16, "hbm">
@@ -21,6 +23,11 @@
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[ZERO]] : f32) outs(%[[TOTALS]] :
 // CHECK:         linalg.generic {{.*}} ins(%[[A]] : {{.*}}) outs(%[[TOTALS]] :
 // CHECK:         linalg.generic {{.*}} ins(%[[TOTALS]] : {{.*}}) outs(%[[S]] :
+// NARROW-LABEL: func.func @main(
+// NARROW-SAME:    %[[A:[a-z0-9]+]]: memref<8x64xbf16, "hbm"> {{.*}} %[[B:[a-z0-9]+]]: memref<64x4xbf16, "hbm"> {{.*}} %[[R:[a-z0-9]+]]: memref<8x4xbf16, "hbm"> {{.*}} %[[S:[a-z0-9]+]]: memref<8xbf16, "hbm">
+// NARROW-NOT:     xf32
+// NARROW:         linalg.generic {{.*}} ins(%[[A]], %[[B]] : {{.*}}) outs(%[[R]] :
+// NARROW:         linalg.generic {{.*}} ins(%[[A]] : {{.*}}) outs(%[[S]] :
 func.func @main(%a: tensor<8x64xbf16>, %b: tensor<64x4xbf16>) -> (tensor<8x4xbf16>, tensor<8xbf16>) {
   %zero = stablehlo.constant dense<0.0> : tensor<bf16>
   %product = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<8x64xbf16>, tensor<64x4xbf16>) -> tensor<8x4xbf16>

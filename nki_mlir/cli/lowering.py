@@ -57,10 +57,12 @@ def run(options: argparse.Namespace) -> int:
 def split_input(text: str, name: str) -> list[str]:
     """Split a text at ``// -----`` lines. Blank lines before each part keep its line numbers, so the parts of a text
     may together take the square of its lines: the limit of texts is theirs."""
-    parts, lines, size = [], 0, 0
+    parts: list[str] = []
+    lines = size = 0
     for part in re.split(r"^// -----.*\n", text, flags=re.MULTILINE):
         size += lines + len(part)
-        TEXT_BYTES.check(size, "the text of all parts, each after as many blank lines as precede it,", name)
+        if parts:
+            TEXT_BYTES.check(size, "the text of all parts, each after as many blank lines as precede it,", name)
         parts.append("\n" * lines + part)
         lines += part.count("\n") + 1
     return parts

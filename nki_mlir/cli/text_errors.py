@@ -23,7 +23,11 @@ TextError = tuple[int, int, str]        # line, column, both from 0 on, and what
 
 def errors_of(text: str, name: str) -> list[TextError]:
     """Return the errors of a text, in order. Parts between ``// -----`` lines are parsed separately."""
-    return [error for part in split_input(text, name) if part.strip() for error in sorted(_errors_of_part(part, name))]
+    try:
+        parts = split_input(text, name)
+    except NkiMlirError as error:
+        return [(0, 0, error.headline)]
+    return [error for part in parts if part.strip() for error in sorted(_errors_of_part(part, name))]
 
 
 def _errors_of_part(part: str, name: str) -> list[TextError]:

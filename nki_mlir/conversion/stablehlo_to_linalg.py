@@ -48,6 +48,8 @@ LOWER = ("split-masked-loops", "nki-to-linalg")
 
 
 class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
+    widen: bool = True      # let products and sums of narrow floats have results in float32, which are rounded once
+
     def run(self, module: Module) -> None:
         load_graph_dialects(module.context)
         with module.context, ir.Location.unknown():
@@ -61,7 +63,8 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             run_pipeline(module, TO_STABLEHLO)
             rewrite_concatenations(module)
             rewrite_extremes(module)
-            widen_sums(module)
+            if self.widen:
+                widen_sums(module)
             rewrite_counted_loops(module)
             ControlFlowToScf().run(module)
             run_pipeline(module, TO_LINALG)

@@ -45,7 +45,7 @@ def check(module) -> str:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT / "lit_tests")))
 def test_inputs_of_filecheck_tests_read_back(file):
-    for part in split_input(file.read_text()):
+    for part in split_input(file.read_text(), str(file)):
         try:
             module = read_module(part, "<part>")
         except NkiMlirError:                    # what the test is about

@@ -98,7 +98,7 @@ def test_an_array_of_float64_says_how_to_convert_it():
 
 @pytest.mark.parametrize("shape, says", [
     ((-1, 3), "a tensor of shape (-1, 3): an extent is -1"), ((1.5, 3), "a tensor of shape (1.5, 3): an extent is 1.5"),
-    ("24", "a tensor of shape ('2', '4'): an extent is '2'"), ("x", "a tensor of shape ('x',): invalid literal"),
+    ("24", "a tensor of shape '24': it is a text"), (("x",), "a tensor of shape ('x',): invalid literal"),
     (128, "a tensor of shape 128: 'int' object is not iterable")])
 def test_shape_of_a_description__has_integers(shape, says):
     with pytest.raises(NoShape) as error:

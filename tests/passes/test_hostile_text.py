@@ -290,6 +290,8 @@ def test_texts_have_a_size(monkeypatch, tmp_path, capsys):
         configs_of_stablehlo(" " * 101)
     errors = language_server.errors_of(" " * 101 + "module {}", "long.mlir")
     assert [message for _, _, message in errors] == ["the text takes 110 bytes, more than the limit of 100"]
+    (_, _, message), = language_server.errors_of("\n" * 60 + "// -----\n" + "module {}", "long.mlir")
+    assert message.endswith("takes 130 bytes, more than the limit of 100")
 
 
 @pytest.mark.parametrize("text", ["none", "-1", "0", "1.5", "9" * 5000])

@@ -182,7 +182,7 @@ def module_text(captured, arrays):
 
 def from_text(text):
     with patch.object(kernel, "formatted", lambda text: text):
-        return kernel.kernel_text(read_modules(split_input(text), "-"), comments=False)
+        return kernel.kernel_text(read_modules(split_input(text, "-"), "-"), comments=False)
 
 
 def test_lines_of_mlir_are_loops_and_programs_as_well():

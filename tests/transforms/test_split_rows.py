@@ -45,7 +45,7 @@ def split(function, *arguments, rows=128):
     for option in ("", f"rows={rows}"):
         with graph_context(), ir.Location.unknown():
             module = ir.Module.parse(text_of(function, *arguments))
-            run_passes(module, [pass_named("stablehlo-to-linalg"), pass_named("forward-moves"),
+            run_passes(module, [pass_named("stablehlo-to-linalg", "widen=0"), pass_named("forward-moves"),
                                 pass_named("split-rows", option)])
             counts.append(len(operations_of(module, lambda name: name == "linalg.generic")))
     return counts
