@@ -125,7 +125,7 @@ def completions(text: str, at: int) -> tuple[TextSpan, list[Completion]]:
     span = TextSpan(at - len(begin), at)
     holder = _braces_of(text, at)
     if holder is not None:
-        return span, [c for c in attributes_of(holder) if c.text.startswith(begin)]
+        return span, [c for c in attributes_of(*holder) if c.text.startswith(begin)]
     before = line[:len(line) - len(begin)]
     if re.fullmatch(r'\s*(?:%[\w$.:, %-]+=\s*)?"?', before) or before.rstrip().endswith(("{", "|")):
         return span, [c for c in operations() if c.text.startswith(begin)]
@@ -149,8 +149,9 @@ def _defined(text: str, begin: str, at: int) -> list[Completion]:
     return items
 
 
-def _braces_of(text: str, at: int) -> str | None:
-    """Return the name of the operation whose attribute dictionary contains a position, or None."""
+def _braces_of(text: str, at: int) -> tuple[str, bool] | None:
+    """Return the name of the operation whose attribute dictionary contains a position, and whether it is in generic
+    form; or None."""
     from nki_mlir.custom_form.operation_fields import form_of  # start-up: loads MLIR
     part = part_around(text, at)
     # An attribute such as nki.name is spelled like an operation.
@@ -158,7 +159,7 @@ def _braces_of(text: str, at: int) -> str | None:
     if not matches:
         return None
     depth = sum({"{": 1, "}": -1}.get(token[0], 0) for token in STRUCTURE.finditer(text, matches[-1].end(), at))
-    return matches[-1][0] if depth == 1 else None
+    return (matches[-1][0], text.startswith('"', matches[-1].end())) if depth == 1 else None
 
 
 def operations() -> list[Completion]:
@@ -173,14 +174,20 @@ def operations() -> list[Completion]:
     return result
 
 
-def attributes_of(name: str) -> list[Completion]:
-    """Return the attributes of an operation, in the order of its class."""
+# What the custom form writes as subscripts, behind ``where`` and behind ``limits``.
+OF_TILES = tuple([Completion(field, "attribute", about) for field, about in (
+    ("access", "the pattern of each tile"), ("mask", "an integer set"), ("nki.limits", "an integer set"))])
+
+
+def attributes_of(name: str, is_generic: bool) -> list[Completion]:
+    """Return the attributes of an operation, in the order of its class; in generic form first those of its tiles."""
     from nki_mlir.custom_form.operation_fields import PlainForm, TileForm, form_of  # start-up: loads MLIR
     match form_of(name):
         case TileForm() as form:
             default = form.cls.defaults
-            return [Completion(field, "attribute", kind.__name__ + (f", {default[field]!r} by default"
-                    if field in default else "")) for field, kind in form.cls.attributes.items()]
+            fields = [Completion(field, "attribute", kind.__name__ + (f", {default[field]!r} by default"
+                      if field in default else "")) for field, kind in form.cls.attributes.items()]
+            return [*OF_TILES, *fields] if is_generic else fields
         case PlainForm() as plain:
             return [Completion(field, "attribute", "") for field in plain.attributes]
     return []

@@ -281,6 +281,8 @@ def test_completion__has_operations_attributes_and_names():
     assert {"nki.view", "nki.buffer", "nisa.activation", "scalar.alu"} <= set(suggestions)
     assert completed(CUSTOM, "%rows {") == ["fn"]
     assert completed(CUSTOM.replace("nki.unary", "nisa.activation"), "%rows {") == ["engine", "fn", "imm"]
+    generic = completed('"nki.unary"(%a, %b) {a', '"nki.unary"(%a, %b) {')
+    assert generic == ["access", "mask", "nki.limits", "fn"]
     assert completed(CUSTOM, "nki.unary exp %t = %r") == ["%rows"]
     assert completed(CUSTOM, "%rows = nki.buffer : !") == ["!tile"]
     assert completed(CUSTOM, "arith.con") == []
