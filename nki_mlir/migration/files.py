@@ -69,11 +69,9 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
     files = sorted(only if only is not None else (p for p in path.rglob("*.py") if p.is_file() and not any(
         part.startswith(".") for part in p.parts))) if path.is_dir() else [path]
     texts = {file: _read(file) for file in files}
-    neighbours = {file: texts[file] for file in files}
+    neighbours = dict(texts)
     if path.is_file():
-        neighbours |= {p: text for p in {*path.parent.glob("*.py"), *_relative_imports(path, texts[path]),
-                                                *files_of_packages_beside(path, texts[path])}
-                       if p != path and p.is_file() and (text := readable_text(p))}
+        neighbours |= _files_read_by(path, texts[path])
     gridded = {}
     for file, text in neighbours.items():
         imported_by = (other_text for path, other_text in texts.items() if path != file)
@@ -155,6 +153,23 @@ def _refuse_texts(file: Path, text: str) -> None:
             raise MigrationError(what=f"a text that {node.func.id} runs may contain a kernel, which stays as it is",
                                  how="write its definitions into a file, and migrate that").located(
                 Location(str(file), node.lineno, node.col_offset))
+
+
+def _files_read_by(path: Path, text: str) -> dict[Path, str]:
+    """Return the texts of the files beside the migrated one that it imports, directly or through others: all whose name
+    is a word of a text that may import them. The other files of the directory are not read."""
+    files = {*path.parent.glob("*.py"), *_relative_imports(path, text), *files_of_packages_beside(path, text)} - {path}
+    remaining = {file for file in files if file.is_file()}
+    texts: dict[Path, str] = {}
+    waiting = [text]
+    while waiting:
+        words = {"__init__", *re.findall(r"\w+", waiting.pop())}
+        named = sorted(file for file in remaining if file.stem in words)
+        remaining.difference_update(named)
+        readable = {file: other_text for file in named if (other_text := readable_text(file))}
+        texts |= readable
+        waiting += readable.values()
+    return texts
 
 
 def readable_text(file: Path) -> str:

@@ -123,12 +123,12 @@ def unresolved(text: str) -> list[tuple[int, str]]:
 
 def read_without_import(module: ast.Module) -> set[str]:
     """Return the names that a module reads and imports neither at its top nor in the function that reads them."""
-    def imports(statement: ast.stmt) -> set[str]:
-        return {a.asname or a.name.split(".")[0] for n in ast.walk(statement)
-                if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
-    read = {n.id for statement in module.body for n in ast.walk(statement) if isinstance(n, ast.Name)
-            and isinstance(n.ctx, ast.Load) and n.id not in imports(statement)}
-    return read.difference(*(imports(s) for s in module.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)))
+    imported = [{a.asname or a.name.split(".")[0] for n in ast.walk(statement)
+                 if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names} for statement in module.body]
+    read = {n.id for statement, names in zip(module.body, imported) for n in ast.walk(statement)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in names}
+    return read.difference(*(names for statement, names in zip(module.body, imported)
+                             if not isinstance(statement, ast.FunctionDef | ast.ClassDef)))
 
 
 def operator(meaning: str) -> str:

@@ -2,7 +2,7 @@
 """One instruction for two: which become one, which must not, and that values stay bit for bit."""
 
 import random
-import time
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -245,10 +245,14 @@ def pairs_in_one_tile(count: int) -> Code:
     return b.code
 
 
-def test_time__grows_with_the_number_of_users_of_a_tile():
-    def seconds(count: int) -> float:
-        code, started = pairs_in_one_tile(count), time.process_time()
-        assert fuse_instructions(code) == count
-        return time.process_time() - started
-    seconds(10)
-    assert seconds(8_000) < 25 * min(seconds(1_000) for _ in range(3))         # eight times as many pairs
+def test_work__grows_with_the_number_of_users_of_a_tile():
+    def calls(count: int) -> int:
+        code, events = pairs_in_one_tile(count), Counter[str]()
+        sys.setprofile(lambda frame, event, argument: events.update((event,)))
+        try:
+            assert fuse_instructions(code) == count
+        finally:
+            sys.setprofile(None)
+        return events["call"] + events["c_call"]
+    calls(10)
+    assert calls(2_000) < 9 * calls(250)                # eight times as many pairs
