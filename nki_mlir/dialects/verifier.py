@@ -58,8 +58,8 @@ class NotOneARow(KernelError):
     @property
     def advice(self) -> tuple[str, str]:
         why, fix = super().advice
-        between = self.values["operand"].startswith("operand")
-        return why, fix + "; nisa.tensor_tensor takes one value for each element" * between
+        has_tensor_form = self.values["operand"].startswith("operand")         # operand0 and operand1, not a scale
+        return why, fix + "; nisa.tensor_tensor takes one value for each element" * has_tensor_form
 
 
 class ShapeMismatch(KernelError):

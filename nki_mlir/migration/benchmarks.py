@@ -88,9 +88,11 @@ def reads_results(text: str) -> bool:
     tree = ast.parse(text)
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
         n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef)}
-    return "Benchmark" not in names and "Latency" not in names and any(
-        isinstance(n, ast.Attribute) and n.attr == RESULT for n in ast.walk(tree)) and any(
-        _is_benchmark(n, Names(text)) for n in ast.walk(tree) if isinstance(n, ast.expr))
+    if "Benchmark" in names or "Latency" in names or not any(
+            isinstance(n, ast.Attribute) and n.attr == RESULT for n in ast.walk(tree)):
+        return False
+    meanings = Names(text)
+    return any(_is_benchmark(n, meanings) for n in ast.walk(tree) if isinstance(n, ast.expr))
 
 
 def with_measured_kernels(text: str, report: MigrationReport) -> tuple[str, Callable[[int], int]]:

@@ -246,13 +246,21 @@ def pairs_in_one_tile(count: int) -> Code:
 
 
 def test_work__grows_with_the_number_of_users_of_a_tile():
-    def calls(count: int) -> int:
-        code, events = pairs_in_one_tile(count), Counter[str]()
-        sys.setprofile(lambda frame, event, argument: events.update((event,)))
+    """Bytecodes are counted, so that a loop inside of one expression counts by its iterations."""
+    def bytecodes(count: int) -> int:
+        code, executed = pairs_in_one_tile(count), 0
+
+        def trace(frame, event, argument):
+            nonlocal executed
+            frame.f_trace_lines, frame.f_trace_opcodes = False, True
+            executed += event == "opcode"
+            return trace
+        before = sys.gettrace()
+        sys.settrace(trace)
         try:
             assert fuse_instructions(code) == count
         finally:
-            sys.setprofile(None)
-        return events["call"] + events["c_call"]
-    calls(10)
-    assert calls(2_000) < 9 * calls(250)                # eight times as many pairs
+            sys.settrace(before)
+        return executed
+    bytecodes(10)
+    assert bytecodes(800) < 9 * bytecodes(100)              # eight times as many pairs
