@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from nki_mlir.alone import ALONE, uncollected
 from nki_mlir.bindings import ir
 from nki_mlir.capture import tracing
 from nki_mlir.capture.builder import current
@@ -25,6 +26,8 @@ from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.wrapping import wrap
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.dialects.late_operations import LateOperations
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.progress import phase
@@ -41,16 +44,33 @@ class KernelOutput(NamedTuple):
     at: Location | None = None  # where the kernel allocates it
 
 
-@dataclass
+@dataclass(eq=False)
 class Variant:
-    """A captured module, for the programs with given ids on the fixed axes."""
+    """A captured module, for the programs with given ids on the fixed axes. ``late``: operations of its function that
+    it does not have until it is read."""
 
-    module: ir.Module
+    partial_module: ir.Module
     outputs: list[KernelOutput]
     structure: Any              # the form in which the kernel returned them: None, one tensor, or a tuple
     unproved: int               # number of operations with a bound that is checked at run time
     open: frozenset[int] = frozenset()          # numbers of the outputs that a run may leave unwritten
     certain: frozenset[int] = frozenset()       # numbers of the outputs that every run writes
+    late: LateOperations | None = None
+
+    @property
+    def module(self) -> ir.Module:
+        """The complete module."""
+        if self.late is not None:
+            with ALONE, uncollected(), self.partial_module.context, ir.Location.unknown():
+                if self.late is not None:
+                    self.late.write()
+                    self.late = None
+        return self.partial_module
+
+    @property
+    def signature(self) -> KernelFunction:
+        """The kernel as its function's attributes describe it; the function may lack its operations."""
+        return the_kernel(self.partial_module)
 
 
 @dataclass
@@ -149,5 +169,6 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
             current.reset(token)
         results = [KernelOutput(b.name, b.handle.value.arg_number, b.shape, b.dtype, b.created_at) for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
-        variant = Variant(module, results, structure, builder.unproved, *builder.output_writes.coverage(outputs))
+        variant = Variant(module, results, structure, builder.unproved, *builder.output_writes.coverage(outputs),
+                          late=builder.late if builder.late.complete else None)
         return variant, program_of(builder)

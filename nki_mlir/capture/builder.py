@@ -90,6 +90,7 @@ class Builder:
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
         self.masking = False                        # an operation has had a mask
+        self.breaks_rules = False                   # an operation breaks a rule that no document contests
         self.independent_programs = False           # programs must write disjoint elements
         self.memos: dict[tuple[object, ...], Memo] = {}        # of operations, by form
         self.recorded_calls: dict[tuple[object, ...], Any] = {}    # what calls of instructions did, by their form
@@ -339,6 +340,7 @@ class Builder:
         if (reported := memo.get(key)) is None:
             reported = memo[key] = findings(op, self.machine)
         for finding in reported:
+            self.breaks_rules |= not finding.contested
             buffers = {field.name: view.buffer for (field, _), view in zip(operands, views)}
             error = self.error_of_call(finding.error, buffers)
             self.report(error, finding.contested and not (finding.settled and self.settles))

@@ -19,12 +19,13 @@ from nki_mlir.capture.loop_state import BlockArguments
 from nki_mlir.capture.races.hazards import CaptureDependences
 from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.tensor import Buffer, View
-from nki_mlir.capture.waiting_result import LateValue, WaitingResult, WaitingWriter
+from nki_mlir.capture.waiting_result import WaitingResult, WaitingWriter
 from nki_mlir.capture.wrapping import definition_location, name_of
 from nki_mlir.capture.writes import FirstUses, OutputWrites
-from nki_mlir.diagnostics import KernelError, Location
+from nki_mlir.diagnostics import DeviceRules, KernelError, Location
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.enclosing_conditions import EQ, SGE
+from nki_mlir.dialects.late_operations import DelayedAllocation, DelayedOperation, LateOperations, LateValue
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.nki.movement import TRANSPOSES
 from nki_mlir.dialects.op import Op
@@ -60,6 +61,7 @@ class MlirBuilder(CaptureAttempt):
         self.function = self._op("func.func", ip=ir.InsertionPoint(self.module.body), regions=1, at=self.defined_at,
                                  attributes={"sym_name": ir.StringAttr.get(name), "function_type": empty})
         self.scopes = [Scope(self.function.regions[0].blocks.append())]
+        self.late = LateOperations(self.make, self.scopes[0].end, self.first_uses.allocations.__setitem__)
         self.output_writes = OutputWrites(self, {key[1] for key in plan.reasons if key[0] == "written"})
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -80,7 +82,7 @@ class MlirBuilder(CaptureAttempt):
         if shared or (private is not None and ("output", *private) in self.plan.reasons):
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
-        buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, LateValue(), self.scopes[-1],
+        buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, LateValue(late=self.late), self.scopes[-1],
                         turn=self.touches.turn)
         if private is not None:
             self.private[buffer] = private
@@ -99,15 +101,26 @@ class MlirBuilder(CaptureAttempt):
         if waiting is None:
             return
         buffer, at = waiting.buffer, waiting.at
+        if waiting.stands and waiting.writer is None:
+            self.first_uses.allocated(buffer)
+        if self.writes_late():
+            self.late.entries.append(DelayedAllocation(buffer, waiting.attributes, at))
+            self.trace.counted += 1
+            if waiting.writer is not None:
+                self.write(*waiting.writer[:-1])
+            return
         kind = self.make.memref(buffer.physical_shape, buffer.dtype, buffer.space)
         op = self._op("memref.alloc", (), results=(kind,), attributes=waiting.attributes, at=at)
-        buffer.handle.value = op.result
+        buffer.handle.define(op.result)
         if waiting.stands:
             self.first_uses.allocations[buffer] = op
-            if waiting.writer is None:
-                self.first_uses.allocated(buffer)
         if waiting.writer is not None:
             self.write(*waiting.writer[:-1])
+
+    def writes_late(self) -> bool:
+        """Return whether operations become MLIR only when the module is read: outside of loops and branches, whose
+        operations are compared."""
+        return len(self.scopes) == 1 and not self.replaying
 
     def mark(self) -> int:
         """Emit what is waiting, and return the position in the trace."""
@@ -116,6 +129,7 @@ class MlirBuilder(CaptureAttempt):
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
         buffer = Buffer(shape, dtype, "sbuf", name, scope=self.scopes[0])
+        self.late.write()
         named = self.plain_allocation | {"nki.name": self.make.value(name)}
         ip = ir.InsertionPoint.at_block_begin(self.scopes[0].block)
         op = self._op("memref.alloc", results=[self.make.memref(shape, dtype, "sbuf")], attributes=named, ip=ip)
@@ -196,6 +210,10 @@ class MlirBuilder(CaptureAttempt):
 
     def write(self, op: Op, operands: Operands, memo: Memo, marks: list[str], at: Location | None = None) -> None:
         """Emit an operation with these marks."""
+        if self.writes_late():
+            self.late.entries.append(DelayedOperation(op, operands, memo, marks, at or user_location(5)))
+            self.trace.counted += 1
+            return
         count = len(op.symbols)
         if (of_form := memo.get(count)) is None:
             of_form = memo[count] = op.full_name(), op_attributes(op, self.make, operands)
@@ -348,9 +366,15 @@ class MlirBuilder(CaptureAttempt):
         """Close the function, and return the module. ``nki.results`` has the numbers of the arguments that contain the
         results."""
         self.emit_waiting()
+        if self.output_writes.flagged or self.first_uses.zeros:
+            self.late.write()
         self.output_writes.check(results)
         self.check_memory()
-        self._op("func.return", at=self.defined_at)
+        if self.late.complete:
+            self.late.returns_at = self.defined_at
+            self.late.checked = self.rules is not DeviceRules.OFF and not self.breaks_rules
+        else:
+            self._op("func.return", at=self.defined_at)
         for buffer, allocation in self.first_uses.allocations.items():
             allocation.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
         block = self.scopes[0].block
@@ -390,6 +414,8 @@ class MlirBuilder(CaptureAttempt):
         location, if known."""
         if self.waiting is not None and ip is None and name != "affine.apply":      # no waiting operation uses that one
             self.emit_waiting()
+        if ip is None:
+            self.late.write()
         at = at or user_location(skip)
         if at is not self.last_at:          # an allocation and its writer are at the same location
             if (location := self.cache.get(at)) is None:

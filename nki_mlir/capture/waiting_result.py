@@ -4,7 +4,7 @@ since an assignment that follows at once may redirect them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nki_mlir.bindings import Attribute
 from nki_mlir.capture.builder import Memo, Operands, form_of
@@ -12,13 +12,6 @@ from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Op
-
-
-@dataclass(eq=False, slots=True)
-class LateValue:
-    """The SSA value of a buffer, which is known once its allocation has been emitted."""
-
-    value: Any = None
 
 
 class WaitingWriter(NamedTuple):

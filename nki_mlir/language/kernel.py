@@ -286,7 +286,6 @@ class Kernel(Derived):
 
     def _capture(self, bound: Bound) -> Specialization:
         from nki_mlir.capture.attempts import capture  # start-up: loads MLIR
-        from nki_mlir.dialects.kernel_function import the_kernel
         programs: list[Traced] = []
 
         def body(builder: "MlirBuilder", wrapped: Callable[..., object]) -> tuple[list[Buffer], object]:
@@ -297,7 +296,7 @@ class Kernel(Derived):
                            unroll_limit=self.options.get("unroll_limit", 50_000), rolls=self.rolls)
         check_written(programs, self.location, self.must_write)
         variants = list(captured.variants.values())
-        described = the_kernel(variants[0].module)
+        described = variants[0].signature
         shared = [TensorSpec(a.name, a.shape, a.dtype) for a in described.shared]       # type: ignore[arg-type]
         outputs, structure = variants[0].outputs, variants[0].structure
         if structure is None:           # the parameters that some program wrote, in their order

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
+    from nki_mlir.dialects.kernel_function import KernelFunction
+    from nki_mlir.dialects.late_operations import LateOperations
 
 
 class CapturedVariant(Protocol):
@@ -14,6 +16,14 @@ class CapturedVariant(Protocol):
     @property
     def module(self) -> "Module":
         """The module at the level at which the kernel was captured."""
+
+    @property
+    def signature(self) -> "KernelFunction":
+        """The kernel as its function's attributes describe it, which may lack its operations."""
+
+    @property
+    def late(self) -> "LateOperations | None":
+        """Operations that the module does not have until it is read."""
 
 
 class CapturedKernel(Protocol):

@@ -95,7 +95,11 @@ def mode(as_written: bool) -> str:
 @alone
 def lowered(captured: CapturedKernel) -> "Variants":
     """Return the kernels at the nisa level, by the program ids for which they are captured."""
-    from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel  # start-up: loads MLIR
+    from nki_mlir.targets.neuron.codegen.captured_code import lowered_variant  # start-up: loads MLIR
+    from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
+    if len(captured.variants) == 1:
+        (fixed, variant), = captured.variants.items()
+        return {fixed: lowered_variant(variant)}
     modules = {v.module: None for v in captured.variants.values()}
     kernels = {module: LoweredKernel(module) for module in modules}
     return {fixed: kernels[v.module] for fixed, v in captured.variants.items()}

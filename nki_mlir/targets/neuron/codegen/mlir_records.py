@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads nisa-level MLIR into records; the base of passes on records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.conversion.operation_groups import Repeats
-from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
@@ -15,9 +16,9 @@ from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction, kern
 from nki_mlir.dialects.mlir_ops import recognize
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.machine import machine_named
+from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.scalar.dtypes import BOOL
+from nki_mlir.scalar.dtypes import BOOL, DType
 from nki_mlir.targets.neuron.codegen.code_writer import ADDRESS, ADDRESSES, PLACED, PREDICATES, write_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -54,6 +55,7 @@ from nki_mlir.waist.function import (
 from nki_mlir.waist.reader import Executor, read_function
 
 HERE = Executor("in an instruction stream", "lower to the nisa level")
+SIZES = "operandSegmentSizes"
 FUNCTIONS = ("add", "subtract", "mult", "and", "or", "min", "max", "floordiv", *PREDICATES)
 
 
@@ -207,22 +209,7 @@ class _Reader:
         shape, dtype, space = memref_parts(op.results[0].type)
         marks = dict(op.attributes.items())
         name = marks.pop("nki.name").value if "nki.name" in marks else ""
-        buffer = DeviceBuffer(name, space, shape, dtype, location=location_of(op))
-        marks.pop("operandSegmentSizes", None)
-        if ADDRESS in marks:
-            partition, byte = (n.value for n in marks.pop(ADDRESS))
-            buffer.address, buffer.fixed = (partition, byte), marks.pop(PLACED, None) is None
-        if ADDRESSES in marks:
-            buffer.addresses = tuple(self.block_address([n.value for n in a]) for a in marks.pop(ADDRESSES))
-            if len(buffer.addresses) == 1:
-                (buffer.address,), buffer.addresses, buffer.fixed = buffer.addresses, (), True
-        buffer.attributes = marks
-        return buffer
-
-    def block_address(self, numbers: list[int]) -> tuple[int, int]:
-        """Return (partition, byte) of a block; in PSUM the numbers begin with a bank."""
-        partition, byte = numbers[-2:]
-        return partition, byte + (numbers[0] * self.code.machine.psum_bank_bytes if len(numbers) == 3 else 0)
+        return allocated_buffer(name, space, shape, dtype, marks, location_of(op), self.code.machine)
 
     def constant(self, op: ir.Operation) -> DeviceBuffer:
         name = op.attributes["name"].value
@@ -242,6 +229,31 @@ class _Reader:
                 return existing
         self.code.globals.append(buffer)
         return buffer
+
+
+def allocated_buffer(name: str, space: str, shape: tuple[int, ...], dtype: DType, attributes: Mapping[str, Any],
+                     location: Location | None, machine: Machine) -> DeviceBuffer:
+    """Return the buffer of a ``memref.alloc`` with these attributes besides its name."""
+    buffer = DeviceBuffer(name, space, shape, dtype, location=location)
+    if len(attributes) == 1 and SIZES in attributes:
+        return buffer
+    marks = dict(attributes)
+    marks.pop(SIZES, None)
+    if ADDRESS in marks:
+        partition, byte = (n.value for n in marks.pop(ADDRESS))
+        buffer.address, buffer.fixed = (partition, byte), marks.pop(PLACED, None) is None
+    if ADDRESSES in marks:
+        buffer.addresses = tuple(block_address([n.value for n in a], machine) for a in marks.pop(ADDRESSES))
+        if len(buffer.addresses) == 1:
+            (buffer.address,), buffer.addresses, buffer.fixed = buffer.addresses, (), True
+    buffer.attributes = marks
+    return buffer
+
+
+def block_address(numbers: list[int], machine: Machine) -> tuple[int, int]:
+    """Return (partition, byte) of a block; in PSUM the numbers begin with a bank."""
+    partition, byte = numbers[-2:]
+    return partition, byte + (numbers[0] * machine.psum_bank_bytes if len(numbers) == 3 else 0)
 
 
 class RecordsPass(Pass):
