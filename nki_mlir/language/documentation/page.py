@@ -23,7 +23,7 @@ from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.documentation import instructions, language
 from nki_mlir.language.entries import INSTRUCTIONS
 from nki_mlir.language.entries.entry import Page
-from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, spans
+from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, signatures, spans
 from nki_mlir.machine import machine_named
 from nki_mlir.machine.engine import VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -63,10 +63,28 @@ def texts(file: str) -> dict[str, dict[str, str]]:
     return sections
 
 
+def returning(example: str) -> str:
+    """Return an example with each instruction that returns its tile in the beta generation written so, instead of with
+    ``dst``. A tile that the example does not compare is not declared then."""
+    tiles, lines = dict(re.findall(r"(\w+): (.+)", example)), list[str]()
+    for line in example.splitlines():
+        call = re.fullmatch(r"nisa\.(\w+)\(dst=(\w+), (.+)", line)
+        if call and (beta := signatures(f"{ISA}.{call[1]}", BETA)) and "dst" not in beta[0].names:
+            function, tile, arguments = call.groups()
+            if function == "memset":
+                dtype, shape = tiles[tile].rstrip("]").split("[")
+                arguments = f"shape=({shape}), {arguments.removesuffix(')')}, dtype=nl.{dtype})"
+            line = f"{tile} = nisa.{function}({arguments}"
+            if not re.search(rf"\n{tile}\b.* == ", example):
+                lines.remove(f"{tile}: {tiles[tile]}")
+        lines.append(line)
+    return "\n".join(lines)
+
+
 _examples = texts("examples.txt")
 _examples[ISA] |= {name: textwrap.dedent(entry.example).strip("\n") for name, entry in INSTRUCTIONS.items()}
-_examples[f"{ISA} beta"] |= {name: textwrap.dedent(entry.beta_example).strip("\n")
-                             for name, entry in INSTRUCTIONS.items() if entry.beta_example}
+_examples[f"{ISA} beta"] |= {name: textwrap.dedent(entry.beta_example).strip("\n") or returning(_examples[ISA][name])
+                             for name, entry in INSTRUCTIONS.items()}
 EXAMPLES = {(module, generation): _examples[module] | (_examples[f"{module} beta"] if generation == BETA else {})
             for module, generation in PAGES}
 

@@ -20,12 +20,6 @@ GROUP = Group("copies", "Copies, constants and selections", {
         y: float32[128, 64]
         nisa.tensor_copy(dst=y, src=x)
         y == x
-        """,
-        beta_example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.tensor_copy(x)
-        y == x
         """),
     "tensor_copy_predicated": InstructionEntry(
         repeats=True,
@@ -121,11 +115,6 @@ GROUP = Group("copies", "Copies, constants and selections", {
         example="""
         y: float32[128, 64]
         nisa.memset(dst=y, value=3.0)
-        y == np.full((128, 64), 3.0)
-        """,
-        beta_example="""
-        y: float32[128, 64]
-        y = nisa.memset((128, 64), 3.0, nl.float32)
         y == np.full((128, 64), 3.0)
         """),
     "iota": InstructionEntry(

@@ -26,12 +26,6 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         y: float32[128, 64]
         nisa.activation(dst=y, op=nl.exp, data=x, scale=0.5)
         y == np.exp(0.5 * x)
-        """,
-        beta_example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.activation(op=nl.exp, data=x, scale=0.5)
-        y == np.exp(0.5 * x)
         """),
     "activate2": InstructionEntry(
         releases="""
@@ -95,13 +89,6 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         y: float32[128, 64]
         nisa.tensor_tensor(dst=y, data1=a, data2=b, op=nl.multiply)
         y == a * b
-        """,
-        beta_example="""
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.tensor_tensor(a, b, op=nl.multiply)
-        y == a * b
         """),
     "tensor_scalar": InstructionEntry(
         repeats=True,
@@ -125,13 +112,6 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         y: float32[128, 64]
         nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
         y == 2 * x + rows
-        """,
-        beta_example="""
-        x: float32[128, 64]
-        rows: float32[128, 1]
-        y: float32[128, 64]
-        y = nisa.tensor_scalar(x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
-        y == 2 * x + rows
         """),
     "scalar_tensor_tensor": InstructionEntry(
         repeats=True,
@@ -154,13 +134,6 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         y: float32[128, 64]
         nisa.scalar_tensor_tensor(dst=y, data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
         y == 2 * a - b
-        """,
-        beta_example="""
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.scalar_tensor_tensor(data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
-        y == 2 * a - b
         """),
     "reciprocal": InstructionEntry(
         repeats=True,
@@ -178,12 +151,6 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         x: float32[128, 64]
         y: float32[128, 64]
         nisa.reciprocal(dst=y, data=x)
-        y == 1 / x
-        """,
-        beta_example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.reciprocal(x)
         y == 1 / x
         """),
     "quantize_mx": InstructionEntry(
@@ -220,12 +187,6 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         x: float32[128, 64]
         y: float32[128, 64]
         nisa.dropout(dst=y, data=x, prob=0.0)
-        y == x
-        """,
-        beta_example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.dropout(x, 0.0)
         y == x
         """),
 })

@@ -58,9 +58,9 @@ class InstructionEntry:
     ``releases`` are its signatures in the form of ``signatures/table.py``; without ``regular`` both generations write
     the function by hand. ``commands`` are the values of ``reduce_cmd`` that the current generation takes; if an entry
     lists none, the operation's class checks the value. ``example`` has the form that ``documentation/examples.txt``
-    describes; ``beta_example`` replaces it in the beta generation, and ``beta_page`` has the fields in which beta's
-    page differs. An instruction ``repeats`` if the current generation emits the same operations for tensors of the same
-    form, and reads no other state.
+    describes. ``beta_example`` replaces it in the beta generation where more differs than that instructions return
+    their tiles, and ``beta_page`` has the fields in which beta's page differs. An instruction ``repeats`` if the
+    current generation emits the same operations for tensors of the same form, and reads no other state.
     """
 
     releases: str

@@ -26,12 +26,6 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         y: float32[128, 8]
         nisa.max8(dst=y, src=x)
         y == np.sort(x, axis=1)[:, :-9:-1]
-        """,
-        beta_example="""
-        x: float32[128, 64]
-        y: float32[128, 8]
-        y = nisa.max8(src=x)
-        y == np.sort(x, axis=1)[:, :-9:-1]
         """),
     "nc_find_index8": InstructionEntry(
         repeats=True,
@@ -155,12 +149,6 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         y: int32[1, 2, 4]
         nisa.memset(dst=ids, value=7)
         nisa.sequence_bounds(dst=y, segment_ids=ids)
-        y == np.array([[[0, 0, 0, 0], [4, 4, 4, 4]]])
-        """,
-        beta_example="""
-        y: int32[1, 2, 4]
-        ids = nisa.memset((1, 4), 7, nl.int32)
-        y = nisa.sequence_bounds(segment_ids=ids)
         y == np.array([[[0, 0, 0, 0], [4, 4, 4, 4]]])
         """),
     "local_gather": InstructionEntry(

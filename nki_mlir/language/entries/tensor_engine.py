@@ -36,13 +36,6 @@ GROUP = Group("tensor-engine", "Tensor engine: products and transposes", {
         y: float32[128, 256] in psum
         nisa.nc_matmul(dst=y, stationary=a, moving=b)
         y == a.T @ b
-        """,
-        beta_example="""
-        a: float32[64, 128]
-        b: float32[64, 256]
-        y: float32[128, 256] in psum
-        y = nisa.nc_matmul(a, b)
-        y == a.T @ b
         """),
     "nc_matmul_mx": InstructionEntry(
         releases="""
@@ -88,12 +81,6 @@ GROUP = Group("tensor-engine", "Tensor engine: products and transposes", {
         x: float32[128, 64]
         y: float32[64, 128] in psum
         nisa.nc_transpose(dst=y, data=x)
-        y == x.T
-        """,
-        beta_example="""
-        x: float32[128, 64]
-        y: float32[64, 128] in psum
-        y = nisa.nc_transpose(x)
         y == x.T
         """),
 })
