@@ -13,21 +13,11 @@ from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
+from nki_mlir.capture import errors
 from nki_mlir.capture.affine import NO_SYMBOLS, Affine, is_float
 from nki_mlir.capture.affine import NeedsValue as NeedsValue
 from nki_mlir.capture.affine import Symbol as Symbol
 from nki_mlir.capture.affine import broadcast_shape as broadcast_shape
-from nki_mlir.capture.errors import (
-    ArangeInCondition,
-    AssignToIndex,
-    BadSliceSize,
-    DividedByZero,
-    MGridCall,
-    NotAffine,
-    OneDimensionalArange,
-    UnsupportedMask,
-    WrongIndexType,
-)
 from nki_mlir.capture.mask import Mask as Mask
 from nki_mlir.diagnostics import KernelError
 
@@ -46,7 +36,7 @@ class Index(Affine):
         except KernelError:
             raise
         except TypeError:
-            raise WrongIndexType(value=value) from None
+            raise errors.WrongIndexType(value=value) from None
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
     def __pos__(self) -> "Index":
@@ -84,8 +74,8 @@ class Index(Affine):
             return NotImplemented
         by = by.as_int("it is a divisor") if isinstance(by, Index) else int(by)
         if by == 0:
-            raise DividedByZero(what="an index", operation="taken modulo" if kind == "mod" else "divided by",
-                                by="0").here()
+            raise errors.DividedByZero(what="an index", operation="taken modulo" if kind == "mod" else "divided by",
+                                       by="0").here()
         if self.divides(by):
             if kind == "mod":
                 return Index(self.const % by, NO_SYMBOLS, (0,) * len(self.axes), self.shape)
@@ -112,14 +102,14 @@ class Index(Affine):
 
     def __bool__(self) -> bool:
         if math.prod(self.shape) != 1:
-            raise ArangeInCondition(size=math.prod(self.shape))
+            raise errors.ArangeInCondition(size=math.prod(self.shape))
         return bool(self.as_int("Python needs its truth"))
 
     def __hash__(self) -> int:
         return hash(self.as_int("it is a dictionary key or set member"))
 
     def __setitem__(self, subscript: object, value: object) -> None:
-        raise AssignToIndex
+        raise errors.AssignToIndex
 
     # -- comparisons make masks ----------------------------------------------------------------------------------------
     def __ge__(self, other: object) -> Mask | bool:
@@ -180,7 +170,7 @@ class Index(Affine):
         new_shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else tuple(shape)
         moving = [(c, n) for c, n in zip(self.axes, self.shape) if n != 1]
         if [n for n in new_shape if n != 1] != [n for _, n in moving]:
-            raise NotAffine(what=f"an index tensor of shape {self.shape} is reshaped to {new_shape}")
+            raise errors.NotAffine(what=f"an index tensor of shape {self.shape} is reshaped to {new_shape}")
         coefficients = iter(c for c, _ in moving)
         return Index(self.const, self.symbols, tuple(0 if n == 1 else next(coefficients) for n in new_shape), new_shape)
 
@@ -194,13 +184,13 @@ class NotAnIndex:
         self.description = description
 
     def __index__(self) -> int:
-        raise NotAffine(what=self.description)
+        raise errors.NotAffine(what=self.description)
 
     def _same(self, *operands: object) -> "NotAnIndex":
         return self
 
     def _mask(self, other: object) -> NoReturn:
-        raise UnsupportedMask(what=self.description)
+        raise errors.UnsupportedMask(what=self.description)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _same
     __getitem__ = _same
@@ -214,8 +204,8 @@ def _by_value(name: str) -> Callable[..., object]:
         try:
             return getattr(number, name)(*operands)
         except ZeroDivisionError:
-            raise DividedByZero(what="a number", operation="taken modulo" if name == "__rmod__" else "divided by",
-                                by="an index that is 0").here() from None
+            operation = "taken modulo" if name == "__rmod__" else "divided by"
+            raise errors.DividedByZero(what="a number", operation=operation, by="an index that is 0").here() from None
     return operate
 
 
@@ -242,16 +232,16 @@ def _at_least_zero(index: Index, other: object, rounded: Callable[[float], int],
 def check_placed(index: Index) -> None:
     """Refuse an index tensor of one dimension as a subscript: it needs at least two."""
     if len(index.shape) == 1:
-        raise OneDimensionalArange
+        raise errors.OneDimensionalArange
 
 
 # -- what kernels make indices with ------------------------------------------------------------------------------------
 def arange(*bounds: object) -> Index:
     """Return the index of an axis, from 0 or ``start`` to ``stop``; ``[:, None]`` puts it on the partitions."""
     if not bounds:
-        raise NotAffine(what="nl.arange is called without bounds; give it stop, or start and stop")
+        raise errors.NotAffine(what="nl.arange is called without bounds; give it stop, or start and stop")
     if len(bounds) > 2:
-        raise NotAffine(what="nl.arange takes no step; multiply the index instead")
+        raise errors.NotAffine(what="nl.arange takes no step; multiply the index instead")
     start, stop = (Index(), bounds[0]) if len(bounds) == 1 else (Index.of(bounds[0]), bounds[1])
     extent = (Index.of(stop) - start).as_int("the extent of nl.arange depends on it")
     return start.with_axes((1,), (max(0, extent),))
@@ -265,14 +255,14 @@ class MGridResult(tuple[object, ...]):
 
 class _MGrid:
     def __call__(self, *extents: object) -> NoReturn:
-        raise MGridCall(what="is called").here()
+        raise errors.MGridCall(what="is called").here()
 
     def __getitem__(self, slices: tuple[slice, ...]) -> MGridResult:
         slices = slices if isinstance(slices, tuple) else (slices,)
         rank, ranges = len(slices), []
         for k, s in enumerate(slices):
             if not isinstance(s, slice):
-                raise MGridCall(what=f"has the subscript {reprlib.repr(s)}").here()
+                raise errors.MGridCall(what=f"has the subscript {reprlib.repr(s)}").here()
             start, step = Index.of(s.start or 0) if not isinstance(s.start, Index) else s.start, s.step or 1
             length = (Index.of(s.stop) - start).as_int("the extent of nl.mgrid depends on it")
             count = max(0, -(-length // step))
@@ -295,5 +285,5 @@ class DynamicSlice:
 def ds(start: Index | int, size: int) -> DynamicSlice:
     """Return the slice ``start : start + size``, whose start may be symbolic."""
     if operator.index(size) < 0:
-        raise BadSliceSize(size=size).here()
+        raise errors.BadSliceSize(size=size).here()
     return DynamicSlice(start, operator.index(size))

@@ -13,28 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from nki_mlir.capture import strides
+from nki_mlir.capture import errors, part_forms, strides
 from nki_mlir.capture.affine import A, Affine, IndexChange, hold_nowhere, shares_variable
-from nki_mlir.capture.errors import (
-    BadBroadcast,
-    BadReshape,
-    BlockTensorNotTile,
-    MaskedView,
-    MixedIndexing,
-)
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.capture.iterations import Turn
-from nki_mlir.capture.part_forms import (
-    MOST_PARTS,
-    PARTITIONS,
-    PartForm,
-    constant_access,
-    is_tile,
-    part_form,
-    pattern_of,
-    whole_dims,
-    whole_part,
-)
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, slice_span, substitute
 from nki_mlir.capture.view_rules import check_bits
 from nki_mlir.diagnostics import Location
@@ -48,7 +30,7 @@ if TYPE_CHECKING:
 
 # The forms of parts. The key has the view's form as an operand (if it is one), its memory and dims, and the subscripts
 # without their starts.
-_parts: dict[tuple[object, ...], "PartForm"] = {}
+_parts: dict[tuple[object, ...], "part_forms.PartForm"] = {}
 
 
 @dataclass(eq=False, slots=True)
@@ -109,13 +91,13 @@ class View:
 
     @classmethod
     def full(cls, buffer: Buffer) -> "Self":
-        dims = whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None)
+        dims = part_forms.whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None)
         view: Self = cls.opened(buffer, ZERO, ZERO, dims, buffer.dtype)
         return view
 
     @classmethod
-    def of_form(cls, buffer: Buffer, partition: Index, free: Index, dtype: DType, form: PartForm, access: Access | None
-                ) -> "Self":
+    def of_form(cls, buffer: Buffer, partition: Index, free: Index, dtype: DType, form: part_forms.PartForm,
+                access: Access | None) -> "Self":
         """Return a view of a form, which is an operand if it has an access."""
         view: Self = object.__new__(cls.opened)
         view.buffer, view.partition, view.free, view.dtype = buffer, partition, free, dtype
@@ -132,7 +114,7 @@ class View:
     @classmethod
     def whole_tile(cls, buffer: Buffer) -> "Self":
         """Return a view of all of an on-chip buffer whose partition dimension is the first."""
-        form, access = whole_part(buffer.shape, buffer.dtype.name, buffer.space)
+        form, access = part_forms.whole_part(buffer.shape, buffer.dtype.name, buffer.space)
         return cls.of_form(buffer, ZERO, ZERO, buffer.dtype, form, access)
 
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
@@ -188,13 +170,13 @@ class View:
         key = (on_chip if tile is None else tile._form or tile.form, self.dims, *steps_and_counts)
         form = _parts.get(key)
         if form is None:
-            if len(_parts) >= MOST_PARTS:
+            if len(_parts) >= part_forms.MOST_PARTS:
                 _parts.clear()
-            form = _parts[key] = part_form(self.dims, steps_and_counts, on_chip, tile)
+            form = _parts[key] = part_forms.part_form(self.dims, steps_and_counts, on_chip, tile)
         partition, free = self.partition.plus(by_partition), self.free.plus(by_free)
         pattern, access = form.pattern, None
         if pattern is not None and not (partition.symbols or free.symbols):
-            access = constant_access(dtype.name, partition.const if on_chip else None, free.const, pattern)
+            access = part_forms.constant_access(dtype.name, partition.const if on_chip else None, free.const, pattern)
         return self.of_form(buffer, partition, free, dtype, form, access)
 
     def _advanced(self, items: Sequence[object]) -> "Self":
@@ -202,7 +184,7 @@ class View:
             if isinstance(item, Index):
                 check_placed(item)
         if any(isinstance(i, (slice, DynamicSlice)) for i in items):
-            raise MixedIndexing
+            raise errors.MixedIndexing
         shape: tuple[int, ...] = ()
         indices = []
         for item, dim in zip(items, self.dims):
@@ -269,7 +251,7 @@ class View:
             return self
         dims = (ONE_MORE,) * (len(shape) - self.ndim) + self.dims
         if len(dims) != len(shape) or any(d.count not in (1, n) or n < 0 for d, n in zip(dims, shape)):
-            raise BadBroadcast(shape=tuple(self.shape), wanted=tuple(shape))
+            raise errors.BadBroadcast(shape=tuple(self.shape), wanted=tuple(shape))
         spread = tuple(d if d.count == n else Dim(0, 0, n) for d, n in zip(dims, shape))
         return self.remapped(spread, lambda index: index.spread(shape))
 
@@ -300,19 +282,21 @@ class View:
         one dimension."""
         shape = tuple(shape)
         if math.prod(shape) != math.prod(self.shape):
-            raise BadReshape(what=f"{math.prod(self.shape)} elements of shape {self.shape} do not reshape to {shape}")
+            raise errors.BadReshape(what=f"{math.prod(self.shape)} elements of shape {self.shape} do not reshape to "
+                                    f"{shape}")
         lanes = next((k for k, d in enumerate(self.dims) if d.partition), None)
         if not self.buffer.on_chip or lanes is None:
             new_dims = strides.regrouped(self.dims, shape)
         else:
             at = lanes if partition_dim is None else partition_dim
             if at >= len(shape) or shape[at] != self.dims[lanes].count:
-                raise BadReshape(what=f"the reshape of {self.shape} to {shape} changes the partition dimension "
+                raise errors.BadReshape(what=f"the reshape of {self.shape} to {shape} changes the partition dimension "
                                       f"{self.dims[lanes].count}")
             free = strides.regrouped(self.dims[:lanes] + self.dims[lanes + 1:], shape[:at] + shape[at + 1:])
             new_dims = None if free is None else [*free[:at], self.dims[lanes], *free[at:]]
         if new_dims is None:
-            raise BadReshape(what=f"a strided view of shape {self.shape} does not reshape to {shape} without a copy")
+            raise errors.BadReshape(what=f"a strided view of shape {self.shape} does not reshape to {shape} without a "
+                                    "copy")
         return self.settled("reshaped").like(dims=tuple(new_dims))
 
     def reinterpreted(self, dtype: DType) -> "Self":
@@ -333,7 +317,7 @@ class View:
         """Return the view with limits that have no axes, since the axes are about to change; the other limits must
         hold here and now."""
         if self.mask is not None and any(any(e.axes) for e, _ in self.mask.terms):
-            raise MaskedView(what=operation)
+            raise errors.MaskedView(what=operation)
         for limit in self.limits:
             if any(limit.index.axes):
                 self.out_of_bounds(limit)
@@ -353,20 +337,20 @@ class View:
             if any(d.partition and d.count > 1 for d in dims[1:]):
                 if partition_dim.partition:
                     raise PartitionAccess(what="several axes of a tile step through its partitions")
-                raise BlockTensorNotTile(shape=self.shape)
+                raise errors.BlockTensorNotTile(shape=self.shape)
             if partition_dim.free and partition_dim.count > 1:
                 if any(d.partition for d in dims):
                     raise PartitionAccess(what="the free offset of a tile differs from partition to partition")
-                raise BlockTensorNotTile(shape=self.shape)
-            if partition_dim.count > PARTITIONS:
-                raise TooManyPartitions(count=partition_dim.count, limit=PARTITIONS)
+                raise errors.BlockTensorNotTile(shape=self.shape)
+            if partition_dim.count > part_forms.PARTITIONS:
+                raise TooManyPartitions(count=partition_dim.count, limit=part_forms.PARTITIONS)
         return self
 
     def plain_tile(self) -> Tile | None:
         """Return the operand record if neither symbols nor a mask nor limits decide which elements are touched, else
         None."""
         if self._tile is None and not (self.limits or self.mask is not None or self.partition.symbols
-                                       or self.free.symbols) and is_tile(self.dims, self.buffer.on_chip):
+                                       or self.free.symbols) and part_forms.is_tile(self.dims, self.buffer.on_chip):
             return tile_of(self, {})
         return self._tile
 
@@ -375,10 +359,10 @@ class View:
         if self.partition.symbols or self.free.symbols:
             partition = self.partition.linear(position_of) if self.buffer.on_chip else None
             return Access(self.dtype, partition, self.free.linear(position_of),
-                          pattern_of(self.dims, self.buffer.on_chip))
+                          part_forms.pattern_of(self.dims, self.buffer.on_chip))
         on_chip = self.buffer.on_chip
-        return constant_access(self.dtype.name, self.partition.const if on_chip else None, self.free.const,
-                               pattern_of(self.dims, on_chip))
+        return part_forms.constant_access(self.dtype.name, self.partition.const if on_chip else None, self.free.const,
+                                          part_forms.pattern_of(self.dims, on_chip))
 
     def same_elements(self, other: "View") -> bool:
         return (self.buffer is other.buffer and self.dtype is other.dtype and self.dims == other.dims

@@ -14,16 +14,7 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import symbol_range
 from nki_mlir.targets.interpreter.scalars import scalar_function
 from nki_mlir.targets.interpreter.unwritten_tiles import FreshTile, Shadow, UnwrittenTiles
-from nki_mlir.waist.function import (
-    BufferAllocation,
-    ElementLoad,
-    ForLoop,
-    FunctionBlock,
-    FunctionNode,
-    IfBranch,
-    ScalarValue,
-    TileInstruction,
-)
+from nki_mlir.waist import function as waist
 from nki_mlir.waist.reader import Executor, read_function, scalar_value
 
 MOST_STEPS = 20_000
@@ -40,37 +31,37 @@ class Walk:
         self.fresh, self.numbers = fresh, program_ids
         self.shadows: dict[Value, Shadow] = {}
         self.tiles, self.left = UnwrittenTiles(), MOST_STEPS
-        self.instructions: dict[TileInstruction, Op] = {}
+        self.instructions: dict[waist.TileInstruction, Op] = {}
 
-    def block(self, block: FunctionBlock) -> None:
+    def block(self, block: waist.FunctionBlock) -> None:
         for node in block.nodes:
             self.step(node)
 
-    def step(self, node: FunctionNode) -> None:
+    def step(self, node: waist.FunctionNode) -> None:
         match node:
-            case BufferAllocation():
+            case waist.BufferAllocation():
                 self.allocated(node)
-            case TileInstruction():
+            case waist.TileInstruction():
                 self.perform(node)
-            case ForLoop():
+            case waist.ForLoop():
                 if node.span is None:
                     raise OnlyARunKnows
                 for number in node.span:
                     self.numbers[node.variable] = number
                     self.block(node.body)
-            case IfBranch():
+            case waist.IfBranch():
                 side = node.then if self.number(node.condition) else node.otherwise
-                self.block(side or FunctionBlock())
-            case ElementLoad() | ScalarValue():
+                self.block(side or waist.FunctionBlock())
+            case waist.ElementLoad() | waist.ScalarValue():
                 pass                                # numbers are computed where they are used
             case _:
                 raise OnlyARunKnows
 
-    def allocated(self, node: BufferAllocation) -> None:
+    def allocated(self, node: waist.BufferAllocation) -> None:
         buffer = self.fresh.get(node.result)
         self.shadows[node.result] = FreshTile(buffer.name, location_of(node.op)) if buffer is not None else None
 
-    def perform(self, node: TileInstruction) -> None:
+    def perform(self, node: waist.TileInstruction) -> None:
         if not any(self.shadows.get(v) is not None for v in node.op.operands):
             return
         self.left -= 1

@@ -14,18 +14,7 @@ from typing import Any, NamedTuple
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import (
-    LEVELS,
-    CommandParser,
-    add_common,
-    add_plugins,
-    command_line,
-    exit_status,
-    fail,
-    is_kernel,
-    load_plugins,
-    targets_of_plugins,
-)
+from nki_mlir.cli import command
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
 from nki_mlir.passes.pipeline_text import split_pipeline
@@ -96,7 +85,7 @@ class _AddPasses(argparse.Action):
 
 def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the command line, with an option for each pass and for the passes ``upstream_names`` of MLIR."""
-    p = CommandParser(
+    p = command.CommandParser(
         prog="nki-opt", usage="nki-opt [OPTIONS] [PASSES] FILE", argument_default=None,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=120),
         description="Read MLIR from FILE, or a kernel from FILE.py:FUNCTION with --arg, run the passes in the order "
@@ -104,7 +93,7 @@ def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = 
     p.set_defaults(passes=[])
     p.add_argument("file", metavar="FILE", nargs="?", default="-",
                    help="read this file; - is standard input, the default")
-    add_common(p)
+    command.add_common(p)
     add_lowering(p.add_argument_group("lowering"))
     add_passes(p.add_argument_group("passes", 'Write the options of a pass as --PASS="name=value other=value".'),
                passes, upstream_names)
@@ -119,8 +108,8 @@ def add_lowering(lowering: argparse._ArgumentGroup) -> None:
         goals.add_argument(f"--lower-to-{goal}", dest="goal", action="store_const", const=goal, help=text)
     lowering.add_argument("--target", metavar="NAME",
                           help="compile for trn1, trn2 or trn3 (or by the names inf2, gen2, gen3, gen4)"
-                               + targets_of_plugins())
-    lowering.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
+                               + command.targets_of_plugins())
+    lowering.add_argument("-O", dest="level", type=int, choices=command.LEVELS, default=1,
                           help="choose how long --lower-to-isa searches for a fast order; 0 keeps program order "
                                "(default: 1)")
     lowering.add_argument("--emit", choices=("asm", "mlir", "bin"), default="asm",
@@ -156,7 +145,7 @@ def add_files(files: argparse._ArgumentGroup) -> None:
     files.add_argument("--grid", metavar="N,M", default="", help="set the launch grid of the kernel, for example 2,4")
     files.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                        help="load a library of custom C++ operators that the input calls; may be repeated")
-    add_plugins(files)
+    command.add_plugins(files)
     files.add_argument("-o", dest="output", default="-", metavar="FILE",
                        help="write to FILE, not to standard output")
     files.add_argument("--print", choices=("pretty", "mlir"), default=None,
@@ -190,7 +179,7 @@ def add_files(files: argparse._ArgumentGroup) -> None:
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the options. A mistake in them ends the process with status 2, as in any command."""
-    load_plugins(arguments)
+    command.load_plugins(arguments)
     passes = pass_summaries()
     # Without "=" argparse would parse the next word as the pass's options.
     upstream_names = other_passes(arguments, build_parser(passes))
@@ -221,18 +210,18 @@ def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> l
         for name in unknown:
             check_plugin_files(name)
     except NkiMlirError as error:
-        sys.exit(fail(error))
+        sys.exit(command.fail(error))
     return [name for name in unknown if is_upstream_pass(name)]
 
 
 @alone
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    options = parse_options(command_line(arguments))
+    options = parse_options(command.command_line(arguments))
     if options.reduce:
-        return exit_status(lambda: reduce(options))
+        return command.exit_status(lambda: reduce(options))
     from nki_mlir.cli.lowering import run  # start-up: loads MLIR
-    return exit_status(lambda: run(options), reads_data=not is_kernel(options.file))
+    return command.exit_status(lambda: run(options), reads_data=not command.is_kernel(options.file))
 
 
 def reduce(options: argparse.Namespace) -> int:

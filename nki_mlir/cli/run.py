@@ -9,18 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
-from nki_mlir.cli.command import (
-    LEVELS,
-    CommandParser,
-    add_check,
-    add_common,
-    add_plugins,
-    command_line,
-    exit_status,
-    is_kernel,
-    load_plugins,
-    targets_of_plugins,
-)
+from nki_mlir.cli import command
 
 if TYPE_CHECKING:
     from nki_mlir.cli.runnable import Results, Runnable
@@ -29,13 +18,13 @@ EXECUTORS = ("eager", "interpreter", "jit", "isa")            # as in ``runnable
 
 
 def parser() -> argparse.ArgumentParser:
-    p = CommandParser(
+    p = command.CommandParser(
         prog="nki-run", description="Run a kernel FILE.py:FUNCTION, the function of an MLIR file, or instruction "
                                     "streams, and print the results.")
     p.add_argument("source", metavar="KERNEL_OR_IR", nargs="+",
                    help="run FILE.py:FUNCTION, or a file of MLIR, assembly or a binary; - is standard input; --time "
                         "compares two of them")
-    add_common(p)
+    command.add_common(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="pass an argument: 128x512xf32=random|zeros|ones|arange|FILE.npy, 0.5, None, (1, 2), "
                         "name=value; may be repeated")
@@ -44,8 +33,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--on", choices=executors(), help="choose the executor (default: jit, with --time isa)")
     p.add_argument("--grid", metavar="N,M", default="",
                    help="set the launch grid of a kernel, for example 2,4; nc(2) is an extent over two cores")
-    p.add_argument("--target", help="compile a kernel or a module for trn1, trn2 or trn3" + targets_of_plugins())
-    add_plugins(p)
+    p.add_argument("--target",
+                   help="compile a kernel or a module for trn1, trn2 or trn3" + command.targets_of_plugins())
+    command.add_plugins(p)
     p.add_argument("--time", action="store_true",
                    help="predict how long the source takes on the device, with a timed model, without computing values")
     p.add_argument("--as-written", action="store_true",
@@ -53,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--disable-dge", action="store_true",
                    help="with --time: let the compiler write the descriptors of all transfers, as the vendor's option "
                         "of that name does, so that an engine starts a transfer in less time")
-    p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
+    p.add_argument("-O", dest="level", type=int, choices=command.LEVELS, default=1,
                    help="with --time: choose how long to search for a fast order; 0 keeps program order (default: 1)")
     p.add_argument("--json", action="store_true", help="print the result of --time or --check as one JSON object")
     p.add_argument("--profile", metavar="DIR",
@@ -74,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--check", action="store_true",
                    help="print every mistake that the checkers find in a kernel for these arguments; exit with status "
                         "1 if there is an error")
-    add_check(p)
+    command.add_check(p)
     add_stepping(p)
     p.add_argument("--witness", metavar="FILE",
                    help="write an order in which unordered accesses of instruction streams lead to a wrong value")
@@ -103,12 +93,12 @@ def add_stepping(p: argparse.ArgumentParser) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    arguments = command_line(arguments)
-    load_plugins(arguments)
+    arguments = command.command_line(arguments)
+    command.load_plugins(arguments)
     p = parser()
     options = p.parse_args(comparing(arguments))
     refuse(p, options)
-    return exit_status(lambda: run(options), reads_data=not any(map(is_kernel, options.source)))
+    return command.exit_status(lambda: run(options), reads_data=not any(map(command.is_kernel, options.source)))
 
 
 def executors() -> tuple[str, ...]:
@@ -181,7 +171,7 @@ def first_set(options: argparse.Namespace, *names: str) -> str:
 
 def executor_of(source: str) -> str:
     """Return the default executor of a source. Modules run on the JIT, because not every executor runs them."""
-    if not is_kernel(source):
+    if not command.is_kernel(source):
         return "jit"
     from nki_mlir.language.kernel import default_executor  # start-up: loads the language
     return default_executor()

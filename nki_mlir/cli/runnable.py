@@ -15,20 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nki_mlir import extensions
+from nki_mlir.cli import source as sources
 from nki_mlir.cli.arguments import as_array, fill, parse_arguments, parse_grid
 from nki_mlir.cli.command import is_kernel
-from nki_mlir.cli.source import (
-    SourceError,
-    decoded,
-    display_name,
-    errors_of_file,
-    is_graph_text,
-    load_kernel,
-    load_libraries,
-    read_bytes,
-    read_module,
-    renamed,
-)
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import TENSOR_BYTES
 from nki_mlir.scalar.dtypes import UINT8, DType, dtype_of
@@ -135,7 +124,7 @@ class TooManyArguments(NkiMlirError):
 def requested(source: str, options: argparse.Namespace, values: bool = True) -> Runnable:
     """Return the source of a command with the arguments of its options. Without ``values``, tensors hold zeros."""
     positional, keywords = parse_arguments(options.arg, values)
-    load_libraries(options.load_library)
+    sources.load_libraries(options.load_library)
     return runnable(source, positional, keywords, options.target, parse_grid(options.grid))
 
 
@@ -144,20 +133,20 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
     """Read a file and return the source that it contains, which its name and content decide, with values for its
     inputs."""
     if is_kernel(source):
-        return KernelSource(load_kernel(source, target, grid), positional, keywords)
+        return KernelSource(sources.load_kernel(source, target, grid), positional, keywords)
     if grid:
-        raise SourceError("--grid is for kernels: a module has a grid already")
-    name, data = display_name(source), read_bytes(source)
-    with errors_of_file(name):
+        raise sources.SourceError("--grid is for kernels: a module has a grid already")
+    name, data = sources.display_name(source), sources.read_bytes(source)
+    with sources.errors_of_file(name):
         programs = programs_of(data, name)
         if programs:
             if target:
-                raise SourceError("--target comes too late: instruction streams are compiled for a target")
+                raise sources.SourceError("--target comes too late: instruction streams are compiled for a target")
             return StreamsSource(programs, positional, keywords)
-        text = decoded(data, name)
-        if is_graph_text(text):
+        text = sources.decoded(data, name)
+        if sources.is_graph_text(text):
             return GraphSource(text, positional, name)
-        return ModuleSource(read_module(text, name), positional, keywords, target)
+        return ModuleSource(sources.read_module(text, name), positional, keywords, target)
 
 
 def programs_of(data: bytes, name: str) -> "list[Program]":
@@ -169,10 +158,10 @@ def programs_of(data: bytes, name: str) -> "list[Program]":
     if neuron.is_binary(data) or name.endswith(".neff"):
         return [neuron.program_of_binary(data)]
     if neuron.is_assembly(data):
-        return neuron.programs_of_assembly(decoded(data, name), name)
+        return neuron.programs_of_assembly(sources.decoded(data, name), name)
     if b"isa.program" in data:
-        parts = decoded(data, name).split(neuron.SEPARATOR)
-        return [neuron.program_of_module(read_module(part, name)) for part in parts]
+        parts = sources.decoded(data, name).split(neuron.SEPARATOR)
+        return [neuron.program_of_module(sources.read_module(part, name)) for part in parts]
     return []
 
 
@@ -259,14 +248,14 @@ class GraphSource(Runnable):
 
     def __init__(self, text: str, positional: list[object], name: str) -> None:
         self.text, self.positional, self.name = text, positional, name
-        check_declared(read_module(text, name))
+        check_declared(sources.read_module(text, name))
 
     def run(self, on: str) -> Results:
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
         try:
             program = stablehlo.LinkedProgram(self.text, on)
         except NkiMlirError as error:
-            raise renamed(error, self.name) from None
+            raise sources.renamed(error, self.name) from None
         arrays = [as_array(value, *parameter) for value, parameter in zip(self.positional, program.inputs)]
         results = program(*arrays, *self.positional[len(arrays):])
         return [(f"result {k}", r) for k, r in enumerate(results)]
@@ -324,7 +313,8 @@ class StreamsSource(Runnable):
 
     def take_order(self, file: str) -> None:
         from nki_mlir.targets.neuron.order import parse_order  # start-up: imported on first use
-        self.order = parse_order(decoded(read_bytes(file), display_name(file)), self.programs, display_name(file))
+        name = sources.display_name(file)
+        self.order = parse_order(sources.decoded(sources.read_bytes(file), name), self.programs, name)
 
 
 def inputs_for(inputs: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object],
@@ -378,7 +368,7 @@ def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: "DTyp
     array = as_array(array, shape, dtype.numpy)
     if not isinstance(array, np.ndarray) or array.shape != shape or dtype_of(array.dtype) is not dtype:
         description = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else repr(array)
-        raise SourceError(f"argument {name} is {description}; the function takes {shape} {dtype}")
+        raise sources.SourceError(f"argument {name} is {description}; the function takes {shape} {dtype}")
     return array
 
 

@@ -5,21 +5,11 @@ import argparse
 import sys
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import (
-    CommandParser,
-    add_check,
-    add_common,
-    add_plugins,
-    command_line,
-    exit_status,
-    is_kernel,
-    load_plugins,
-    targets_of_plugins,
-)
+from nki_mlir.cli import command
 
 
 def parser() -> argparse.ArgumentParser:
-    p = CommandParser(prog="nki-translate", description="Translate between the forms of a kernel.")
+    p = command.CommandParser(prog="nki-translate", description="Translate between the forms of a kernel.")
     kinds = p.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--import-python", action="store_true",
                        help="capture FILE.py:FUNCTION with --arg to MLIR at the level nki")
@@ -31,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     kinds.add_argument("--assemble", action="store_true", help="assemble assembly to the binary container")
     kinds.add_argument("--disassemble", action="store_true", help="disassemble the binary container to assembly")
     p.add_argument("source", help="read this file; - is standard input")
-    add_common(p)
+    command.add_common(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="pass an argument to the kernel; may be repeated")
     p.add_argument("--grid", default="", metavar="N,M", help="set the launch grid of the kernel")
@@ -42,9 +32,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--keep-placement", action="store_true",
                    help="with --to-nki-python: print the compiled program, fused and in its order, with engines and "
                         "addresses")
-    p.add_argument("--target", help="compile for trn1, trn2 or trn3" + targets_of_plugins())
-    add_plugins(p)
-    add_check(p)
+    p.add_argument("--target", help="compile for trn1, trn2 or trn3" + command.targets_of_plugins())
+    command.add_plugins(p)
+    command.add_check(p)
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write to FILE, not to standard output")
     return p
 
@@ -52,9 +42,9 @@ def parser() -> argparse.ArgumentParser:
 @alone
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    load_plugins(command_line(arguments))
+    command.load_plugins(command.command_line(arguments))
     options = parser().parse_args(arguments)
-    return exit_status(lambda: run(options), reads_data=not is_kernel(options.source))
+    return command.exit_status(lambda: run(options), reads_data=not command.is_kernel(options.source))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,19 +64,19 @@ def translate(options: argparse.Namespace) -> str | bytes:
         with source.errors_of_file(source.display_name(options.source)):
             return neuron.disassemble(source.read_bytes(options.source))
     from nki_mlir.cli import lowering  # start-up: loads MLIR
-    command = opt.parse_options([options.source, *(["--target", options.target] if options.target else []),
-                                 *(f"--arg={text}" for text in options.arg), "--grid", options.grid])
+    opt_options = opt.parse_options([options.source, *(["--target", options.target] if options.target else []),
+                                     *(f"--arg={text}" for text in options.arg), "--grid", options.grid])
     if options.import_python:
-        return "// -----\n".join(str(lowering.process(m, command)) for m in lowering.captured_modules(command))
+        return "// -----\n".join(str(lowering.process(m, opt_options)) for m in lowering.captured_modules(opt_options))
     if options.to_nki_python:
         from nki_mlir.printing.kernel import kernel_text  # start-up: imported on first use
-        modules = lowering.captured_modules(command) if is_kernel(options.source) else source.read_modules(
+        modules = lowering.captured_modules(opt_options) if command.is_kernel(options.source) else source.read_modules(
             lowering.split_input(source.read_text(options.source), name := source.display_name(options.source)), name)
         return kernel_text(modules, release=options.release, keep_placement=options.keep_placement,
                            generation=options.generation)
-    command.goal, command.emit = "isa", "bin" if options.mlir_to_bin else "asm"
+    opt_options.goal, opt_options.emit = "isa", "bin" if options.mlir_to_bin else "asm"
     text = source.read_text(options.source)
-    return lowering.process(source.read_module(text, source.display_name(options.source)), command)
+    return lowering.process(source.read_module(text, source.display_name(options.source)), opt_options)
 
 
 def assembled(text: str, name: str, check: bool) -> str | bytes:

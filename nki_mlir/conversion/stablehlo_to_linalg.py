@@ -19,26 +19,9 @@ from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import buffer_type, declared
-from nki_mlir.graph.functions import (
-    copies_as_structured,
-    insert_kernels,
-    keep_in_buffers,
-    restore_signs,
-    results_as_arguments,
-)
+from nki_mlir.graph import functions, upstream
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import rewrite_concatenations, rewrite_counted_loops, rewrite_extremes
-from nki_mlir.graph.upstream import (
-    SIGNLESS,
-    TO_LINALG,
-    TO_STABLEHLO,
-    load_graph_dialects,
-    named,
-    public_function,
-    refuse_leftovers,
-    run_pipeline,
-    to_buffers,
-)
 from nki_mlir.graph.views import flatten_views, put_in_hbm
 from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.passes.pass_manager import Pass, pass_named, run_passes
@@ -51,40 +34,40 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
     widen: bool = True      # let products and sums of narrow floats have results in float32, which are rounded once
 
     def run(self, module: Module) -> None:
-        load_graph_dialects(module.context)
+        upstream.load_graph_dialects(module.context)
         with module.context, ir.Location.unknown():
-            signature = public_function(module).attributes["function_type"].value
+            signature = upstream.public_function(module).attributes["function_type"].value
             kinds = [*signature.inputs, *signature.results]
             if any(str(kind).endswith("f64>") for kind in kinds):
                 raise Unsupported(feature="a float64 argument or result of a graph, in one program with its kernels",
                                   instead="convert it to float32 around the graph")
             link(module)
             kernels = set_aside(module)
-            run_pipeline(module, TO_STABLEHLO)
+            upstream.run_pipeline(module, upstream.TO_STABLEHLO)
             rewrite_concatenations(module)
             rewrite_extremes(module)
             if self.widen:
                 widen_sums(module)
             rewrite_counted_loops(module)
             ControlFlowToScf().run(module)
-            run_pipeline(module, TO_LINALG)
+            upstream.run_pipeline(module, upstream.TO_LINALG)
             make_signless(module)
-            run_pipeline(module, SIGNLESS)
-            refuse_leftovers(module)
+            upstream.run_pipeline(module, upstream.SIGNLESS)
+            upstream.refuse_leftovers(module)
             count(module)
             keep_whole(module)
-            to_buffers(module)
+            upstream.to_buffers(module)
             inline_calls(module)
             ArithToScalar().run(module)
             run_passes(kernels, [pass_named(name) for name in LOWER])
-            main = public_function(module)
+            main = upstream.public_function(module)
             put_in_hbm(module)
-            keep_in_buffers(main)
-            results_as_arguments(main)
+            functions.keep_in_buffers(main)
+            functions.results_as_arguments(main)
             flatten_views(module)
-            copies_as_structured(main)
-            restore_signs(main, kinds)
-            insert_kernels(main, kernels)
+            functions.copies_as_structured(main)
+            functions.restore_signs(main, kinds)
+            functions.insert_kernels(main, kernels)
             finish(module)
 
 
@@ -112,14 +95,14 @@ def inline_calls(module: Module) -> None:
     for op in operations_of(module, lambda name: name == "func.func"):
         if "no_inline" in op.attributes:
             del op.attributes["no_inline"]
-    run_pipeline(module, "builtin.module(inline,canonicalize)")
+    upstream.run_pipeline(module, "builtin.module(inline,canonicalize)")
 
 
 def make_signless(module: Module) -> None:
     """Give start values of kernels' results the type that upstream passes use for the graph's integers: one without a
     sign."""
     for get in operations_of(module, lambda name: name == "memref.get_global"):
-        attributes = named(module, get.attributes["name"].value).attributes
+        attributes = upstream.named(module, get.attributes["name"].value).attributes
         kind = ir.MemRefType(attributes["type"].value)
         element = kind.element_type
         if isinstance(element, ir.IntegerType) and element.is_unsigned:
@@ -131,7 +114,7 @@ def make_signless(module: Module) -> None:
 
 def finish(module: Module) -> None:
     """Remove the operations and attributes that only the graph needed."""
-    run_pipeline(module, "builtin.module(symbol-dce)")
+    upstream.run_pipeline(module, "builtin.module(symbol-dce)")
     for name in [a.name for a in (module.operation.attributes[k] for k in range(len(module.operation.attributes)))]:
         if not name.startswith(("nki.", "sym_")):
             del module.operation.attributes[name]

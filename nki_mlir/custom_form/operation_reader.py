@@ -8,17 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nki_mlir.custom_form import linear_text
 from nki_mlir.custom_form.attribute_values import generic_value, plain_value, quoted
 from nki_mlir.custom_form.lexing import NAME, STRING, VALUE, Cursor, MalformedForm, end_of_item
-from nki_mlir.custom_form.linear_text import (
-    NamedConstraint,
-    NamedForm,
-    affine_map,
-    affine_set,
-    all_below,
-    read_constraints,
-    read_form,
-)
 from nki_mlir.custom_form.operation_fields import BUFFER, VIEW, PlainForm, TileForm, form_of, operation_names
 from nki_mlir.custom_form.subscripts import BufferType, SubscriptPattern, all_of, buffer_of, read_subscripts
 from nki_mlir.custom_form.value_types import ValueTypes
@@ -88,15 +80,15 @@ class TextOperand:
         access = self.access(symbols, types)
         starts = [access.free] if access.partition is None else [access.partition, access.free]
         dims = ", ".join(f"[{step}, {count}]" for step, count in access.dims)
-        return f"#nki.access<{access.dtype.mlir}, {affine_map(starts, 0, len(symbols))}, [{dims}]>"
+        return f"#nki.access<{access.dtype.mlir}, {linear_text.affine_map(starts, 0, len(symbols))}, [{dims}]>"
 
 
 @dataclass
 class Clauses:
     """The clauses behind the operands."""
 
-    mask: list[NamedConstraint] = field(default_factory=list)
-    limits: list[NamedConstraint] = field(default_factory=list)
+    mask: list[linear_text.NamedConstraint] = field(default_factory=list)
+    limits: list[linear_text.NamedConstraint] = field(default_factory=list)
     symbols: list[tuple[str, int]] | None = None
     attributes: dict[str, tuple[str, int]] = field(default_factory=dict)    # as text, with its position
 
@@ -193,9 +185,9 @@ class FormReader:
     def clauses(self, cursor: Cursor) -> Clauses:
         clauses = Clauses()
         if cursor.word("where"):
-            clauses.mask = read_constraints(cursor)
+            clauses.mask = linear_text.read_constraints(cursor)
         if cursor.word("limits"):
-            clauses.limits = read_constraints(cursor)
+            clauses.limits = linear_text.read_constraints(cursor)
         if cursor.word("symbols"):
             cursor.expect("(", "behind symbols")
             clauses.symbols = []
@@ -227,7 +219,7 @@ class FormReader:
                 raise cursor.unexpected("'=' behind what is written")
         clauses = self.clauses(cursor)
         present = [(f, operands[f.name]) for f in form.cls.tiles if f.name in operands]
-        linear = {n: read_form(Cursor(*in_text(cursor.text, v))) for n, v in clauses.attributes.items()
+        linear = {n: linear_text.read_form(Cursor(*in_text(cursor.text, v))) for n, v in clauses.attributes.items()
                   if form.listed.get(n) is Linear and not v[0].startswith(("affine_map", "#"))}
         symbols = self.symbols(clauses, [o for _, o in present], linear)
         names = [symbol for symbol, _ in symbols]
@@ -236,23 +228,24 @@ class FormReader:
         axes = 0
         if clauses.mask or clauses.limits or any(isinstance(value, Linear) for value in values.values()):
             axes = self.axes(form.cls, operands, values, names, start)
-            all_below([c.form for c in (*clauses.mask, *clauses.limits)] + list(linear.values()), axes, start)
+            forms = [c.form for c in (*clauses.mask, *clauses.limits)]
+            linear_text.all_below([*forms, *linear.values()], axes, start)
         texts = {"access": "[" + ", ".join(o.access_text(names, self.types) for _, o in present) + "]"}
         for label, constraints in masks.items():
             if constraints or label == "mask":
-                texts[label] = affine_set(constraints, axes, names)
+                texts[label] = linear_text.affine_set(constraints, axes, names)
         if any(f.optional for f in form.cls.tiles):
             sizes = ", ".join(str(int(f.name in operands)) for f in form.cls.tiles)
             texts["operandSegmentSizes"] = f"array<i32: {sizes}, {len(names)}>"
         for attribute, kind in form.cls.attributes.items():
             value = values[attribute]
-            texts[attribute] = (affine_map([value], axes, len(names)) if isinstance(value, Linear)
+            texts[attribute] = (linear_text.affine_map([value], axes, len(names)) if isinstance(value, Linear)
                                 else generic_value(value, kind))
         texts |= {n: text for n, (text, _) in clauses.attributes.items() if n not in form.listed}
         return assembled(name, [(o.name, o.at, o.kind) for _, o in present] + [(s, at, "index") for s, at in symbols],
                          texts, None)
 
-    def symbols(self, clauses: Clauses, operands: Sequence[TextOperand], linear: dict[str, NamedForm]
+    def symbols(self, clauses: Clauses, operands: Sequence[TextOperand], linear: dict[str, linear_text.NamedForm]
                 ) -> list[tuple[str, int]]:
         """Return the listed symbols, or the symbols in the order in which they occur."""
         forms = [form for o in operands if isinstance(o.pattern, SubscriptPattern) for form in o.pattern.forms()]
@@ -269,7 +262,7 @@ class FormReader:
                 raise MalformedForm(positions[name], f"{name} is not among symbols({', '.join(listed)})")
         return clauses.symbols
 
-    def values(self, form: TileForm, listed: dict[str, tuple[str, int]], linear: dict[str, NamedForm],
+    def values(self, form: TileForm, listed: dict[str, tuple[str, int]], linear: dict[str, linear_text.NamedForm],
                symbols: Sequence[str], start: int) -> dict[str, object]:
         """Return the attributes: plain values, or text that is not a plain value."""
         values: dict[str, object] = {}

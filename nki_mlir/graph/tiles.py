@@ -24,20 +24,8 @@ from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.nests import chosen, compared, numbers, unsigned, with_exact_extremes
 from nki_mlir.scalar.dtypes import BOOL, INT32, DType
+from nki_mlir.waist import expression as trees
 from nki_mlir.waist.buffer_views import TileReader
-from nki_mlir.waist.expression import (
-    Activation,
-    Alu,
-    Constant,
-    Convert,
-    Input,
-    Node,
-    Output,
-    Position,
-    converted,
-    forms_of,
-    operands_first,
-)
 from nki_mlir.waist.overlap import ANYWHERE, Region, region_of
 from nki_mlir.waist.tile_operand import TileOperand
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
@@ -188,9 +176,9 @@ class Tiles:
 
     def copy(self, dst: Tile, src: Tile, order: tuple[int, ...] = ()) -> None:
         """Emit ``dst = src`` with conversion; dim k of src goes along dim ``order[k]`` of dst."""
-        self.apply(dst, src, converted(Input(src.dtype, 0), dst.dtype), order)
+        self.apply(dst, src, trees.converted(trees.Input(src.dtype, 0), dst.dtype), order)
 
-    def apply(self, dst: Tile, src: Tile, body: Node, order: tuple[int, ...] = ()) -> None:
+    def apply(self, dst: Tile, src: Tile, body: trees.Node, order: tuple[int, ...] = ()) -> None:
         """Emit ``dst = body`` for each element of src, whose dim k goes along dim ``order[k]`` of dst."""
         axes = tuple(range(len(dst.shape)))
         self.writer.generic(IterationSpace(len(axes)), [self.view(src, order or axes)], [self.view(dst, axes)],
@@ -248,7 +236,7 @@ class Tiles:
         self.cache.stored(elements_of(target, self.symbols), tile)
 
     def compute(self, extents: Sequence[int], reduced: frozenset[int],
-                inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile, axes: tuple[int, ...], body: Node
+                inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile, axes: tuple[int, ...], body: trees.Node
                 ) -> None:
         """Emit ``output = body`` over axes of these extents; a body that reads the output folds into it."""
         body = with_exact_extremes(body)
@@ -257,7 +245,7 @@ class Tiles:
         parallel = tuple(a for a in axes if a not in reduced)
         target = self.writer.view(output, axes, self.symbols, reduced) if reduced else self.view(output, parallel)
         self.writer.generic(loops, views, [target], body.dtype,
-                            lambda s, ins, outs: [expression(body, s, ins, outs)], forms_of(body))
+                            lambda s, ins, outs: [expression(body, s, ins, outs)], trees.forms_of(body))
 
 
 def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: int) -> tuple[int, ...]:
@@ -265,24 +253,24 @@ def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: in
     return (partition_axis, *(a for a, n in enumerate(extents) if a != partition_axis and operand.moves(a)))
 
 
-def expression(body: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> Value:
+def expression(body: trees.Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> Value:
     """Emit an expression as scalar operations; equal subtrees are emitted once."""
-    values: dict[Node, Value] = {}
-    for node in operands_first(body):
+    values: dict[trees.Node, Value] = {}
+    for node in trees.operands_first(body):
         match node:
-            case Input(index=k):
+            case trees.Input(index=k):
                 value = ins[k]
-            case Output():
+            case trees.Output():
                 value = outs[0]
-            case Constant(dtype=dtype, value=number):
+            case trees.Constant(dtype=dtype, value=number):
                 value = ScalarBody(s.create, s.make, dtype, s.symbols).constant(number)
-            case Position(form=form, dtype=dtype):
+            case trees.Position(form=form, dtype=dtype):
                 value = ScalarBody(s.create, s.make, dtype, s.symbols).position(form)
-            case Convert(dtype=dtype, value=inner):
+            case trees.Convert(dtype=dtype, value=inner):
                 value = s.convert(values[inner], inner.dtype, dtype)
-            case Activation(fn=fn, value=inner):
+            case trees.Activation(fn=fn, value=inner):
                 value = s.activation(fn, values[inner])
-            case Alu(fn=fn, args=args):
+            case trees.Alu(fn=fn, args=args):
                 value = s.alu(fn, *(values[a] for a in args))
         values[node] = value
     return values[body]
@@ -320,7 +308,7 @@ def load_on_chip(load: Operation, tiles: Tiles) -> None:
 def without_sign(tile: Tile, tiles: Tiles) -> Value:
     """Return an unsigned number as an int32, saturated to the greatest int32, which lies beyond all offsets."""
     number = tiles.buffer((1, 1), INT32)
-    value, zero = unsigned(Input(tile.dtype, 0), tile.dtype.bits), numbers(0, INT32)
+    value, zero = unsigned(trees.Input(tile.dtype, 0), tile.dtype.bits), numbers(0, INT32)
     tiles.apply(number, tile, chosen(compared("less", value, zero), numbers(GREATEST, INT32), value))
     return loaded(number, tiles)
 

@@ -23,21 +23,7 @@ from nki_mlir.capture.locations import is_own, is_users
 from nki_mlir.capture.loop_state import Identity, is_bound
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
-from nki_mlir.language.mutable_state import (
-    ABSENT,
-    PROXIES,
-    WEAK,
-    Slots,
-    attributes_of,
-    held_by,
-    is_constant_class,
-    is_mock,
-    is_users_module,
-    members,
-    plain_value,
-    referent,
-    state_of,
-)
+from nki_mlir.language import mutable_state
 from nki_mlir.language.read_files import state_of_file
 from nki_mlir.language.side_effects import Stores, stores_of
 from nki_mlir.scalar.dtypes import DType
@@ -108,7 +94,7 @@ class ClosureState:
         self.cells: list[tuple[str, CellType, object]] = []
         self.functions: list[SeenFunction] = []
         self.wrappers: list[tuple[object, object]] = []   # (callable, what it wraps)
-        self.objects: list[tuple[object, Slots]] = []
+        self.objects: list[tuple[object, mutable_state.Slots]] = []
         self.unseen: list[object] = []
         self._numbers: dict[int, int] = {}          # indices in ``objects``, by id
         self._listed: set[int] = set()              # ids in ``functions``
@@ -130,10 +116,10 @@ class ClosureState:
         for scope, entries in self.scopes:
             find = scope.get
             for name, value in entries:
-                if find(name, ABSENT) is not value:
+                if find(name, mutable_state.ABSENT) is not value:
                     return False
         for _, cell, value in self.cells:
-            if (cell.cell_contents if is_bound(cell) else ABSENT) is not value:
+            if (cell.cell_contents if is_bound(cell) else mutable_state.ABSENT) is not value:
                 return False
         for function, code, defaults, by_keyword, has_attributes in self.functions:
             if function.__code__ is not code or function.__defaults__ is not defaults:
@@ -142,7 +128,7 @@ class ClosureState:
             if (keyword_defaults or by_keyword) and [*map(id, (keyword_defaults or {}).values())] != [*map(id,
                                                                                                            by_keyword)]:
                 return False
-            if function.__dict__ and not has_attributes and attributes_of(function):
+            if function.__dict__ and not has_attributes and mutable_state.attributes_of(function):
                 return False
         for wrapper, inner in self.wrappers:
             if getattr(wrapper, "__wrapped__", None) is not inner:
@@ -200,15 +186,15 @@ class ClosureState:
         """Yield (owner, name, kind of store, value before, value now) of the slots whose value has changed."""
         for scope, entries in self.scopes:
             for name, value in entries:
-                if (current := scope.get(name, ABSENT)) is not value:
+                if (current := scope.get(name, mutable_state.ABSENT)) is not value:
                     yield scope, name, "scopes", value, current
         for name, cell, value in self.cells:
-            if (current := cell.cell_contents if is_bound(cell) else ABSENT) is not value:
+            if (current := cell.cell_contents if is_bound(cell) else mutable_state.ABSENT) is not value:
                 yield cell, name, "cells", value, current
         for owner, slots in self.objects:
             after = self._slots(owner) or {}
             for name in dict.fromkeys((*slots, *after)):
-                value, current = slots.get(name, ABSENT), after.get(name, ABSENT)
+                value, current = slots.get(name, mutable_state.ABSENT), after.get(name, mutable_state.ABSENT)
                 if not is_same(value, current):
                     yield owner, name, "attributes", value, current
 
@@ -223,7 +209,7 @@ class ClosureState:
                 owner, slots = self.objects[expanded]
                 key.append(tuple([(name if type(name) is str else self._content(name), self._content(value))
                                   for name, part in slots.items()
-                                  if (value := self._base(owner, name, part)) is not ABSENT]))
+                                  if (value := self._base(owner, name, part)) is not mutable_state.ABSENT]))
                 expanded += 1
             elif values := self._seen_in_modules():
                 key += [self._content(value) for value in values]
@@ -258,13 +244,13 @@ class ClosureState:
             self._listed.add(id(function))
             by_keyword = tuple((function.__kwdefaults__ or {}).values())
             self.functions.append(SeenFunction(function, function.__code__, function.__defaults__, by_keyword,
-                                               bool(attributes_of(function))))
+                                               bool(mutable_state.attributes_of(function))))
 
     def _seen_by(self, function: FunctionType) -> list[object]:
         """Return the values that a function's code sees under its names, and the function's defaults."""
         code, objects = function.__code__, list[object]()
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
-            value = cell.cell_contents if is_bound(cell) else ABSENT
+            value = cell.cell_contents if is_bound(cell) else mutable_state.ABSENT
             self.cells.append((name, cell, value))
             objects.append(self._base(cell, name, value))
         names = global_names(code)
@@ -275,10 +261,10 @@ class ClosureState:
             objects.append(os.environ)
         objects += function.__defaults__ or ()
         objects += (function.__kwdefaults__ or {}).values()
-        return [value for value in objects if value is not ABSENT]
+        return [value for value in objects if value is not mutable_state.ABSENT]
 
     def _look_up(self, scope: dict[str, object], names: Iterable[str]) -> list[object]:
-        values = tuple([(name, scope.get(name, ABSENT)) for name in names])
+        values = tuple([(name, scope.get(name, mutable_state.ABSENT)) for name in names])
         self.scopes.append((scope, values))
         return [self._base(scope, name, value) for name, value in values]
 
@@ -290,7 +276,7 @@ class ClosureState:
         return self._look_up(sys.modules, present) if present else []          # type: ignore[arg-type]
 
     def _is_looked_into(self, module: ModuleType) -> bool:
-        return is_users_module(module) or self._is_near(module.__name__)
+        return mutable_state.is_users_module(module) or self._is_near(module.__name__)
 
     def _seen_in_modules(self) -> list[object]:
         """Return the values of all names in the modules that were seen. In modules that are not the user's, leave out
@@ -304,7 +290,7 @@ class ClosureState:
                 if not self._is_looked_into(module):
                     names &= scope.keys()
                 values += self._look_up(scope, sorted(names)) if names else []
-        return [value for value in values if value is not ABSENT]
+        return [value for value in values if value is not mutable_state.ABSENT]
 
     # -- values --------------------------------------------------------------------------------------------------------
     def _content(self, value: Any) -> Any:
@@ -319,15 +305,16 @@ class ClosureState:
                 return Identity(value)              # a function of the language, which nobody changes in place
             self._follow(value)
             self._list(value)
-            return Identity(value), Identity(value.__code__), self._number(value) if attributes_of(value) else None
+            number = self._number(value) if mutable_state.attributes_of(value) else None
+            return Identity(value), Identity(value.__code__), number
         if kind is tuple or kind is frozenset:
             return kind, tuple([self._content(v) for v in value])
         if kind is Identity:
             return value
         if isinstance(value, (np.generic, np.dtype, DType)):
             return kind, str(value)
-        if is_constant_class(kind):
-            return kind, plain_value(value)
+        if mutable_state.is_constant_class(kind):
+            return kind, mutable_state.plain_value(value)
         if isinstance(value, ModuleType):
             if not is_own(getattr(value, "__file__", None) or ""):
                 self._modules.setdefault(id(value), (value, set()))
@@ -354,30 +341,30 @@ class ClosureState:
             self.objects.append((value, slots))
         return self._numbers[id(value)]
 
-    def _slots(self, value: Any) -> Slots | None:
+    def _slots(self, value: Any) -> mutable_state.Slots | None:
         """Return the contents of a value by name, or in one slot; None for a value that is compared by identity."""
         kind = type(value)
-        if kind in PROXIES:
-            return {None: weak_key(referent(value))}
-        if isinstance(value, WEAK):
+        if kind in mutable_state.PROXIES:
+            return {None: weak_key(mutable_state.referent(value))}
+        if isinstance(value, mutable_state.WEAK):
             return weak_slots(value)
         if value is sys.modules:
             return None                             # ``_imported`` has those of the user's
-        slots = held_by(value)
+        slots = mutable_state.held_by(value)
         if slots is None:
             if isinstance(value, type):
-                return members(value) if self._is_near(value.__module__) else None
-            return state_of(value) if self._is_near(kind.__module__) else None
+                return mutable_state.members(value) if self._is_near(value.__module__) else None
+            return mutable_state.state_of(value) if self._is_near(kind.__module__) else None
         return slots
 
 
-def weak_slots(value: object) -> Slots:
+def weak_slots(value: object) -> mutable_state.Slots:
     """Return the keys of the targets of a weak reference or collection: contents, not objects, which may
     be collected."""
     match value:
         case weakref.ReferenceType():
             target = value()
-            return {None: weak_key(ABSENT if target is None else target)}
+            return {None: weak_key(mutable_state.ABSENT if target is None else target)}
         case weakref.WeakValueDictionary():
             return {name: weak_key(target) for name, target in value.items()}
         case weakref.WeakKeyDictionary():
@@ -389,7 +376,7 @@ def weak_slots(value: object) -> Slots:
 
 def weak_key(target: object) -> object:
     """Return the key of a weak reference's target: its content, or only whether it is alive if it has no content."""
-    if target is ABSENT:
+    if target is mutable_state.ABSENT:
         return False
     state = ClosureState(_nothing, [target])
     return state.key if state.objects else True
@@ -402,7 +389,7 @@ def _nothing() -> None:
 def changes_by_use(owner: object, name: object, stores_items: bool) -> bool:
     """Return whether code may change a slot without a store to its name: items of containers, and memoized values."""
     kind = type(owner)
-    if is_mock(owner) or isinstance(getattr(kind, str(name), None), cached_property):
+    if mutable_state.is_mock(owner) or isinstance(getattr(kind, str(name), None), cached_property):
         return True
     return (stores_items or hasattr(kind, "__missing__")) and (name is None or isinstance(owner, dict))
 
@@ -417,8 +404,8 @@ def moves_on(value: object) -> bool:
 
 def is_added_to(before: object, current: object) -> bool:
     """Return whether the value before is still there, with additions."""
-    return before is ABSENT or (isinstance(before, tuple) and isinstance(current, tuple)
-                                and is_same(before, current[:len(before)]))
+    return before is mutable_state.ABSENT or (isinstance(before, tuple) and isinstance(current, tuple)
+                                              and is_same(before, current[:len(before)]))
 
 
 def is_same(value: Any, other: Any) -> bool:

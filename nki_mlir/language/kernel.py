@@ -33,6 +33,7 @@ from nki_mlir.capture.wrapping import definition_location, name_of, underlying, 
 from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
+from nki_mlir.language import call_cache
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import (
     BadArgument,
@@ -45,13 +46,6 @@ from nki_mlir.language.arguments import (
     signature_of,
     values_of,
     with_arrays,
-)
-from nki_mlir.language.call_cache import (
-    ArrayRun,
-    CachedCall,
-    CallCache,
-    key_of_arrays,
-    key_of_bound,
 )
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_for_profilers
@@ -104,7 +98,7 @@ class Kernel(Derived):
     executor: str | None = None
     by_reference: bool | None = None
     options: dict[str, Any] = field(default_factory=dict, compare=False)
-    specializations: CallCache = field(default_factory=CallCache, repr=False, compare=False)
+    specializations: call_cache.CallCache = field(default_factory=call_cache.CallCache, repr=False, compare=False)
     cores: tuple[int, ...] = ()                 # the core of each program, if the grid names several cores
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
@@ -136,7 +130,7 @@ class Kernel(Derived):
 
     def uncached(self: K, **changes: object) -> K:
         """Return a copy with changed fields and an empty call cache, since captures depend on these fields."""
-        return self.with_changes(**changes, specializations=CallCache())
+        return self.with_changes(**changes, specializations=call_cache.CallCache())
 
     def __get__(self, instance: object, owner: type) -> "Kernel":
         """Return a bound method if the first parameter is ``self`` or ``cls``; a class does not bind any other
@@ -162,7 +156,7 @@ class Kernel(Derived):
             call, function = None, self.func
             if not keywords and type(function) is FunctionType:
                 executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
-                key = key_of_arrays([function, self.fixed, target, level], function, arguments)
+                key = call_cache.key_of_arrays([function, self.fixed, target, level], function, arguments)
                 call = None if key is None else self.specializations.find(key)
             if call is None:
                 arguments, keywords = with_arrays(arguments, keywords)
@@ -171,7 +165,7 @@ class Kernel(Derived):
                     return adapter.call(self, arguments, keywords)
             try:
                 if call is not None:
-                    run: ArrayRun | None = call.runs.get(self.executor or executor or "_XLAC" in sys.modules)
+                    run: call_cache.ArrayRun | None = call.runs.get(self.executor or executor or "_XLAC" in sys.modules)
                     if run is not None:
                         arrays: Sequence[np.ndarray] = arguments            # type: ignore[assignment]
                         if len(arguments) > run.inputs:
@@ -254,10 +248,10 @@ class Kernel(Derived):
         """Return the capture for these arguments, memoized."""
         return self.cached_call(bound).capture
 
-    def cached_call(self, bound: Bound) -> CachedCall:
+    def cached_call(self, bound: Bound) -> call_cache.CachedCall:
         """Return the cached call for these arguments, capturing the kernel if there is none; report its races."""
         device_rules()                          # an unknown level is an error
-        key = key_of_bound(self.settings(), bound)
+        key = call_cache.key_of_bound(self.settings(), bound)
         simple = bound.plain is not None and type(self.func) is FunctionType
         call = self.specializations.find(key) if simple else None
         if call is not None:
@@ -270,14 +264,14 @@ class Kernel(Derived):
         return call
 
     @alone
-    def _captured_call(self, key: tuple[object, ...], bound: Bound) -> CachedCall:
+    def _captured_call(self, key: tuple[object, ...], bound: Bound) -> call_cache.CachedCall:
         """Return the cached call, or capture the kernel if no other thread has done so meanwhile."""
         closure, threads = ClosureState(self.func, bound.constants), OtherThreads()
         call = self.specializations.find_equal(key, closure)
         if call is None:
             closure.warn_of_unseen(self.__name__, self.location)
             with FilesRead() as files:
-                call = CachedCall(closure, self._capture(bound))
+                call = call_cache.CachedCall(closure, self._capture(bound))
             leave_for_profilers(call.capture)
             if closure.note_changes(threads.ran()) and closure.note_files(files.states):
                 call.seen = ClosureState(self.func, bound.constants)
@@ -365,7 +359,7 @@ class Kernel(Derived):
             if spec.left_out:
                 spec.report_left_out()
             if on == "jit" and spec.repeats and (settings := self.executor_settings()) not in call.runs:
-                call.runs[settings] = ArrayRun(spec, self.mode)
+                call.runs[settings] = call_cache.ArrayRun(spec, self.mode)
         else:
             from nki_mlir.targets.interpreter.unwritten_hbm import tracked  # start-up: imported on first use
             outputs = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]

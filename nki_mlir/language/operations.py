@@ -20,31 +20,12 @@ from nki_mlir.capture.index import Index, Mask
 from nki_mlir.capture.strides import same_extents
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects import verifier
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import (
-    BrokenRule,
-    HostOperand,
-    OverlappingWrite,
-    ShapeMismatch,
-    TooLarge,
-    WrongMemory,
-    agreement,
-)
 from nki_mlir.language import creation
-from nki_mlir.language.creation import (
-    Tensor,
-    as_operand,
-    emit,
-    emit_with,
-    filled,
-    located_dtype,
-    new_tensor,
-    refuse_other_generation,
-    result_tensor,
-)
 from nki_mlir.language.framework_tensors import HostArray
 from nki_mlir.language.product_rules import product_shape
 from nki_mlir.machine import Machine
@@ -55,10 +36,10 @@ from nki_mlir.targets.interpreter.execute import Pattern
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
+def load(src: View, *, mask: object = None, dtype: object = None) -> creation.Tensor:
     """Load a tensor in HBM to a new SBUF tile."""
     require_space("load", "src", src, HBM)
-    source = as_operand(src)
+    source = creation.as_operand(src)
     return compute(movement.LoadOp, source.shape, src.dtype, {"src": source}, mask, explicit_dtype=dtype)
 
 
@@ -78,21 +59,21 @@ def store(dst: View, value: object, *, mask: object = None) -> None:
     require_space("store", "dst", dst, HBM)
     value = plain_number(value)
     if isinstance(value, (*NUMBER_CLASSES, Index)):
-        value = as_tile(value, as_operand(dst), dst.dtype)
+        value = as_tile(value, creation.as_operand(dst), dst.dtype)
     if dst.ndim == 1 and isinstance(value, View) and value.shape == (1, dst.shape[0]):
         dst = dst.with_unit_dims([0], 2)            # a row of a tile to a row of the tensor
-    target = as_operand(dst)
+    target = creation.as_operand(dst)
     require_space("store", "value", value, SBUF, PSUM)
     value = creation.located(match_destination, value, target.shape, "store")
-    emit(movement.StoreOp, {"dst": target, "src": value}, mask)
+    creation.emit(movement.StoreOp, {"dst": target, "src": value}, mask)
 
 
-def stored(buffer: Buffer) -> Tensor | None:
+def stored(buffer: Buffer) -> creation.Tensor | None:
     """Return the tensor that a store returns to the kernel; None for a parameter, which it updates in place."""
     return None if buffer.role == "input" else creation.tensor_of(buffer)
 
 
-class DestinationTooSmall(OverlappingWrite):
+class DestinationTooSmall(verifier.OverlappingWrite):
     message = "the destination of '{op}' has shape {target}, but the value has shape {value}"
     fix = "assign a part of the value that has the destination's shape"
 
@@ -104,26 +85,26 @@ def match_destination(value: View, shape: Sequence[int], op: str) -> View:
     return value
 
 
-def copy(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
+def copy(src: View, *, mask: object = None, dtype: object = None) -> creation.Tensor:
     """Copy a tile to a new SBUF tile of the same layout."""
-    source = as_operand(src)
+    source = creation.as_operand(src)
     return compute(movement.CopyOp, source.shape, src.dtype, {"src": source}, mask, explicit_dtype=dtype)
 
 
 def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, mask: object = None, *,
             space: str = SBUF, explicit_dtype: object = None, destination: Any = None,
-            **attributes: object) -> Tensor:
+            **attributes: object) -> creation.Tensor:
     """Emit an operation that writes a new tile ``dst``, or ``destination``, and return it; ``explicit_dtype`` is the
     dtype that the kernel names."""
     dtype = dtype if explicit_dtype is None else explicit_dtype
     if destination is not None:
-        emit_with(cls, {"dst": destination, **views}, mask, attributes)
-        written: Tensor = destination
+        creation.emit_with(cls, {"dst": destination, **views}, mask, attributes)
+        written: creation.Tensor = destination
         return written
     if 0 in shape:
         return empty_tile(shape, dtype, space)
-    result = result_tensor(shape, dtype, space)
-    happens = emit_with(cls, {"dst": result, **views}, mask, attributes) is not None
+    result = creation.result_tensor(shape, dtype, space)
+    happens = creation.emit_with(cls, {"dst": result, **views}, mask, attributes) is not None
     builder = active()
     builder.properties["last_result"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
                                             attributes, explicit_dtype is not None,
@@ -185,24 +166,24 @@ class LastResult(NamedTuple):
         return Mask(tuple(terms)) if terms else None
 
 
-def empty_tile(shape: tuple[int, ...], dtype: object, space: str) -> Tensor:
+def empty_tile(shape: tuple[int, ...], dtype: object, space: str) -> creation.Tensor:
     """Return the result for an empty part of a tensor."""
-    tile = new_tensor(tuple(max(n, 1) for n in shape), dtype, space)
+    tile = creation.new_tensor(tuple(max(n, 1) for n in shape), dtype, space)
     return tile.like(dims=tuple(d._replace(count=n) for d, n in zip(tile.dims, shape)))
 
 
 # -- computing ---------------------------------------------------------------------------------------------------------
-def as_tile(value: Any, like: View, dtype: DType | None = None) -> Tensor:
+def as_tile(value: Any, like: View, dtype: DType | None = None) -> creation.Tensor:
     """Return a number or index expression as a tile that broadcasts against ``like``."""
     shape = (like.shape[0], *(1 for _ in like.shape[1:]))
     if isinstance(value, Index) and not value.is_constant:
         index = tile_index(value) if value.shape else value.spread(shape)
         if index.shape[0] == 1:         # the same value in each partition
             index = index.spread((like.shape[0], *index.shape[1:]))
-        tile = new_tensor(index.shape, dtype or dtype_of_number(0))
-        emit(movement.IotaOp, {"dst": tile}, expression=index)
+        tile = creation.new_tensor(index.shape, dtype or dtype_of_number(0))
+        creation.emit(movement.IotaOp, {"dst": tile}, expression=index)
         return tile
-    return filled(shape, value, dtype or dtype_of_number(value))
+    return creation.filled(shape, value, dtype or dtype_of_number(value))
 
 
 def dtype_of_number(value: object) -> DType:
@@ -221,14 +202,14 @@ def broadcast_shape(*shapes: tuple[int, ...], subject: str) -> tuple[int, ...]:
                                      for s in shapes))
     except ValueError:
         text = f"{subject}: shapes {' and '.join(map(str, shapes))} do not broadcast"
-        raise ShapeMismatch(what=text, fix=agreement(*shapes[:2])).here() from None
+        raise verifier.ShapeMismatch(what=text, fix=verifier.agreement(*shapes[:2])).here() from None
 
 
 def result_dtype(op: str, left: object, right: object, dtype: object, boolean: bool) -> DType:
     """Return the dtype of a binary operation's result: ``dtype``, else bool for comparisons, float32 for integer
     quotients."""
     if dtype is not None:
-        return located_dtype(dtype)
+        return creation.located_dtype(dtype)
     if boolean:
         return BOOL
     a = left.dtype if isinstance(left, View) else (0 if isinstance(left, Index) else left)
@@ -261,7 +242,7 @@ def _is_integer(kind: object) -> bool:
 
 
 def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: object = None, boolean: bool = False,
-           destination: View | None = None, partition_broadcast: bool = True) -> Tensor:
+           destination: View | None = None, partition_broadcast: bool = True) -> creation.Tensor:
     """Emit ``left (op) right``, each a tile or a number, with NumPy broadcasting."""
     op = op if type(op) is str and op in ALU else alu_token(op).name
     left, right = plain_number(left), plain_number(right)
@@ -273,7 +254,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
         active(f"nl.{op}")
         check_number(op, left)
         left = as_tile(left, one_element())
-    tensors = [x if x._tile is not None else as_operand(x) for x in (left, right) if isinstance(x, View)]
+    tensors = [x if x._tile is not None else creation.as_operand(x) for x in (left, right) if isinstance(x, View)]
     lhs, rhs = tensors[0], tensors[-1]
     if lhs.buffer.space == HBM or rhs.buffer.space == HBM:
         for label, t in zip(("x", "y"), tensors):
@@ -282,8 +263,8 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
     if not same_extents(shape, rhs.shape):
         shape = broadcast_shape(shape, rhs.shape, subject=op)
         if not partition_broadcast and lhs.shape[0] != rhs.shape[0]:
-            raise ShapeMismatch(what=f"operator {op} on tiles of {lhs.shape[0]} and {rhs.shape[0]} partitions; "
-                                     f"nl.{op} broadcasts partitions").here()
+            raise verifier.ShapeMismatch(what=f"operator {op} on tiles of {lhs.shape[0]} and {rhs.shape[0]} "
+                                         f"partitions; nl.{op} broadcasts partitions").here()
     scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
     if len(tensors) == 1:
         check_number(op, scalar)
@@ -296,9 +277,9 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
                    op=op, scalar=float(scalar), reverse=reverse)
 
 
-def one_element() -> Tensor:
+def one_element() -> creation.Tensor:
     """Allocate a tile of one element, for an operation whose operands are all numbers."""
-    return new_tensor((1, 1), FLOAT32)
+    return creation.new_tensor((1, 1), FLOAT32)
 
 
 def plain_number(value: object) -> object:
@@ -320,37 +301,37 @@ def check_number(op: str, value: Any) -> None:
     if isinstance(value, np.ndarray):
         raise HostArray.of(value).here()
     if not isinstance(value, NUMBER_CLASSES):
-        raise BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
-                         fix="give it a tile or a number").here()
+        raise verifier.BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
+                                  fix="give it a tile or a number").here()
     if isinstance(value, int) and (bits := value.bit_length()) > LARGEST.bit_length():
-        raise BrokenRule(op=op, what=f"takes numbers that a float can hold, got an integer of {bits} bits",
-                         fix=f"give it an integer of at most {LARGEST.bit_length()} bits").here()
+        raise verifier.BrokenRule(op=op, what=f"takes numbers that a float can hold, got an integer of {bits} bits",
+                                  fix=f"give it an integer of at most {LARGEST.bit_length()} bits").here()
     if op in ALU and not ALU[op].floats and float(value) % 1:     # type: ignore[arg-type]
-        raise BrokenRule(op=op, what=f"takes integers, got {value}", fix="round the number").here()
+        raise verifier.BrokenRule(op=op, what=f"takes integers, got {value}", fix="round the number").here()
 
 
-def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> Tensor:
+def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> creation.Tensor:
     """Emit ``fn(x)`` for every element; the result keeps x's dtype."""
     name = token_name(fn)
     if name not in ALU or ALU[name].arity != 1:
         name = activation_token(fn).name
     if isinstance(x, NUMBER_CLASSES):
         x = as_tile(x, one_element(), FLOAT32)
-    source = as_operand(x)
+    source = creation.as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)
     if name not in ALU:
         creation.refuse_hidden(creation.HiddenBias, name, source)
     return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, explicit_dtype=dtype, fn=name)
 
 
-def select(condition: object, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
+def select(condition: object, x: object, y: object, *, dtype: object = None, mask: object = None) -> creation.Tensor:
     """Select x where ``condition`` is not 0, else y."""
     values = (condition, x, y)
     like = next((v for v in values if isinstance(v, View)), None)
     if like is None:
-        like = as_operand(condition, "nl.where")
+        like = creation.as_operand(condition, "nl.where")
     kind = result_dtype("add", x, y, dtype, False)
-    parts = [as_operand(v) if isinstance(v, View) else as_tile(v, like) for v in values]
+    parts = [creation.as_operand(v) if isinstance(v, View) else as_tile(v, like) for v in values]
     if parts[0].dtype.is_float and elementwise.holding_integer(parts[1].dtype, parts[2].dtype):
         parts[0] = binary("not_equal", parts[0], 0, mask=mask, dtype=UINT8)     # values stay integers beside it
     shape = broadcast_shape(*(p.shape for p in parts), subject="where")
@@ -390,10 +371,10 @@ def free_axes(rank: int, axis: Any) -> tuple[int, ...]:
 
 
 def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: object = None, keepdims: bool = False
-           ) -> Tensor:
+           ) -> creation.Tensor:
     """Reduce x over free axes; a result of rank 1 keeps a trailing axis of 1."""
     name = alu_token(op).name
-    source = as_operand(x)
+    source = creation.as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)
     axes = free_axes(source.ndim, axis)
     reduced = reduction.reduced_shape(source.shape, axes)
@@ -402,7 +383,7 @@ def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: obj
     return drop_axes(result, axes, keepdims)
 
 
-def drop_axes(result: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+def drop_axes(result: creation.Tensor, axes: tuple[int, ...], keepdims: bool) -> creation.Tensor:
     """Return a view without the reduced axes, but with two dimensions at least."""
     if keepdims:
         return result
@@ -417,15 +398,16 @@ def drop_axes(result: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     return view
 
 
-def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None) -> Tensor:
+def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None) -> creation.Tensor:
     """Compute x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM."""
-    stationary, moving = as_operand(x, "nl.matmul"), as_operand(y, "nl.matmul", "y")
+    stationary, moving = creation.as_operand(x, "nl.matmul"), creation.as_operand(y, "nl.matmul", "y")
     if not transpose_x:
         require_space("matmul", "x", stationary, PSUM, SBUF)
         shapes = list(stationary.shape), list(moving.shape)
         if stationary.ndim == 2 and shapes[0][1] != shapes[1][0]:
-            raise BrokenRule(op="matmul", what="contracts axis 1 of x with axis 0 of y, got {} and {}".format(*shapes),
-                             fix="give x as [M, K] and y as [K, N], or x as [K, M] with transpose_x=True").here()
+            raise verifier.BrokenRule(
+                op="matmul", what="contracts axis 1 of x with axis 0 of y, got {} and {}".format(*shapes),
+                fix="give x as [M, K] and y as [K, N], or x as [K, M] with transpose_x=True").here()
         creation.refuse_hidden(creation.HiddenTranspose, "matmul", stationary)
         stationary = transpose(stationary)
     shape = product_shape("matmul", stationary, moving, mask)
@@ -438,13 +420,13 @@ def to_sbuf(x: View) -> View:
     return x if x.buffer.space == SBUF else copy(x)
 
 
-def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> Tensor:
+def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> creation.Tensor:
     """Transpose a 2-D tile: exchange its partition and free axis."""
-    source = as_operand(x)
+    source = creation.as_operand(x)
     if source.ndim != 2:
         raise TooManyDimensions(op="transpose", rank=source.ndim, limit=2).here()
     if source.shape[1] > Machine.partitions:
-        raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=Machine.partitions).here()
+        raise verifier.TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=Machine.partitions).here()
     if max(source.shape) > Machine.transpose_vector_max:                      # the Vector engine takes smaller ones
         creation.refuse_hidden(creation.HiddenTranspose, "transpose", source)
     return compute(movement.TransposeOp, source.shape[::-1], x.dtype, {"src": source}, mask, explicit_dtype=dtype)
@@ -461,22 +443,22 @@ def tile_index(expression: object) -> Index:
 def device_print(prefix: str, x: View, *, mask: object = None) -> None:
     """Print a complete tile, with 0 where the mask does not hold. Conditions on loop variables decide whether it is
     printed."""
-    x = as_operand(x, "nl.device_print")
+    x = creation.as_operand(x, "nl.device_print")
     if isinstance(mask, Mask) and mask.on_tiles:
         apart = () if mask.negated else tuple(term for term in mask.terms if not any(term[0].axes))
-        shown = filled(x.shape, 0, x.dtype)
-        emit(movement.CopyOp, {"dst": shown, "src": x}, mask)
+        shown = creation.filled(x.shape, 0, x.dtype)
+        creation.emit(movement.CopyOp, {"dst": shown, "src": x}, mask)
         x, mask = shown, Mask(apart) if apart else None
-    emit(movement.DevicePrintOp, {"src": x}, mask, prefix=str(prefix))
+    creation.emit(movement.DevicePrintOp, {"src": x}, mask, prefix=str(prefix))
 
 
 def require_space(op: str, operand: str, view: object, *allowed: str) -> None:
     if not isinstance(view, View):
         active(f"nl.{op}")
-        refuse_other_generation(f"nl.{op}", view)
-        raise HostOperand(operand=operand, op=op, expected="|".join(allowed), found=type(view).__name__).here()
+        creation.refuse_other_generation(f"nl.{op}", view)
+        raise verifier.HostOperand(operand=operand, op=op, expected="|".join(allowed), found=type(view).__name__).here()
     if view.buffer.space not in allowed:
-        raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=view.buffer.space).here()
+        raise verifier.WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=view.buffer.space).here()
 
 
 def concrete_value(view: View) -> np.ndarray | None:

@@ -7,33 +7,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nki_mlir.capture.errors import (
-    AnnotationMismatch,
-    DeviceValue,
-    DynamicControlFlow,
-    TensorTruth,
-    unknown,
-)
+from nki_mlir.capture import errors
 from nki_mlir.capture.index import Index
 from nki_mlir.capture.strides import first_lanes
 from nki_mlir.capture.tensor import View
 from nki_mlir.capture.view_rules import check_order, check_unit
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.language import assignment, creation, indirect
+from nki_mlir.language import assignment, creation, indirect, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import MemoryRegion, region_of
 from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
 from nki_mlir.language.loops import LoopReduction
 from nki_mlir.language.signatures.table import BETA, language_functions
-from nki_mlir.language.tensor_object import (
-    BINARY,
-    OF_PYTHON,
-    UNARY,
-    TensorObject,
-    host_function,
-    not_implemented,
-    refuse_math,
-)
 from nki_mlir.scalar.dtypes import FLOAT32, NUMBER_CLASSES
 
 
@@ -58,7 +43,7 @@ OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all"}
 
 
-class Tensor(TensorObject, View):
+class Tensor(tensor_object.TensorObject, View):
     """A tensor or a view of one. Arithmetic creates new tiles; ``t[...] = value`` and ``t += value`` write in place.
 
     Example:
@@ -91,17 +76,17 @@ class Tensor(TensorObject, View):
         only the device knows."""
         if self.buffer.role == "input" and self.shape == self.buffer.shape:
             return True
-        error = DynamicControlFlow() if all(n == 1 for n in self.shape) else TensorTruth()
+        error = errors.DynamicControlFlow() if all(n == 1 for n in self.shape) else errors.TensorTruth()
         raise error.here()
 
     def __index__(self) -> int:
-        refuse_math()
-        raise DeviceValue().here()
+        tensor_object.refuse_math()
+        raise errors.DeviceValue().here()
 
     __int__ = __float__ = __index__
 
     def _no_array(self) -> NoReturn:
-        raise DeviceValue().here()
+        raise errors.DeviceValue().here()
 
     def _values(self) -> np.ndarray | None:
         return ops.concrete_value(self)
@@ -124,7 +109,7 @@ class Tensor(TensorObject, View):
     def assert_shape(self, shape: Sequence[int]) -> "Tensor":
         """Return the tensor if it has this shape, else raise an error."""
         if self.shape != (expected := creation.plain_shape(shape)[0]):
-            raise AnnotationMismatch(annotated=expected, shape=self.shape).here()
+            raise errors.AnnotationMismatch(annotated=expected, shape=self.shape).here()
         return self
 
     # -- views ---------------------------------------------------------------------------------------------------------
@@ -234,7 +219,7 @@ class Tensor(TensorObject, View):
             assignment.assign(target, value)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise unknown("a tile", name, dir(type(self)), {}, language_functions(BETA))
+        raise errors.unknown("a tile", name, dir(type(self)), {}, language_functions(BETA))
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> Any:
         """Apply an operator with a NumPy number on its left; other functions of NumPy compute on tiles at a prompt
@@ -244,7 +229,7 @@ class Tensor(TensorObject, View):
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
             name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)
-            raise host_function("NumPy", name)
+            raise tensor_object.host_function("NumPy", name)
         result: Tensor = getattr(self, operator)(operands[0])
         return result
 
@@ -255,10 +240,10 @@ class Tensor(TensorObject, View):
 
     # -- equality with None, text and lists is Python's ----------------------------------------------------------------
     def __eq__(self, other: object) -> Any:
-        return False if isinstance(other, OF_PYTHON) else _operator("equal")(self, other)
+        return False if isinstance(other, tensor_object.OF_PYTHON) else _operator("equal")(self, other)
 
     def __ne__(self, other: object) -> Any:
-        return True if isinstance(other, OF_PYTHON) else _operator("not_equal")(self, other)
+        return True if isinstance(other, tensor_object.OF_PYTHON) else _operator("not_equal")(self, other)
 
 
 class _OpenTensor(Tensor):
@@ -289,7 +274,7 @@ def _operator(op: str) -> Callable[..., object]:
     def operate(self: Tensor, other: object) -> DynamicIndex | View:
         if op in ("add", "subtract") and isinstance(other, Index) and other.shape:     # an index from the tile's value
             return DynamicIndex(self, other if op == "add" else -other)
-        return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else not_implemented(other)
+        return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else tensor_object.not_implemented(other)
     return operate
 
 
@@ -297,14 +282,14 @@ def _reflected(op: str) -> Callable[..., object]:
     def operate(self: Tensor, other: object) -> DynamicIndex | View:
         if op == "add" and isinstance(other, Index) and other.shape:
             return DynamicIndex(self, other)
-        return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else not_implemented(other)
+        return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else tensor_object.not_implemented(other)
     return operate
 
 
 def _in_place(op: str) -> Callable[..., object]:
     def operate(self: Tensor, other: object) -> object:
         if not isinstance(other, OPERANDS):
-            return not_implemented(other)
+            return tensor_object.not_implemented(other)
         match op:
             case "add":
                 return assignment.accumulate(self, other)
@@ -320,14 +305,14 @@ def _unary(name: str) -> object:
     return lambda self: ops.unary(name, self)
 
 
-for _method, _op in (BINARY | _COMPARING).items():
+for _method, _op in (tensor_object.BINARY | _COMPARING).items():
     setattr(Tensor, f"__{_method}__", _operator(_op))
-for _method, _op in BINARY.items():
+for _method, _op in tensor_object.BINARY.items():
     setattr(Tensor, f"__r{_method}__", _reflected(_op))
     setattr(Tensor, f"__i{_method}__", _in_place(_op))
-for _method, _op in UNARY.items():
+for _method, _op in tensor_object.UNARY.items():
     setattr(Tensor, f"__{_method}__", _unary(_op))
-for _method in (*BINARY, *_COMPARING, *(f"r{_m}" for _m in BINARY)):
+for _method in (*tensor_object.BINARY, *_COMPARING, *(f"r{_m}" for _m in tensor_object.BINARY)):
     if _method not in ("add", "radd", "sub"):
         setattr(DynamicIndex, f"__{_method}__", _of_sum(f"__{_method}__"))
 Tensor.__pos__ = lambda self: self                                      # type: ignore[operator]

@@ -42,19 +42,7 @@ from nki_mlir.printing.tile_operations import is_row, write_statement
 from nki_mlir.printing.tile_text import shape_text
 from nki_mlir.scalar.dtypes import UINT32
 from nki_mlir.targets.neuron.codegen.code_writer import ADDRESS
-from nki_mlir.waist.function import (
-    BufferAllocation,
-    ConstantBuffer,
-    ForLoop,
-    FunctionBlock,
-    FunctionNode,
-    IfBranch,
-    ScalarValue,
-    TileInstruction,
-    WhileLoop,
-    function_blocks,
-    nodes_of,
-)
+from nki_mlir.waist import function as waist
 from nki_mlir.waist.reader import Executor, read_function
 
 PRINTER = Executor("is printed as NKI Python", "print the module of the nki level, as captured")
@@ -63,7 +51,7 @@ UNNAMED = ""                    # of a buffer, if the source has no name for it
 ON_CHIP = REGIONS["sbuf"], REGIONS["psum"]
 
 
-def generator_of(node: BufferAllocation) -> str | None:
+def generator_of(node: waist.BufferAllocation) -> str | None:
     """Return the engine whose generator has this buffer as its state, or None for any other buffer."""
     name = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else ""
     if memref_parts(node.result.type) != ((1, 2), UINT32, "sbuf"):
@@ -71,30 +59,30 @@ def generator_of(node: BufferAllocation) -> str | None:
     return {"random_state": "vector", "gpsimd_random_state": "gpsimd"}.get(name)
 
 
-def filled_first(block: FunctionBlock) -> set[Value]:
+def filled_first(block: waist.FunctionBlock) -> set[Value]:
     """Return the buffers whose first operation writes every element and reads none."""
     filled: set[Value] = set()
     used_before: set[Value] = set()
     for node in block.nodes:
-        for inner in function_blocks(node):
+        for inner in waist.function_blocks(node):
             filled |= filled_first(inner)
-        op = node.instruction if isinstance(node, TileInstruction) else None
+        op = node.instruction if isinstance(node, waist.TileInstruction) else None
         if op is not None and not op.mask:
             read = {tile.handle for _, tile in op.sources()}
             filled |= {tile.handle for _, tile in op.targets() if tile.handle not in used_before | read
                        and tile.shape == tile.base_shape and tile.dtype is tile.base_dtype and is_plain(tile)}
-        for part in nodes_of(FunctionBlock([node])):
+        for part in waist.nodes_of(waist.FunctionBlock([node])):
             used_before |= set(part.op.operands)
     return filled
 
 
-def used_rows(body: FunctionBlock) -> dict[Value, int]:
+def used_rows(body: waist.FunctionBlock) -> dict[Value, int]:
     """Return the number of partitions of each on-chip buffer that operations use."""
     rows: dict[Value, int] = {}
     unbounded: set[Value] = set()
-    for node in nodes_of(body):
-        if not isinstance(node, TileInstruction):
-            unbounded |= set() if isinstance(node, BufferAllocation) else set(node.op.operands)
+    for node in waist.nodes_of(body):
+        if not isinstance(node, waist.TileInstruction):
+            unbounded |= set() if isinstance(node, waist.BufferAllocation) else set(node.op.operands)
             continue
         op = in_its_box(node.instruction)
         if op is None:
@@ -109,22 +97,22 @@ def used_rows(body: FunctionBlock) -> dict[Value, int]:
     return {handle: count for handle, count in rows.items() if handle not in unbounded}
 
 
-def writers_of(block: FunctionBlock) -> Counter[Value]:
+def writers_of(block: waist.FunctionBlock) -> Counter[Value]:
     """Return for each buffer the number of operations that write it, in a block and the blocks inside."""
-    return Counter(t.handle for node in nodes_of(block) if isinstance(node, TileInstruction)
+    return Counter(t.handle for node in waist.nodes_of(block) if isinstance(node, waist.TileInstruction)
                    for _, t in node.instruction.targets())
 
 
-def copied_tiles(block: FunctionBlock) -> dict[Value, GatherColumnsOp | RandOp]:
+def copied_tiles(block: waist.FunctionBlock) -> dict[Value, GatherColumnsOp | RandOp]:
     """Return the operations that draw numbers or pick columns into a tile that only the next operation reads, which
     copies it."""
     copied: dict[Value, GatherColumnsOp | RandOp] = {}
-    operations = [node for node in block.nodes if not isinstance(node, BufferAllocation)]
+    operations = [node for node in block.nodes if not isinstance(node, waist.BufferAllocation)]
     for node in operations:
-        for inner in function_blocks(node):
+        for inner in waist.function_blocks(node):
             copied |= copied_tiles(inner)
     for node, after in itertools.pairwise(operations):
-        if not isinstance(node, TileInstruction) or not isinstance(after, TileInstruction):
+        if not isinstance(node, waist.TileInstruction) or not isinstance(after, waist.TileInstruction):
             continue
         op, copy = node.instruction, after.instruction
         if not isinstance(op, GatherColumnsOp | RandOp) or not isinstance(copy, Copying) or op.mask or copy.mask:
@@ -201,17 +189,17 @@ class BodyPrinter:
 
     def note_buffers(self) -> None:
         """Record the registers of engines, and the buffers with elements that operations read but nothing writes."""
-        for node in nodes_of(self.body):
-            if isinstance(node, BufferAllocation) and (engine := generator_of(node)) is not None:
+        for node in waist.nodes_of(self.body):
+            if isinstance(node, waist.BufferAllocation) and (engine := generator_of(node)) is not None:
                 self.out.generators[node.result] = engine
-            if isinstance(node, TileInstruction):
+            if isinstance(node, waist.TileInstruction):
                 op = node.instruction
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         self.out.zeroed -= filled_first(self.body)
         self.copied = copied_tiles(self.body)
-        copies = [n.instruction for n in nodes_of(self.body) if isinstance(n, TileInstruction)
+        copies = [n.instruction for n in waist.nodes_of(self.body) if isinstance(n, waist.TileInstruction)
                   and isinstance(n.instruction, Copying)]
         self.begins = {op.src.handle for op in copies if op.dst.handle in self.out.registers}
         if self.out.placement is None:
@@ -253,10 +241,10 @@ class BodyPrinter:
             self.bind(value, IndexText(0, ((name, 1),)) if number is None else IndexText(number))
         self.block(self.body)
 
-    def clears_for_state(self, node: FunctionNode, after: FunctionNode | None) -> bool:
+    def clears_for_state(self, node: waist.FunctionNode, after: waist.FunctionNode | None) -> bool:
         """Return whether a node fills the tile to which the next node copies a generator's state: one instruction does
         both."""
-        if not (isinstance(node, TileInstruction) and isinstance(after, TileInstruction)):
+        if not (isinstance(node, waist.TileInstruction) and isinstance(after, waist.TileInstruction)):
             return False
         fill, copy = node.instruction, after.instruction
         if not (isinstance(fill, Filling) and isinstance(copy, Copying) and copy.src.handle in self.out.generators
@@ -265,9 +253,10 @@ class BodyPrinter:
         self.out.cleared[fill.dst.handle] = fill.dst.shape[0]
         return True
 
-    def is_copied(self, node: FunctionNode) -> bool:
+    def is_copied(self, node: waist.FunctionNode) -> bool:
         """Return whether a node writes a tile that only the next node copies: one call does both."""
-        if not isinstance(node, TileInstruction) or not isinstance(op := node.instruction, GatherColumnsOp | RandOp):
+        if not (isinstance(node, waist.TileInstruction)
+                and isinstance(op := node.instruction, GatherColumnsOp | RandOp)):
             return False
         if op.dst.handle not in self.copied:
             return False
@@ -275,10 +264,10 @@ class BodyPrinter:
         return True
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
-    def block(self, block: FunctionBlock) -> None:
+    def block(self, block: waist.FunctionBlock) -> None:
         """Write the nodes of a block in order."""
         unwritten = {node.result: self.writers[node.result] for node in block.nodes
-                     if isinstance(node, BufferAllocation)}
+                     if isinstance(node, waist.BufferAllocation)}
         for node, after in zip(block.nodes, [*block.nodes[1:], None]):
             if self.clears_for_state(node, after) or self.is_copied(node):
                 continue
@@ -286,15 +275,15 @@ class BodyPrinter:
                 self.node(node)
             except NkiMlirError as error:
                 raise error.located(location_of(node.op)) from None
-            for handle, count in writers_of(FunctionBlock([node])).items():
+            for handle, count in writers_of(waist.FunctionBlock([node])).items():
                 unwritten[handle] = unwritten.get(handle, 0) - count
                 if not unwritten[handle]:
                     self.out.settled[handle] = len(self.out.lines)
 
-    def node(self, node: FunctionNode) -> None:
+    def node(self, node: waist.FunctionNode) -> None:
         out = self.out
         match node:
-            case BufferAllocation():
+            case waist.BufferAllocation():
                 if out.placement is not None and node.result in self.registers.values | self.registers.of_loops:
                     out.placement.addresses += ADDRESS in node.op.attributes
                 if node.result in self.registers.values:
@@ -303,25 +292,26 @@ class BodyPrinter:
                     pass
                 elif node.result not in out.registers | self.registers.of_loops and list(node.result.uses):
                     self.allocate(node)
-            case ConstantBuffer():
+            case waist.ConstantBuffer():
                 shape, dtype, _ = memref_parts(node.result.type)
                 text = constant_text(global_array(node.op))
                 out.allocate(node.result, NamedTensor("constant", shape, dtype, "", f"nl.shared_constant({text})"))
-            case ScalarValue():
+            case waist.ScalarValue():
                 out.indices.define(node)
-            case TileInstruction():
+            case waist.TileInstruction():
                 if node not in self.registers.begins:
                     self.statement(node)
-            case ForLoop():
+            case waist.ForLoop():
                 span = node.span
                 if span is None:
                     raise Unprintable(what="a loop with bounds of the run time", fix="give the bounds as numbers")
                 free = next((letter for letter in "ijkm" if letter not in out.names), "i")
                 self.loop(node.variable, self.loop_names.get(node, free), span, lambda: self.block(node.body))
-            case IfBranch():
+            case waist.IfBranch():
                 condition = out.indices.of(node.condition)
                 if condition.number is not None:
-                    for inner in node.then.nodes if condition.number else (node.otherwise or FunctionBlock()).nodes:
+                    block = node.then if condition.number else node.otherwise or waist.FunctionBlock()
+                    for inner in block.nodes:
                         self.node(inner)
                     return
                 with out.block(f"if {condition}:"):
@@ -329,22 +319,22 @@ class BodyPrinter:
                 if node.otherwise is not None and node.otherwise.nodes:
                     with out.block("else:"):
                         self.block(node.otherwise)
-            case WhileLoop():
+            case waist.WhileLoop():
                 write_while(out, node, self.registers, lambda: self.while_body(node))
             case _:
                 raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
 
-    def while_body(self, loop: WhileLoop) -> None:
+    def while_body(self, loop: waist.WhileLoop) -> None:
         """Write the body of a loop, without the operations at its end that the loop statement performs itself."""
         register, nodes = self.registers.loops.get(loop), loop.body.nodes
         if register is not None and register.step:
-            self.block(FunctionBlock([node for node in nodes if node is not register.adds]))
+            self.block(waist.FunctionBlock([node for node in nodes if node is not register.adds]))
             return
         by_loop = register is not None and register.outer is not None and not has_loop_functions(self.out.release)
         by_loop = by_loop or (self.out.beta and beta_condition(loop, self.registers.tests.get(loop)) is not None)
-        self.block(FunctionBlock(nodes[:-1] if by_loop else nodes))
+        self.block(waist.FunctionBlock(nodes[:-1] if by_loop else nodes))
 
-    def allocate(self, node: BufferAllocation) -> None:
+    def allocate(self, node: waist.BufferAllocation) -> None:
         shape, dtype, space = memref_parts(node.result.type)
         shape = (self.rows.get(node.result, shape[0]), *shape[1:]) if shape else (1,)       # a scalar of a graph
         if len(shape) == 1 and space in (SBUF, PSUM):       # instructions read a column as (n, 1)
@@ -355,7 +345,7 @@ class BodyPrinter:
         address = self.address(node, space) if self.out.placement is not None else None
         self.out.allocate(node.result, NamedTensor(name_hint, shape, dtype, REGIONS[space or "hbm"], address=address))
 
-    def address(self, node: BufferAllocation, space: str) -> tuple[int, int] | None:
+    def address(self, node: waist.BufferAllocation, space: str) -> tuple[int, int] | None:
         """Return the partition and the byte where a buffer begins, or None if the language cannot express them."""
         placement, attributes = self.out.placement, node.op.attributes
         if placement is None or ADDRESS not in attributes:
@@ -366,7 +356,7 @@ class BodyPrinter:
         placement.addresses += 1
         return None
 
-    def statement(self, node: TileInstruction) -> None:
+    def statement(self, node: waist.TileInstruction) -> None:
         """Write an operation on the elements that its mask selects."""
         op = in_its_box(self.numbered(node.instruction))
         if op is None:

@@ -16,19 +16,7 @@ from nki_mlir.dialects.nki.elementwise import BinaryScalarOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.waist.function import (
-    BufferAllocation,
-    ElementLoad,
-    FunctionBlock,
-    FunctionNode,
-    IndexCast,
-    IndexOperation,
-    ScalarConstant,
-    TileInstruction,
-    WhileLoop,
-    function_blocks,
-    nodes_of,
-)
+from nki_mlir.waist import function as waist
 
 ADDRESSES = ("index", "offset")             # operands that are a part of an address
 
@@ -52,19 +40,19 @@ class LoopRegister:
     limit: Value | int
     step: int = 0
     outer: Value | None = None      # the tiles that it copies, in front of the loop and at the end of its body
-    adds: FunctionNode | None = None        # the node that adds the step, which the loop's text has
+    adds: waist.FunctionNode | None = None        # the node that adds the step, which the loop's text has
 
 
-def loop_test(loop: WhileLoop, constants: Mapping[Value, int]) -> LoopTest | None:
+def loop_test(loop: waist.WhileLoop, constants: Mapping[Value, int]) -> LoopTest | None:
     """Return the test of a loop, or None if it is not a comparison of a tile's element."""
     numbers: dict[Value, Value | int] = dict(constants)
     for node in loop.test.nodes:
         match node:
-            case ElementLoad():
+            case waist.ElementLoad():
                 numbers[node.result] = node.memref
-            case IndexCast(narrows=False) if node.operands[0] in numbers:
+            case waist.IndexCast(narrows=False) if node.operands[0] in numbers:
                 numbers[node.result] = numbers[node.operands[0]]
-            case IndexOperation() if node.result == loop.test.condition:
+            case waist.IndexOperation() if node.result == loop.test.condition:
                 left, right = (numbers.get(v) for v in node.operands)
                 if left is None or right is None or isinstance(left, int):
                     return None
@@ -83,9 +71,9 @@ def _with_number(op: Op) -> tuple[str, float]:
     return "", 0.0
 
 
-def _adds_to(node: FunctionNode, register: Value) -> int:
+def _adds_to(node: waist.FunctionNode, register: Value) -> int:
     """Return the number that a node adds to a register, or 0 if it does something else."""
-    if not isinstance(node, TileInstruction):
+    if not isinstance(node, waist.TileInstruction):
         return 0
     op = node.instruction
     operator, number = _with_number(op)
@@ -99,13 +87,14 @@ def loads_condition(op: Op, register: Value) -> bool:
         op.dst.handle == register != op.src.handle) and op.src.dtype is INT32 and op.src.on_chip
 
 
-def _last_step(loop: WhileLoop, register: Value) -> FunctionNode | None:
+def _last_step(loop: waist.WhileLoop, register: Value) -> waist.FunctionNode | None:
     """Return the node that adds a positive number to a loop's register, after all other uses in the body."""
-    users = [n for n in loop.body.nodes if any(_uses(part, register) for part in nodes_of(FunctionBlock([n])))]
+    users = [n for n in loop.body.nodes
+             if any(_uses(part, register) for part in waist.nodes_of(waist.FunctionBlock([n])))]
     return users[-1] if users and _adds_to(users[-1], register) > 0 else None
 
 
-def _uses(node: FunctionNode, value: Value) -> int:
+def _uses(node: waist.FunctionNode, value: Value) -> int:
     return sum(operand == value for operand in node.op.operands)
 
 
@@ -116,22 +105,22 @@ class Registers:
     register does not need.
     """
 
-    def __init__(self, body: FunctionBlock, loads_conditions: bool = True) -> None:
+    def __init__(self, body: waist.FunctionBlock, loads_conditions: bool = True) -> None:
         self.loads_conditions = loads_conditions
-        self.loops: dict[FunctionNode, LoopRegister] = {}
-        self.begins: set[FunctionNode] = set()          # nodes that set a loop's register
-        self.tests: dict[FunctionNode, LoopTest] = {}
+        self.loops: dict[waist.FunctionNode, LoopRegister] = {}
+        self.begins: set[waist.FunctionNode] = set()          # nodes that set a loop's register
+        self.tests: dict[waist.FunctionNode, LoopTest] = {}
         self.values: set[Value] = set()
-        self.constants = {n.result: int(n.number) for n in nodes_of(body)
-                          if isinstance(n, ScalarConstant) and isinstance(n.number, int)}
+        self.constants = {n.result: int(n.number) for n in waist.nodes_of(body)
+                          if isinstance(n, waist.ScalarConstant) and isinstance(n.number, int)}
         for block in _blocks(body):
             self._note_loops(block)
         if self.tests:
             self._note_registers(body)
 
-    def _note_loops(self, block: FunctionBlock) -> None:
+    def _note_loops(self, block: waist.FunctionBlock) -> None:
         for position, node in enumerate(block.nodes):
-            if isinstance(node, WhileLoop) and (test := loop_test(node, self.constants)) is not None:
+            if isinstance(node, waist.WhileLoop) and (test := loop_test(node, self.constants)) is not None:
                 self.tests[node] = test
                 begin = _begin(node, test.register, block.nodes[:position])
                 if begin is not None and (
@@ -139,9 +128,9 @@ class Registers:
                     self.loops[node] = register
                     self.begins.add(begin)
 
-    def _loop_register(self, loop: WhileLoop, test: LoopTest, begin: Op) -> LoopRegister | None:
+    def _loop_register(self, loop: waist.WhileLoop, test: LoopTest, begin: Op) -> LoopRegister | None:
         """Return the register of a loop, or None if the loop uses its register as no loop of the language does."""
-        register, nodes = test.register, list(nodes_of(loop.body))
+        register, nodes = test.register, list(waist.nodes_of(loop.body))
         adds = _last_step(loop, register) if test.comparison == "lt" else None
         if adds is None and (test.comparison, test.limit) != ("ne", 0):
             return None
@@ -149,7 +138,7 @@ class Registers:
             return None
         loads, read = False, False
         for node in nodes:
-            if not isinstance(node, TileInstruction) or node is adds:
+            if not isinstance(node, waist.TileInstruction) or node is adds:
                 continue
             op = node.instruction
             if adds is None and self.loads_conditions and loads_condition(op, register):
@@ -161,7 +150,7 @@ class Registers:
             read = read or not all(f.writes for f, _ in uses)
         if loads and read:                      # a register would hold the number, not whether it is 0
             return None
-        last = nodes[-1].instruction if nodes and isinstance(nodes[-1], TileInstruction) else None
+        last = nodes[-1].instruction if nodes and isinstance(nodes[-1], waist.TileInstruction) else None
         copies = [op.src.handle for op in (begin, last) if isinstance(op, Copying) and op.dst.handle == register]
         outer = copies[0] if adds is None and len(copies) == 2 and copies[0] == copies[1] else None
         step = 0 if adds is None else _adds_to(adds, register)
@@ -172,27 +161,29 @@ class Registers:
         """The registers that belong to loops."""
         return {loop.register for loop in self.loops.values()}
 
-    def _note_registers(self, body: FunctionBlock) -> None:
+    def _note_registers(self, body: waist.FunctionBlock) -> None:
         read_registers = {v for t in self.tests.values() for v in (t.register, t.limit) if not isinstance(v, int)}
         for loop in self.loops.values():
             if isinstance(loop.begin, Copying):
                 read_registers.add(loop.begin.src.handle)
         read_registers -= self.of_loops
-        possible = {n.result for n in nodes_of(body) if isinstance(n, BufferAllocation) and n.result in read_registers
+        possible = {n.result for n in waist.nodes_of(body)
+                    if isinstance(n, waist.BufferAllocation) and n.result in read_registers
                     and memref_parts(n.result.type) == ((1, 1), INT32, "sbuf")}
-        for node in nodes_of(body):
-            if isinstance(node, TileInstruction) and node not in self.begins:
+        for node in waist.nodes_of(body):
+            if isinstance(node, waist.TileInstruction) and node not in self.begins:
                 op = node.instruction
                 possible -= {t.handle for f, t in op.operands()
                              if t.handle in possible and not is_register_use(op, f.name, t)}
         self.values = possible
 
 
-def _begin(loop: WhileLoop, register: Value, before: Sequence[FunctionNode]) -> TileInstruction | None:
+def _begin(loop: waist.WhileLoop, register: Value, before: Sequence[waist.FunctionNode]
+           ) -> waist.TileInstruction | None:
     """Return the node that sets a register in front of a loop, or None if anything but that node and the loop uses it.
     """
-    begins = [n for n in before if isinstance(n, TileInstruction) and _uses(n, register)]
-    inside = sum(_uses(node, register) for node in [*nodes_of(loop.test), *nodes_of(loop.body)])
+    begins = [n for n in before if isinstance(n, waist.TileInstruction) and _uses(n, register)]
+    inside = sum(_uses(node, register) for node in [*waist.nodes_of(loop.test), *waist.nodes_of(loop.body)])
     if len(begins) != 1 or inside + _uses(begins[0], register) != len(list(register.uses)):
         return None
     return begins[0]
@@ -210,8 +201,8 @@ def is_register_use(op: Op, field: str, tile: Tile) -> bool:
                                            for t in (op.dst, op.src)) and op.dst.handle != op.src.handle
 
 
-def _blocks(block: FunctionBlock) -> Iterator[FunctionBlock]:
+def _blocks(block: waist.FunctionBlock) -> Iterator[waist.FunctionBlock]:
     yield block
     for node in block.nodes:
-        for inner in function_blocks(node):
+        for inner in waist.function_blocks(node):
             yield from _blocks(inner)

@@ -6,19 +6,11 @@ A parameter that a release lacks is left out if it has its default. A parameter 
 
 import ast
 
-from nki_mlir.language.signatures.table import (
-    RELEASES,
-    histories,
-    parsed,
-    releases_of_keyword,
-    releases_with,
-    same,
-    states_of,
-)
+from nki_mlir.language.signatures import table
 from nki_mlir.printing.errors import Unprintable
 
-NEWEST, OLDEST = RELEASES[-1], "2.29"
-SUPPORTED = RELEASES[RELEASES.index(OLDEST):]
+NEWEST, OLDEST = table.RELEASES[-1], "2.29"
+SUPPORTED = table.RELEASES[table.RELEASES.index(OLDEST):]
 MODULES = {"nisa": "nki.isa", "nl": "nki.language"}
 
 
@@ -37,7 +29,7 @@ def check_release(release: str) -> None:
 
 def has_loop_functions(release: str) -> bool:
     """Return whether run-time loops are functions (``nl.fori_loop``) in a release, not statements."""
-    return release in releases_with("nki.language.fori_loop")
+    return release in table.releases_with("nki.language.fori_loop")
 
 
 def for_release(line: str, release: str) -> str:
@@ -73,35 +65,35 @@ def _public_text(node: ast.expr) -> str:
 
 
 def _check_name(name: str, release: str) -> None:
-    having = releases_with(name) if name in histories() else SUPPORTED
+    having = table.releases_with(name) if name in table.histories() else SUPPORTED
     if release not in having:
         raise Unprintable(what=f"{name}, which release {release} does not have,",
                           fix=f"print for release {_next(having, release)}")
 
 
 def _next(having: tuple[str, ...], release: str) -> str:
-    later = [r for r in having if RELEASES.index(r) > RELEASES.index(release)]
+    later = [r for r in having if table.RELEASES.index(r) > table.RELEASES.index(release)]
     return later[0] if later else NEWEST
 
 
 def _fit_keywords(call: ast.Call, name: str, release: str) -> bool:
     """Drop and rename parameters of a call; return whether any changed."""
-    states = dict(states_of(name))
+    states = dict(table.states_of(name))
     if not states.get(release, "").startswith("("):
         return False
-    parameters = parsed(release, states[release]).names
-    newest = {p.name: p.default for p in parsed(NEWEST, states[NEWEST]).parameters}
+    parameters = table.parsed(release, states[release]).names
+    newest = {p.name: p.default for p in table.parsed(NEWEST, states[NEWEST]).parameters}
     before = [(k.arg, k) for k in call.keywords]
     kept_keywords = []
     for keyword in call.keywords:
         keyword_name = keyword.arg or ""
-        older = next((n for n in same(name, keyword_name) if n in parameters), None)
+        older = next((n for n in table.same(name, keyword_name) if n in parameters), None)
         if keyword_name not in parameters and older is not None:
             keyword.arg = older
         elif keyword_name not in parameters:
             if _public_text(keyword.value) == newest.get(keyword_name):
                 continue
-            having = releases_of_keyword(name, keyword_name)
+            having = table.releases_of_keyword(name, keyword_name)
             raise Unprintable(what=f"{keyword_name}={ast.unparse(keyword.value)} of {name}, which release {release} "
                                    f"does not "
                               "have,", fix=f"print for release {_next(having, release)}")

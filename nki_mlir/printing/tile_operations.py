@@ -17,17 +17,9 @@ from nki_mlir.dialects.nisa.microscaling import PACKED, NcMatmulMxOp, QuantizeMx
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.nisa.random import RandomBitsOp, RandomSeedOp, RandOp
 from nki_mlir.dialects.nisa.search import MatchReplace8Op, TopkOp
+from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp, SelectOp, UnaryOp
 from nki_mlir.dialects.nki.matmul import MatmulOp
-from nki_mlir.dialects.nki.movement import (
-    Copying,
-    CopyOp,
-    Counting,
-    DevicePrintOp,
-    Filling,
-    MemsetOp,
-    TransposeOp,
-)
 from nki_mlir.dialects.nki.reduction import ReduceOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.scalar_body import Elementwise
@@ -37,6 +29,7 @@ from nki_mlir.language.current.functions import EVERYWHERE
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.machine import Machine
 from nki_mlir.machine.engine import DOCUMENTED
+from nki_mlir.printing import transfers
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import accumulate_text
@@ -44,14 +37,6 @@ from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import call, is_backwards, placed, repeated_as, without_repeats
 from nki_mlir.printing.statements import number_text, operator_text, with_repeats, write_instruction
 from nki_mlir.printing.tile_text import column, dtype_text, shape_text
-from nki_mlir.printing.transfers import (
-    in_sbuf,
-    write_dma_compute,
-    write_dma_copy,
-    write_dma_transpose,
-    write_function,
-    write_move,
-)
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -74,23 +59,23 @@ def write_statement(text: KernelText, op: Op) -> None:
     if isinstance(op, ColumnsAddressed) and op.group == Machine.gpsimd_group:
         _copy_columns(text, op, op.piece)
         return
-    if isinstance(op, Copying) and (before := text.copied.pop(op.src.handle, None)) is not None:
+    if isinstance(op, movement.Copying) and (before := text.copied.pop(op.src.handle, None)) is not None:
         if isinstance(before, RandOp):
             _rand(text, changed(before, lambda tile: tile, dst=op.dst))
         else:
             _copy_columns(text, before, op.dst)
         return
     op = with_repeats(op)
-    if isinstance(op, CopyOp | TensorCopyOp | DmaCopyOp) and is_row(op.src) and (
+    if isinstance(op, movement.CopyOp | TensorCopyOp | DmaCopyOp) and is_row(op.src) and (
             op.src.dtype is op.dst.dtype and op.dst.on_chip):
-        write_function(text, op, row_text(text, op, op.src))
+        transfers.write_function(text, op, row_text(text, op, op.src))
         return
-    if isinstance(op, CopyOp | TensorCopyOp) and _moves_rows(text, op):
+    if isinstance(op, movement.CopyOp | TensorCopyOp) and _moves_rows(text, op):
         call(text, op, "dma_copy", op.dst, op.src)
         return
     op = _with_whole_rows(text, op)
     write = TILE_OPERATIONS.get(op.full_name(), write_instruction)
-    if write is write_move or op.queued:
+    if write is transfers.write_move or op.queued:
         write(text, op)
     else:
         with placed(text, op) as placed_op:
@@ -99,11 +84,11 @@ def write_statement(text: KernelText, op: Op) -> None:
 
 def _keeps_elements(op: Op) -> bool:
     """Return whether an operation copies a tile to itself, for which the lowering emits no instruction."""
-    return isinstance(op, CopyOp) and op.dst.handle == op.src.handle and (
+    return isinstance(op, movement.CopyOp) and op.dst.handle == op.src.handle and (
         op.dst.access == op.src.access and op.dst.dtype is op.src.dtype)
 
 
-def _moves_rows(text: KernelText, op: Copying) -> bool:
+def _moves_rows(text: KernelText, op: movement.Copying) -> bool:
     """Return whether a copy begins at a partition where no engine does, and one transfer, which may convert, can do
     all of it."""
     tiles = (op.dst, op.src)
@@ -144,10 +129,10 @@ def _with_whole_rows(text: KernelText, op: Op) -> Op:
 
 def _loads_registers(text: KernelText, op: Op) -> bool:
     """Return whether an operation writes the registers from which the next instruction starts its sum."""
-    if not isinstance(op, Filling | CopyOp | TensorCopyOp) or op.dst.handle not in text.registers:
+    if not isinstance(op, movement.Filling | movement.CopyOp | TensorCopyOp) or op.dst.handle not in text.registers:
         return False
     register = op.dst.handle
-    if isinstance(op, Filling):
+    if isinstance(op, movement.Filling):
         if op.value or register in text.started:    # they begin as zeros
             text.loads[register] = number_text(op.value)
     else:
@@ -156,16 +141,16 @@ def _loads_registers(text: KernelText, op: Op) -> bool:
     return True
 
 
-def _copy(text: KernelText, op: Copying) -> None:
+def _copy(text: KernelText, op: movement.Copying) -> None:
     call(text, op, "tensor_copy", op.dst, op.src)
 
 
-def _transpose(text: KernelText, op: TransposeOp) -> None:
+def _transpose(text: KernelText, op: movement.TransposeOp) -> None:
     """Write a transpose. The Vector engine does it in any memory if it transposes the tile at once, else the Tensor
     engine does, to PSUM."""
     small = max(op.src.shape) <= text.machine.transpose_vector_max
     engine, space = ("vector", SBUF) if small else ("tensor", PSUM)
-    source = op.src if small and not is_backwards(op.src) else in_sbuf(text, op, op.src)
+    source = op.src if small and not is_backwards(op.src) else transfers.in_sbuf(text, op, op.src)
     target = op.dst
     if op.dst.dtype is not op.src.dtype or not (small or op.dst.space == PSUM) or is_backwards(op.dst):
         target = text.temporary(op.src.shape[::-1], op.src.dtype, space, name="transposed")
@@ -175,7 +160,7 @@ def _transpose(text: KernelText, op: TransposeOp) -> None:
         call(text, op, "tensor_copy", op.dst, target)
 
 
-def _memset(text: KernelText, op: MemsetOp) -> None:
+def _memset(text: KernelText, op: movement.MemsetOp) -> None:
     value = op.value
     is_whole_number = op.dst.dtype.is_integer and abs(value) < float("inf") and value == value
     text.write(f"nisa.memset(dst={text.tile(op, op.dst)}, "
@@ -189,7 +174,7 @@ def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> s
     return f"pattern={pattern}, offset={form}, channel_multiplier={steps.get(0, 0)}"
 
 
-def _iota(text: KernelText, op: Counting) -> None:
+def _iota(text: KernelText, op: movement.Counting) -> None:
     arguments = affine_arguments(text, op, op.expression)
     if op.dst.space == SBUF:
         text.write(f"nisa.iota(dst={text.tile(op, op.dst, exact=True)}, {arguments})")
@@ -232,7 +217,7 @@ def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | Te
 
 def _binary(text: KernelText, op: BinaryOp) -> None:
     if op.lhs.space == op.rhs.space == PSUM:            # of which an instruction reads one
-        op = changed(op, lambda tile: tile, rhs=in_sbuf(text, op, op.rhs))
+        op = changed(op, lambda tile: tile, rhs=transfers.in_sbuf(text, op, op.rhs))
     is_reversed = _is_column(op.lhs) and not _is_column(op.rhs)
     is_wide = any(tile.free_elements > 1 for tile in (op.lhs, op.rhs))
     if ALU[op.op].floats and op.compute is FLOAT32 and (is_reversed or _is_column(op.rhs)) and not (
@@ -247,7 +232,7 @@ def _binary(text: KernelText, op: BinaryOp) -> None:
         write_instruction(text, instruction)
         return
     left, right = text.tile(op, op.lhs, exact=True), text.tile(op, op.rhs, exact=True)
-    write_function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
+    transfers.write_function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _binary_scalar(text: KernelText, op: BinaryScalarOp) -> None:
@@ -257,7 +242,7 @@ def _binary_scalar(text: KernelText, op: BinaryScalarOp) -> None:
     number = str(int(op.scalar)) if float(op.scalar).is_integer() else number_text(op.scalar)
     sides = [text.tile(op, op.src, exact=True), number]
     left, right = sides[::-1] if op.reverse else sides
-    write_function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
+    transfers.write_function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _unary(text: KernelText, op: UnaryOp) -> None:
@@ -273,12 +258,12 @@ def _unary(text: KernelText, op: UnaryOp) -> None:
         return
     source = text.tile(op, op.src, exact=True)
     function = "sin" if op.fn == EVERYWHERE["sin"] and not text.beta else op.fn
-    write_function(text, op, f"{operator_text(function)}({source}, dtype={dtype_text(op.dst.dtype)})")
+    transfers.write_function(text, op, f"{operator_text(function)}({source}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _select(text: KernelText, op: SelectOp) -> None:
     operands = ", ".join(text.tile(op, tile, exact=True) for tile in (op.condition, op.on_true, op.on_false))
-    write_function(text, op, f"nl.where({operands}, dtype={dtype_text(op.dst.dtype)})")
+    transfers.write_function(text, op, f"nl.where({operands}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _matmul(text: KernelText, op: MatmulOp) -> None:
@@ -300,14 +285,14 @@ def _reduce(text: KernelText, op: ReduceOp) -> None:
                f"axis={axes})")
 
 
-def _device_print(text: KernelText, op: DevicePrintOp) -> None:
+def _device_print(text: KernelText, op: movement.DevicePrintOp) -> None:
     text.write(f"nl.device_print({op.prefix!r}, {text.tile(op, op.src, exact=True)})")
 
 
 def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
     """Write the selection. The current generation's instruction runs on GpSimd, which does not read PSUM."""
     comparison = "equal" if op.equal else "greater_equal"
-    read = op.src if text.beta or op.src.space != PSUM else in_sbuf(text, op, op.src)
+    read = op.src if text.beta or op.src.space != PSUM else transfers.in_sbuf(text, op, op.src)
     target, source = text.tile(op, op.dst, exact=True), text.tile(op, read, exact=True)
     text.write(f"nisa.affine_select(dst={target}, {affine_arguments(text, op, op.predicate)}, on_true_tile={source}, "
                f"on_false_value={number_text(op.value)}, cmp_op=nl.{comparison})")
@@ -372,7 +357,7 @@ def _topk(text: KernelText, op: TopkOp) -> None:
 
 def _rand(text: KernelText, op: RandOp) -> None:
     text.started.add(op.state.handle)
-    write_function(text, op, f"nl.rand({shape_text(op.dst.shape)}, dtype={dtype_text(op.dst.dtype)})")
+    transfers.write_function(text, op, f"nl.rand({shape_text(op.dst.shape)}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _random_seed(text: KernelText, op: RandomSeedOp) -> None:
@@ -398,12 +383,12 @@ def _matmul_mx(text: KernelText, op: NcMatmulMxOp) -> None:
 
 
 TILE_OPERATIONS: dict[str, Callable[[KernelText, Any], None]] = {
-    "nki.load": write_move, "nki.store": write_move, "nisa.dma_copy": write_dma_copy,
+    "nki.load": transfers.write_move, "nki.store": transfers.write_move, "nisa.dma_copy": transfers.write_dma_copy,
     "nki.copy": _copy, "nki.transpose": _transpose, "nki.memset": _memset,
     "nki.iota": _iota, "nisa.iota": _iota, "nki.binary": _binary, "nki.binary_scalar": _binary_scalar,
     "nki.unary": _unary, "nki.select": _select, "nki.matmul": _matmul, "nki.reduce": _reduce,
     "nki.device_print": _device_print, "nisa.affine_select": _affine_select,
     "nisa.nc_match_replace8": _match_replace, "nisa.topk": _topk, "nisa.rng": _random_bits,
     "nisa.nc_matmul_transpose": _matmul_transpose, "nisa.random_seed": _random_seed,
-    "nisa.rand": _rand, "nisa.dma_compute": write_dma_compute, "nisa.quantize_mx": _quantize_mx,
-    "nisa.nc_matmul_mx": _matmul_mx, "nisa.dma_transpose": write_dma_transpose}
+    "nisa.rand": _rand, "nisa.dma_compute": transfers.write_dma_compute, "nisa.quantize_mx": _quantize_mx,
+    "nisa.nc_matmul_mx": _matmul_mx, "nisa.dma_transpose": transfers.write_dma_transpose}

@@ -5,76 +5,64 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.scalar.dtypes import (
-    BFLOAT16,
-    BOOL,
-    FLOAT8_E4M3,
-    FLOAT8_E4M3FN,
-    FLOAT8_E5M2,
-    FLOAT8_E8M0FNU,
-    FLOAT16,
-    FLOAT32,
-    TFLOAT32,
-    DType,
-    Encoding,
-)
+from nki_mlir.scalar import dtypes
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
     from nki_mlir.scalar.emit import ScalarEmitter
 
 # Exponent bias and the byte patterns of infinity (None where there is none) and NaN.
-_FLOAT8: dict[DType, tuple[int, int | None, int]] = {
-    FLOAT8_E4M3: (7, 0x78, 0x7C),
-    FLOAT8_E4M3FN: (7, None, 0x7F),
-    FLOAT8_E5M2: (15, 0x7C, 0x7E),
+_FLOAT8: dict[dtypes.DType, tuple[int, int | None, int]] = {
+    dtypes.FLOAT8_E4M3: (7, 0x78, 0x7C),
+    dtypes.FLOAT8_E4M3FN: (7, None, 0x7F),
+    dtypes.FLOAT8_E5M2: (15, 0x7C, 0x7E),
 }
 
 
-def expand_convert(e: "ScalarEmitter", value: "Value", frm: DType, to: DType) -> "Value":
+def expand_convert(e: "ScalarEmitter", value: "Value", frm: dtypes.DType, to: dtypes.DType) -> "Value":
     """Emit the conversion of ``value`` from the storage type of ``frm`` to the storage type of ``to``."""
     if frm is to:
         return value
-    if to is BOOL:
+    if to is dtypes.BOOL:
         number = value if frm.is_integer else to_float32(e, value, frm)
         return e.extui(e.nonzero(number), "i8")
     if frm.is_integer and to.is_integer:
         return _saturate(e, value, frm, to)
-    if frm.is_integer and to is BFLOAT16:
+    if frm.is_integer and to is dtypes.BFLOAT16:
         number = to_float32(e, value, frm)
         return e.narrow_to_bfloat16(number, lambda x: e.trunci(e.shrui(_above(e, x), 16), "i16"), True)
     return from_float32(e, to_float32(e, value, frm), to)
 
 
-def to_float32(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
+def to_float32(e: "ScalarEmitter", value: "Value", frm: dtypes.DType) -> "Value":
     """Emit ``value`` as f32: exact for floats, to nearest even for integers."""
     if frm.is_integer:
-        return e.sitofp(value, "f32") if frm.kind is Encoding.SIGNED else e.uitofp(value, "f32")
-    if frm is FLOAT16:
+        return e.sitofp(value, "f32") if frm.kind is dtypes.Encoding.SIGNED else e.uitofp(value, "f32")
+    if frm is dtypes.FLOAT16:
         return e.extf(value, "f32")
-    if frm is BFLOAT16:
+    if frm is dtypes.BFLOAT16:
         return e.bitcast(e.shl(e.extui(value, "i32"), 16), "f32")
     return _from_float8(e, value, frm) if frm.itemsize == 1 else value
 
 
-def from_float32(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
+def from_float32(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value":
     """Emit the rounding of an f32 to the storage type of ``to``."""
-    if to is FLOAT32:
+    if to is dtypes.FLOAT32:
         return value
-    if to is TFLOAT32:
+    if to is dtypes.TFLOAT32:
         return e.bitcast(_round_bits(e, value, 13), "f32")
     if to.is_integer:
         return _to_integer(e, value, to)
-    if to is FLOAT16:
+    if to is dtypes.FLOAT16:
         return e.truncf(value, "f16")
-    if to is BFLOAT16:
+    if to is dtypes.BFLOAT16:
         return e.narrow_to_bfloat16(value, lambda value: _to_bfloat16(e, value))
     return _to_float8(e, value, to)
 
 
-def rounded_to(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
+def rounded_to(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value":
     """Emit an f32 rounded to a float type ``to``, as f32: ``to_float32`` of ``from_float32`` in fewer steps."""
-    if to is BFLOAT16:
+    if to is dtypes.BFLOAT16:
         return e.round_to_bfloat16(value, lambda value: e.unless_nan(
             value, e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")))
     if to in _FLOAT8:
@@ -123,10 +111,10 @@ def _to_scale(e: "ScalarEmitter", value: "Value") -> "Value":
     return e.trunci(e.select(e.cmp("sle", bits, 0), e.const(bits, 0xFF), code), "i8")
 
 
-def _from_float8(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
-    if frm is FLOAT8_E8M0FNU:
+def _from_float8(e: "ScalarEmitter", value: "Value", frm: dtypes.DType) -> "Value":
+    if frm is dtypes.FLOAT8_E8M0FNU:
         return _from_scale(e, value)
-    if frm is FLOAT8_E5M2:                  # the upper half of a float16
+    if frm is dtypes.FLOAT8_E5M2:                  # the upper half of a float16
         return e.extf(e.bitcast(e.shl(e.extui(value, "i16"), 8), "f16"), "f32")
     bias, infinity, nan = _FLOAT8[frm]
     # Bits of a float16 with the sign in its place and the exponent below its highest bit: this value is too small by a
@@ -140,8 +128,8 @@ def _from_float8(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
     return e.mul(e.extf(e.bitcast(bits, "f16"), "f32"), 2.0 ** (15 - bias))
 
 
-def _to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
-    if to is FLOAT8_E8M0FNU:
+def _to_float8(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value":
+    if to is dtypes.FLOAT8_E8M0FNU:
         return _to_scale(e, value)
     bias, infinity, nan = _FLOAT8[to]
     dropped = 23 - to.mantissa
@@ -155,7 +143,7 @@ def _to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     return e.trunci(e.or_(code, e.and_(e.shrui(bits, 24), 0x80)), "i8")
 
 
-def _rounded_to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
+def _rounded_to_float8(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value":
     bits = e.bitcast(value, "i32")
     magnitude = e.and_(bits, 0x7FFFFFFF)
     _, large, shifted = _shifted(e, magnitude, to)
@@ -168,7 +156,7 @@ def _rounded_to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value"
     return e.bitcast(e.or_(rounded, e.and_(bits, 0x80000000)), "f32")
 
 
-def _shifted(e: "ScalarEmitter", magnitude: "Value", to: DType) -> tuple["Value", "Value", "Value"]:
+def _shifted(e: "ScalarEmitter", magnitude: "Value", to: dtypes.DType) -> tuple["Value", "Value", "Value"]:
     """Return the power of two of a number, a power that is larger by the dropped bits, and the sum of the larger power
     and the number: this sum rounds to the last bit that ``to`` has at that exponent. Numbers that are too large
     saturate first."""
@@ -180,13 +168,13 @@ def _shifted(e: "ScalarEmitter", magnitude: "Value", to: DType) -> tuple["Value"
     return power, large, e.add(e.bitcast(within, "f32"), large)
 
 
-def _least_beyond(to: DType) -> int:
+def _least_beyond(to: dtypes.DType) -> int:
     """Return the bits of the least float32 that is too large: the number whose pattern is infinity's or NaN's."""
     bias, infinity, nan = _FLOAT8[to]
     return ((nan if infinity is None else infinity) << (23 - to.mantissa)) + ((127 - bias) << 23)
 
 
-def _to_integer(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
+def _to_integer(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value":
     limits = np.iinfo(to.numpy)
     low, high = float(limits.min), np.float32(limits.max)
     beyond = int(high) > limits.max             # `high` was rounded up to a power of two
@@ -197,18 +185,18 @@ def _to_integer(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     name = f"i{to.bits}"
     # Types narrower than 32 bits go through i32, which has vector instructions for the conversion.
     wide = f"i{max(32, to.bits)}"
-    convert = e.fptoui if to.kind is Encoding.UNSIGNED and to.bits >= 32 else e.fptosi
+    convert = e.fptoui if to.kind is dtypes.Encoding.UNSIGNED and to.bits >= 32 else e.fptosi
     result = convert(inside, wide)
     if beyond:
         return e.select(e.cmp("ogt", rounded, float(high)), e.const(result, limits.max), result)
     return e.trunci(result, name) if name != wide else result
 
 
-def _saturate(e: "ScalarEmitter", value: "Value", frm: DType, to: DType) -> "Value":
+def _saturate(e: "ScalarEmitter", value: "Value", frm: dtypes.DType, to: dtypes.DType) -> "Value":
     """Emit the saturating conversion of an integer, or a bool, to an integer type."""
-    source = (0, 1) if frm is BOOL else (int(np.iinfo(frm.numpy).min), int(np.iinfo(frm.numpy).max))
+    source = (0, 1) if frm is dtypes.BOOL else (int(np.iinfo(frm.numpy).min), int(np.iinfo(frm.numpy).max))
     target = np.iinfo(to.numpy)
-    signed = frm.kind is Encoding.SIGNED
+    signed = frm.kind is dtypes.Encoding.SIGNED
     if target.min > source[0]:
         value = e.maxsi(value, int(target.min))
     if target.max < source[1]:

@@ -27,15 +27,8 @@ from nki_mlir.language.results import ElementsLeftOut, assemble, report_missing
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level, check_level
 from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.scoring import errors
 from nki_mlir.scoring.capture import CapturedText, out_of_memory
-from nki_mlir.scoring.errors import (
-    ForbiddenAct,
-    InputChanged,
-    LeftToDevice,
-    UnwrittenMemory,
-    WrongOutputForm,
-    WrongValues,
-)
 from nki_mlir.scoring.reference import Reference, Trial, difference, flat, signatures, tensors_of
 from nki_mlir.scoring.reports import reason_of
 from nki_mlir.scoring.sandbox import CandidateLimits
@@ -76,7 +69,7 @@ class CapturedProgram:
         machines = {machine_named(f.target).name for f in self.functions}
         fits = fits and machines == {machine_named(target).name} and (not trial.grid or self.grid == trial.grid)
         if not fits or not self.functions or not self.variants:
-            raise ForbiddenAct(act="sends a program that is not its kernel")
+            raise errors.ForbiddenAct(act="sends a program that is not its kernel")
         check_bytes([(a.name, a.shape, a.dtype) for a in self.shared])
 
     @cached_property
@@ -119,16 +112,16 @@ def differences(reference: Reference, trial: Trial, outputs: Outputs) -> list[st
                                       tuple(trial.expected))
     arrays = flat(results)
     if len(arrays) != len(trial.expected):
-        raise WrongOutputForm(what=f"the kernel returns {len(arrays)} tensors, the reference {len(trial.expected)}",
-                              case=trial.label)
+        raise errors.WrongOutputForm(
+            what=f"the kernel returns {len(arrays)} tensors, the reference {len(trial.expected)}", case=trial.label)
     for number, (output, want) in enumerate(zip(arrays, trial.expected)):
         if output.shape != want.shape:
-            raise WrongOutputForm(what=f"output {number} has shape {list(output.shape)}, expected {list(want.shape)}",
-                                  case=trial.label)
+            raise errors.WrongOutputForm(
+                what=f"output {number} has shape {list(output.shape)}, expected {list(want.shape)}", case=trial.label)
         wide = want.dtype == np.float64 and dtype_of(output.dtype).is_float
         if not wide and dtype_of(output.dtype) is not dtype_of(want.dtype):
-            raise WrongOutputForm(what=f"output {number} has dtype {output.dtype}, expected {want.dtype}",
-                                  case=trial.label)
+            raise errors.WrongOutputForm(what=f"output {number} has dtype {output.dtype}, expected {want.dtype}",
+                                         case=trial.label)
     return [difference(want, output, reference.tolerance) for output, want in zip(arrays, trial.expected)]
 
 
@@ -139,16 +132,16 @@ def try_out(reference: Reference, trial: Trial, program: CapturedProgram) -> Non
     number = next((k for k, text in enumerate(wrong) if text), None)
     if number is not None:
         if trial.hidden and not any(differences(reference, trial, Outputs(program, trial, USUAL))):
-            raise LeftToDevice(case=trial.label, difference=f"output {number}, {wrong[number]}")
-        raise WrongValues(number=number, case=trial.label, difference=wrong[number])
+            raise errors.LeftToDevice(case=trial.label, difference=f"output {number}, {wrong[number]}")
+        raise errors.WrongValues(number=number, case=trial.label, difference=wrong[number])
     if outputs.unwritten:
-        raise UnwrittenMemory(case=trial.label, what=outputs.unwritten[0])
+        raise errors.UnwrittenMemory(case=trial.label, what=outputs.unwritten[0])
     before = tensors_of(trial)
     names = [a.name for a in program.function.inputs]
     for name, k in zip(names, program.inputs):
         changed = before[k].tobytes() != outputs.tensors[k].tobytes()
         if changed and name not in reference.updates and k not in outputs.returned:
-            raise InputChanged(name=name, case=trial.label)
+            raise errors.InputChanged(name=name, case=trial.label)
 
 
 # -- all trials --------------------------------------------------------------------------------------------------------
@@ -163,7 +156,7 @@ def judged(reference: Reference, programs: Sequence[CapturedText], file: str, wi
     stage = "rules"
     try:
         if len(programs) != len(set(first_of)):
-            raise ForbiddenAct(act="sends a program that is not its kernel")
+            raise errors.ForbiddenAct(act="sends a program that is not its kernel")
         parsed = {k: CapturedProgram(program, reference.trials[k], file, target)
                   for k, program in zip(dict.fromkeys(first_of), programs)}
         stage = "values"

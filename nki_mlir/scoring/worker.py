@@ -28,16 +28,8 @@ from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.lowered import Spec, lower
 from nki_mlir.machine import DEFAULT_TARGET
+from nki_mlir.scoring import errors
 from nki_mlir.scoring.capture import OUTPUT, Captures
-from nki_mlir.scoring.errors import (
-    BadCandidate,
-    BadReference,
-    ForbiddenAct,
-    LimitReached,
-    OlderForm,
-    ProcessEnded,
-    UnwrittenMemory,
-)
 from nki_mlir.scoring.judge import LEVEL, Findings, judged
 from nki_mlir.scoring.processes import CaptureRequest, Nursery, Sent, forked
 from nki_mlir.scoring.reference import Reference, Value, described, load_reference, signatures
@@ -72,8 +64,8 @@ class Worker:
         try:
             status = os.stat(file)
         except OSError as error:
-            raise BadReference(file=file, what=f"cannot be read: {error.strerror}", fix="name a file that exists"
-                               ) from None
+            raise errors.BadReference(file=file, what=f"cannot be read: {error.strerror}", fix="name a file that exists"
+                                      ) from None
         key = os.path.abspath(file), status.st_mtime_ns, status.st_size, json.dumps(changes, sort_keys=True)
         if key not in self.references:
             while len(self.references) >= REFERENCES:
@@ -131,7 +123,8 @@ class Worker:
         try:
             return name, TEXT_BYTES.read_text(name, errors="replace")
         except OSError as error:
-            raise BadCandidate(what=f"{name} cannot be read: {error.strerror}", fix="name a file that exists") from None
+            raise errors.BadCandidate(what=f"{name} cannot be read: {error.strerror}",
+                                      fix="name a file that exists") from None
 
     def capture(self, file: Path, entry: str, target: str, reference: Reference, limits: CandidateLimits
                 ) -> Captures:
@@ -146,7 +139,7 @@ class Worker:
             if set(captures) != set(Captures.__annotations__):
                 raise ValueError
         except (ValueError, TypeError, RecursionError):
-            raise ForbiddenAct(act="sends data that is not a program") from None
+            raise errors.ForbiddenAct(act="sends data that is not a program") from None
         return captures
 
     @staticmethod
@@ -183,25 +176,25 @@ def level_of(request: Request) -> int:
 def check_end(sent: Sent, description: str, limits: CandidateLimits) -> None:
     """Raise an error if a process sent nothing usable."""
     if sent.ended in ("timeout", "SIGXCPU"):
-        raise LimitReached(what=f"takes more than {limits.seconds:g} s", fix=SLOW)
+        raise errors.LimitReached(what=f"takes more than {limits.seconds:g} s", fix=SLOW)
     if sent.ended == "too much":
-        raise LimitReached(what="has a program that is too large", fix="write loops that can stay loops")
+        raise errors.LimitReached(what="has a program that is too large", fix="write loops that can stay loops")
     if sent.ended or not sent.data:
-        raise ProcessEnded(what=description, status=sent.ended or "status 0")
+        raise errors.ProcessEnded(what=description, status=sent.ended or "status 0")
 
 
 def check_release(remarks: Sequence[Remark]) -> None:
     """Raise ``OlderForm`` if capture used a form that the newest release does not have."""
     for remark in remarks:
         if remark["category"] == NkiWarning.__name__:
-            raise OlderForm(what=f"{remark['message']} ({remark['location']})")
+            raise errors.OlderForm(what=f"{remark['message']} ({remark['location']})")
 
 
 def check_written(remarks: Sequence[Remark]) -> None:
     """Raise ``UnwrittenMemory`` if capture found a read of on-chip memory that nothing has written."""
     for remark in remarks:
         if remark["category"] == UnwrittenRead.__name__:
-            raise UnwrittenMemory(case="all cases", what=remark["message"])
+            raise errors.UnwrittenMemory(case="all cases", what=remark["message"])
 
 
 def printed(file: Path) -> str:

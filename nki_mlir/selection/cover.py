@@ -12,15 +12,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Tile
-from nki_mlir.dialects.nisa.elementwise import (
-    ActivationOp,
-    AffineSelectOp,
-    ReciprocalOp,
-    ScalarTensorTensorOp,
-    TensorCopyPredicatedOp,
-    TensorScalarOp,
-    TensorTensorOp,
-)
+from nki_mlir.dialects.nisa import elementwise
 from nki_mlir.dialects.nisa.movement import IotaOp, MemsetOp
 from nki_mlir.dialects.nki.elementwise import select_compute
 from nki_mlir.dialects.op import NisaOp
@@ -165,12 +157,12 @@ class Cover:
         """Yield instructions for an operation, the best first. Each loads its operands only when it is tried."""
         if isinstance(node, Activation):
             if self.is_short_reciprocal(node, axes):
-                yield ReciprocalOp, VECTOR, {"src": self.read(node.value, node.dtype, axes)}
+                yield elementwise.ReciprocalOp, VECTOR, {"src": self.read(node.value, node.dtype, axes)}
             yield self.activation(node, axes)
             return
         assert isinstance(node, Alu)
         if node.fn == "reciprocal":
-            yield ReciprocalOp, VECTOR, {"src": self.read(node.args[0], node.dtype, axes)}
+            yield elementwise.ReciprocalOp, VECTOR, {"src": self.read(node.args[0], node.dtype, axes)}
             return
         chain = self.chain(node, axes)
         if chain is None and (fused := self.scalar_tensor_tensor(node, axes)) is not None:
@@ -178,10 +170,10 @@ class Cover:
         for widened in (False, True):
             for engine in (GPSIMD,) if node.fn in ON_GPSIMD else (VECTOR, GPSIMD):
                 if chain is not None:
-                    yield TensorScalarOp, engine, self.tensor_scalar(chain, node, axes, widened)
+                    yield elementwise.TensorScalarOp, engine, self.tensor_scalar(chain, node, axes, widened)
                 else:
                     left, right = (self.read(arg, node.dtype, axes, widened) for arg in node.args)
-                    yield TensorTensorOp, engine, {"lhs": left, "rhs": right, "op": node.fn}
+                    yield elementwise.TensorTensorOp, engine, {"lhs": left, "rhs": right, "op": node.fn}
 
     def is_short_reciprocal(self, node: Activation, axes: frozenset[int]) -> bool:
         """Return whether the Vector engine should compute a reciprocal: it returns the same bits, and the Scalar engine
@@ -192,7 +184,8 @@ class Cover:
             return False
         machine, count = self.emitter.machine, prod(self.counts(axes)[1:])
         vector, scalar = (machine.cost(engine, Work(law, count)).busy
-                          for engine, law in ((VECTOR, ReciprocalOp.law), (SCALAR, ActivationOp.law)))
+                          for engine, law in ((VECTOR, elementwise.ReciprocalOp.law),
+                                              (SCALAR, elementwise.ActivationOp.law)))
         return vector < scalar + machine.costs.control.table_load_ns
 
     def activation(self, node: Activation, axes: frozenset[int]) -> Candidate:
@@ -215,7 +208,7 @@ class Cover:
                     inner, fields["scale"] = src, self.read(scale, FLOAT32, axes)
                     break
         fields["src"] = self.read(inner, FLOAT32, axes)
-        return ActivationOp, SCALAR, fields
+        return elementwise.ActivationOp, SCALAR, fields
 
     def step(self, node: Node, axes: frozenset[int]) -> Step | None:
         """Return an operation as (value, function, scalar operand, operand on the left), if it has that form."""
@@ -277,7 +270,7 @@ class Cover:
             fields = {"src": self.read(source, FLOAT32, axes), "rhs": self.read(other, FLOAT32, axes), "op0": fn,
                       "op1": node.fn, "reverse0": on_left, "reverse1": reverse,
                       **self.scalar_operand(operand, 0, FLOAT32, axes)}
-            return ScalarTensorTensorOp, VECTOR, fields
+            return elementwise.ScalarTensorTensorOp, VECTOR, fields
         return None
 
     # -- selections ----------------------------------------------------------------------------------------------------
@@ -287,7 +280,7 @@ class Cover:
         affine = _affine_condition(condition)
         if affine is not None and isinstance(on_false, Constant) and node.dtype is FLOAT32:
             form, equal = affine
-            return self.emitter.emit(AffineSelectOp, GPSIMD, dst=dst, src=self.read(on_true, FLOAT32, axes),
+            return self.emitter.emit(elementwise.AffineSelectOp, GPSIMD, dst=dst, src=self.read(on_true, FLOAT32, axes),
                                      predicate=form, equal=equal, value=on_false.value)
         predicate = self.predicate(condition, axes)
         chosen, other = (self.read(value, node.dtype, axes) for value in (on_true, on_false))
@@ -301,7 +294,7 @@ class Cover:
                 other.handle == dst.handle and other.access != dst.access):
             result = self.emitter.buffer(dst.shape, dst.dtype)
         self.assign(converted(on_false, dst.dtype), result, axes)
-        self.emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=result, src=chosen, predicate=predicate,
+        self.emitter.emit(elementwise.TensorCopyPredicatedOp, VECTOR, dst=result, src=chosen, predicate=predicate,
                           reverse_pred=reverse)
         return self.emitter.copy(dst, result)
 

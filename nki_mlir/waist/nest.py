@@ -17,21 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Constraint, Linear, Mask
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.expression import (
-    Activation,
-    Alu,
-    Constant,
-    Convert,
-    Input,
-    Node,
-    Output,
-    Position,
-    alu,
-    converted,
-    inputs_of,
-    operands_first,
-    rebuilt,
-)
+from nki_mlir.waist import expression as trees
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar
@@ -165,32 +151,32 @@ class Nest(Generic[AnyOperand]):
 
     # -- the body as a tree --------------------------------------------------------------------------------------------
     @cached_property
-    def body(self) -> Node:
+    def body(self) -> trees.Node:
         """Return the new value of the first output as a tree."""
         return self.expression(self.results[0])
 
-    def expression(self, value: int) -> Node:
+    def expression(self, value: int) -> trees.Node:
         """Return a value of the body as a tree."""
         return ExpressionReader(self).value(value)
 
-    def with_body(self, body: Node) -> "Nest[AnyOperand]":
+    def with_body(self, body: trees.Node) -> "Nest[AnyOperand]":
         """Return the nest with another expression for its output."""
         steps, result = _steps_of(body, self.first_output, self.first_step)
         return replace(self, steps=steps, results=(result,))
 
     @staticmethod
-    def of(extents: Sequence[int], reduced: Iterable[int], inputs: Sequence[AnyOperand], output: AnyOperand, body: Node
-           ) -> "Nest[AnyOperand]":
+    def of(extents: Sequence[int], reduced: Iterable[int], inputs: Sequence[AnyOperand], output: AnyOperand,
+           body: trees.Node) -> "Nest[AnyOperand]":
         """Return a nest whose one output is an expression."""
         return Nest(tuple(extents), frozenset(reduced), tuple(inputs), 0, (output,), (), (0,)).with_body(body)
 
     @property
     def without_unused(self) -> "Nest[AnyOperand]":
         """Return the nest, which has one output, without unused inputs and steps."""
-        used_inputs = sorted(inputs_of(self.body))
+        used_inputs = sorted(trees.inputs_of(self.body))
         number = {old: new for new, old in enumerate(used_inputs)}
-        body = rebuilt(self.body, lambda inner: Input(inner.dtype, number[inner.index]) if isinstance(inner, Input)
-                       else None)
+        body = trees.rebuilt(self.body, lambda inner: trees.Input(inner.dtype, number[inner.index])
+                             if isinstance(inner, trees.Input) else None)
         return replace(self, inputs=tuple([self.inputs[k] for k in used_inputs])).with_body(body)
 
     # -- forms ---------------------------------------------------------------------------------------------------------
@@ -327,60 +313,61 @@ class ExpressionReader:
 
     def __init__(self, nest: AnyNest) -> None:
         self.nest = nest
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, trees.Node] = {}
 
-    def value(self, number: int) -> Node:
+    def value(self, number: int) -> trees.Node:
         for earlier in range(number + 1):           # a step follows the steps whose values it uses
             if earlier not in self.nodes:
                 step, dtype = self.nest.step(earlier), self.nest.dtype_of(earlier)
                 if step is not None:
                     self.nodes[earlier] = self.step(step)
                 else:
-                    self.nodes[earlier] = Input(dtype, earlier) if earlier < self.nest.first_output else Output(dtype)
+                    is_input = earlier < self.nest.first_output
+                    self.nodes[earlier] = trees.Input(dtype, earlier) if is_input else trees.Output(dtype)
         return self.nodes[number]
 
-    def step(self, step: Step) -> Node:
+    def step(self, step: Step) -> trees.Node:
         match step.kind:
             case "constant":
-                return Constant(step.dtype, float(step.number) if step.dtype.is_float else step.number)
+                return trees.Constant(step.dtype, float(step.number) if step.dtype.is_float else step.number)
             case "position":
-                return converted(Position(step.number), step.dtype)
+                return trees.converted(trees.Position(step.number), step.dtype)
             case "convert":
-                return converted(self.value(step.operands[0]), step.dtype)
+                return trees.converted(self.value(step.operands[0]), step.dtype)
             case "alu":
-                return alu(step.name, *map(self.value, step.operands))
+                return trees.alu(step.name, *map(self.value, step.operands))
             case "activation":
-                return Activation(step.dtype, step.name, self.value(step.operands[0]))
+                return trees.Activation(step.dtype, step.name, self.value(step.operands[0]))
         raise Unsupported(feature=f"'scalar.{step.kind}' in the body of a structured operation",
                           instead="use scalar.convert, scalar.alu and scalar.activation")
 
 
-def _steps_of(body: Node, first_output: int, first_step: int) -> tuple[tuple[Step, ...], int]:
+def _steps_of(body: trees.Node, first_output: int, first_step: int) -> tuple[tuple[Step, ...], int]:
     """Return the steps of a tree, equal subtrees once, and the number of its value."""
-    number: dict[Node, int] = {}
+    number: dict[trees.Node, int] = {}
     steps: list[Step] = []
 
     def add(step: Step) -> int:
         steps.append(step)
         return first_step + len(steps) - 1
 
-    def value(node: Node) -> int:
+    def value(node: trees.Node) -> int:
         match node:
-            case Input(index=index):
+            case trees.Input(index=index):
                 return index
-            case Output():
+            case trees.Output():
                 return first_output
-            case Constant(dtype=dtype, value=constant):
+            case trees.Constant(dtype=dtype, value=constant):
                 return add(Step("constant", dtype, (), "", repr(float(constant)) if dtype.is_float else int(constant)))
-            case Position(form=form, dtype=dtype):
+            case trees.Position(form=form, dtype=dtype):
                 return add(Step("position", dtype, (), "", form))
-            case Convert(dtype=dtype, value=inner):
+            case trees.Convert(dtype=dtype, value=inner):
                 return add(Step("convert", dtype, (number[inner],)))
-            case Activation(dtype=dtype, fn=fn, value=inner):
+            case trees.Activation(dtype=dtype, fn=fn, value=inner):
                 return add(Step("activation", dtype, (number[inner],), fn))
-            case Alu(dtype=dtype, fn=fn, args=args):
+            case trees.Alu(dtype=dtype, fn=fn, args=args):
                 return add(Step("alu", dtype, tuple([number[a] for a in args]), fn))
         raise TypeError(node)
-    for node in operands_first(body):
+    for node in trees.operands_first(body):
         number[node] = value(node)
     return tuple(steps), number[body]

@@ -15,29 +15,7 @@ from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS, loop_span
 from nki_mlir.dialects.view import start_of
-from nki_mlir.waist.function import (
-    COMPARISONS,
-    BufferAllocation,
-    BufferReinterpretation,
-    ConstantBuffer,
-    ElementLoad,
-    ElementStore,
-    ForLoop,
-    FunctionBlock,
-    FunctionNode,
-    IfBranch,
-    IndexCast,
-    IndexMap,
-    IndexOperation,
-    MemrefView,
-    NativeOperation,
-    NestComputation,
-    ScalarConstant,
-    ScalarStep,
-    ScalarValue,
-    TileInstruction,
-    WhileLoop,
-)
+from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import Reader
 
 INDEX_FUNCTIONS = {
@@ -62,12 +40,12 @@ class Executor(NamedTuple):
         return Unsupported(feature=f"'{op.name}' {self.where}", instead=self.instead).located(location_of(op))
 
 
-def read_function(function: Operation, executor: Executor, nests: Reader | None = None) -> FunctionBlock:
+def read_function(function: Operation, executor: Executor, nests: Reader | None = None) -> waist.FunctionBlock:
     """Read the body of a function. It may share the structures in ``nests``, which come from other functions."""
     return _FunctionReader(function, executor, nests or Reader()).body
 
 
-def scalar_value(op: Operation) -> ScalarValue | None:
+def scalar_value(op: Operation) -> waist.ScalarValue | None:
     """Return the record of an operation that computes a number from numbers; None for any other operation."""
     name = op.name
     if not name.startswith(VALUES) or len(op.results) != 1:
@@ -77,17 +55,17 @@ def scalar_value(op: Operation) -> ScalarValue | None:
         value = attributes["value"]
         if not isinstance(value, ir.IntegerAttr | ir.FloatAttr | ir.BoolAttr):
             return None
-        return ScalarConstant(op, result, value.value)
+        return waist.ScalarConstant(op, result, value.value)
     if name in INDEX_FUNCTIONS:
-        return IndexOperation(op, result, INDEX_FUNCTIONS[name])
+        return waist.IndexOperation(op, result, INDEX_FUNCTIONS[name])
     if name == "arith.cmpi":
-        return IndexOperation(op, result, COMPARISONS[attributes["predicate"].value])
+        return waist.IndexOperation(op, result, waist.COMPARISONS[attributes["predicate"].value])
     if name in ("affine.apply", "affine.min", "affine.max"):
-        return IndexMap(op, result, attributes["map"].value, name.removeprefix("affine.").replace("apply", ""))
+        return waist.IndexMap(op, result, attributes["map"].value, name.removeprefix("affine.").replace("apply", ""))
     if name in CASTS or name == "arith.trunci":
-        return IndexCast(op, result, name in ("arith.index_castui", "arith.extui"), name == "arith.trunci")
+        return waist.IndexCast(op, result, name in ("arith.index_castui", "arith.extui"), name == "arith.trunci")
     if name.startswith("scalar."):
-        return ScalarStep(op, result)
+        return waist.ScalarStep(op, result)
     return None
 
 
@@ -128,81 +106,81 @@ class _FunctionReader:
         self.operations: Iterator[Operation] = iter(operations_of(function, lambda name: True)[1:])
         self.body, _ = self.block()
 
-    def block(self) -> tuple[FunctionBlock, Operation]:
+    def block(self) -> tuple[waist.FunctionBlock, Operation]:
         """Read the operations of one block. Return their records and the terminator."""
-        nodes: list[FunctionNode] = []
+        nodes: list[waist.FunctionNode] = []
         for op in self.operations:
             name = op.name
             if name in REGISTRY:
-                nodes.append(TileInstruction(op))
+                nodes.append(waist.TileInstruction(op))
             elif name in ENDS:
-                return FunctionBlock(nodes), op
+                return waist.FunctionBlock(nodes), op
             elif (node := self.node(op, name)) is not None:
                 nodes.append(node)
         raise InternalError("a block without a terminator")
 
-    def node(self, op: Operation, name: str) -> FunctionNode | None:
+    def node(self, op: Operation, name: str) -> waist.FunctionNode | None:
         if (read := _READERS.get(name)) is not None:
             return read(self, op)
         if name.startswith("native."):
             for _ in operations_of(op, lambda name: True)[1:]:
                 next(self.operations)
-            return NativeOperation(op)
+            return waist.NativeOperation(op)
         node = scalar_value(op)
         if node is None:
             raise self.executor.refusal(op)
         return node
 
-    def nest(self, op: Operation) -> FunctionNode:
+    def nest(self, op: Operation) -> waist.FunctionNode:
         if native.PAIRS in op.attributes and not self.executor.multiplies_pairs:
             raise Unsupported(feature=f"a product of words of two bfloat16 ({native.PAIRS}) {self.executor.where}",
                               instead=self.executor.instead).located(location_of(op))
         inner = [next(self.operations)]
         while inner[-1].name != "linalg.yield":
             inner.append(next(self.operations))
-        return NestComputation(op, self.nests.read(op, inner))
+        return waist.NestComputation(op, self.nests.read(op, inner))
 
-    def copy(self, op: Operation) -> FunctionNode:
-        return NestComputation(op, self.nests.read(op))
+    def copy(self, op: Operation) -> waist.FunctionNode:
+        return waist.NestComputation(op, self.nests.read(op))
 
-    def loop(self, op: Operation) -> FunctionNode:
+    def loop(self, op: Operation) -> waist.FunctionNode:
         low, high, step = _carrying_nothing(op, 3)
-        return ForLoop(op, op.regions[0].blocks[0].arguments[0], (low, high, step), self.block()[0])
+        return waist.ForLoop(op, op.regions[0].blocks[0].arguments[0], (low, high, step), self.block()[0])
 
-    def branch(self, op: Operation) -> FunctionNode:
+    def branch(self, op: Operation) -> waist.FunctionNode:
         condition, = _carrying_nothing(op, 1)
         then, _ = self.block()
-        return IfBranch(op, condition, then, self.block()[0] if len(op.regions[1].blocks) else None)
+        return waist.IfBranch(op, condition, then, self.block()[0] if len(op.regions[1].blocks) else None)
 
-    def while_loop(self, op: Operation) -> FunctionNode:
+    def while_loop(self, op: Operation) -> waist.FunctionNode:
         _carrying_nothing(op, 0)
         test, end = self.block()
         test.condition = end.operands[0]
-        return WhileLoop(op, test, self.block()[0])
+        return waist.WhileLoop(op, test, self.block()[0])
 
-    def view(self, op: Operation) -> FunctionNode:
+    def view(self, op: Operation) -> waist.FunctionNode:
         start, terms = start_of(op)
-        return MemrefView(op, op.results[0], op.operands[0], start, terms, op.name == "memref.subview")
+        return waist.MemrefView(op, op.results[0], op.operands[0], start, terms, op.name == "memref.subview")
 
-    def reshape(self, op: Operation) -> FunctionNode:
-        return MemrefView(op, op.results[0], op.operands[0])
+    def reshape(self, op: Operation) -> waist.FunctionNode:
+        return waist.MemrefView(op, op.results[0], op.operands[0])
 
-    def reinterpretation(self, op: Operation) -> FunctionNode:
-        return BufferReinterpretation(op, op.results[0], op.operands[0])
+    def reinterpretation(self, op: Operation) -> waist.FunctionNode:
+        return waist.BufferReinterpretation(op, op.results[0], op.operands[0])
 
-    def load(self, op: Operation) -> FunctionNode:
+    def load(self, op: Operation) -> waist.FunctionNode:
         memref, *subscripts = op.operands
-        return ElementLoad(op, op.results[0], memref, subscripts)
+        return waist.ElementLoad(op, op.results[0], memref, subscripts)
 
-    def store(self, op: Operation) -> FunctionNode:
+    def store(self, op: Operation) -> waist.FunctionNode:
         value, memref, *subscripts = op.operands
-        return ElementStore(op, value, memref, subscripts)
+        return waist.ElementStore(op, value, memref, subscripts)
 
-    def allocation(self, op: Operation) -> FunctionNode:
-        return BufferAllocation(op, op.results[0])
+    def allocation(self, op: Operation) -> waist.FunctionNode:
+        return waist.BufferAllocation(op, op.results[0])
 
-    def constant(self, op: Operation) -> FunctionNode:
-        return ConstantBuffer(op, op.results[0])
+    def constant(self, op: Operation) -> waist.FunctionNode:
+        return waist.ConstantBuffer(op, op.results[0])
 
     def nothing(self, op: Operation) -> None:
         """Skip a deallocation: a live range ends with the last use."""
@@ -217,7 +195,7 @@ def _carrying_nothing(op: Operation, operands: int) -> list[ir.Value]:
     return values
 
 
-_READERS: dict[str, Callable[[_FunctionReader, Operation], FunctionNode | None]] = {
+_READERS: dict[str, Callable[[_FunctionReader, Operation], waist.FunctionNode | None]] = {
     "scf.for": _FunctionReader.loop, "scf.if": _FunctionReader.branch, "scf.while": _FunctionReader.while_loop,
     **dict.fromkeys(("linalg.generic", "linalg.fill", "linalg.copy"), _FunctionReader.nest),
     "memref.copy": _FunctionReader.copy, "memref.load": _FunctionReader.load, "memref.store": _FunctionReader.store,

@@ -9,7 +9,7 @@ import pytest
 from nki_mlir.capture.errors import UnsupportedMask, WrongIndexType
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa.random import BadProbability
-from nki_mlir.dialects.verifier import WrongAttribute
+from nki_mlir.dialects.verifier import BrokenRule, WrongAttribute
 from nki_mlir.language import instructions, product_rules
 from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import isa as nisa
@@ -19,7 +19,6 @@ from nki_mlir.language.beta import typing as nt
 from nki_mlir.language.beta.calls import BETA, BadCall, BadParameter
 from nki_mlir.language.creation import NotAnInteger, UnknownDtype
 from nki_mlir.language.framework_tensors import HostArray
-from nki_mlir.language.operations import BrokenRule
 from nki_mlir.language.signatures.kinds import KINDS
 from nki_mlir.language.signatures.kinds import REFUSED as NOT_TAKEN
 from nki_mlir.language.tensor import BadNewAxis

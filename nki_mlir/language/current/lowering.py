@@ -13,32 +13,17 @@ from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.strides import ONE_MORE, Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects import verifier
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
-from nki_mlir.dialects.verifier import (
-    ONE_WIDTH,
-    NotOneARow,
-    PartitionMismatch,
-    ShapeMismatch,
-    TooManyPartitions,
-    WrongMemory,
-)
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
+from nki_mlir.language.current import memory as memories
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import core_rule, integer, invalid, not_a_tensor, of_core, require
-from nki_mlir.language.current.memory import (
-    Indirection,
-    MemoryRegion,
-    Storage,
-    VirtualRegister,
-    private_hbm,
-    psum,
-    sbuf,
-)
 from nki_mlir.language.current.pairing import aligned, dma_views
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
@@ -55,7 +40,7 @@ def carrier(dtype: DType) -> DType:
     return dtype
 
 
-def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *, name: str = "",
+def allocate(shape: Sequence[int], dtype: DType, region: memories.MemoryRegion = memories.sbuf, *, name: str = "",
              address: tuple[int, int] | None = None, identity: bool = False) -> NkiTensor:
     """Allocate memory in ``region`` and return a tensor of it."""
     builder = active("a function that creates a tensor")
@@ -63,19 +48,20 @@ def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *,
         invalid(f"a tile of shape {list(shape)} has an empty dimension",
                 fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")
     attributes = None if address is None else {"nki.address": tuple(address)}
-    buffer = builder.allocate(tuple(shape), carrier(dtype), region.space, shared=region is MemoryRegion.shared_hbm,
-                              name=name, attributes=attributes)
-    if region is MemoryRegion.shared_hbm:
+    is_shared = region is memories.MemoryRegion.shared_hbm
+    buffer = builder.allocate(tuple(shape), carrier(dtype), region.space, shared=is_shared, name=name,
+                              attributes=attributes)
+    if is_shared:
         buffer.created_at = user_location()
-    tensor = NkiTensor.full(Storage(buffer, region, dtype, address, identity))
-    if region is MemoryRegion.shared_hbm:
+    tensor = NkiTensor.full(memories.Storage(buffer, region, dtype, address, identity))
+    if region is memories.MemoryRegion.shared_hbm:
         builder.properties.setdefault("shared_tensors", []).append(tensor)
     return tensor
 
 
 def adopt(view: View, verdict: bool = False) -> NkiTensor:
     """Wrap a view that a function of the core returned in a tensor, and note its elements as written."""
-    region = {"sbuf": sbuf, "psum": psum, "hbm": private_hbm}[view.buffer.space]
+    region = {"sbuf": memories.sbuf, "psum": memories.psum, "hbm": memories.private_hbm}[view.buffer.space]
     write_history.note(view)
     tensor = NkiTensor.of_view(view, region, verdict)
     write_history.mark(tensor.storage, view)
@@ -143,7 +129,7 @@ def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
 def check_partitions(rows: int, op: str, operand: str) -> None:
     """Check that a tile has at most 128 partitions. The error has the code and fix that both generations share."""
     if rows > PARTITIONS:
-        error = TooManyPartitions(count=rows, limit=PARTITIONS)
+        error = verifier.TooManyPartitions(count=rows, limit=PARTITIONS)
         invalid(f"{op} {operand} partition dimension {rows} exceeds maximum {PARTITIONS}", *error.advice, error.code)
 
 
@@ -162,9 +148,9 @@ def one_element(value: object, op: str, operand: str) -> NkiTensor:
 
 
 # -- run-time addresses ------------------------------------------------------------------------------------------------
-def index_view(indirection: Indirection) -> View:
+def index_view(indirection: memories.Indirection) -> View:
     """Return the index of a run-time address as a [1, 1] or [N, 1] tile of int32 or uint32, copied if needed."""
-    if isinstance(indirection.index, VirtualRegister):
+    if isinstance(indirection.index, memories.VirtualRegister):
         return indirection.index.state
     index = reading(indirection.index)
     if not index.on_chip or index.dtype not in (INT32, UINT32):
@@ -179,7 +165,7 @@ def index_view(indirection: Indirection) -> View:
     return view.like(dims=(view.dims[0], Dim(0, view.dims[-1].free, prod(index.shape[1:]))))
 
 
-def pattern_attributes(tensor: NkiTensor, indirection: Indirection) -> dict[str, object]:
+def pattern_attributes(tensor: NkiTensor, indirection: memories.Indirection) -> dict[str, object]:
     """Return the attributes that locate the elements of a run-time pattern in a row of the view ``table_of``."""
     steps = list(tensor.strides)
     start = tensor.offset
@@ -191,7 +177,7 @@ def pattern_attributes(tensor: NkiTensor, indirection: Indirection) -> dict[str,
             "scale": indirection.scale, "extent": indirection.extent}
 
 
-def partition_attributes(tensor: NkiTensor, indirection: Indirection) -> dict[str, object]:
+def partition_attributes(tensor: NkiTensor, indirection: memories.Indirection) -> dict[str, object]:
     """Return the attributes that locate the elements of an on-chip tensor whose partitions are indexed at run time."""
     tensor.check_reach(free_only=True)
     shape = tuple(tensor.shape)
@@ -295,7 +281,7 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
             yield tensor
         wrote(tensor)
         return
-    temporary = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
+    temporary = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else memories.sbuf)
     if reads:
         read_into(core_view(temporary), tensor, group=group_size(op))
     yield temporary
@@ -322,7 +308,8 @@ def copy_on_chip(dst: NkiTensor, src: NkiTensor, op: str = "tensor_copy", engine
         emit(movement.TensorCopyOp, {"dst": target, "src": source}, engine=engine)
 
 
-def copied(src: NkiTensor, dtype: DType, region: MemoryRegion = sbuf, op: str = "tensor_copy") -> NkiTensor:
+def copied(src: NkiTensor, dtype: DType, region: memories.MemoryRegion = memories.sbuf, op: str = "tensor_copy"
+           ) -> NkiTensor:
     """Copy a tensor to a new on-chip tile of ``dtype`` in ``region``."""
     copy = allocate(src.shape if src.indirection is None else moved_shape(src), dtype, region)
     copy_on_chip(copy, src, op)
@@ -332,7 +319,7 @@ def copied(src: NkiTensor, dtype: DType, region: MemoryRegion = sbuf, op: str = 
 def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
     for label, t in (("dst", dst), ("src", src)):
         any_tensor(t, op, label)
-        if t.buffer is psum and label == "dst":
+        if t.buffer is memories.psum and label == "dst":
             invalid(f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first",
                     fix="copy it to SBUF first, with nisa.tensor_copy", code="err_unsupported_memory")
         if min(t.strides, default=0) < 0:
@@ -357,7 +344,7 @@ def move(dst: View, src: View, engine: str = "unknown") -> None:
     if pair is not None:
         emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]}, engine=engine)
         return
-    scratch = allocate((prod(src.shape),), src.dtype, private_hbm)
+    scratch = allocate((prod(src.shape),), src.dtype, memories.private_hbm)
     for target, source in ((core_view(scratch), src), (dst, core_view(scratch))):
         pair = dma_views(target, source)
         require(pair is not None, f"a DMA between shapes {list(source.shape)} and {list(target.shape)}",
@@ -373,13 +360,14 @@ def paired(op: str, **operands: object) -> list[View]:
     tensors = {label: reading(is_tensor(t, op, label), op) for label, t in operands.items()}
     (first_label, head), *remaining = tensors.items()
     for label, t in remaining:
-        core_rule(t.shape[0] == head.shape[0] or not t.on_chip or not head.on_chip, ShapeMismatch,
+        core_rule(t.shape[0] == head.shape[0] or not t.on_chip or not head.on_chip, verifier.ShapeMismatch,
                   what=f"{op} {label} has {t.shape[0]} partitions, {first_label} has {head.shape[0]}",
-                  fix=PartitionMismatch.fix)
+                  fix=verifier.PartitionMismatch.fix)
         if t.size != head.size:
-            core_rule(False, ShapeMismatch, what=f"{op} {label} has {t.size // t.shape[0]} elements per partition, "
-                      f"{first_label} has {head.size // head.shape[0]}", fix=ONE_WIDTH)
-        if t.buffer is psum:
+            core_rule(False, verifier.ShapeMismatch, fix=verifier.ONE_WIDTH,
+                      what=f"{op} {label} has {t.size // t.shape[0]} elements per partition, {first_label} has "
+                           f"{head.size // head.shape[0]}")
+        if t.buffer is memories.psum:
             write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
     if views is None:               # extents that do not nest: dense copies of the sources can be split anywhere
@@ -412,10 +400,11 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
     return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
 
 
-def scalar(op: str, label: str, value: object, beside: View, shape_error: type[KernelError] = NotOneARow) -> Any:
+def scalar(op: str, label: str, value: object, beside: View, shape_error: type[KernelError] = verifier.NotOneARow
+           ) -> Any:
     """Return a scalar operand: a number, or the view of a [P, 1] tile with the rank of the operand ``beside``. Raise
     ``shape_error`` for a tile of another shape."""
-    if isinstance(value, VirtualRegister):
+    if isinstance(value, memories.VirtualRegister):
         invalid(f"{op} {label}: a register is not an operand; store it to a tile with nisa.register_store",
                 fix="store it to a tile with nisa.register_store first")
     if not isinstance(value, NkiTensor):
@@ -470,9 +459,9 @@ def in_sbuf(op: str, **tensors: object) -> None:
     for label, t in tensors.items():
         if isinstance(t, (NkiTensor, View)):
             memory = is_tensor(t, op, label).buffer
-            if memory is not sbuf:
+            if memory is not memories.sbuf:
                 space = memory.value.rpartition("_")[2]
-                active().report(of_core(WrongMemory(operand=label, op=op, expected="sbuf", found=space)),
+                active().report(of_core(verifier.WrongMemory(operand=label, op=op, expected="sbuf", found=space)),
                                 contested=False)
 
 

@@ -27,18 +27,11 @@ from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.launch_members import RANKS
 from nki_mlir.dialects.op import Op, changed
+from nki_mlir.language import framework_tensors
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves, with_arrays
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.eager_run import report_races, results
-from nki_mlir.language.framework_tensors import (
-    FORWARD,
-    NoDerivative,
-    has_tangent,
-    records,
-    refuse_gradient,
-    tensor_classes,
-)
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.dtypes import FLOAT32, TFLOAT32, DType, convert, dtype_of
@@ -210,7 +203,7 @@ def is_array(value: object) -> bool:
 
 
 def framework(value: object) -> str | None:
-    return next((name for name, kind in tensor_classes() if isinstance(value, kind)), None)
+    return next((name for name, kind in framework_tensors.tensor_classes() if isinstance(value, kind)), None)
 
 
 def to_numpy(value: Any) -> np.ndarray:
@@ -250,10 +243,10 @@ def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
     simulated with these shapes may run as native code (``native_simulation``).
     """
     tensors = [leaf for _, leaf in leaves_of((arguments, keywords), lambda v: framework(v) == "torch")]
-    if records(tensors):                        # before ``bind`` reads memory, which tracked tensors lack
-        refuse_gradient(kernel.__name__)
-    if tensors and has_tangent(tensors):
-        raise NoDerivative(name=kernel.__name__, **FORWARD).here()
+    if framework_tensors.records(tensors):              # before ``bind`` reads memory, which tracked tensors lack
+        framework_tensors.refuse_gradient(kernel.__name__)
+    if tensors and framework_tensors.has_tangent(tensors):
+        raise framework_tensors.NoDerivative(name=kernel.__name__, **framework_tensors.FORWARD).here()
     arguments, keywords = with_arrays(arguments, keywords)
     bound = kernel.bind(arguments, keywords, is_array, kernel.describe)
     if not rounds():

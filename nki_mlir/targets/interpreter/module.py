@@ -26,22 +26,7 @@ from nki_mlir.targets.interpreter.unwritten_hbm import PreparedOperation, tracke
 from nki_mlir.targets.interpreter.windows import IterationWindow, buffer_of
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
-from nki_mlir.waist.function import (
-    BufferAllocation,
-    BufferReinterpretation,
-    ConstantBuffer,
-    ElementLoad,
-    ElementStore,
-    ForLoop,
-    FunctionBlock,
-    FunctionNode,
-    IfBranch,
-    MemrefView,
-    NestComputation,
-    ScalarValue,
-    TileInstruction,
-    WhileLoop,
-)
+from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import layout_of
 from nki_mlir.waist.reader import Executor, read_function
 
@@ -101,14 +86,14 @@ class FunctionCompiler:
         self.touched.append(slot)
         return slot
 
-    def block(self, block: FunctionBlock) -> list[Step]:
+    def block(self, block: waist.FunctionBlock) -> list[Step]:
         """Return the steps of the block. A buffer that the block allocates is released behind its last use."""
         compiled: list[Step] = []
         last_step: dict[int, int] = {}               # slot of a buffer -> its last step so far
         for node in block.nodes:
             begin = len(self.touched)
             compiled.append(self.observed(node, self.step(node)))
-            allocates = isinstance(node, BufferAllocation)
+            allocates = isinstance(node, waist.BufferAllocation)
             for slot in self.touched[begin:]:   # the key includes the operations inside
                 if allocates or slot in last_step:
                     last_step[slot] = len(compiled)
@@ -117,49 +102,50 @@ class FunctionCompiler:
             ends.setdefault(end, []).append(slot)
         return [s for k, step in enumerate(compiled, 1) for s in (step, *([forget(ends[k])] if k in ends else []))]
 
-    def step(self, node: FunctionNode) -> Step:
+    def step(self, node: waist.FunctionNode) -> Step:
         match node:
-            case TileInstruction():
+            case waist.TileInstruction():
                 return self.tile_operation(node.op)
-            case NestComputation():
+            case waist.NestComputation():
                 return self.nest(node)
-            case ScalarValue():
+            case waist.ScalarValue():
                 return self.scalar(node)
-            case MemrefView():
+            case waist.MemrefView():
                 return self.view(node)
-            case BufferAllocation():
+            case waist.BufferAllocation():
                 return self.allocation(node)
-            case ForLoop():
+            case waist.ForLoop():
                 return self.loop(node)
-            case IfBranch():
+            case waist.IfBranch():
                 return self.branch(node)
-            case WhileLoop():
+            case waist.WhileLoop():
                 return self.while_loop(node)
-            case ElementLoad() | ElementStore():
+            case waist.ElementLoad() | waist.ElementStore():
                 return self.element(node)
-            case ConstantBuffer():
+            case waist.ConstantBuffer():
                 out, array = self.slot(node.result), global_array(node.op)
                 return lambda env: env.__setitem__(out, array)
-            case BufferReinterpretation():
+            case waist.BufferReinterpretation():
                 source, out = self.slot(node.source), self.slot(node.result)
                 shape, dtype, _ = memref_parts(node.result.type)
                 return lambda env: env.__setitem__(out, np.ndarray(shape, dtype.numpy, env[source]))
         raise HERE.refusal(node.op)
 
-    def observed(self, node: FunctionNode, run: Step) -> Step:
+    def observed(self, node: waist.FunctionNode, run: Step) -> Step:
         """Return the step with calls of the observer around it."""
         observer = self.observer
-        if observer is None or not isinstance(node, TileInstruction | NestComputation | BufferAllocation):
+        observed = waist.TileInstruction | waist.NestComputation | waist.BufferAllocation
+        if observer is None or not isinstance(node, observed):
             return run
         op, slots = node.op, [self.slot(v) for v in node.op.operands]
-        if isinstance(node, BufferAllocation):
+        if isinstance(node, waist.BufferAllocation):
             out = self.slot(node.result)
 
             def allocate(env: Env) -> None:
                 run(env)
                 observer.allocated(op, env[out])
             return allocate
-        if isinstance(node, TileInstruction):
+        if isinstance(node, waist.TileInstruction):
             written = [k for k, (field, _) in enumerate(node.instruction.operands()) if field.writes]
         else:
             written = [*range(len(slots) - len(node.read.nest.outputs), len(slots))]
@@ -184,7 +170,7 @@ class FunctionCompiler:
         count = len(slots) - len(work.op.symbols)
         return TileStep(work, slots[:count], slots[count:], op.location)
 
-    def nest(self, node: NestComputation) -> Step:
+    def nest(self, node: waist.NestComputation) -> Step:
         read = node.read
         generic = self.prepared.get(read.structure)
         if generic is None:
@@ -195,7 +181,7 @@ class FunctionCompiler:
             generic.run([env[s] for s in slots], [env[s] for s in symbols])
         return self.located(location_of(node.op), run)
 
-    def scalar(self, node: ScalarValue) -> Step:
+    def scalar(self, node: waist.ScalarValue) -> Step:
         function, out = scalar_function(node), self.slot(node.result)
         operands = [self.slot(v) for v in node.operands]
         if not operands:
@@ -204,7 +190,7 @@ class FunctionCompiler:
         return lambda env: env.__setitem__(out, function(*[env[s] for s in operands]))
 
     # -- control -------------------------------------------------------------------------------------------------------
-    def loop(self, node: ForLoop) -> Step:
+    def loop(self, node: waist.ForLoop) -> Step:
         low, high, by = (self.slot(v) for v in node.bounds)
         variable, body = self.slot(node.variable), self.block(node.body)
         op, parallel = node.op, node.parallel
@@ -219,7 +205,7 @@ class FunctionCompiler:
                     step(env)
         return run
 
-    def while_loop(self, node: WhileLoop) -> Step:
+    def while_loop(self, node: waist.WhileLoop) -> Step:
         test = self.block(node.test)
         assert node.test.condition is not None
         holds = self.slot(node.test.condition)
@@ -235,7 +221,7 @@ class FunctionCompiler:
                     step(env)
         return run
 
-    def branch(self, node: IfBranch) -> Step:
+    def branch(self, node: waist.IfBranch) -> Step:
         condition = self.slot(node.condition)
         then, otherwise = self.block(node.then), self.block(node.otherwise) if node.otherwise is not None else []
 
@@ -245,7 +231,7 @@ class FunctionCompiler:
         return run
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def allocation(self, node: BufferAllocation) -> Step:
+    def allocation(self, node: waist.BufferAllocation) -> Step:
         result, op = node.result, node.op
         shape, dtype, space = memref_parts(result.type)
         out = self.slot(result)
@@ -254,7 +240,7 @@ class FunctionCompiler:
             return lambda env: env.__setitem__(out, tracked(env[FREEDOM].fresh(shape, dtype.numpy, space), name))
         return lambda env: env.__setitem__(out, env[FREEDOM].fresh(shape, dtype.numpy, space))
 
-    def view(self, node: MemrefView) -> Step:
+    def view(self, node: waist.MemrefView) -> Step:
         source, out = self.slot(node.source), self.slot(node.result)
         layout_of(node.result.type)
         start, within, terms = node.start, node.within, [(self.slot(value), c) for value, c in node.terms]
@@ -266,12 +252,12 @@ class FunctionCompiler:
             env[out] = array, (offset if within else 0) + start + sum([int(env[slot]) * c for slot, c in terms])
         return run
 
-    def element(self, node: ElementLoad | ElementStore) -> Step:
-        loads = isinstance(node, ElementLoad)
+    def element(self, node: waist.ElementLoad | waist.ElementStore) -> Step:
+        loads = isinstance(node, waist.ElementLoad)
         strides = layout_of(node.memref.type).strides
         window = IterationWindow(node.memref.type, node.op.name, strides, 0, frozenset(range(len(strides))))
         memref, at = self.slot(node.memref), [self.slot(v) for v in node.subscripts]
-        scalar = self.slot(node.result if isinstance(node, ElementLoad) else node.value)
+        scalar = self.slot(node.result if isinstance(node, waist.ElementLoad) else node.value)
         sizes = window.sizes
 
         def run(env: Env) -> None:

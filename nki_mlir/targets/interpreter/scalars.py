@@ -18,42 +18,34 @@ from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, INT64, DType, convert
 from nki_mlir.scalar.mathematics import MATH
-from nki_mlir.waist.function import (
-    COMPARISONS,
-    IndexCast,
-    IndexMap,
-    IndexOperation,
-    ScalarConstant,
-    ScalarStep,
-    ScalarValue,
-)
+from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest import Step
 from nki_mlir.waist.nest_reader import scalar_dtype
 
 Function = Callable[..., Any]
 
 
-def scalar_function(node: ScalarValue) -> Function:
+def scalar_function(node: waist.ScalarValue) -> Function:
     """Return the function by which a node computes its value from its operands' values."""
     match node:
-        case ScalarConstant():
+        case waist.ScalarConstant():
             number = node.number if node.dtype is None else node.dtype.numpy.type(node.number)
             return lambda: number
-        case IndexOperation():
+        case waist.IndexOperation():
             return _INTEGERS[node.function]
-        case IndexMap():
+        case waist.IndexMap():
             forms = compile_map(node.mapping)
             if not node.choice:
                 form, = forms
                 return lambda *values: form(values)
             choose = _INTEGERS[node.choice]
             return lambda *values: reduce(choose, [form(values) for form in forms])
-        case IndexCast():
+        case waist.IndexCast():
             dtype = (scalar_dtype(node.result.type) or INT64).numpy
             if node.unsigned:
                 return lambda value: _unsigned(np.asarray(value)).astype(dtype)
             return lambda value: np.asarray(value).astype(dtype)
-        case ScalarStep():
+        case waist.ScalarStep():
             return function_of(node.step, node.dtypes)
     raise InternalError(f"unknown node {node}")
 
@@ -114,5 +106,5 @@ _INTEGERS: dict[str, Function] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "and": operator.and_, "or": operator.or_,
     "xor": operator.xor, "min": np.minimum, "max": np.maximum, "floordiv": _floordiv,
     "select": lambda c, a, b: np.where(c, a, b) if np.ndim(c) else a if c else b,
-    **dict(zip(COMPARISONS, [np.equal, np.not_equal, operator.lt, operator.le, operator.gt, operator.ge,
-                             *map(_on_unsigned, (np.less, np.less_equal, np.greater, np.greater_equal))]))}
+    **dict(zip(waist.COMPARISONS, [np.equal, np.not_equal, operator.lt, operator.le, operator.gt, operator.ge,
+                                   *map(_on_unsigned, (np.less, np.less_equal, np.greater, np.greater_equal))]))}
