@@ -7,19 +7,7 @@ from typing import NoReturn
 
 import libcst as cst
 
-from nki_mlir.language.python_subset import (
-    COMPREHENSION,
-    DECORATOR,
-    FORMAT,
-    GENERATOR,
-    INNER_FUNCTION,
-    KEYWORD_ONLY,
-    LAMBDA,
-    RAISE,
-    WALRUS,
-    PythonRule,
-    refused,
-)
+from nki_mlir.language import python_subset
 from nki_mlir.migration import terms
 from nki_mlir.migration.argument_facts import counted, for_arguments, joined, parameter_sizes, passed, returned_fact
 from nki_mlir.migration.calls import positional_names
@@ -55,7 +43,8 @@ from nki_mlir.migration.tile_objects import TileObjects
 from nki_mlir.migration.transposed_tiles import transposed_tiles
 
 # Python that the vendor's parser refuses, and that is rewritten
-REWRITTEN = (COMPREHENSION, GENERATOR, RAISE, FORMAT, DECORATOR, KEYWORD_ONLY, WALRUS)
+REWRITTEN = (python_subset.COMPREHENSION, python_subset.GENERATOR, python_subset.RAISE, python_subset.FORMAT,
+             python_subset.DECORATOR, python_subset.KEYWORD_ONLY, python_subset.WALRUS)
 REMOVED_TYPES = ("nt.mutable_tensor", "nt.mutable", "nt.scalar", "nki.tensor")
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
@@ -82,7 +71,7 @@ class Kernels(TileObjects):
         self.axes: set[int] = set()
         self.on_grid = False
         self.all_names: set[str] = set()
-        self.inner_functions: dict[tuple[str, str], tuple[int, PythonRule]] = {}   # (outer, inner): line
+        self.inner_functions: dict[tuple[str, str], tuple[int, python_subset.PythonRule]] = {}   # (outer, inner): line
         self.inlined: set[tuple[str, str]] = set()              # (caller, callee) whose body replaces the calls
         self.literals: dict[str, str] = {}      # the numbers that names of the file have
         self.borrowed: dict[str, cst.FunctionDef] = {}          # functions of other files, whose bodies replace calls
@@ -327,10 +316,10 @@ class Kernels(TileObjects):
         first = self.line_of.get(id(node), 0)
         lambdas = {id(n.value): n.targets[0].id for n in ast.walk(tree) if isinstance(n, ast.Assign)
                    and isinstance(n.value, ast.Lambda) and isinstance(n.targets[0], ast.Name)}
-        for rule, construct in refused(tree, is_kernel):
+        for rule, construct in python_subset.refused(tree, is_kernel):
             line = first + construct.lineno - tree.lineno
             name = construct.name if isinstance(construct, ast.FunctionDef) else lambdas.get(id(construct))
-            if name and rule in (INNER_FUNCTION, LAMBDA):
+            if name and rule in (python_subset.INNER_FUNCTION, python_subset.LAMBDA):
                 self.inner_functions[tree.name, name] = line, rule
             elif rule not in REWRITTEN:
                 self.line = line

@@ -78,7 +78,7 @@ FAULTS = [
         ("a product's left operand is not transposed", "stationary = transpose(stationary)", "stationary = stationary"),
         ("x and y of where change places", 'views = dict(zip(("condition", "on_true", "on_false"), parts))',
          'views = dict(zip(("condition", "on_false", "on_true"), parts))'),
-        ("an asked dtype is not", "if dtype is not None:\n        return located_dtype(dtype)", "if dtype is not None and boolean:\n        return located_dtype(dtype)"),
+        ("an asked dtype is not", "if dtype is not None:\n        return creation.located_dtype(dtype)", "if dtype is not None and boolean:\n        return creation.located_dtype(dtype)"),
         generation="beta"),
     *of("scalar/dtypes.py",
         ("a float beside an integer gives the integer", "return first if first.is_float else second", "return second if first.is_float else first"),

@@ -8,32 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.function import (
-    BUFFERS,
-    CODE,
-    CONSTANTS,
-    MEMORY,
-    SELF,
-    Allocate,
-    Argument,
-    CodeAddress,
-    Extent,
-    NativeBlock,
-    NativeBranch,
-    NativeFunction,
-    NativeLoop,
-    NativeWhile,
-    Node,
-    ProgramLabel,
-    RoutineCall,
-    ScratchBuffer,
-    slot_address,
-    slot_value,
-)
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.routines import Routine, name_of
 from nki_mlir.targets.runtime import host
 
-Item = RoutineCall | ProgramLabel | None            # None: the end of a program
+Item = cpu.RoutineCall | cpu.ProgramLabel | None            # None: the end of a program
 
 
 @dataclass(frozen=True)
@@ -89,10 +68,11 @@ class LiveRanges:
     """Follows the live ranges of buffers, and the open blocks, while a program is written in order."""
 
     def __init__(self) -> None:
-        self.ranges: dict[ScratchBuffer, LiveRange] = {}
-        self.outer: list[list[ScratchBuffer]] = []  # for each open block, the buffers of enclosing blocks that it uses
+        self.ranges: dict[cpu.ScratchBuffer, LiveRange] = {}
+        # For each open block, the buffers of enclosing blocks that it uses.
+        self.outer: list[list[cpu.ScratchBuffer]] = []
 
-    def begin(self, buffer: ScratchBuffer, position: int) -> None:
+    def begin(self, buffer: cpu.ScratchBuffer, position: int) -> None:
         self.ranges[buffer] = LiveRange(buffer.size, len(self.outer), position)
 
     def open(self) -> None:
@@ -103,7 +83,7 @@ class LiveRanges:
         for buffer in self.outer.pop():
             self.use(buffer, position)
 
-    def use(self, buffer: ScratchBuffer, position: int) -> None:
+    def use(self, buffer: cpu.ScratchBuffer, position: int) -> None:
         live = self.ranges[buffer]
         live.last = max(live.last, position)
         if len(self.outer) > live.depth:
@@ -113,7 +93,7 @@ class LiveRanges:
 class NativeProgram:
     """The program of a function."""
 
-    def __init__(self, function: NativeFunction) -> None:
+    def __init__(self, function: cpu.NativeFunction) -> None:
         self.function = function
         self.items: list[Item] = []
         self.lives = LiveRanges()
@@ -123,40 +103,40 @@ class NativeProgram:
         for memory in dict.fromkeys(buffer.memory for buffer in self.lives.ranges):
             self.sizes[memory] = assign_offsets([live for buffer, live in self.lives.ranges.items()
                                                  if buffer.memory == memory and live.is_used])
-        self.memory = self.sizes.get(MEMORY, 0)             # bytes that a run needs behind the frame
+        self.memory = self.sizes.get(cpu.MEMORY, 0)             # bytes that a run needs behind the frame
 
     # -- instructions --------------------------------------------------------------------------------------------------
-    def block(self, block: NativeBlock) -> None:
+    def block(self, block: cpu.NativeBlock) -> None:
         for node in block.nodes:
             self.node(node)
 
-    def inside(self, block: NativeBlock) -> None:
+    def inside(self, block: cpu.NativeBlock) -> None:
         """Write a nested block. Buffers from outside that it uses are live until one instruction after its end."""
         self.lives.open()
         self.block(block)
         self.lives.close(len(self.items))
 
-    def emit(self, function: Routine | str, *arguments: Argument) -> None:
-        self.items.append(RoutineCall(function, arguments))
+    def emit(self, function: Routine | str, *arguments: cpu.Argument) -> None:
+        self.items.append(cpu.RoutineCall(function, arguments))
 
-    def node(self, node: Node) -> None:
+    def node(self, node: cpu.Node) -> None:
         match node:
-            case RoutineCall():
+            case cpu.RoutineCall():
                 for number in node.buffers:
                     self.lives.use(self.function.buffers[number], len(self.items))
                 self.items.append(node)
-            case Allocate(buffer):
+            case cpu.Allocate(buffer):
                 self.lives.begin(buffer, len(self.items))
                 if buffer.zeroed:
                     self.emit("nki_zero", buffer.base, Linear(buffer.size))
-            case NativeLoop() if node.on_pool:
+            case cpu.NativeLoop() if node.on_pool:
                 self.pool_loop(node)
-            case NativeLoop():
+            case cpu.NativeLoop():
                 self.loop(node)
-            case NativeBranch():
+            case cpu.NativeBranch():
                 self.branch(node)
-            case NativeWhile():
-                again, end = ProgramLabel(), ProgramLabel()
+            case cpu.NativeWhile():
+                again, end = cpu.ProgramLabel(), cpu.ProgramLabel()
                 self.lives.open()
                 self.items.append(again)
                 self.block(node.test)
@@ -166,29 +146,29 @@ class NativeProgram:
                 self.lives.close(len(self.items))
                 self.items.append(end)
 
-    def loop(self, node: NativeLoop) -> None:
-        again, end = ProgramLabel(), ProgramLabel()
-        self.emit("nki_set", slot_address(node.slot), node.low)
+    def loop(self, node: cpu.NativeLoop) -> None:
+        again, end = cpu.ProgramLabel(), cpu.ProgramLabel()
+        self.emit("nki_set", cpu.slot_address(node.slot), node.low)
         if not node.span:
-            self.emit("nki_cmpi_slt", slot_address(node.guard), node.low, node.high)
-            self.emit("nki_unless", slot_value(node.guard), end)
+            self.emit("nki_cmpi_slt", cpu.slot_address(node.guard), node.low, node.high)
+            self.emit("nki_unless", cpu.slot_value(node.guard), end)
         self.items.append(again)
         self.inside(node.body)
-        self.emit("nki_next", slot_address(node.slot), node.step, node.high, again)
+        self.emit("nki_next", cpu.slot_address(node.slot), node.step, node.high, again)
         if not node.span:
             self.items.append(end)
 
-    def pool_loop(self, node: NativeLoop) -> None:
-        start, end, span = ProgramLabel(), ProgramLabel(), node.span
+    def pool_loop(self, node: cpu.NativeLoop) -> None:
+        start, end, span = cpu.ProgramLabel(), cpu.ProgramLabel(), node.span
         assert span is not None
-        self.emit("nki_parallel", slot_value(SELF), slot_value(CODE), start, Linear(node.slot), Linear(span.start),
-                  Linear(span.step), Linear(len(span)), Extent(), Extent(node.memory), end)
+        self.emit("nki_parallel", cpu.slot_value(cpu.SELF), cpu.slot_value(cpu.CODE), start, Linear(node.slot),
+                  Linear(span.start), Linear(span.step), Linear(len(span)), cpu.Extent(), cpu.Extent(node.memory), end)
         self.items.append(start)
         self.inside(node.body)
         self.items += [None, end]
 
-    def branch(self, node: NativeBranch) -> None:
-        otherwise, end = ProgramLabel(), ProgramLabel()
+    def branch(self, node: cpu.NativeBranch) -> None:
+        otherwise, end = cpu.ProgramLabel(), cpu.ProgramLabel()
         self.emit("nki_unless", node.condition, otherwise)
         self.inside(node.then)
         if node.otherwise is None:
@@ -201,8 +181,8 @@ class NativeProgram:
 
     # -- routines ------------------------------------------------------------------------------------------------------
     @property
-    def instructions(self) -> list[RoutineCall]:
-        return [i for i in self.items if isinstance(i, RoutineCall)]
+    def instructions(self) -> list[cpu.RoutineCall]:
+        return [i for i in self.items if isinstance(i, cpu.RoutineCall)]
 
     @property
     def routines(self) -> list[Routine]:
@@ -211,7 +191,7 @@ class NativeProgram:
         for i in self.instructions:
             if not isinstance(i.function, str):
                 routines[i.function] = None
-            routines |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, CodeAddress))
+            routines |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, cpu.CodeAddress))
         return list(routines)
 
     @property
@@ -227,11 +207,11 @@ class NativeProgram:
     def words(self) -> tuple[list[int], list[tuple[int, Routine | str | int]]]:
         """Encode the program. Return its words, and the words to which addresses (of routines, functions and constants)
         are added."""
-        items = [(i.function, [self.placed(a) for a in i.arguments]) if isinstance(i, RoutineCall) else i
+        items = [(i.function, [self.placed(a) for a in i.arguments]) if isinstance(i, cpu.RoutineCall) else i
                  for i in self.items]
         word = 0
         for item in items:
-            if isinstance(item, ProgramLabel):
+            if isinstance(item, cpu.ProgramLabel):
                 item.word = word
             else:
                 word += 1 if item is None else 2 + sum(_width(a) for a in item[1])
@@ -245,47 +225,47 @@ class NativeProgram:
                 relocations.append((len(words), function))
                 words += [0, len(arguments)]
                 for argument in arguments:
-                    if isinstance(argument, CodeAddress | ConstantAddress):
-                        target = argument.routine if isinstance(argument, CodeAddress) else argument.number
+                    if isinstance(argument, cpu.CodeAddress | ConstantAddress):
+                        target = argument.routine if isinstance(argument, cpu.CodeAddress) else argument.number
                         relocations.append((len(words), target))
                     words += _words(argument)
         return [*words, 0], relocations
 
-    def placed(self, argument: Argument) -> "Argument | ConstantAddress":
+    def placed(self, argument: cpu.Argument) -> "cpu.Argument | ConstantAddress":
         """Replace the buffers of an argument by offsets in their memory, and separate constants."""
-        if isinstance(argument, Extent):
+        if isinstance(argument, cpu.Extent):
             return Linear(self.frame_bytes // 8 if argument.memory is None else self.sizes.get(argument.memory, 0))
         if not isinstance(argument, Linear) or not argument.symbols:
             return argument
-        if (base := argument.symbols[0][0]) <= CONSTANTS:
-            return ConstantAddress(CONSTANTS - base, Linear(argument.const, argument.symbols[1:]))
-        if argument.symbols[-1][0] < BUFFERS:
+        if (base := argument.symbols[0][0]) <= cpu.CONSTANTS:
+            return ConstantAddress(cpu.CONSTANTS - base, Linear(argument.const, argument.symbols[1:]))
+        if argument.symbols[-1][0] < cpu.BUFFERS:
             return argument
         (number, _), terms = argument.symbols[-1], argument.symbols[:-1]
-        buffer = self.function.buffers[number - BUFFERS]
-        return Linear(argument.const + self.lives.ranges[buffer].offset, terms).plus(slot_value(buffer.memory))
+        buffer = self.function.buffers[number - cpu.BUFFERS]
+        return Linear(argument.const + self.lives.ranges[buffer].offset, terms).plus(cpu.slot_value(buffer.memory))
 
     # -- text ----------------------------------------------------------------------------------------------------------
     def text(self, names: dict[int, str]) -> list[str]:
         """Print the program, an instruction a line. ``names`` are the names of slots."""
         lines = []
-        labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, ProgramLabel))}
+        labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, cpu.ProgramLabel))}
         for item in self.items:
             match item:
-                case ProgramLabel():
+                case cpu.ProgramLabel():
                     lines.append(f"{labels[item]}:")
                 case None:
                     lines.append("  end")
-                case RoutineCall():
+                case cpu.RoutineCall():
                     values = [self._argument_text(a, labels, names) for a in item.arguments]
                     lines.append(f"  {_function_text(item.function)}({', '.join(values)})")
         return lines
 
-    def _argument_text(self, argument: Argument, labels: dict[ProgramLabel, str], names: dict[int, str]) -> str:
+    def _argument_text(self, argument: cpu.Argument, labels: dict[cpu.ProgramLabel, str], names: dict[int, str]) -> str:
         match argument:
-            case ProgramLabel():
+            case cpu.ProgramLabel():
                 return labels[argument]
-            case CodeAddress(routine):
+            case cpu.CodeAddress(routine):
                 return name_of(routine)
         placed = self.placed(argument)
         if isinstance(placed, ConstantAddress):
@@ -293,14 +273,14 @@ class NativeProgram:
         return form_text(placed, names) if isinstance(placed, Linear) else str(placed)
 
 
-def _width(argument: "Argument | ConstantAddress") -> int:
+def _width(argument: "cpu.Argument | ConstantAddress") -> int:
     form = argument.offset if isinstance(argument, ConstantAddress) else argument
     return 2 + 2 * len(form.symbols) if isinstance(form, Linear) else 2
 
 
-def _words(argument: "Argument | ConstantAddress") -> list[int]:
+def _words(argument: "cpu.Argument | ConstantAddress") -> list[int]:
     match argument:
-        case ProgramLabel():
+        case cpu.ProgramLabel():
             return [argument.word, 0]
         case Linear(const, symbols) | ConstantAddress(_, Linear(const, symbols)):
             return [const, len(symbols), *(n for term in symbols for n in term)]
@@ -314,12 +294,12 @@ def _function_text(function: Routine | str) -> str:
 def form_text(form: Linear, names: dict[int, str]) -> str:
     """Print a form over slots: ``&%7`` is a slot's address."""
     def name(symbol: int) -> str:
-        if symbol >= BUFFERS:
-            return f"buffer{symbol - BUFFERS}"
-        return names.get(symbol, f"%{symbol}" if symbol > CONSTANTS else f"constant{CONSTANTS - symbol}")
-    if form.symbols == ((SELF, 1),):
+        if symbol >= cpu.BUFFERS:
+            return f"buffer{symbol - cpu.BUFFERS}"
+        return names.get(symbol, f"%{symbol}" if symbol > cpu.CONSTANTS else f"constant{cpu.CONSTANTS - symbol}")
+    if form.symbols == ((cpu.SELF, 1),):
         return f"&{name(form.const // 8)}"
-    symbols = sorted(form.symbols, key=lambda term: term[0] < BUFFERS)          # buffers are in front
+    symbols = sorted(form.symbols, key=lambda term: term[0] < cpu.BUFFERS)          # buffers are in front
     terms = [name(s) if c == 1 else f"{c} * {name(s)}" for s, c in symbols]
     if form.const or not terms:
         terms.append(str(form.const))

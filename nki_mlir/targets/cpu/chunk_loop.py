@@ -11,17 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, does_stream, with_memory
 from nki_mlir.targets.cpu.assemble import room
-from nki_mlir.targets.cpu.function import (
-    Argument,
-    ByteRegion,
-    Compute,
-    NativeBlock,
-    NativeBranch,
-    NativeFunction,
-    ScratchBuffer,
-)
 from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule, weight_of
 from nki_mlir.waist.nest import Nest, Operand
 
@@ -43,9 +35,9 @@ class ChunkLoop:
        the last call of the previous chunk, and of the next chunk the fold that reads the kernel's array first.
     """
 
-    code: NativeFunction
+    code: cpu.NativeFunction
     count: int
-    calls: Sequence[Compute]
+    calls: Sequence[cpu.Compute]
     parts: Sequence[Chunk]
     routines: Sequence[Nest | AddressedNest]
     common: set[object]
@@ -86,14 +78,14 @@ class ChunkLoop:
                 self.code.emit(self.routines[k], *self.arguments(k, following, other_turn))
             behind = [(early, self.arguments(early, following, other_turn))]
         is_later = self.code.computed("nki_cmpi_sgt", chunk, Linear())
-        branch = NativeBranch(is_later, otherwise=NativeBlock())
+        branch = cpu.NativeBranch(is_later, otherwise=cpu.NativeBlock())
         self.code.add(branch)
         for block, calls in ((branch.then, [chunk_call, last_call, *behind]),
                              (branch.otherwise, [chunk_call, *behind])):
             with self.code.inside(block):                                       # type: ignore[arg-type]
                 self.emit_joined(calls)
 
-    def emit_joined(self, calls: Sequence[tuple[int, list[Argument]]]) -> None:
+    def emit_joined(self, calls: Sequence[tuple[int, list[cpu.Argument]]]) -> None:
         inputs = [(passed, len(self.parts[k].nest.inputs)) for k, passed in calls]
         self.code.emit(self.joined([k for k, _ in calls]), *[a for passed, n in inputs for a in passed[:n]],
                        *[a for passed, n in inputs for a in passed[n:]])
@@ -113,7 +105,7 @@ class ChunkLoop:
             nest = nest.beside(routine.nest)
         return AddressedNest(nest, use) if later_routines else self.routines[numbers[0]]
 
-    def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[Argument]:
+    def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[cpu.Argument]:
         """Return the arguments of a call for a chunk. A divided buffer gives it the first half, or the second if
         ``turn`` is 1."""
         starts = [a.plus(turn, self.halves[region.root]) if region.root in self.halves else         # type: ignore[union-attr]
@@ -151,7 +143,7 @@ class ChunkLoop:
                    for region, *region_part in self.operands(n)[len(self.parts[n].nest.inputs):]
                    for root, other_part in read if root is region.root)
 
-    def operands(self, k: int) -> list[tuple[ByteRegion, Operand, Argument]]:
+    def operands(self, k: int) -> list[tuple[cpu.ByteRegion, Operand, cpu.Argument]]:
         return [*zip(self.calls[k].regions, self.parts[k].nest.operands, self.calls[k].arguments)]
 
     def early_call(self, heavy: int) -> int | None:
@@ -172,7 +164,7 @@ class ChunkLoop:
                 self.can_be_joined([heavy, early]) and self.can_be_joined([heavy, -1, early])):
             return None
         for buffer in dict.fromkeys(earlier_roots):
-            assert isinstance(buffer, ScratchBuffer)
+            assert isinstance(buffer, cpu.ScratchBuffer)
             self.halves[buffer] = room(buffer.size)
             buffer.size += room(buffer.size)
         return early

@@ -12,15 +12,8 @@ or the loops stay.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from nki_mlir.targets.cpu import forwarding
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.forwarding import (
-    is_zero_fill,
-    reading_source,
-    writes_all_between,
-    writes_once,
-    writing_target,
-    zeroed_tile,
-)
 from nki_mlir.targets.cpu.function import Allocate, ByteRegion, Compute, NativeLoop, Node, ScratchBuffer, Spread
 from nki_mlir.targets.cpu.schedule import reach_of
 from nki_mlir.waist.nest import Nest, Operand
@@ -120,7 +113,7 @@ def _with_axis(loop_nest: LoopNest, slot: int, span: range) -> LoopNest | None:
     inputs = len(nest.inputs)
     grown = replace(nest, extents=(len(span), *nest.extents), reduced=frozenset(reduced),
                     inputs=tuple(operands[:inputs]), outputs=tuple(operands[inputs:]))
-    if not writes_once(grown):
+    if not forwarding.writes_once(grown):
         return None
     return replace(loop_nest, nest=grown, regions=tuple(regions))
 
@@ -153,7 +146,7 @@ def _reading_source(user: LoopNest, copy: LoopNest) -> LoopNest | None:
     nest, regions = user.nest, list(user.regions)
     for k in range(len(nest.inputs)):
         if regions[k].root is copy.target:
-            forwarded = reading_source(nest, k, regions[k], copy)
+            forwarded = forwarding.reading_source(nest, k, regions[k], copy)
             if forwarded is None:
                 return None
             nest, regions[k] = forwarded
@@ -176,10 +169,11 @@ def _sums_in_place(items: list[LoopNest]) -> list[LoopNest]:
 
 def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
     """Return the product as a fresh one, if the fill sets its output to 0, and nothing else."""
-    if not product.is_product or product.fresh or not is_zero_fill(fill.nest):
+    if not product.is_product or product.fresh or not forwarding.is_zero_fill(fill.nest):
         return None
-    fills = zeroed_tile(fill) is product.target if isinstance(product.target, ScratchBuffer) else (
-        fill.regions[-1] == product.regions[-1] and writes_all_between(fill) and writes_all_between(product)
+    fills = forwarding.zeroed_tile(fill) is product.target if isinstance(product.target, ScratchBuffer) else (
+        fill.regions[-1] == product.regions[-1]
+        and forwarding.writes_all_between(fill) and forwarding.writes_all_between(product)
         and reach_of(fill.nest, 0) == reach_of(product.nest, len(product.nest.inputs)))
     return replace(product, fresh=True) if fills else None
 
@@ -192,7 +186,7 @@ def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:
         return None
     if nest.steps:
         finish = nest
-    stored = writing_target(product.nest, product.regions[-1], copy)
+    stored = forwarding.writing_target(product.nest, product.regions[-1], copy)
     if stored is None:
         return None
     return replace(product, nest=stored[0], finish=finish, regions=(*product.regions[:-1], stored[1]))

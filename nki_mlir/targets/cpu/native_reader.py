@@ -23,56 +23,16 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_marks
 from nki_mlir.targets.cpu.addressed_nest import can_stream
-from nki_mlir.targets.cpu.function import (
-    MEMORY,
-    ByteRegion,
-    NativeBlock,
-    NativeBranch,
-    NativeFunction,
-    NativeLoad,
-    NativeLoop,
-    NativeWhile,
-    NestCall,
-    Spread,
-    TileCall,
-    calls_in,
-    compute,
-    slot_address,
-    slot_value,
-)
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Site
-from nki_mlir.targets.cpu.native_marks import (
-    check_lookups,
-    failure_of,
-    limits_of,
-    malformed,
-    marked_call,
-    packed_product,
-    table_of_operation,
-)
 from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
 from nki_mlir.targets.cpu.routines import Limits, row_copies_of
 from nki_mlir.targets.cpu.values import Values
 from nki_mlir.targets.runtime import host
-from nki_mlir.waist.function import (
-    BufferAllocation,
-    BufferReinterpretation,
-    ConstantBuffer,
-    ElementLoad,
-    ForLoop,
-    FunctionBlock,
-    FunctionNode,
-    IfBranch,
-    MemrefView,
-    NativeOperation,
-    NestComputation,
-    ScalarStep,
-    ScalarValue,
-    TileInstruction,
-    WhileLoop,
-)
+from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.nest_reader import Reader, Structured, layout_of
 from nki_mlir.waist.overlap import ByteInterval
@@ -98,7 +58,7 @@ class CommonParts:
         return Linear(len(self.sites))
 
 
-def read_native(kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> NativeFunction:
+def read_native(kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> cpu.NativeFunction:
     """Return the program records of a kernel function; ``axes`` counts the axes of the launch grid."""
     return NativeReader(kernel, axes, nests, common).function
 
@@ -108,73 +68,74 @@ class NativeReader:
 
     def __init__(self, kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> None:
         self.kernel, self.common, self.hosts = kernel, common, common.hosts
-        self.function = NativeFunction(kernel, axes, common.constants, common.sites)
+        self.function = cpu.NativeFunction(kernel, axes, common.constants, common.sites)
         self.values = Values(self.function)
-        self.memory = MEMORY                            # the slot of the memory in which buffers are allocated
+        self.memory = cpu.MEMORY                            # the slot of the memory in which buffers are allocated
         self.checked = set[tuple[Limits, tuple[Linear, ...]]]()         # by operations of the block
         self.block(read_function(kernel.op, HERE, nests))
 
-    def block(self, block: FunctionBlock) -> None:
+    def block(self, block: waist.FunctionBlock) -> None:
         for node in block.nodes:
             self.node(node)
 
-    def node(self, node: FunctionNode) -> None:
+    def node(self, node: waist.FunctionNode) -> None:
         values = self.values
         match node:
-            case NestComputation():
+            case waist.NestComputation():
                 self.computation(node.op, node.read)
-            case MemrefView():
+            case waist.MemrefView():
                 values.views[node.result] = values.part(node)
-            case BufferReinterpretation():
+            case waist.BufferReinterpretation():
                 values.views[node.result] = values.views[node.source]
-            case BufferAllocation():
+            case waist.BufferAllocation():
                 values.allocated(node.result, self.memory, native.ZEROED in node.op.attributes)
-            case ForLoop():
+            case waist.ForLoop():
                 self.loop(node)
-            case IfBranch():
+            case waist.IfBranch():
                 self.branch(node)
-            case WhileLoop():
-                loop = NativeWhile()
+            case waist.WhileLoop():
+                loop = cpu.NativeWhile()
                 self.function.add(loop)
                 self.inside(node.test, loop.test)
                 loop.condition = values.form(node.test.condition)
                 self.inside(node.body, loop.body)
-            case ElementLoad():
+            case waist.ElementLoad():
                 self.load(node)
-            case TileInstruction():
+            case waist.TileInstruction():
                 self.tile_operation(node)
-            case NativeOperation():
+            case waist.NativeOperation():
                 self.native_operation(node.op)
-            case ConstantBuffer():
+            case waist.ConstantBuffer():
                 values.constant(node)
-            case ScalarStep():
+            case waist.ScalarStep():
                 pass                    # the body that uses a scalar reads it
-            case ScalarValue() if values.takes(node):
+            case waist.ScalarValue() if values.takes(node):
                 values.define(node)
             case _:
                 raise HERE.refusal(node.op)
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def loop(self, node: ForLoop) -> None:
+    def loop(self, node: waist.ForLoop) -> None:
         low, high, step = (self.values.form(v) for v in node.bounds)
         static = not (low.symbols or high.symbols or step.symbols)
         span = range(low.const, high.const, step.const) if static else None
         memory, variable = self.function.slot(), self.values.variable(low, high, step)
-        self.values.forms[node.variable] = slot_value(variable)
-        loop = NativeLoop(variable, low, high, step, span or None, memory=memory, parallel=node.parallel,
-                          on_pool=native.ON_POOL in node.op.attributes)
+        self.values.forms[node.variable] = cpu.slot_value(variable)
+        loop = cpu.NativeLoop(variable, low, high, step, span or None, memory=memory, parallel=node.parallel,
+                              on_pool=native.ON_POOL in node.op.attributes)
         if not span:
             loop.guard = self.function.slot()
         self.function.add(loop)
         outside, self.memory = self.memory, memory if loop.on_pool else self.memory
         self.inside(node.body, loop.body)
         self.memory = outside
-        if loop.on_pool and (not span or outside != MEMORY or any(
-                isinstance(call, Spread) or (isinstance(call, TileCall) and call.on_host) for call in calls_in(loop))):
-            raise malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around it, and in it "
-                                     "neither spread nests nor operations that the host runs")
+        if loop.on_pool and (not span or outside != cpu.MEMORY or any(
+                isinstance(call, cpu.Spread) or (isinstance(call, cpu.TileCall) and call.on_host)
+                for call in cpu.calls_in(loop))):
+            raise native_marks.malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around "
+                                         "it, and in it neither spread nests nor operations that the host runs")
 
-    def inside(self, block: FunctionBlock, into: NativeBlock, facts: Sequence[Linear] = ()) -> None:
+    def inside(self, block: waist.FunctionBlock, into: cpu.NativeBlock, facts: Sequence[Linear] = ()) -> None:
         """Lower a nested block, in which the facts hold as well."""
         number_of_facts, checked = len(self.values.facts), self.checked
         self.values.facts, self.checked = [*self.values.facts, *facts], set(checked)
@@ -183,16 +144,16 @@ class NativeReader:
         del self.values.facts[number_of_facts:]
         self.checked = checked
 
-    def branch(self, node: IfBranch) -> None:
-        branch = NativeBranch(self.values.form(node.condition))
+    def branch(self, node: waist.IfBranch) -> None:
+        branch = cpu.NativeBranch(self.values.form(node.condition))
         self.function.add(branch)
         self.inside(node.then, branch.then, self.values.holding(node.condition, False))
         if node.otherwise is not None:
-            branch.otherwise = NativeBlock()
+            branch.otherwise = cpu.NativeBlock()
             self.inside(node.otherwise, branch.otherwise, self.values.holding(node.condition, True))
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def view(self, value: ir.Value, start: int) -> ByteRegion:
+    def view(self, value: ir.Value, start: int) -> cpu.ByteRegion:
         """Return the region of a memref operand, ``start`` bytes behind its beginning."""
         if value not in self.values.views:
             raise Unsupported(feature="a number that is not a constant in a structured operation on the CPU",
@@ -200,7 +161,7 @@ class NativeReader:
         region = self.values.views[value]
         return replace(region, offset=region.offset.plus(Linear(start))) if start else region
 
-    def load(self, node: ElementLoad) -> None:
+    def load(self, node: waist.ElementLoad) -> None:
         """Load one integer of a buffer into a slot, after the checks of its bounds."""
         op, dtype = node.op, layout_of(node.memref.type).dtype
         if not dtype.is_integer:
@@ -211,9 +172,9 @@ class NativeReader:
             if interval_given(low, self.values.facts, self.values.ranges)[0] < 0:             # type: ignore[arg-type]
                 self.function.emit("nki_check", low, self.outside(op, region, 1, False))
         element, slot = replace(region, offset=offset), self.function.slot()
-        self.function.add(NativeLoad(f"nki_load_{dtype.numpy.kind}{dtype.bits}", (slot_address(slot), element.address),
-                                     element, dtype))
-        self.values.forms[node.result] = slot_value(slot)
+        self.function.add(cpu.NativeLoad(f"nki_load_{dtype.numpy.kind}{dtype.bits}",
+                                         (cpu.slot_address(slot), element.address), element, dtype))
+        self.values.forms[node.result] = cpu.slot_value(slot)
 
     # -- computations --------------------------------------------------------------------------------------------------
     def computation(self, op: Operation, read: Structured) -> None:
@@ -225,17 +186,17 @@ class NativeReader:
         symbols = [self.values.form(v) for v in read.symbols]
         regions = [self.view(value, start * o.dtype.itemsize)
                    for value, start, o in zip(read.values, read.starts, read.nest.operands)]
-        check_lookups(op, nest, regions, self.function)
+        native_marks.check_lookups(op, nest, regions, self.function)
         if read.nest.limits:
             self.check(op, read, symbols)
         for check in open_checks(self.values, nest, regions, symbols):
             self.check_bounds(op, check)
         if self.function.is_written:
-            self.function.add(marked_call(op, nest, regions, symbols))
+            self.function.add(native_marks.marked_call(op, nest, regions, symbols))
             return
-        self.function.add(compute(nest, regions, symbols, self.streams(nest, regions[len(nest.inputs):])))
+        self.function.add(cpu.compute(nest, regions, symbols, self.streams(nest, regions[len(nest.inputs):])))
 
-    def streams(self, nest: Nest, written: list[ByteRegion]) -> bool:
+    def streams(self, nest: Nest, written: list[cpu.ByteRegion]) -> bool:
         """Whether streaming stores pay: the computation writes large outputs only, and the kernel does not read them.
 
         An output is large if it exceeds the last-level cache. If the arrays of the kernel together exceed the cache, a
@@ -270,11 +231,11 @@ class NativeReader:
         assert check.value is not None
         self.function.emit("nki_check", check.value, self.outside(op, check.view, check.itemsize, check.upper))
 
-    def outside(self, op: Operation, region: ByteRegion, itemsize: int, upper: bool) -> Linear:
+    def outside(self, op: Operation, region: cpu.ByteRegion, itemsize: int, upper: bool) -> Linear:
         """Return the failure site of an access that may be out of bounds."""
         return self.common.site(op, "bounds", region.name, region.size // itemsize, itemsize, upper)
 
-    def tile_operation(self, node: TileInstruction) -> None:
+    def tile_operation(self, node: waist.TileInstruction) -> None:
         """Lower an instruction that is not a structured operation: a routine copies rows by their indices, the
         interpreter runs the others."""
         op, read = node.op, node.instruction
@@ -304,36 +265,36 @@ class NativeReader:
                                          0 if tile is table else size))
         arguments = (starts["index"], starts[source], starts[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
         rows = replace(rows, streams=native.STREAMS in op.attributes and rows.can_stream)
-        self.function.add(TileCall(rows, arguments, read, regions, symbols, accesses, placed[piece]))
+        self.function.add(cpu.TileCall(rows, arguments, read, regions, symbols, accesses, placed[piece]))
 
-    def on_host(self, node: TileInstruction, op: Op) -> None:
+    def on_host(self, node: waist.TileInstruction, op: Op) -> None:
         site = self.common.site(node.op)
         self.hosts.add(site.const, op, location_of(node.op))
         regions = [self.values.views[tile.handle] for _, tile in op.operands()]
         symbols = [self.values.form(v) for v in op.symbols]
         arguments = (site, *[region.address for region in regions], *symbols)
-        self.function.add(TileCall(PYTHON, arguments, op, regions, symbols))
+        self.function.add(cpu.TileCall(PYTHON, arguments, op, regions, symbols))
 
     # -- operations that passes write ----------------------------------------------------------------------------------
     def native_operation(self, op: Operation) -> None:
         operands = list(op.operands)
         if op.name == native.TABLE:
-            self.values.views[op.results[0]] = table_of_operation(self.function, op)
+            self.values.views[op.results[0]] = native_marks.table_of_operation(self.function, op)
             return
         if op.name == native.PACKED_PRODUCT:
             regions = [self.view(value, 0) for value in operands]
-            routine, nest = packed_product(op)
+            routine, nest = native_marks.packed_product(op)
             for check in open_checks(self.values, nest, regions, ()):
                 self.check_bounds(op, check)
-            self.function.add(NestCall(routine, tuple([region.address for region in regions]), nest, regions))
+            self.function.add(cpu.NestCall(routine, tuple([region.address for region in regions]), nest, regions))
             return
         forms = [self.values.form(value) for value in operands]
-        site = self.common.site(op, *failure_of(op))
+        site = self.common.site(op, *native_marks.failure_of(op))
         if op.name == native.CHECK:
             self.function.emit("nki_check", *forms, site)
             self.values.facts.append(forms[0])
         else:
-            limits = limits_of(op)
+            limits = native_marks.limits_of(op)
             self.function.emit(limits, *forms, site)
             self.checked.add((limits, tuple(forms)))
 

@@ -20,30 +20,10 @@ from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.source_locations import with_origin
 from nki_mlir.scalar.dtypes import BY_MLIR, FLOAT32, UINT8, DType
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.code_forms import CODE_FORMS
 from nki_mlir.targets.cpu.contraction import RegisterTile, TileProduct
-from nki_mlir.targets.cpu.function import (
-    BUFFERS,
-    CONSTANTS,
-    FIRST_ID,
-    Allocate,
-    Argument,
-    Compute,
-    NativeBlock,
-    NativeBranch,
-    NativeFunction,
-    NativeLoad,
-    NativeLoop,
-    NativeWhile,
-    Node,
-    RoutineCall,
-    ScratchBuffer,
-    Spread,
-    TileCall,
-    calls_in,
-    slot_value,
-)
 from nki_mlir.targets.cpu.image import SITE_BITS
 from nki_mlir.targets.cpu.routines import Limits, Routine, RowCopies
 from nki_mlir.targets.cpu.tile_registers import PANEL, TileRegisterProduct
@@ -55,7 +35,7 @@ FUNCTION_OF = {name: function for function, name in FUNCTIONS.items()}
 DIVISIONS = {"floordiv": ir.AffineExpr.get_floor_div, "mod": ir.AffineExpr.get_mod}
 
 
-def module_of(function: NativeFunction) -> Module:
+def module_of(function: cpu.NativeFunction) -> Module:
     """Return a module that has the function and what it uses: a copy, so that the records stay as they are."""
     copy: Any = function.kernel.op.parent.operation.clone()
     module: Module = copy
@@ -67,7 +47,7 @@ def module_of(function: NativeFunction) -> Module:
     return module
 
 
-def write_function(function: NativeFunction, op: Operation) -> None:
+def write_function(function: cpu.NativeFunction, op: Operation) -> None:
     """Replace the body of a function of MLIR by the records."""
     block = op.regions[0].blocks[0]
     for inner in reversed([entry.operation for entry in block.operations]):
@@ -82,7 +62,7 @@ class FunctionWriter(Writer):
     ``index_values`` has the values of the blocks around, which need not be computed again.
     """
 
-    def __init__(self, function: NativeFunction, op: Operation) -> None:
+    def __init__(self, function: cpu.NativeFunction, op: Operation) -> None:
         super().__init__()
         self.function, self.op = function, op
         kernel, block = function.kernel, op.regions[0].blocks[0]
@@ -93,10 +73,10 @@ class FunctionWriter(Writer):
         self.index_values: dict[object, Value] = {}
         for argument, spec in zip(block.arguments, kernel.arguments):
             if spec.kind == "program_id":
-                self.values[FIRST_ID + spec.index] = argument
+                self.values[cpu.FIRST_ID + spec.index] = argument
             else:
                 position = spec.index + (len(kernel.inputs) if spec.kind == "shared" else 0)
-                self.bases[FIRST_ID + function.axes + position] = argument
+                self.bases[cpu.FIRST_ID + function.axes + position] = argument
         self.layouts = buffer_layouts(function)
 
     def write(self) -> None:
@@ -108,53 +88,53 @@ class FunctionWriter(Writer):
             grid = function.kernel.grid
             attributes["nki.grid"] = self.make.value((*grid[:-1], grid[-1] // function.merged))
         for number, (name, kind) in function.globals.items():
-            self.bases[CONSTANTS - number] = self.constant_buffer(name, kind)
+            self.bases[cpu.CONSTANTS - number] = self.constant_buffer(name, kind)
         for number, nest in function.tables.items():
-            self.bases[CONSTANTS - number] = self.table(nest, len(function.constants[number]))
+            self.bases[cpu.CONSTANTS - number] = self.table(nest, len(function.constants[number]))
         self.nodes(function.body)
         self.create("func.return", [])
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def nodes(self, block: NativeBlock) -> None:
+    def nodes(self, block: cpu.NativeBlock) -> None:
         outer, self.index_values = self.index_values, dict(self.index_values)
         for node in block.nodes:
             self.node(node)
         self.index_values = outer
 
-    def node(self, node: Node) -> None:
+    def node(self, node: cpu.Node) -> None:
         match node:
-            case Allocate(buffer):
+            case cpu.Allocate(buffer):
                 marks: dict[str, Attribute] = {native.ZEROED: ir.UnitAttr.get()} if buffer.zeroed else {}
-                self.bases[BUFFERS + buffer.number] = self.buffer(*self.layouts[buffer], marks).handle
-            case NativeLoop():
+                self.bases[cpu.BUFFERS + buffer.number] = self.buffer(*self.layouts[buffer], marks).handle
+            case cpu.NativeLoop():
                 marks = {native.ON_POOL: ir.UnitAttr.get()} if node.on_pool else {}
                 marks |= {"nki.loop": self.make.value("parallel")} if node.parallel else {}
                 low, high, step = map(self.index, (node.low, node.high, node.step))
                 with self.loop(low, high, step, marks) as variable:
                     self.values[node.slot] = variable
                     self.nodes(node.body)
-            case NativeBranch(condition, then, otherwise):
+            case cpu.NativeBranch(condition, then, otherwise):
                 self.branch(self.condition(condition), lambda: self.nodes(then),
                             None if otherwise is None else lambda: self.nodes(otherwise))
-            case NativeWhile(test, condition, body):
+            case cpu.NativeWhile(test, condition, body):
                 def write_test() -> Value:
                     self.nodes(test)
                     return self.condition(condition)
                 self.while_loop(write_test, lambda: self.nodes(body))
-            case Spread():
+            case cpu.Spread():
                 _, count, _, *pairs = node.arguments
                 assert isinstance(count, Linear)
                 marks = {native.SPREAD: self.make.value(count.const), **self.marks(node.part)}
                 self.nest(node.nest, pairs[::2], marks)
-            case NativeLoad():
+            case cpu.NativeLoad():
                 slot, address = addresses(node)
                 self.values[slot.const // 8] = self.load(self.part(address, node.dtype, (1,), (1,)), [self.index(ZERO)])
-            case TileCall():
+            case cpu.TileCall():
                 self.tile_operation(node)
-            case RoutineCall(function, _):
+            case cpu.RoutineCall(function, _):
                 self.call(node, function)
 
-    def call(self, call: RoutineCall, function: Routine | str) -> None:
+    def call(self, call: cpu.RoutineCall, function: Routine | str) -> None:
         match function:
             case "nki_check":
                 value, site = addresses(call)
@@ -176,7 +156,8 @@ class FunctionWriter(Writer):
             case TileRegisterProduct(rows, columns, depth, line, fresh):
                 self.packed_product(call, (rows, columns), (PANEL, PANEL), depth, line, fresh, "amx", ())
             case _:
-                marks = self.marks(function) | ({} if isinstance(call, Compute) else {native.FIXED: ir.UnitAttr.get()})
+                fixed = {} if isinstance(call, cpu.Compute) else {native.FIXED: ir.UnitAttr.get()}
+                marks = self.marks(function) | fixed
                 self.nest(nest_of(function), call.arguments, marks)
 
     # -- index values --------------------------------------------------------------------------------------------------
@@ -191,20 +172,21 @@ class FunctionWriter(Writer):
     def _index(self, form: Linear) -> Value:
         if not form.symbols:
             return self.number(form.const)
-        if form == slot_value(form.symbols[0][0]):
+        if form == cpu.slot_value(form.symbols[0][0]):
             return self.as_index(self.values[form.symbols[0][0]])
         return self.applied(*self.expression(form))
 
     def expression(self, form: Linear) -> tuple[ir.AffineExpr, list[Value]]:
         """Return a form as an affine expression of some values."""
         over = Linear(form.const, tuple([(k, c) for k, (_, c) in enumerate(form.symbols)]))
-        return expression(over), [self.index(slot_value(slot)) for slot, _ in form.symbols]
+        return expression(over), [self.index(cpu.slot_value(slot)) for slot, _ in form.symbols]
 
     def truth(self, form: Linear) -> Value | None:
         """Return a form as a truth value; None where it is another number."""
         if not form.symbols and form.const in (0, 1):
             return self.number(form.const, self.make.i1)
-        value = self.values.get(form.symbols[0][0]) if form.symbols and form == slot_value(form.symbols[0][0]) else None
+        is_slot = form.symbols and form == cpu.slot_value(form.symbols[0][0])
+        value = self.values.get(form.symbols[0][0]) if is_slot else None
         return value if value is not None and value.type == self.make.i1 else None
 
     def condition(self, form: Linear) -> Value:
@@ -274,7 +256,7 @@ class FunctionWriter(Writer):
                 marks |= {CODE_FORMS[form].mark: ir.UnitAttr.get() for form in forms}
         return marks
 
-    def operand(self, nest: Nest, number: int, address: Argument) -> OperandView:
+    def operand(self, nest: Nest, number: int, address: cpu.Argument) -> OperandView:
         """Return the part of a buffer that an operand walks over. The first operand also has the axes along which none
         steps."""
         assert isinstance(address, Linear)
@@ -284,7 +266,7 @@ class FunctionWriter(Writer):
         sizes, strides = ([numbers[a] for a in axes] for numbers in (nest.extents, operand.strides))
         return OperandView(self.part(address, operand.dtype, sizes, strides), operand.dtype, axes)
 
-    def nest(self, nest: Nest, arguments: Sequence[Argument], marks: Mapping[str, Attribute]) -> None:
+    def nest(self, nest: Nest, arguments: Sequence[cpu.Argument], marks: Mapping[str, Attribute]) -> None:
         """Write a nest on the parts of buffers that begin at the arguments; the last arguments are its symbols."""
         count, rank = len(nest.operands), len(nest.extents)
         views = [self.operand(nest, k, arguments[k]) for k in range(count)]
@@ -306,7 +288,7 @@ class FunctionWriter(Writer):
             space = IterationSpace(rank, nest.reduced, nest.mask, (), symbols)
             self.generic(space, inputs, outputs, FLOAT32, body, every, marks)
 
-    def packed_product(self, call: RoutineCall, panels: Sequence[int], sizes: Sequence[int], depth: int, line: int,
+    def packed_product(self, call: cpu.RoutineCall, panels: Sequence[int], sizes: Sequence[int], depth: int, line: int,
                        fresh: bool, unit: str, tile: Sequence[int]) -> None:
         a, b, out = addresses(call)
         factors = [self.part(address, FLOAT32, (count, depth, size), (depth * size, size, 1))
@@ -319,7 +301,7 @@ class FunctionWriter(Writer):
             name: self.make.value(value)
             for name, value in (("unit", unit), ("depth", depth), ("line", line), ("fresh", fresh))})
 
-    def tile_operation(self, call: TileCall) -> None:
+    def tile_operation(self, call: cpu.TileCall) -> None:
         op, function, tiles = call.op, call.function, []
         symbols = [self.index(form) for form in call.symbols]
         for (_, tile), region in zip(op.operands(), call.regions):
@@ -335,14 +317,14 @@ class FunctionWriter(Writer):
             write_op(changed(op, lambda tile: next(new), symbols=tuple(symbols), extra=op.extra | marks), self.make,
                      self.location, self.insertion_point)
 
-    def stored_rows(self, call: TileCall, rows: RowCopies, root: int, symbols: list[Value]) -> Tile:
+    def stored_rows(self, call: cpu.TileCall, rows: RowCopies, root: int, symbols: list[Value]) -> Tile:
         """Return the rows of an array to which gathered rows go, which ``store-rows`` found."""
         kind, piece = self.bases[root].type, call.piece
         dtype, size = rows.row.outputs[0].dtype, rows.row.outputs[0].dtype.itemsize
         assert piece is not None
         start = Linear(piece.offset.const // size, tuple(
             [(len(symbols) + k, factor // size) for k, (_, factor) in enumerate(piece.offset.symbols)]))
-        symbols += [self.index(slot_value(slot)) for slot, _ in piece.offset.symbols]
+        symbols += [self.index(cpu.slot_value(slot)) for slot, _ in piece.offset.symbols]
         tile: Tile = call.op.piece                                                              # type: ignore[attr-defined]
         shape, strides = tile.shape[1:], rows.row.outputs[0].strides
         is_ordered = list(tile.strides[1:]) == sorted(tile.strides[1:], reverse=True)       # as nests order axes
@@ -357,7 +339,7 @@ class FunctionWriter(Writer):
         return Tile(None, HBM, tuple(kind.shape), dtype, Access(dtype, None, start, dims))
 
     # -- checks --------------------------------------------------------------------------------------------------------
-    def check(self, name: str, forms: Sequence[Linear], site: Argument,
+    def check(self, name: str, forms: Sequence[Linear], site: cpu.Argument,
               attributes: Mapping[str, Attribute] = {}) -> None:
         operands = [self.index(form) for form in forms]
         with self.located(site) as (rule, values):
@@ -365,7 +347,7 @@ class FunctionWriter(Writer):
                                              **attributes})
 
     @contextmanager
-    def located(self, site: Argument) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    def located(self, site: cpu.Argument) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Write at the source location of a failure site; yield the attributes of its error."""
         assert isinstance(site, Linear)
         at, rule, values = self.function.sites[(site.const & ((1 << SITE_BITS) - 1)) - 1]
@@ -377,7 +359,7 @@ class FunctionWriter(Writer):
         self.location = before
 
 
-def addresses(call: RoutineCall) -> list[Linear]:
+def addresses(call: cpu.RoutineCall) -> list[Linear]:
     """Return the arguments of a call that has only numbers and addresses."""
     return [a for a in call.arguments if isinstance(a, Linear)]
 
@@ -390,21 +372,21 @@ def nest_of(routine: Routine | str) -> Nest:
     return routine
 
 
-def buffer_layouts(function: NativeFunction) -> dict[ScratchBuffer, tuple[tuple[int, ...], DType, str]]:
+def buffer_layouts(function: cpu.NativeFunction) -> dict[cpu.ScratchBuffer, tuple[tuple[int, ...], DType, str]]:
     """Return the shape, dtype and memory of each buffer: of the first tile operation on it, or one row of elements."""
-    tiles: dict[ScratchBuffer, Tile] = {}
+    tiles: dict[cpu.ScratchBuffer, Tile] = {}
     dtypes: dict[int, set[DType]] = {}
-    for call in calls_in(*function.body.nodes):
-        if isinstance(call, TileCall):
+    for call in cpu.calls_in(*function.body.nodes):
+        if isinstance(call, cpu.TileCall):
             for (_, tile), region in zip(call.op.operands(), call.regions):
-                if isinstance(region.root, ScratchBuffer):
+                if isinstance(region.root, cpu.ScratchBuffer):
                     tiles.setdefault(region.root, tile)
             continue
         for address, dtype in elements_of(call):
             for symbol, _ in address.symbols if isinstance(address, Linear) else ():
-                dtypes.setdefault(symbol - BUFFERS, set()).add(dtype)
+                dtypes.setdefault(symbol - cpu.BUFFERS, set()).add(dtype)
 
-    def layout(buffer: ScratchBuffer) -> tuple[tuple[int, ...], DType, str]:
+    def layout(buffer: cpu.ScratchBuffer) -> tuple[tuple[int, ...], DType, str]:
         if buffer in tiles:
             tile = tiles[buffer]
             return tile.base_shape, tile.base_dtype, tile.space
@@ -415,14 +397,14 @@ def buffer_layouts(function: NativeFunction) -> dict[ScratchBuffer, tuple[tuple[
     return {buffer: layout(buffer) for buffer in function.buffers}
 
 
-def elements_of(call: RoutineCall) -> Iterator[tuple[Argument, DType]]:
+def elements_of(call: cpu.RoutineCall) -> Iterator[tuple[cpu.Argument, DType]]:
     """Yield the addresses of a call with the dtypes of the elements there."""
     match call:
-        case Spread():
+        case cpu.Spread():
             yield from zip(call.arguments[3::2], [o.dtype for o in call.nest.operands])
-        case NativeLoad():
+        case cpu.NativeLoad():
             yield call.arguments[1], call.dtype
-        case RoutineCall(TileRegisterProduct(), arguments):
+        case cpu.RoutineCall(TileRegisterProduct(), arguments):
             yield from ((address, FLOAT32) for address in arguments)
-        case RoutineCall(Nest() | AddressedNest() | TileProduct() as routine, arguments):
+        case cpu.RoutineCall(Nest() | AddressedNest() | TileProduct() as routine, arguments):
             yield from zip(arguments, [o.dtype for o in nest_of(routine).operands])

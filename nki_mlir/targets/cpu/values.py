@@ -14,24 +14,14 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.targets.cpu.function import ALIASES, FIRST_ID, UNKNOWN, ByteRegion, NativeFunction, slot_value
-from nki_mlir.waist.function import (
-    COMPARISONS,
-    ConstantBuffer,
-    ElementLoad,
-    IndexCast,
-    IndexMap,
-    IndexOperation,
-    MemrefView,
-    ScalarConstant,
-    ScalarValue,
-)
+from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import layout_of
 
 # Functions of the machine (``machine.py``) by those of index arithmetic.
 FUNCTIONS = {"add": "addi", "subtract": "subi", "mult": "muli", "and": "andi", "or": "ori", "xor": "xori",
              "min": "minsi", "max": "maxsi",
-             **dict(zip(COMPARISONS, ("cmpi_eq", "cmpi_ne", "cmpi_slt", "cmpi_sle", "cmpi_sgt", "cmpi_sge", "cmpi_ult",
-                                      "cmpi_ule", "cmpi_ugt", "cmpi_uge")))}
+             **dict(zip(waist.COMPARISONS, ("cmpi_eq", "cmpi_ne", "cmpi_slt", "cmpi_sle", "cmpi_sgt", "cmpi_sge",
+                                            "cmpi_ult", "cmpi_ule", "cmpi_ugt", "cmpi_uge")))}
 
 
 class Values:
@@ -83,28 +73,28 @@ class Values:
             self.ranges[value.symbols[0][0]] = bounds
         return value
 
-    def takes(self, node: ScalarValue) -> bool:
+    def takes(self, node: waist.ScalarValue) -> bool:
         """Whether a value is a number of index arithmetic that the program can compute."""
         match node:
-            case IndexCast():
+            case waist.IndexCast():
                 return not node.narrows and node.operands[0] in self.forms
-            case IndexOperation():
+            case waist.IndexOperation():
                 return node.function in FUNCTIONS and node.operands[0] in self.forms
-        return isinstance(node, ScalarConstant | IndexMap)
+        return isinstance(node, waist.ScalarConstant | waist.IndexMap)
 
-    def define(self, node: ScalarValue) -> None:
+    def define(self, node: waist.ScalarValue) -> None:
         """Define a value as a form; if it is not linear, compute it here. Float constants have no form."""
         match node:
-            case ScalarConstant(number=int(number)):
+            case waist.ScalarConstant(number=int(number)):
                 self.forms[node.result] = Linear(int(number))
-            case IndexMap():
+            case waist.IndexMap():
                 self.forms[node.result] = self.mapped(node)
-            case IndexCast():
+            case waist.IndexCast():
                 self.forms[node.result] = self.cast(node)
-            case IndexOperation():
+            case waist.IndexOperation():
                 self.forms[node.result] = self.arithmetic(node)
 
-    def mapped(self, node: IndexMap) -> Linear:
+    def mapped(self, node: waist.IndexMap) -> Linear:
         """Return the result of an affine map; the least or greatest of several."""
         mapping, operands = node.mapping, [self.form(v) for v in node.operands]
         total, *later_values = [affine_value(e, operands, mapping.n_dims, Linear, self.combined)
@@ -135,7 +125,7 @@ class Values:
         low, high = (choose(x, y) for x, y in zip(self.interval(a), self.interval(b)))
         return self.compute(FUNCTIONS[choice], a, b, bounds=(low, high))
 
-    def arithmetic(self, node: IndexOperation) -> Linear:
+    def arithmetic(self, node: waist.IndexOperation) -> Linear:
         a, b = (self.form(v) for v in node.operands)
         match node.function:
             case "add":
@@ -149,14 +139,14 @@ class Values:
             case "and":
                 facts = [self.conditions.get(v, ()) for v in node.operands]
                 self.conditions[node.result] = (*facts[0], *facts[1])
-            case name if name in COMPARISONS:
+            case name if name in waist.COMPARISONS:
                 self.conditions[node.result] = _condition(name, a.plus(b, -1))
                 return self.compute(FUNCTIONS[name], a, b, bounds=(0, 1))
         # A factor that is not negative bounds the bits.
         bits = [form.const for form in (a, b) if node.function == "and" and not form.symbols and form.const >= 0]
         return self.compute(FUNCTIONS[node.function], a, b, bounds=(0, min(bits)) if bits else None)
 
-    def cast(self, node: IndexCast) -> Linear:
+    def cast(self, node: waist.IndexCast) -> Linear:
         """Return the same number, or its bits if it may be negative and the type has no sign. Truth values are 0 and
         1."""
         operand, = node.operands
@@ -180,12 +170,12 @@ class Values:
         buffer.zeroed = zeroed
         self.views[value] = buffer.region
 
-    def constant(self, node: ConstantBuffer) -> None:
+    def constant(self, node: waist.ConstantBuffer) -> None:
         array = np.ascontiguousarray(global_array(node.op))
         self.function.globals[len(self.function.constants)] = node.op.attributes["name"], node.result.type
         self.views[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
-    def part(self, node: MemrefView) -> ByteRegion:
+    def part(self, node: waist.MemrefView) -> ByteRegion:
         """Return the region of a view of a memref, whose offset counts elements of the view's dtype."""
         source = self.views[node.source]
         if node.within and not node.start and not node.terms:
@@ -197,7 +187,7 @@ class Values:
         offset = source.offset.plus(offset) if node.within else offset
         return ByteRegion(source.root, source.base, source.size, offset, source.name)
 
-    def element(self, node: ElementLoad) -> tuple[ByteRegion, Linear]:
+    def element(self, node: waist.ElementLoad) -> tuple[ByteRegion, Linear]:
         """Return the view from which an element is loaded, and its offset in bytes in that memory."""
         view = self.views[node.memref]
         dtype, _, strides, _ = layout_of(node.memref.type)

@@ -7,16 +7,7 @@ from collections.abc import Iterator
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.attributes import LARGEST_STEP
-from nki_mlir.dialects.isa.instruction import (
-    REGISTERS,
-    SEMAPHORE_MAX,
-    CompareBranch,
-    Control,
-    Instruction,
-    RangeClear,
-    Register,
-    Update,
-)
+from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import KINDS, Program
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.operation_kind import OperationKind
@@ -52,7 +43,7 @@ class Validator:
         self.kinds: set[OperationKind] = set()
         self.files: set[str] = set()            # names of source files that can be printed
         self.within: set[Tile] = set()
-        self.updates: set[Update] = set()
+        self.updates: set[isa.Update] = set()
 
     def header(self) -> None:
         """Check names, variables, semaphores and queues."""
@@ -99,7 +90,7 @@ class Validator:
                 # A class's rules may rely on properties that a malformed instruction lacks, for example a tile's rank.
                 yield pc, BadProgram(what=f"the operands of {instruction.op.mnemonic} do not fit it")
 
-    def instruction(self, instruction: Instruction, engine: Engine, length: int) -> None:
+    def instruction(self, instruction: isa.Instruction, engine: Engine, length: int) -> None:
         at = instruction.location
         if at is not None and at.file not in self.files:
             require(at.file.isprintable(), "the name of its source file cannot be printed")
@@ -107,44 +98,44 @@ class Validator:
         require(len(instruction.waits) <= WAITS, f"an instruction has more than {WAITS} waits")
         for wait in instruction.waits:
             self.semaphore(wait.semaphore)
-            if not 0 <= wait.value <= SEMAPHORE_MAX:
+            if not 0 <= wait.value <= isa.SEMAPHORE_MAX:
                 raise BadProgram(what=f"{wait.value} is not a value of a semaphore")
         if (update := instruction.update) is not None and update not in self.updates:
             self.updates.add(update)
             self.semaphore(update.semaphore)
-            require(0 < abs(update.amount) <= SEMAPHORE_MAX, f"{update.amount} cannot be added to a semaphore")
+            require(0 < abs(update.amount) <= isa.SEMAPHORE_MAX, f"{update.amount} cannot be added to a semaphore")
         op = instruction.op
-        if isinstance(op, Control):
+        if isinstance(op, isa.Control):
             require(instruction.queue is None, f"{op.mnemonic} has no queue")
             self.control(op, length)
         else:
             self.queue(instruction, op, engine)
             self.operation(op, engine)
 
-    def control(self, op: Control, length: int) -> None:
+    def control(self, op: isa.Control, length: int) -> None:
         for name, value in op.values().items():
-            if isinstance(value, Register):
-                require(0 <= value.number < REGISTERS, f"there is no register {value}")
+            if isinstance(value, isa.Register):
+                require(0 <= value.number < isa.REGISTERS, f"there is no register {value}")
             elif isinstance(value, str):
                 require(value in op.choices[name], f"{op.mnemonic} has no {name} '{value}'")
             elif isinstance(value, Tile):
                 self.scalar(op, value)
             elif isinstance(value, int):
                 require(-1 << 31 <= value < 1 << 31, f"{value} does not fit 32 bits")
-        if isinstance(op, CompareBranch):
+        if isinstance(op, isa.CompareBranch):
             require(0 <= op.target <= length, f"the branch goes to {op.target}, the stream has {length} instructions")
-        if isinstance(op, RangeClear):
+        if isinstance(op, isa.RangeClear):
             require(op.first <= op.last, "the range of semaphores is empty")
             self.semaphore(op.first)
             self.semaphore(op.last)
 
-    def scalar(self, op: Control, tile: Tile) -> None:
+    def scalar(self, op: isa.Control, tile: Tile) -> None:
         """Require that a tile is a single integer on chip."""
         require(tile.on_chip and tile.dtype.is_integer and tile.partitions == tile.free_elements == 1,
                 f"{op.mnemonic} reads one integer on chip")
         in_buffer(tile, constant_interval, "src")
 
-    def queue(self, instruction: Instruction, op: Op, engine: Engine) -> None:
+    def queue(self, instruction: isa.Instruction, op: Op, engine: Engine) -> None:
         if not op.queued:
             require(instruction.queue is None, f"{op.mnemonic} has no queue")
             return
@@ -164,7 +155,7 @@ class Validator:
                 require(form is not str or not SURROGATE.search(getattr(op, name)), f"{name} is not text")
             self.kinds.add(kind)
         for symbol in op.symbols:
-            require(0 <= symbol.number < REGISTERS, f"there is no register {symbol}")
+            require(0 <= symbol.number < isa.REGISTERS, f"there is no register {symbol}")
         key = op.form()
         if key not in self.seen:
             self.seen.add(key)

@@ -15,21 +15,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.addressed_nest import addressed, can_stream
 from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import (
-    Allocate,
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    NativeLoop,
-    RoutineCall,
-    ScratchBuffer,
-    calls_in,
-    slot_value,
-    sub_blocks,
-)
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule, weight_of
 from nki_mlir.targets.runtime import host
@@ -56,31 +45,31 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
     least: int = 1_024          # elements of a call on average: with fewer, calls cost more than they save
     nests: int = 32             # most operations of a loop: all pairs of their operands are compared
 
-    def rewrite(self, function: NativeFunction) -> None:
-        if any(isinstance(call, Compute) and call.nest.elements * call.nest.outputs[0].dtype.itemsize >= self.chunk
-               for call in calls_in(*function.body.nodes)):
+    def rewrite(self, function: cpu.NativeFunction) -> None:
+        if any(isinstance(call, cpu.Compute) and call.nest.elements * call.nest.outputs[0].dtype.itemsize >= self.chunk
+               for call in cpu.calls_in(*function.body.nodes)):
             self.block(function, function.body, PoolLoop(), function.users())
 
-    def block(self, function: NativeFunction, block: NativeBlock, around: PoolLoop,
-              users: Mapping[ScratchBuffer, Sequence[RoutineCall]]) -> None:
+    def block(self, function: cpu.NativeFunction, block: cpu.NativeBlock, around: PoolLoop,
+              users: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]) -> None:
         """Put loops over chunks around runs of computations of a block."""
         nodes, start = block.nodes, 0
         block.nodes = []
         with function.inside(block):
             while start < len(nodes):
                 end = start
-                while end < len(nodes) and isinstance(nodes[end], Compute | Allocate):
+                while end < len(nodes) and isinstance(nodes[end], cpu.Compute | cpu.Allocate):
                     end += 1
-                run = [node for node in nodes[start:end] if isinstance(node, Compute | Allocate)]
+                run = [node for node in nodes[start:end] if isinstance(node, cpu.Compute | cpu.Allocate)]
                 if run:
                     Run(self, function, users, run, around).write()
-                    around.read |= {region.root for call in run if isinstance(call, Compute)
+                    around.read |= {region.root for call in run if isinstance(call, cpu.Compute)
                                     for region in call.regions[:len(call.nest.inputs)]}
                 else:
                     node = nodes[start]
-                    on_pool = isinstance(node, NativeLoop) and node.on_pool
+                    on_pool = isinstance(node, cpu.NativeLoop) and node.on_pool
                     inner = PoolLoop(node.slot, node.span.step if node.span else 0) if on_pool else around   # type: ignore
-                    for inside in sub_blocks(node):
+                    for inside in cpu.sub_blocks(node):
                         self.block(function, inside, inner, users)
                     if on_pool:
                         around.slot, around.step, around.read = 0, 0, set()
@@ -88,9 +77,9 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
                 start = max(end, start + 1)
 
 
-def accesses(call: Compute, part: Chunk) -> list[ByteInterval]:
+def accesses(call: cpu.Compute, part: Chunk) -> list[ByteInterval]:
     """Return the intervals that the chunks of a call touch."""
-    return [ByteInterval(region.root, region.address.plus(slot_value(CHUNK), step), *reach_of(part.nest, k),
+    return [ByteInterval(region.root, region.address.plus(cpu.slot_value(CHUNK), step), *reach_of(part.nest, k),
                          k >= len(call.nest.inputs))
             for k, (region, step) in enumerate(zip(call.regions, part.steps))]
 
@@ -106,16 +95,16 @@ def chunk_of(nest: Nest, count: int) -> Chunk | None:
 class Run:
     """Consecutive nodes: calls of nests, and allocations."""
 
-    def __init__(self, options: ChunkRows, function: NativeFunction,
-                 users: Mapping[ScratchBuffer, Sequence[RoutineCall]], nodes: Sequence[Compute | Allocate],
-                 around: PoolLoop) -> None:
+    def __init__(self, options: ChunkRows, function: cpu.NativeFunction,
+                 users: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]],
+                 nodes: Sequence[cpu.Compute | cpu.Allocate], around: PoolLoop) -> None:
         self.options, self.function, self.users, self.nodes, self.around = options, function, users, nodes, around
         self.count = self.chunks_wanted()
         self.chunks = Iterations(CHUNK, range(self.count))
 
     def chunks_wanted(self) -> int:
         """Return a number of chunks that fit the cache and that divides most nests; 0 if there is none."""
-        calls = [node for node in self.nodes if isinstance(node, Compute)]
+        calls = [node for node in self.nodes if isinstance(node, cpu.Compute)]
         nests = [call.nest for call in calls]
         sizes: dict[object, int] = {}
         for call in calls:
@@ -134,9 +123,9 @@ class Run:
         return max(range(min(least, max(most, 2)), most + 1),
                    key=lambda n: sum(extent % n == 0 for extent in extents), default=0)
 
-    def call(self, number: int) -> Compute:
+    def call(self, number: int) -> cpu.Compute:
         call = self.nodes[number]
-        assert isinstance(call, Compute)
+        assert isinstance(call, cpu.Compute)
         return call
 
     def write(self) -> None:
@@ -157,11 +146,11 @@ class Run:
         parts: dict[int, Chunk] = {}
         touched: dict[int, list[ByteInterval]] = {}
         front: list[int] = []
-        if not self.count or not isinstance(self.nodes[begin], Compute):
+        if not self.count or not isinstance(self.nodes[begin], cpu.Compute):
             return begin, parts, front
         for k in range(begin, len(self.nodes)):
             call = self.nodes[k]
-            if not isinstance(call, Compute):
+            if not isinstance(call, cpu.Compute):
                 continue
             part = chunk_of(call.nest, self.count)
             if part is None or len(parts) == self.options.nests:
@@ -191,7 +180,7 @@ class Run:
         """Append a loop over chunks of the nodes, after the allocations of their buffers."""
         common = self.buffers_of_chunks(begin, end, parts, front)
         for node in self.nodes[begin:end]:
-            if isinstance(node, Allocate):
+            if isinstance(node, cpu.Allocate):
                 self.function.add(node)
         for k in sorted(front):
             self.function.add(self.nodes[k])
@@ -231,17 +220,17 @@ class Run:
                           ) -> set[object]:
         """Return the buffers whose content only one chunk needs: no other node uses them."""
         begin = start
-        while begin and isinstance(self.nodes[begin - 1], Allocate):
+        while begin and isinstance(self.nodes[begin - 1], cpu.Allocate):
             begin -= 1                  # include the allocations before the first operation
         nodes = self.nodes[begin:stop]
-        private = {node.buffer for node in nodes if isinstance(node, Allocate) and not node.buffer.zeroed and all(
+        private = {node.buffer for node in nodes if isinstance(node, cpu.Allocate) and not node.buffer.zeroed and all(
             user in nodes for user in self.users.get(node.buffer, ()))}
         private -= {region.root for k in front for region in self.call(k).regions}
-        steps: dict[ScratchBuffer, set[int]] = {}
-        sizes: dict[ScratchBuffer, int] = {}
+        steps: dict[cpu.ScratchBuffer, set[int]] = {}
+        sizes: dict[cpu.ScratchBuffer, int] = {}
         for number, part in parts.items():
             for k, (region, step) in enumerate(zip(self.call(number).regions, part.steps)):
-                if isinstance(region.root, ScratchBuffer) and region.root in private:
+                if isinstance(region.root, cpu.ScratchBuffer) and region.root in private:
                     end = region.offset.const + reach_of(part.nest, k)[1] + 1
                     steps.setdefault(region.root, set()).add(step)
                     sizes[region.root] = max(sizes.get(region.root, 0), region.size if region.offset.symbols else end)

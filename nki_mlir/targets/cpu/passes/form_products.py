@@ -7,19 +7,7 @@ after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a 
 A note of the function lists the blocks of a product, and the bytes that they move beyond each cache.
 """
 
-from nki_mlir.targets.cpu.function import (
-    Allocate,
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    NativeLoad,
-    Node,
-    RoutineCall,
-    ScratchBuffer,
-    Spread,
-    TileCall,
-    calls_in,
-)
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loop_products import as_one_product, can_be_flat
 from nki_mlir.targets.cpu.packed_products import PackedProduct, PackingOptions, can_pack, gains_alone
@@ -44,7 +32,7 @@ class FormProducts(FunctionPass, name="form-products"):
         return PackingOptions(self.tile_rows, self.tile_vectors, self.depth, self.rows, self.columns, self.packed,
                               self.pairs, self.amx, self.apart, self.high)
 
-    def rewrite(self, function: NativeFunction) -> None:
+    def rewrite(self, function: cpu.NativeFunction) -> None:
         nodes = function.body.nodes
         parts = [k for k, node in enumerate(nodes) if is_part(node)]
         end = len(parts) if len(parts) <= self.parts else 0
@@ -52,7 +40,7 @@ class FormProducts(FunctionPass, name="form-products"):
             start = self.packed_up_to(function, parts[:end])
             end = end - 1 if start is None else start
 
-    def packed_up_to(self, function: NativeFunction, parts: list[int]) -> int | None:
+    def packed_up_to(self, function: cpu.NativeFunction, parts: list[int]) -> int | None:
         """If some parts up to the last one are a product, pack it, and return the number of its first part; else return
         None."""
         nodes = function.body.nodes
@@ -64,23 +52,24 @@ class FormProducts(FunctionPass, name="form-products"):
             product = as_one_product(together)
             if product is not None and can_pack(product, self.worth, self.packing) and (
                     {*product.reads} <= function.only_read) and (
-                    not isinstance(last_node, RoutineCall) or gains_alone(product, self.packing)):
-                calls = [call for call in calls_in(*together) if isinstance(call, Compute | Spread)]
+                    not isinstance(last_node, cpu.RoutineCall) or gains_alone(product, self.packing)):
+                calls = [call for call in cpu.calls_in(*together) if isinstance(call, cpu.Compute | cpu.Spread)]
                 buffers = {region.root for call in calls for region in call.regions
-                           if isinstance(region.root, ScratchBuffer)}
+                           if isinstance(region.root, cpu.ScratchBuffer)}
                 if any(user not in calls for buffer, users in function.users().items() if buffer in buffers
                        for user in users):
                     return None                 # a tile is read later on
-                block = NativeBlock([node for node in together
-                                     if isinstance(node, Allocate) and node.buffer not in buffers])
+                block = cpu.NativeBlock([node for node in together
+                                         if isinstance(node, cpu.Allocate) and node.buffer not in buffers])
                 with function.inside(block):
                     PackedProduct(function, product, self.packing).write()
                 nodes[:] = [n for n in [*nodes[:parts[start]], *block.nodes, *nodes[parts[-1] + 1:]]
-                            if not isinstance(n, Allocate) or n.buffer not in buffers]
+                            if not isinstance(n, cpu.Allocate) or n.buffer not in buffers]
                 return start
         return None
 
 
-def is_part(node: Node) -> bool:
+def is_part(node: cpu.Node) -> bool:
     """Whether a node may be a part of a product: a computation, or a block of them."""
-    return isinstance(node, Compute | Spread) or not isinstance(node, RoutineCall | Allocate | NativeLoad | TileCall)
+    return isinstance(node, cpu.Compute | cpu.Spread) or not isinstance(
+        node, cpu.RoutineCall | cpu.Allocate | cpu.NativeLoad | cpu.TileCall)

@@ -11,22 +11,10 @@ last use.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
-from nki_mlir.targets.cpu.function import (
-    Allocate,
-    ByteRegion,
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    Node,
-    RoutineCall,
-    ScratchBuffer,
-    blocks,
-    calls_in,
-    compute,
-)
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.schedule import schedule
@@ -34,36 +22,38 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
 
-Readers = dict[Compute, Compute]            # computations as they were, and as they read the source
+Readers = dict[cpu.Compute, cpu.Compute]            # computations as they were, and as they read the source
 
 
 class ForwardCopies(FunctionPass, name="forward-copies"):
     least: int = 4_096          # elements of a tile: with fewer, routines that tiles of all arrays share save more
 
-    def rewrite(self, function: NativeFunction) -> None:
-        copies = [(block, node) for block in blocks(function.body) for node in block.nodes
-                  if isinstance(node, Compute) and self.is_copied_input(function, node)]
+    def rewrite(self, function: cpu.NativeFunction) -> None:
+        copies = [(block, node) for block in cpu.blocks(function.body) for node in block.nodes
+                  if isinstance(node, cpu.Compute) and self.is_copied_input(function, node)]
         users = function.users() if copies else {}
         changed: Readers = {}
         dropped: set[object] = set()               # copies, and the buffers that they wrote
         for block, copy in copies:
             tile = copy.regions[1].root
-            assert isinstance(tile, ScratchBuffer)
+            assert isinstance(tile, cpu.ScratchBuffer)
             readers = readers_on_source(copy, users[tile], changed)
             if readers and is_kept_for(function, block, copy, readers):
                 changed |= readers
                 dropped |= {copy, tile}
-        for block in blocks(function.body) if dropped else ():
-            block.nodes[:] = [changed.get(node, node) if isinstance(node, Compute) else node for node in block.nodes
-                              if node not in dropped and not (isinstance(node, Allocate) and node.buffer in dropped)]
+        for block in cpu.blocks(function.body) if dropped else ():
+            block.nodes[:] = [changed.get(node, node) if isinstance(node, cpu.Compute) else node
+                              for node in block.nodes if node not in dropped and not (
+                                  isinstance(node, cpu.Allocate) and node.buffer in dropped)]
 
-    def is_copied_input(self, function: NativeFunction, copy: Compute) -> bool:
+    def is_copied_input(self, function: cpu.NativeFunction, copy: cpu.Compute) -> bool:
         """Whether a computation copies an input to all of a tile that is large enough."""
         return copy.nest.elements >= self.least and is_copy(copy.nest) and filled_tile(copy) is not None and (
             copy.regions[0].root in function.inputs)
 
 
-def readers_on_source(copy: Compute, users: Sequence[RoutineCall], changed: Mapping[Compute, Compute]) -> Readers:
+def readers_on_source(copy: cpu.Compute, users: Sequence[cpu.RoutineCall], changed: Mapping[cpu.Compute, cpu.Compute]
+                      ) -> Readers:
     """Return the computations that read a copied tile, each with its form that reads the source; none where one
     cannot."""
     first_user, *later_users = users
@@ -71,14 +61,14 @@ def readers_on_source(copy: Compute, users: Sequence[RoutineCall], changed: Mapp
         return {}
     readers: Readers = {}
     for user in later_users:
-        reader = on_source(changed.get(user, user), copy) if isinstance(user, Compute) else None
+        reader = on_source(changed.get(user, user), copy) if isinstance(user, cpu.Compute) else None
         if reader is None:
             return {}
         readers[user] = reader                                              # type: ignore[index]
     return readers if len(readers) == 1 or _has_long_rows(copy.nest) else {}
 
 
-def on_source(user: Compute, copy: Compute) -> Compute | None:
+def on_source(user: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
     """Return a computation that reads the tile as one that reads the source."""
     if contraction_of(user.nest) is not None:
         return None
@@ -95,15 +85,15 @@ def on_source(user: Compute, copy: Compute) -> Compute | None:
     vector = schedule(nest).vector
     if vector is not None and any(abs(nest.inputs[k].strides[vector]) > MOST_SHUFFLED for k in changed):
         return None
-    return compute(nest, regions, user.symbols, user.streams and can_stream(nest))
+    return cpu.compute(nest, regions, user.symbols, user.streams and can_stream(nest))
 
 
-def is_kept_for(function: NativeFunction, block: NativeBlock, copy: Compute, readers: Readers) -> bool:
+def is_kept_for(function: cpu.NativeFunction, block: cpu.NativeBlock, copy: cpu.Compute, readers: Readers) -> bool:
     """Whether the copy's source stays unchanged up to the end of the nodes with its readers, which are in its block."""
     at = block.nodes.index(copy)
     last_reader, inside = at, 0
     for k, node in enumerate(block.nodes[at + 1:], at + 1):
-        count = sum(call in readers for call in calls_in(node))
+        count = sum(call in readers for call in cpu.calls_in(node))
         last_reader, inside = (k, inside + count) if count else (last_reader, inside)
     if inside < len(readers):
         return False
@@ -111,13 +101,13 @@ def is_kept_for(function: NativeFunction, block: NativeBlock, copy: Compute, rea
     return overwritten is not None and copy.regions[0].root not in overwritten
 
 
-def inputs_written(function: NativeFunction, nodes: Sequence[Node]) -> set[object] | None:
+def inputs_written(function: cpu.NativeFunction, nodes: Sequence[cpu.Node]) -> set[object] | None:
     """Return the inputs that some nodes write; None where that is unknown."""
     roots: set[object] = set()
     if function.inputs <= function.only_read:
         return roots
-    for call in calls_in(*nodes):
-        if isinstance(call, Compute):
+    for call in cpu.calls_in(*nodes):
+        if isinstance(call, cpu.Compute):
             roots |= {region.root for region in call.output_regions if region.root in function.inputs}
         elif call.function != "nki_check":
             return None
@@ -130,7 +120,8 @@ def _has_long_rows(copy: Nest) -> bool:
     return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] >= long)
 
 
-def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> tuple[Nest, ByteRegion] | None:
+def _at_source(copy: cpu.Compute, user: Nest, operand: int, region: cpu.ByteRegion
+               ) -> tuple[Nest, cpu.ByteRegion] | None:
     """Return the user's nest with the strides of an operand in the source of a copy, and the region there."""
     target, source = copy.regions[1], copy.regions[0]
     copied, source_strides = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides

@@ -12,17 +12,9 @@ take turns; the pass requires that they only compute on the kernel's arrays, and
 from dataclasses import replace
 from math import prod
 
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import (
-    FIRST_ID,
-    Allocate,
-    ByteRegion,
-    Compute,
-    NativeFunction,
-    ScratchBuffer,
-    compute,
-)
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.runtime import host
 
@@ -30,27 +22,27 @@ from nki_mlir.targets.runtime import host
 class MergePrograms(FunctionPass, name="merge-programs"):
     items: int = 2              # programs that a thread must have: with fewer, threads may wait for the last one
 
-    def rewrite(self, function: NativeFunction) -> None:
+    def rewrite(self, function: cpu.NativeFunction) -> None:
         grid = function.kernel.grid
         if function.has_variants or function.kernel.may_alias or len(grid) != function.axes or len(grid) < 2:
             return
-        count, nodes = grid[-1], [node for node in function.body.nodes if not isinstance(node, Allocate)]
+        count, nodes = grid[-1], [node for node in function.body.nodes if not isinstance(node, cpu.Allocate)]
         if count == 1 or prod(grid[:-1]) < self.items * host.threads():
             return
-        merged = [merged_call(function, node, count) if isinstance(node, Compute) else None for node in nodes]
+        merged = [merged_call(function, node, count) if isinstance(node, cpu.Compute) else None for node in nodes]
         if nodes and None not in merged:                # no computation uses a buffer that is allocated
             function.body.nodes[:] = [call for call in merged if call is not None]
             function.merged = count
             function.notes.append(f"merge-programs: {count} programs along axis {len(grid) - 1} of the grid run as one")
 
 
-def merged_call(function: NativeFunction, call: Compute, count: int) -> Compute | None:
+def merged_call(function: cpu.NativeFunction, call: cpu.Compute, count: int) -> cpu.Compute | None:
     """Join the computations of several programs to one on longer rows; None if their operands are not parts of rows."""
-    nest, slot = call.nest, FIRST_ID + function.axes - 1
+    nest, slot = call.nest, cpu.FIRST_ID + function.axes - 1
     outputs = call.output_regions
     if nest.mask or nest.forms or call.symbols or contraction_of(nest) is not None or not all(
             region.root in function.only_written for region in outputs) or any(
-            isinstance(region.root, ScratchBuffer) for region in call.regions):
+            isinstance(region.root, cpu.ScratchBuffer) for region in call.regions):
         return None
     steps = [dict(region.offset.symbols).get(slot, 0) for region in call.regions]
     for axis, extent in enumerate(nest.extents):
@@ -60,11 +52,11 @@ def merged_call(function: NativeFunction, call: Compute, count: int) -> Compute 
             extents = (*nest.extents[:axis], count * extent, *nest.extents[axis + 1:])
             regions = [of_first_program(region, slot, step) for region, step in zip(call.regions, steps)]
             rows = replace(nest, extents=extents).simplified
-            return compute(rows, regions, (), call.streams and can_stream(rows))
+            return cpu.compute(rows, regions, (), call.streams and can_stream(rows))
     return None
 
 
-def of_first_program(region: ByteRegion, slot: int, step: int) -> ByteRegion:
+def of_first_program(region: cpu.ByteRegion, slot: int, step: int) -> cpu.ByteRegion:
     """Return the region of the program whose id in the slot is 0."""
     symbols = tuple((symbol, factor) for symbol, factor in region.offset.symbols if symbol != slot)
     return replace(region, offset=replace(region.offset, symbols=symbols)) if step else region

@@ -13,15 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
-from nki_mlir.targets.cpu.function import (
-    Compute,
-    NativeFunction,
-    RoutineCall,
-    ScratchBuffer,
-    compute,
-)
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
 from nki_mlir.targets.runtime import host
@@ -34,8 +28,8 @@ class PadRows(FunctionPass, name="pad-rows"):
     multiple: int = 512         # rows share sets of the cache if their length is a multiple of these bytes
     rows: int = 16              # fewest rows that a product reads or writes: fewer rows fit one set
 
-    def rewrite(self, function: NativeFunction) -> None:
-        new_calls: dict[RoutineCall, Compute] = {}
+    def rewrite(self, function: cpu.NativeFunction) -> None:
+        new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
         for buffer, users in function.users().items():
             calls = [new_calls.get(user, user) for user in users]
             row = self.row_of(buffer, calls)
@@ -46,10 +40,10 @@ class PadRows(FunctionPass, name="pad-rows"):
                     buffer.size = buffer.size // row * (row + host.LINE)
         function.replace_calls(new_calls)
 
-    def row_of(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> int:
+    def row_of(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall]) -> int:
         """Return the bytes of a row of a tile that products read or write in columns; 0 if its rows stay as they
         are."""
-        products = [call for call in calls if isinstance(call, Compute) and contraction_of(call.nest) is not None]
+        products = [call for call in calls if isinstance(call, cpu.Compute) and contraction_of(call.nest) is not None]
         steps = [step * operand.dtype.itemsize for call in products
                  for operand, region in zip(call.nest.operands, call.regions) if region.root is buffer
                  for step, extent in zip(operand.strides, call.nest.extents) if extent >= self.rows and step > 1]
@@ -57,10 +51,10 @@ class PadRows(FunctionPass, name="pad-rows"):
         return row if row and buffer.size % row == 0 else 0
 
 
-def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRanges) -> Compute | None:
+def on_padded(call: cpu.RoutineCall, buffer: cpu.ScratchBuffer, row: int, ranges: SlotRanges) -> cpu.Compute | None:
     """Return a computation on a buffer with a cache line behind each row of ``row`` bytes. Return None if it steps
     neither by rows nor within one."""
-    if not isinstance(call, Compute):
+    if not isinstance(call, cpu.Compute):
         return None
     nest, regions, product = call.nest, list(call.regions), contraction_of(call.nest)
     for k, region in enumerate(regions):
@@ -81,8 +75,9 @@ def on_padded(call: RoutineCall, buffer: ScratchBuffer, row: int, ranges: SlotRa
     if product is not None and contraction_of(nest) != product:
         return None
     if isinstance(call.function, TileProduct):
-        return Compute(replace(call.function, nest=nest), tuple(region.address for region in regions), nest, regions)
-    return compute(nest, regions, call.symbols, call.streams and can_stream(nest))
+        addresses = tuple(region.address for region in regions)
+        return cpu.Compute(replace(call.function, nest=nest), addresses, nest, regions)
+    return cpu.compute(nest, regions, call.symbols, call.streams and can_stream(nest))
 
 
 def in_padded(distance: int, row: int) -> int:

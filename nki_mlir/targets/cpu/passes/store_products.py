@@ -11,23 +11,16 @@ also drops the copy if it copies the complete tile to a buffer of float32, and n
 from collections.abc import Sequence
 
 from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, writing_target, zeroed_tile
-from nki_mlir.targets.cpu.function import (
-    ByteRegion,
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    RoutineCall,
-    ScratchBuffer,
-)
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
 
 
 class StoreProducts(FunctionPass, name="store-products"):
-    def rewrite(self, function: NativeFunction) -> None:
+    def rewrite(self, function: cpu.NativeFunction) -> None:
         for block, product, tile, users in function.tile_writers(fills_a_tile):
             zeros = zeros_before(block, product, users)
             if zeros is None:
@@ -36,37 +29,38 @@ class StoreProducts(FunctionPass, name="store-products"):
             position = block.nodes.index(product)
             copy = users[-1]
             moved = None
-            if len(users) == 3 and isinstance(copy, Compute) and copy in block.nodes[position + 1:position + 2]:
+            if len(users) == 3 and isinstance(copy, cpu.Compute) and copy in block.nodes[position + 1:position + 2]:
                 moved = stored_at_copy(product, copy)
             block.nodes[position] = moved or with_sums_from_zero(product, product.nest, product.regions)
             if moved is not None:
                 block.nodes[:] = block.without(copy, tile)
 
 
-def fills_a_tile(call: Compute) -> bool:
+def fills_a_tile(call: cpu.Compute) -> bool:
     """Whether a computation is a product in float32 that writes each element of a buffer."""
     return (contraction_of(call.nest) is not None and isinstance(call.function, Nest | TileProduct)
             and filled_tile(call) is not None)
 
 
-def zeros_before(block: NativeBlock, product: Compute, users: Sequence[RoutineCall]) -> Compute | None:
+def zeros_before(block: cpu.NativeBlock, product: cpu.Compute, users: Sequence[cpu.RoutineCall]) -> cpu.Compute | None:
     """Return the computation that fills the product's tile with zeros, if nothing else uses the tile before the
     product."""
-    if len(users) < 2 or users[1] is not product or not isinstance(users[0], Compute) or users[0] not in block.nodes:
+    if len(users) < 2 or users[1] is not product or (
+            not isinstance(users[0], cpu.Compute) or users[0] not in block.nodes):
         return None
     return users[0] if zeroed_tile(users[0]) is product.regions[-1].root else None
 
 
-def with_sums_from_zero(product: Compute, nest: Nest, regions: Sequence[ByteRegion]) -> Compute:
+def with_sums_from_zero(product: cpu.Compute, nest: Nest, regions: Sequence[cpu.ByteRegion]) -> cpu.Compute:
     routine = TileProduct(nest, True, isinstance(product.function, TileProduct) and product.function.pairs)
-    return Compute(routine, tuple(region.address for region in regions), nest, regions)
+    return cpu.Compute(routine, tuple(region.address for region in regions), nest, regions)
 
 
-def stored_at_copy(product: Compute, copy: Compute) -> Compute | None:
+def stored_at_copy(product: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
     """Return the product with its sums at the destination of a copy; None if the copy has another form."""
     target = copy.regions[-1].root
-    if not is_copy(copy.nest) or copy.nest.outputs[0].dtype is not FLOAT32 or not isinstance(target, ScratchBuffer) or (
-            target in [region.root for region in product.regions]):
+    if not is_copy(copy.nest) or copy.nest.outputs[0].dtype is not FLOAT32 or (
+            not isinstance(target, cpu.ScratchBuffer) or target in [region.root for region in product.regions]):
         return None
     stored = writing_target(product.nest, product.regions[-1], copy)
     if stored is None or stored[0].outputs[0].strides[contraction_column(product.nest)] != 1:

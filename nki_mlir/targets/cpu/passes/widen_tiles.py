@@ -13,14 +13,8 @@ from dataclasses import replace
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import (
-    Compute,
-    NativeFunction,
-    RoutineCall,
-    ScratchBuffer,
-    compute,
-)
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.widen_factors import elements_of
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -30,15 +24,15 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
     least: int = 8              # times that each product must read each element of a tile
     most: int = 1_048_576       # bytes of a tile in float32
 
-    def rewrite(self, function: NativeFunction) -> None:
-        new_calls: dict[RoutineCall, Compute] = {}
+    def rewrite(self, function: cpu.NativeFunction) -> None:
+        new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
         users_of = function.users()
         while self.widen_one(users_of, new_calls):      # once the target of a copy is wide, its source may be, too
             pass
         function.replace_calls(new_calls)
 
-    def widen_one(self, users_of: Mapping[ScratchBuffer, Sequence[RoutineCall]],
-                  new_calls: dict[RoutineCall, Compute]) -> bool:
+    def widen_one(self, users_of: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]],
+                  new_calls: dict[cpu.RoutineCall, cpu.Compute]) -> bool:
         """Widen a tile, and map each call that uses it to a new one. Return whether a tile was widened."""
         for buffer, users in users_of.items():
             calls = [new_calls.get(user, user) for user in users]
@@ -46,18 +40,18 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
                 dtype = next(o.dtype for k, o in operands_in(buffer, calls[0]))
                 scale = FLOAT32.itemsize // dtype.itemsize
                 new_calls |= {user: widened(buffer, call, scale) for user, call in zip(users, calls)
-                              if isinstance(call, Compute)}
+                              if isinstance(call, cpu.Compute)}
                 buffer.size *= scale
                 return True
         return False
 
-    def can_be_wide(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> bool:
+    def can_be_wide(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall]) -> bool:
         """Whether all calls that use a buffer write it as a narrow float or convert the elements that they read, and
         products read it often."""
         dtypes: set[DType] = set()
         products = 0
         for call in calls:
-            if not isinstance(call, Compute):
+            if not isinstance(call, cpu.Compute):
                 return False
             nest = call.nest
             for number, operand in operands_in(buffer, call):
@@ -87,21 +81,21 @@ def is_converted(nest: Nest, number: int) -> bool:
         step.kind == "convert" and step.dtype is FLOAT32 for step in nest.steps if number in step.operands)
 
 
-def operands_in(buffer: ScratchBuffer, call: RoutineCall) -> list[tuple[int, Operand]]:
+def operands_in(buffer: cpu.ScratchBuffer, call: cpu.RoutineCall) -> list[tuple[int, Operand]]:
     """List the operands of a computation that lie in a buffer, with their numbers."""
-    if not isinstance(call, Compute):
+    if not isinstance(call, cpu.Compute):
         return []
     return [(k, call.nest.operands[k]) for k, region in enumerate(call.regions) if region.root is buffer]
 
 
-def widened(buffer: ScratchBuffer, call: Compute, scale: int) -> Compute:
+def widened(buffer: cpu.ScratchBuffer, call: cpu.Compute, scale: int) -> cpu.Compute:
     """Return a call that reads and writes a buffer in float32; its elements are ``scale`` times as large as before."""
     nest, regions = call.nest, list(call.regions)
     for k, _ in operands_in(buffer, call):
         region = regions[k]
         regions[k] = replace(region, size=region.size * scale, offset=Linear().plus(region.offset, scale))
         nest = with_wide_input(nest, k) if k < len(nest.inputs) else with_wide_output(nest, k - len(nest.inputs))
-    return compute(nest, regions, call.symbols, call.streams)
+    return cpu.compute(nest, regions, call.symbols, call.streams)
 
 
 def with_wide_input(nest: Nest, number: int) -> Nest:

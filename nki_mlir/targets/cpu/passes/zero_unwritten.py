@@ -13,27 +13,14 @@ from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.contraction import TileProduct
-from nki_mlir.targets.cpu.function import (
-    Allocate,
-    ByteRegion,
-    NativeBlock,
-    NativeFunction,
-    NativeLoad,
-    NativeLoop,
-    NativeWhile,
-    NestCall,
-    Node,
-    ScratchBuffer,
-    TileCall,
-    sub_blocks,
-)
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest, Operand
 
 
 class ZeroUnwritten(FunctionPass, name="zero-unwritten"):
-    def rewrite(self, function: NativeFunction) -> None:
+    def rewrite(self, function: cpu.NativeFunction) -> None:
         proof = FreshBuffers()
         proof.block(function.body)
         for buffer, fresh in proof.buffers.items():
@@ -73,9 +60,9 @@ class FreshBuffers:
 
     def __init__(self) -> None:
         self.blocks: list[OpenBlock] = []
-        self.buffers: dict[ScratchBuffer, Fresh] = {}
+        self.buffers: dict[cpu.ScratchBuffer, Fresh] = {}
 
-    def block(self, *blocks: NativeBlock, opened: OpenBlock | None = None) -> None:
+    def block(self, *blocks: cpu.NativeBlock, opened: OpenBlock | None = None) -> None:
         """Handle blocks that run one after the other, as do the blocks of one node."""
         if opened is not None:
             self.blocks.append(opened)
@@ -85,27 +72,27 @@ class FreshBuffers:
         if opened is not None:
             self.blocks.pop()
 
-    def node(self, node: Node) -> None:
+    def node(self, node: cpu.Node) -> None:
         match node:
-            case Allocate(buffer):
+            case cpu.Allocate(buffer):
                 self.buffers[buffer] = Fresh(len(self.blocks))
-            case NestCall():
+            case cpu.NestCall():
                 self.computed(node.nest, node.regions, isinstance(node.function, TileProduct) and node.function.fresh)
-            case NativeLoad():
+            case cpu.NativeLoad():
                 self.loaded(node.region)
-            case TileCall():
+            case cpu.TileCall():
                 self.performed(node.op, node.regions)
-            case NativeLoop():
+            case cpu.NativeLoop():
                 self.block(node.body, opened=OpenBlock(node.slot, node.span))
-            case NativeWhile():
+            case cpu.NativeWhile():
                 self.block(node.test, node.body, opened=OpenBlock())
             case _:
-                for inner in sub_blocks(node):
+                for inner in cpu.sub_blocks(node):
                     self.block(inner, opened=OpenBlock())
 
-    def open(self, root: ScratchBuffer | str) -> Fresh | None:
+    def open(self, root: cpu.ScratchBuffer | str) -> Fresh | None:
         """Return the state of a buffer if part of it may be unwritten."""
-        fresh = self.buffers.get(root) if isinstance(root, ScratchBuffer) else None
+        fresh = self.buffers.get(root) if isinstance(root, cpu.ScratchBuffer) else None
         if fresh is None or fresh.zeroed or fresh.state is True:
             return None
         if isinstance(fresh.state, Piecewise) and fresh.state.block not in self.blocks:
@@ -114,7 +101,7 @@ class FreshBuffers:
         return fresh
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def computed(self, nest: Nest, views: Sequence[ByteRegion], is_fresh: bool) -> None:
+    def computed(self, nest: Nest, views: Sequence[cpu.ByteRegion], is_fresh: bool) -> None:
         """Note that a nest runs on views: those of its inputs, then of its outputs. The sums of a fresh one start
         from 0."""
         inputs = len(nest.inputs)
@@ -133,7 +120,7 @@ class FreshBuffers:
             else:
                 self.wrote(fresh, view, piece)
 
-    def performed(self, op: Op, views: Sequence[ByteRegion]) -> None:
+    def performed(self, op: Op, views: Sequence[cpu.ByteRegion]) -> None:
         """Note that a tile operation runs on the views of its operands."""
         read = {name for name, _ in op.sources()}
         sources = [view.root for (field, _), view in zip(op.operands(), views) if field.name in read]
@@ -146,12 +133,12 @@ class FreshBuffers:
             else:
                 self.wrote(fresh, view, (Linear(), ((1, view.size),)))
 
-    def loaded(self, view: ByteRegion) -> None:
+    def loaded(self, view: cpu.ByteRegion) -> None:
         fresh = self.open(view.root)
         if fresh is not None:
             fresh.zeroed = True
 
-    def wrote(self, fresh: Fresh, view: ByteRegion, piece: Piece) -> None:
+    def wrote(self, fresh: Fresh, view: cpu.ByteRegion, piece: Piece) -> None:
         """Note that the first operation on a buffer writes a piece of it."""
         offset, dims = piece
         inner = self.blocks[fresh.depth:]
@@ -174,7 +161,7 @@ class FreshBuffers:
                                  if by_loops else True)
 
 
-def piece_of(view: ByteRegion, operand: Operand, nest: Nest) -> Piece:
+def piece_of(view: cpu.ByteRegion, operand: Operand, nest: Nest) -> Piece:
     """Return the bytes that an operand names: their offset in the memory, and (step, count) in bytes, smallest first.
     """
     item = operand.dtype.itemsize

@@ -13,18 +13,7 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.scalar.dtypes import BOOL
-from nki_mlir.targets.neuron.codegen.records import (
-    Block,
-    Branch,
-    Code,
-    Computed,
-    DeviceBuffer,
-    InstructionStep,
-    Load,
-    Loop,
-    Value,
-    While,
-)
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.waist.function import COMPARISONS
 
 PREDICATES = {name: number for number, name in enumerate(COMPARISONS[:6])}           # predicates of arith.cmpi, signed
@@ -40,19 +29,19 @@ AFFINE: dict[str, Callable[[ir.AffineExpr, ir.AffineExpr], ir.AffineExpr]] = {
 LEAVES = (*EXTREMES, *PREDICATES, *LOGIC)    # leaves of affine expressions
 
 
-def write_code(kernel: KernelFunction, code: Code) -> None:
+def write_code(kernel: KernelFunction, code: records.Code) -> None:
     """Replace the function's body; program ids that the code does not use any more are dropped from its signature."""
     _RecordsWriter(kernel, code)
 
 
 class _RecordsWriter:
-    def __init__(self, kernel: KernelFunction, code: Code) -> None:
+    def __init__(self, kernel: KernelFunction, code: records.Code) -> None:
         self.kernel, self.code = kernel, code
         self.make = Attributes()
         self.index = ir.IndexType.get()
         self.unknown = ir.Location.unknown()
-        self.buffers: dict[DeviceBuffer, ir.Value] = {}
-        self.values: dict[Value, ir.Value] = {}
+        self.buffers: dict[records.DeviceBuffer, ir.Value] = {}
+        self.values: dict[records.Value, ir.Value] = {}
         self.constants: dict[int, ir.Value] = {}
         self.block_now = kernel.op.regions[0].blocks[0]
         self.location = self.unknown
@@ -94,7 +83,7 @@ class _RecordsWriter:
             op.attributes["nki.grid"] = self.make.value(tuple(self.code.grid))
 
     # -- code ----------------------------------------------------------------------------------------------------------
-    def block(self, block: Block, into: ir.Block, condition: Value | None = None) -> None:
+    def block(self, block: records.Block, into: ir.Block, condition: records.Value | None = None) -> None:
         """Write a block that ends with its condition, or with nothing."""
         outer, self.block_now = self.block_now, into
         saved_values = dict(self.values)
@@ -105,28 +94,28 @@ class _RecordsWriter:
             self.operation("scf.condition", [self.truth(condition)])
         self.block_now, self.values = outer, saved_values
 
-    def nodes(self, block: Block) -> None:
+    def nodes(self, block: records.Block) -> None:
         for buffer in block.buffers:
             self.allocation(buffer)
         for node in block.nodes:
             self.location = self.file_location(node.location)
             match node:
-                case InstructionStep():
+                case records.InstructionStep():
                     self.step(node.op)
-                case Loop():
+                case records.Loop():
                     bounds = [self.constant(n) for n in (node.span.start, node.span.stop, node.span.step)]
                     op = self.operation("scf.for", bounds, regions=1, attributes=node.attributes)
                     inner = op.regions[0].blocks.append(self.index, arg_locs=[self.unknown])
                     self.values[node.variable] = inner.arguments[0]
                     self.block(node.body, inner)
-                case Branch():
+                case records.Branch():
                     op = self.operation("scf.if", [self.truth(node.condition)], regions=2)
                     for body, region in zip((node.then, node.otherwise), op.regions):
                         if body.nodes or region == op.regions[0]:
                             self.block(body, region.blocks.append())
-                case Load():
+                case records.Load():
                     self.load(node)
-                case While():
+                case records.While():
                     op = self.operation("scf.while", regions=2)
                     before, after = (region.blocks.append() for region in op.regions)
                     self.block(node.test, before, node.condition)
@@ -141,7 +130,7 @@ class _RecordsWriter:
         on_values = changed(op, lambda t: replace(t, handle=self.buffers[t.handle]), symbols=symbols)
         write_op(on_values, self.make, self.location, ir.InsertionPoint(self.block_now))
 
-    def load(self, node: Load) -> None:
+    def load(self, node: records.Load) -> None:
         access = node.tile.access
         assert access.partition is not None
         subscripts, remaining = [], access.free.const
@@ -153,7 +142,7 @@ class _RecordsWriter:
         cast = "arith.index_castui" if access.dtype is BOOL else "arith.index_cast"
         self.values[node.variable] = self.operation(cast, number.results, [self.index]).results[0]
 
-    def allocation(self, buffer: DeviceBuffer) -> None:
+    def allocation(self, buffer: records.DeviceBuffer) -> None:
         kind = self.make.memref(buffer.shape, buffer.dtype, buffer.space)
         location = self.file_location(buffer.location)
         if buffer.role == "constant":
@@ -173,32 +162,32 @@ class _RecordsWriter:
                                      ip=ir.InsertionPoint(self.block_now))
         self.buffers[buffer] = op.results[0]
 
-    def block_address(self, buffer: DeviceBuffer, address: tuple[int, int]) -> tuple[int, ...]:
+    def block_address(self, buffer: records.DeviceBuffer, address: tuple[int, int]) -> tuple[int, ...]:
         partition, byte = address
         bank = self.code.machine.psum_bank_bytes
         return (byte // bank, partition, byte % bank) if buffer.space == PSUM else address
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def value(self, value: Value) -> ir.Value:
+    def value(self, value: records.Value) -> ir.Value:
         if isinstance(value, int):
             return self.constant(value)
         if value not in self.values:
-            assert isinstance(value, Computed)
+            assert isinstance(value, records.Computed)
             self.values[value] = self.computed(value)
         return self.values[value]
 
-    def truth(self, condition: Value) -> ir.Value:
+    def truth(self, condition: records.Value) -> ir.Value:
         """Return a condition, which is any number that is not 0."""
         truth = self.value(condition)
-        return truth if truth.type == self.make.i1 else self.value(Computed("ne", condition, 0))
+        return truth if truth.type == self.make.i1 else self.value(records.Computed("ne", condition, 0))
 
-    def number(self, value: Value) -> ir.Value:
+    def number(self, value: records.Value) -> ir.Value:
         number = self.value(value)
         if number.type != self.make.i1:
             return number
         return self.operation("arith.index_castui", [number], [self.index]).results[0]
 
-    def computed(self, value: Computed) -> ir.Value:
+    def computed(self, value: records.Computed) -> ir.Value:
         if value.op in PREDICATES:
             predicate = ir.IntegerAttr.get(self.make.i64, PREDICATES[value.op])
             return self.operation("arith.cmpi", [self.number(value.lhs), self.number(value.rhs)], [self.make.i1],
@@ -209,18 +198,18 @@ class _RecordsWriter:
         if value.op in EXTREMES:
             return self.operation(EXTREMES[value.op], [self.number(value.lhs), self.number(value.rhs)], [self.index]
                                   ).results[0]
-        leaves: dict[Value, int] = {}
+        leaves: dict[records.Value, int] = {}
         expression = self.affine(value, leaves)
         mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(leaves), [expression]))
         return self.operation("affine.apply", [self.number(v) for v in leaves], [self.index],
                               {"map": mapping}).results[0]
 
-    def affine(self, value: Value, leaves: dict[Value, int]) -> ir.AffineExpr:
+    def affine(self, value: records.Value, leaves: dict[records.Value, int]) -> ir.AffineExpr:
         """Return the value as an affine expression of loop variables. Values that are not affine in them become
         symbols."""
         if isinstance(value, int):
             return ir.AffineExpr.get_constant(value)
-        if not isinstance(value, Computed) or value.op in LEAVES:
+        if not isinstance(value, records.Computed) or value.op in LEAVES:
             return ir.AffineExpr.get_symbol(leaves.setdefault(value, len(leaves)))
         return AFFINE[value.op](self.affine(value.lhs, leaves), self.affine(value.rhs, leaves))
 

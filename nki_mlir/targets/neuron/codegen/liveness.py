@@ -11,23 +11,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from nki_mlir.dialects.access import PSUM, SBUF
-from nki_mlir.targets.neuron.codegen.records import (
-    Block,
-    Code,
-    DeviceBuffer,
-    InstructionStep,
-    Load,
-    Loop,
-    While,
-    sub_blocks,
-)
+from nki_mlir.targets.neuron.codegen import records
 
 
 @dataclass(eq=False, slots=True)
 class Lifetime:
     """First and last step that need a buffer, both inclusive."""
 
-    buffer: DeviceBuffer
+    buffer: records.DeviceBuffer
     first: int
     last: int
 
@@ -38,38 +29,39 @@ class Lifetime:
 class Liveness:
     """``of`` has the lifetime of every buffer in these memories that is used; ``steps`` the steps by number."""
 
-    def __init__(self, code: Code, spaces: Sequence[str] = (SBUF, PSUM)) -> None:
+    def __init__(self, code: records.Code, spaces: Sequence[str] = (SBUF, PSUM)) -> None:
         self.spaces = spaces
-        self.of: dict[DeviceBuffer, Lifetime] = {}
-        self.steps: list[InstructionStep] = []
-        self._depth: dict[DeviceBuffer, int] = {}
-        self._loops: list[tuple[int, set[DeviceBuffer]]] = []     # (first step, buffers from outside), outermost first
+        self.of: dict[records.DeviceBuffer, Lifetime] = {}
+        self.steps: list[records.InstructionStep] = []
+        self._depth: dict[records.DeviceBuffer, int] = {}
+        # (first step, buffers from outside), outermost first
+        self._loops: list[tuple[int, set[records.DeviceBuffer]]] = []
         self._block(code.body)
 
-    def _block(self, block: Block) -> None:
+    def _block(self, block: records.Block) -> None:
         for buffer in block.buffers:
             self._depth[buffer] = len(self._loops)
         for node in block.nodes:
-            if type(node) is InstructionStep:
+            if type(node) is records.InstructionStep:
                 values = node.op.__dict__
                 for field in node.op.tiles:
                     if (tile := values[field.name]) is not None and tile.space in self.spaces:
                         self._use(tile.handle, len(self.steps))
                 self.steps.append(node)
-            elif isinstance(node, Load) and node.tile.space in self.spaces:
+            elif isinstance(node, records.Load) and node.tile.space in self.spaces:
                 self._use(node.tile.handle, max(0, len(self.steps) - 1))        # before the next step starts
-            elif isinstance(node, Loop | While):
+            elif isinstance(node, records.Loop | records.While):
                 self._loops.append((len(self.steps), set()))
-                for inner in sub_blocks(node):
+                for inner in records.sub_blocks(node):
                     self._block(inner)
                 _, outside = self._loops.pop()
                 for buffer in outside:
                     self.of[buffer].last = max(self.of[buffer].last, len(self.steps) - 1)
             else:
-                for inner in sub_blocks(node):
+                for inner in records.sub_blocks(node):
                     self._block(inner)
 
-    def _use(self, buffer: DeviceBuffer, step: int) -> None:
+    def _use(self, buffer: records.DeviceBuffer, step: int) -> None:
         depth = self._depth[buffer]
         life = self.of.get(buffer)
         if life is None:
@@ -83,7 +75,7 @@ class Liveness:
 
 
 def peak(lives: Sequence[Lifetime],
-         room: Callable[[DeviceBuffer], int] = lambda buffer: buffer.bytes_per_partition) -> tuple[int, int]:
+         room: Callable[[records.DeviceBuffer], int] = lambda buffer: buffer.bytes_per_partition) -> tuple[int, int]:
     """Return (the most bytes per partition that are live at once, the step where they are)."""
     changes = defaultdict[int, int](int)
     for life in lives:

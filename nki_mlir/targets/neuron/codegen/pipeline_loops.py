@@ -30,22 +30,11 @@ from nki_mlir.dialects.isa.instruction import SourceIteration
 from nki_mlir.dialects.op import on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import (
-    Block,
-    Code,
-    Computed,
-    DeviceBuffer,
-    InstructionStep,
-    Loop,
-    Value,
-    blocks,
-    compute,
-    tiles_of,
-)
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import MEMORY, ListSchedule, Order
@@ -63,16 +52,16 @@ BEHIND = 1e-6                   # ns: the next time in a round
 class PipelineLoops(RecordsPass, name="pipeline-loops", reads=Level.NISA):
     memory: int = 100           # percent of on-chip memory that the iterations in flight may fill
 
-    def rewritten(self, code: Code) -> None:
+    def rewritten(self, code: records.Code) -> None:
         pipeline_loops(code, EngineChoice(code.machine), self.memory)
 
 
-def pipeline_loops(code: Code, choice: EngineChoice, memory: int = MEMORY) -> int:
+def pipeline_loops(code: records.Code, choice: EngineChoice, memory: int = MEMORY) -> int:
     """Pipeline the register loops whose bodies are straight-line code, in place. Return their number."""
     straight = straight_loops(code)
     order = Order(memory, share=3)
     count = 0
-    for block in list(blocks(code.body)):
+    for block in list(records.blocks(code.body)):
         nodes = []
         for node in block.nodes:
             stages = stages_of(node, code, choice, order) if node in straight else None
@@ -98,12 +87,12 @@ class Stages:
     buffer of the body.
     """
 
-    def __init__(self, loop: Loop, starts: Sequence[float], interval: float, engines: Sequence[Engine],
+    def __init__(self, loop: records.Loop, starts: Sequence[float], interval: float, engines: Sequence[Engine],
                  before: Dependences) -> None:
         self.engines, self.before = engines, before
-        self.users: dict[DeviceBuffer, list[int]] = {buffer: [] for buffer in loop.body.buffers}
+        self.users: dict[records.DeviceBuffer, list[int]] = {buffer: [] for buffer in loop.body.buffers}
         for k, step in enumerate(loop.body.nodes):
-            for buffer in {tile.handle for tile in tiles_of(step)} & self.users.keys():
+            for buffer in {tile.handle for tile in records.tiles_of(step)} & self.users.keys():
                 self.users[buffer].append(k)
         begin = self.begin(starts, interval)
         self.times = [divmod(start - begin, interval) for start in starts]      # rounds, and time in the round
@@ -153,21 +142,21 @@ class Stages:
                         for users in self.users.values() if users), default=0)
 
 
-def stages_of(loop: Loop, code: Code, choice: EngineChoice, order: Order) -> Stages | None:
+def stages_of(loop: records.Loop, code: records.Code, choice: EngineChoice, order: Order) -> Stages | None:
     """Return the stages of a loop; None for a loop with too few iterations, with one stage, or with steps and buffers
     that stay as they are."""
-    body: list[InstructionStep] = loop.body.nodes
+    body: list[records.InstructionStep] = loop.body.nodes
     size = len(body)
     number = min(max(WINDOW // size, LEAST), MOST, len(loop.span))
     if number < LEAST or any(NO_REORDER in step.op.extra for step in body) or any(
             buffer.fixed or buffer.addresses or buffer.space == HBM for buffer in loop.body.buffers):
         return None
-    unroller, window = Unroller({}), Block()
+    unroller, window = Unroller({}), records.Block()
     for n in range(number):
-        unroller.into(window, loop.body, {loop.variable: compute("add", loop.variable, n * loop.span.step)}, {})
+        unroller.into(window, loop.body, {loop.variable: records.compute("add", loop.variable, n * loop.span.step)}, {})
     if len(window.nodes) != number * size:
         return None
-    outside = {tile.handle for step in body for tile in tiles_of(step)} - set(loop.body.buffers)
+    outside = {tile.handle for step in body for tile in records.tiles_of(step)} - set(loop.body.buffers)
     graph = SchedulingGraph(window.nodes, code.machine, outside, choice)
     schedule = list_schedule(graph, order, None)
     last_iteration = (number - 1) * size
@@ -207,7 +196,7 @@ def starts_of(schedule: ListSchedule, graph: SchedulingGraph, middle: int, size:
 class PipelinedLoop:
     """The code that replaces a loop: prologue, loop, and epilogue. ``number``: rounds of a body of the new loop."""
 
-    def __init__(self, loop: Loop, stages: Stages) -> None:
+    def __init__(self, loop: records.Loop, stages: Stages) -> None:
         self.loop, self.stages = loop, stages
         self.number = stages.copies()
         buffer_stages = {buffer: {stages.stage[k] for k in users} for buffer, users in stages.users.items()}
@@ -218,26 +207,26 @@ class PipelinedLoop:
         self.steps = [step.with_op(on_engine(step.op, engine)) if step.op.runs_on is not engine else step
                       for step, engine in zip(loop.body.nodes, stages.engines)]
         self.unroller = Unroller({})
-        self.iterations: dict[tuple[SourceIteration, Value], SourceIteration] = {}
+        self.iterations: dict[tuple[SourceIteration, records.Value], SourceIteration] = {}
 
-    def block(self) -> Block:
+    def block(self) -> records.Block:
         span, count, number = self.loop.span, self.stages.count, self.number
         bodies = (len(span) - count + 1) // number
-        outer = Block(buffers=[buffer for copies in self.copies for buffer in copies.values()])
+        outer = records.Block(buffers=[buffer for copies in self.copies for buffer in copies.values()])
         for r in range(count - 1):
             self.append(outer, r, lambda n: span[n] if n >= 0 else None)
         firsts = span[:bodies * number:number]
         variable = replace(self.loop.variable, low=min(firsts), high=max(firsts))
-        values = [compute("add", variable, n * span.step) for n in range(number + count - 1)]
-        body = Block()
+        values = [records.compute("add", variable, n * span.step) for n in range(number + count - 1)]
+        body = records.Block()
         for r in range(number):
             self.append(body, r + count - 1, values.__getitem__)
-        outer.nodes.append(Loop(variable, firsts, body, self.loop.location, self.loop.attributes))
+        outer.nodes.append(records.Loop(variable, firsts, body, self.loop.location, self.loop.attributes))
         for r in range(bodies * number + count - 1, len(span) + count - 1):
             self.append(outer, r, lambda n: span[n] if n < len(span) else None)
         return outer
 
-    def append(self, block: Block, r: int, value_of: Callable[[int], Value | None]) -> None:
+    def append(self, block: records.Block, r: int, value_of: Callable[[int], records.Value | None]) -> None:
         """Append round ``r``. ``value_of`` returns the value of the loop's variable in an iteration, None if there is
         none."""
         values = [value_of(r - stage) for stage in range(self.stages.count)]
@@ -255,14 +244,14 @@ class PipelinedLoop:
                     step.iteration = step.iteration and self.iteration(step.iteration, value)
                 block.nodes += steps
 
-    def iteration(self, iteration: SourceIteration, value: Value) -> SourceIteration:
+    def iteration(self, iteration: SourceIteration, value: records.Value) -> SourceIteration:
         """Return an iteration of the loop's body, or of a loop around it, where the loop's variable is the value."""
         moved = self.iterations.get((iteration, value))
         if moved is None:
             moved = copy(iteration)
             if iteration.in_loop and iteration.location == self.loop.location:
                 moved.in_loop = not isinstance(value, int)
-                number = value.rhs if isinstance(value, Computed) else value
+                number = value.rhs if isinstance(value, records.Computed) else value
                 moved.value += number if isinstance(number, int) else 0
             elif iteration.parent is not None:
                 moved.parent = self.iteration(iteration.parent, value)

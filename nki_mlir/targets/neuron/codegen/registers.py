@@ -5,17 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Register, RegisterAlu
-from nki_mlir.targets.neuron.codegen.records import (
-    Branch,
-    Computed,
-    InstructionStep,
-    Load,
-    LoopVariable,
-    Value,
-    While,
-    sub_blocks,
-    variables_of,
-)
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.segment_waits import SegmentWaits
 
 
@@ -29,25 +19,25 @@ class RegisterFile:
     """Loop variables keep their register while the loop is open; the least recently used computed value is evicted."""
 
     def __init__(self) -> None:
-        self.pinned: dict[LoopVariable, Register] = {}
-        self.computed: dict[Computed, Register] = {}        # least recently used first
+        self.pinned: dict[records.LoopVariable, Register] = {}
+        self.computed: dict[records.Computed, Register] = {}        # least recently used first
 
-    def pin(self, variable: LoopVariable) -> Register:
+    def pin(self, variable: records.LoopVariable) -> Register:
         self.pinned[variable] = self._free(())
         return self.pinned[variable]
 
-    def release(self, variable: LoopVariable) -> None:
+    def release(self, variable: records.LoopVariable) -> None:
         del self.pinned[variable]
 
     def forget(self) -> None:
         """Forget computed values, which are not valid where control flow joins."""
         self.computed.clear()
 
-    def get(self, value: Value, keep: Sequence[Value], emit: Callable[[Control], object]) -> Register:
+    def get(self, value: records.Value, keep: Sequence[records.Value], emit: Callable[[Control], object]) -> Register:
         """Return a register with the value; ``keep`` are values that an instruction needs at the same time."""
-        if isinstance(value, LoopVariable):
+        if isinstance(value, records.LoopVariable):
             return self.pinned[value]
-        assert isinstance(value, Computed)
+        assert isinstance(value, records.Computed)
         if value in self.computed:
             self.computed[value] = self.computed.pop(value)
             return self.computed[value]
@@ -58,7 +48,7 @@ class RegisterFile:
         self.computed[value] = register
         return register
 
-    def _free(self, keep: Sequence[Computed | LoopVariable | int]) -> Register:
+    def _free(self, keep: Sequence[records.Computed | records.LoopVariable | int]) -> Register:
         used_numbers = {r.number for r in (*self.pinned.values(), *self.computed.values())}
         for number in range(REGISTERS):
             if number not in used_numbers:
@@ -69,17 +59,17 @@ class RegisterFile:
         raise TooManyRegisters(limit=REGISTERS)
 
 
-def numbers_used(part: object) -> Iterator[LoopVariable]:
+def numbers_used(part: object) -> Iterator[records.LoopVariable]:
     """Yield the variables that steps, or a node with all inside it, make use of."""
     match part:
         case SegmentWaits():
-            yield from (v for step in part.steps for symbol in step.op.symbols for v in variables_of(symbol))
-        case InstructionStep():
-            yield from (v for symbol in part.op.symbols for v in variables_of(symbol))
-        case Load():
+            yield from (v for step in part.steps for symbol in step.op.symbols for v in records.variables_of(symbol))
+        case records.InstructionStep():
+            yield from (v for symbol in part.op.symbols for v in records.variables_of(symbol))
+        case records.Load():
             yield part.variable
-        case Branch() | While():
-            yield from variables_of(part.condition)
-    for block in sub_blocks(part):
+        case records.Branch() | records.While():
+            yield from records.variables_of(part.condition)
+    for block in records.sub_blocks(part):
         for node in block.nodes:
             yield from numbers_used(node)

@@ -12,14 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.conversion.operation_groups import (
-    OperationGroup,
-    PatternCluster,
-    Repeats,
-    SourceBuffer,
-    reach_of,
-    started,
-)
+from nki_mlir.conversion import operation_groups
 from nki_mlir.conversion.repeated_operations import position_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
@@ -55,14 +48,14 @@ class GroupTemplate:
     part that is a number stands for the allocation of that buffer. ``new``: the new buffers of the first group.
     ``last``: for the group that was written last, the location of each operation, also as a record."""
 
-    first: OperationGroup
+    first: operation_groups.OperationGroup
     new: list[DeviceBuffer] = field(default_factory=list)
     parts: list[NewBuffer | StampedInstruction | int] = field(default_factory=list)
     last: list[tuple[ir.Location, Location | None]] = field(default_factory=list)
     tiles: dict[tuple[Tile, DeviceBuffer, int], Tile] = field(default_factory=dict)     # that start elsewhere
 
     @cached_property
-    def clusters(self) -> list[PatternCluster]:
+    def clusters(self) -> list[operation_groups.PatternCluster]:
         return self.first.clusters
 
     @cached_property
@@ -87,7 +80,7 @@ class Templates:
     """The templates of a kernel, which fill while its first groups are read. ``allocate`` returns the record of an
     allocation."""
 
-    def __init__(self, repeats: Repeats, arguments: Sequence[DeviceBuffer | None],
+    def __init__(self, repeats: operation_groups.Repeats, arguments: Sequence[DeviceBuffer | None],
                  allocate: Callable[[Operation], DeviceBuffer]) -> None:
         self.repeats, self.allocate = repeats, allocate
         self.templates = {number: GroupTemplate(first) for number, first in repeats.firsts.items()}
@@ -141,7 +134,7 @@ class Templates:
         positions = [operation.position for operation in template.first.operations]
         return template, positions.index(position)
 
-    def allocation(self, operation: Operation) -> SourceBuffer | None:
+    def allocation(self, operation: Operation) -> operation_groups.SourceBuffer | None:
         """Return the buffer of an allocation of the kernel."""
         position = position_of(operation)
         return None if position is None else self.repeats.allocations.get(position)
@@ -173,17 +166,17 @@ class Templates:
         while self.done < len(omitted) and omitted[self.done][0] < position:
             _, item = omitted[self.done]
             self.done += 1
-            if type(item) is OperationGroup:
+            if type(item) is operation_groups.OperationGroup:
                 self.stamp(item, into)
-            elif type(item) is SourceBuffer and buffers[item.number] is None:
+            elif type(item) is operation_groups.SourceBuffer and buffers[item.number] is None:
                 into.buffers.append(self.allocated(item))
 
-    def allocated(self, source: SourceBuffer) -> DeviceBuffer:
+    def allocated(self, source: operation_groups.SourceBuffer) -> DeviceBuffer:
         assert source.allocation is not None
         buffer = self.buffers[source.number] = self.allocate(source.allocation)
         return buffer
 
-    def stamp(self, group: OperationGroup, into: Block) -> None:
+    def stamp(self, group: operation_groups.OperationGroup, into: Block) -> None:
         """Write the records of a repeated group."""
         template = self.templates[group.number]
         handles = [self.buffers[source.number] for source in group.buffers]
@@ -213,7 +206,7 @@ class Templates:
         body.buffers = [buffer for buffer in body.buffers if buffer not in unused]
 
 
-def cluster_of(tile: Tile, slot: int, clusters: Sequence[PatternCluster]) -> int:
+def cluster_of(tile: Tile, slot: int, clusters: Sequence[operation_groups.PatternCluster]) -> int:
     """Return the number of the cluster of patterns with which a tile moves; -1 if its start is fixed."""
     numbers = [number for number, cluster in enumerate(clusters) if cluster.slot == slot]
     if not numbers:
@@ -221,7 +214,7 @@ def cluster_of(tile: Tile, slot: int, clusters: Sequence[PatternCluster]) -> int
     if tile.dtype is not tile.base_dtype:
         raise NoTemplate                                    # its starts count other elements
     if len(numbers) > 1:
-        low, high = (tile.access.free.const + end for end in reach_of(tile.access))
+        low, high = (tile.access.free.const + end for end in operation_groups.reach_of(tile.access))
         numbers = [number for number in numbers if clusters[number].low <= low and high <= clusters[number].high]
         if not numbers:
             raise NoTemplate
@@ -243,7 +236,7 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
             key = tile, buffer, distance
             moved = tiles.get(key)
             if moved is None:
-                moved = tiles[key] = started(tile, distance).on(buffer, buffer.name or tile.label)
+                moved = tiles[key] = operation_groups.started(tile, distance).on(buffer, buffer.name or tile.label)
             values[name] = moved
         else:
             values[name] = tile.on(buffer, buffer.name or tile.label)

@@ -18,64 +18,57 @@ from nki_mlir.analysis.repeats import Item, Repetition, Steps, with_loops
 from nki_mlir.dialects.access import PSUM, Linear, Tile
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import (
-    Block,
-    Code,
-    DeviceBuffer,
-    InstructionStep,
-    Loop,
-    LoopVariable,
-    nodes_in,
-    tiles_of,
-)
 
 LEAST = 512                     # instructions and allocations that a loop must save
-Element = InstructionStep | DeviceBuffer | object               # what an item stands for
-Moves = Sequence[tuple[LoopVariable, Steps]]    # for each loop around an item, outermost first: its variable, the steps
+Element = records.InstructionStep | records.DeviceBuffer | object               # what an item stands for
+# For each loop around an item, outermost first: its variable, the steps.
+Moves = Sequence[tuple[records.LoopVariable, Steps]]
 
 
 class RollInstructions(RecordsPass, name="roll-instructions", reads=Level.NISA):
     least: int = LEAST          # least instructions and allocations that a loop must save
     lines: bool = False         # let instructions repeat whose source locations differ, as in MLIR text
 
-    def rewritten(self, code: Code) -> Code:
+    def rewritten(self, code: records.Code) -> records.Code:
         return rolled_instructions(code, self.least, self.lines) or code
 
 
-def rolled_instructions(code: Code, least: int = LEAST, lines: bool = False) -> Code | None:
+def rolled_instructions(code: records.Code, least: int = LEAST, lines: bool = False) -> records.Code | None:
     """Return the code with loops for the instructions of its outermost block that repeat; None if there are none."""
     items = with_loops(items_of(code.body, lines), least, pairs=False)
     if all(item.loop is None for item in items):
         return None
-    body = Block()
+    body = records.Block()
     for item in items:
         append(body, item, ())
     return replace(code, body=body)
 
 
 # -- the sequence ------------------------------------------------------------------------------------------------------
-def items_of(block: Block, lines: bool = False) -> list[Item[Element]]:
+def items_of(block: records.Block, lines: bool = False) -> list[Item[Element]]:
     """Return the nodes of a block, each behind the buffers that it is the first to use."""
     items: list[Item[Element]] = []
     unused = dict.fromkeys(block.buffers)
-    definitions: dict[DeviceBuffer, Item[Element]] = {}
+    definitions: dict[records.DeviceBuffer, Item[Element]] = {}
 
-    def define(buffer: DeviceBuffer, user: object) -> None:
+    def define(buffer: records.DeviceBuffer, user: object) -> None:
         if buffer in unused:
             del unused[buffer]
             item = definitions[buffer] = Item[Element](form_of_buffer(buffer, user), (), [], buffer)
             items.append(item)
 
     for node in block.nodes:
-        if type(node) is not InstructionStep:
-            handles = [tile.handle for inner in nodes_in(Block([node])) for tile in tiles_of(inner)]
+        if type(node) is not records.InstructionStep:
+            handles = [tile.handle for inner in records.nodes_in(records.Block([node]))
+                       for tile in records.tiles_of(inner)]
             for handle in handles:
                 define(handle, None)
             items.append(Item(object(), (), [], node, [definitions.get(handle) for handle in handles]))
             continue
         op = node.op
-        values, starts, handles, still = op.__dict__, list[int](), list[DeviceBuffer](), list[object]()
+        values, starts, handles, still = op.__dict__, list[int](), list[records.DeviceBuffer](), list[object]()
         for field in op.tiles:
             tile = values[field.name]
             if tile is not None:
@@ -96,7 +89,7 @@ def items_of(block: Block, lines: bool = False) -> list[Item[Element]]:
     return items
 
 
-def form_of_buffer(buffer: DeviceBuffer, user: object) -> object:
+def form_of_buffer(buffer: records.DeviceBuffer, user: object) -> object:
     """Return what the buffers of iterations have in common if an instruction of the form ``user`` is the first to use
     them. Others have addresses that the kernel chose."""
     if buffer.fixed or buffer.addresses or buffer.attributes:
@@ -105,29 +98,29 @@ def form_of_buffer(buffer: DeviceBuffer, user: object) -> object:
 
 
 # -- the loops ---------------------------------------------------------------------------------------------------------
-def append(block: Block, item: Item[Element], moves: Moves) -> None:
+def append(block: records.Block, item: Item[Element], moves: Moves) -> None:
     """Append an item, which is in the loops of ``moves``, to a block."""
     element = item.operation
     if item.loop is not None:
         block.nodes.append(loop_of(item.loop, moves))
-    elif type(element) is DeviceBuffer:
+    elif type(element) is records.DeviceBuffer:
         block.buffers.append(element)
-    elif type(element) is InstructionStep:
+    elif type(element) is records.InstructionStep:
         block.nodes.append(moved(element, [(variable, steps) for variable, steps in moves if any(steps)]))
     else:
         block.nodes.append(element)
 
 
-def loop_of(repetition: Repetition[Element], moves: Moves) -> Loop:
-    variable, body = LoopVariable("i", 0, repetition.count - 1), Block()
+def loop_of(repetition: Repetition[Element], moves: Moves) -> records.Loop:
+    variable, body = records.LoopVariable("i", 0, repetition.count - 1), records.Block()
     ranges = pairwise(accumulate([len(item.starts) for item in repetition.body], initial=0))
     for item, steps, (start, stop) in zip(repetition.body, repetition.steps, ranges):
         append(body, item, [*[(outer, of_loop[start:stop]) for outer, of_loop in moves], (variable, steps)])
-    location = next((node.location for node in nodes_in(body) if node.location is not None), None)
-    return Loop(variable, range(repetition.count), body, location)
+    location = next((node.location for node in records.nodes_in(body) if node.location is not None), None)
+    return records.Loop(variable, range(repetition.count), body, location)
 
 
-def moved(step: InstructionStep, moves: Moves) -> InstructionStep:
+def moved(step: records.InstructionStep, moves: Moves) -> records.InstructionStep:
     """Return an instruction whose tiles move in each iteration of these loops."""
     if not moves:
         return step

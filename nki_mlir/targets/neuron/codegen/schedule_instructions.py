@@ -20,21 +20,11 @@ from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.machine.engine import NAME_OF
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.address_map import Predecessors
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import (
-    Block,
-    Code,
-    DeviceBuffer,
-    InstructionStep,
-    Loop,
-    blocks,
-    forget_addresses,
-    sub_blocks,
-    tiles_of,
-)
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choices, SchedulingGraph, moving, room
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
 from nki_mlir.targets.neuron.timing.transfers import Transfers
@@ -50,16 +40,16 @@ class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Leve
     engines: bool = True        # let any engine run instructions that name none, else the first of their class
     issuers: bool = True        # let any engine start transfers that name none, else the sync engine
 
-    def rewritten(self, code: Code) -> None:
+    def rewritten(self, code: records.Code) -> None:
         order = Order(self.memory, self.ahead, loads=self.loads, unread=self.unread)
         schedule(code, order, EngineChoice(code.machine, self.engines, self.issuers))
 
 
-def schedule(code: Code, order: Order = Order(), choice: EngineChoice | None = None) -> None:
+def schedule(code: records.Code, order: Order = Order(), choice: EngineChoice | None = None) -> None:
     """Order the runs of the code, in place. Drop addresses that were allocated for the old order."""
     schedules = Schedules(code, choice)
     schedules.arrange(schedules.arrangement(order))
-    forget_addresses(code)
+    records.forget_addresses(code)
 
 
 class Arrangement(NamedTuple):
@@ -76,7 +66,7 @@ class Arrangement(NamedTuple):
 class OrderedRun(NamedTuple):
     """Steps in an order. For each step the positions of the steps that it comes after."""
 
-    steps: list[InstructionStep]
+    steps: list[records.InstructionStep]
     before: list[list[int]]
 
 
@@ -84,12 +74,12 @@ class Schedules:
     """The orders of a code's runs. All orders share the dependence graph of each run, and its costs. ``evicts``: some
     results of the kernel move from PSUM to SBUF (``SchedulingGraph.ring``)."""
 
-    def __init__(self, code: Code, choice: EngineChoice | None = None, evicts: bool = False) -> None:
+    def __init__(self, code: records.Code, choice: EngineChoice | None = None, evicts: bool = False) -> None:
         self.code = code
         choice = choice or EngineChoice(code.machine)
         outside, times = shared_buffers(code.body), run_counts(code.body)
-        self.before = [(block, list(block.nodes)) for block in blocks(code.body)]
-        self.runs: list[list[InstructionStep]] = []
+        self.before = [(block, list(block.nodes)) for block in records.blocks(code.body)]
+        self.runs: list[list[records.InstructionStep]] = []
         self.parts: list[list[tuple[int, int, SchedulingGraph]]] = []       # for each run: from, to
         self.times: list[int] = []                                          # the number of times that each runs
         for block, nodes in self.before:
@@ -98,7 +88,7 @@ class Schedules:
                 self.parts.append([(start, end, SchedulingGraph(run[start:end], code.machine, outside, choice, evicts))
                                    for start, end in parts_of(run)])
                 self.times.append(times[block])
-        self.fixed = any(buffer.fixed for block in blocks(code.body) for buffer in block.buffers)
+        self.fixed = any(buffer.fixed for block in records.blocks(code.body) for buffer in block.buffers)
         unsplit = not self.fixed and all(len(parts) == 1 for parts in self.parts)
         self.outside = self.stacked(outside) if unsplit else None
         self.crowded = any(graph.crowded for parts in self.parts for _, _, graph in parts)
@@ -106,15 +96,15 @@ class Schedules:
         self.half_full = any(2 * max(accumulate(graph.changes[SBUF])) > code.machine.sbuf_bytes_per_partition
                              for parts in self.parts for _, _, graph in parts)
         self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by the bytes that loads leave
-        self.moved: dict[tuple[InstructionStep, Engine], Op] = {}       # operations on one of several engines
+        self.moved: dict[tuple[records.InstructionStep, Engine], Op] = {}       # operations on one of several engines
 
-    def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
+    def stacked(self, buffers: set[records.DeviceBuffer]) -> dict[records.DeviceBuffer, int] | None:
         """Return addresses of the buffers that several runs use, one above the other; None if they do not fit in this
         way."""
         machine = self.code.machine
         self.base = dict.fromkeys(SPACES, 0)
         addresses = {}
-        for block in blocks(self.code.body):
+        for block in records.blocks(self.code.body):
             for buffer in block.buffers:
                 if buffer in buffers and buffer.space != HBM:
                     addresses[buffer] = self.base[buffer.space]
@@ -171,7 +161,8 @@ class Schedules:
         """Return bytes to and from HBM, and bytes of the HBM buffers that steps access."""
         moved = sum(transfer.hbm_bytes * times for parts, times in zip(self.parts, self.times)
                     for _, _, graph in parts for transfer in graph.transfers if transfer is not None)
-        buffers = {tile.handle for run in self.runs for step in run for tile in tiles_of(step) if tile.space == HBM}
+        buffers = {tile.handle for run in self.runs for step in run for tile in records.tiles_of(step)
+                   if tile.space == HBM}
         return moved, sum(buffer.bytes_per_partition for buffer in buffers)
 
     def in_program_order(self) -> float:
@@ -195,7 +186,7 @@ class Schedules:
     def arrange(self, arrangement: Arrangement) -> None:
         """Put the code in an order, on engines, and at the addresses of an arrangement. Drop the addresses of another
         order."""
-        forget_addresses(self.code)
+        records.forget_addresses(self.code)
         for run, parts, chosen in zip(self.runs, self.parts, arrangement.engines):
             several_choices = chain.from_iterable([graph.choices for _, _, graph in parts])
             for step, choices, engine in zip(run, several_choices, chosen):
@@ -211,13 +202,13 @@ class Schedules:
         for block, nodes in self.before:
             block.nodes = []
             for kind, part in groupby(nodes, type):
-                if kind is InstructionStep:
+                if kind is records.InstructionStep:
                     at = next(number)
                     block.nodes += [self.runs[at][k] for k in arrangement.runs[at]]
                 else:
                     block.nodes += part
 
-    def put_on(self, step: InstructionStep, choices: Choices, engine: Engine) -> None:
+    def put_on(self, step: records.InstructionStep, choices: Choices, engine: Engine) -> None:
         """Put a step on one of its engines, with its work there."""
         at = 0
         if len(choices) > 1:
@@ -287,7 +278,7 @@ def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> Sequence[int]:
     return [k for k in steps if members.isdisjoint(users[k])]
 
 
-def parts_of(run: Sequence[InstructionStep]) -> Iterator[tuple[int, int]]:
+def parts_of(run: Sequence[records.InstructionStep]) -> Iterator[tuple[int, int]]:
     """Yield the begin and the end of each part of a run that is ordered separately: marked steps stay where they
     are."""
     if not any([NO_REORDER in step.op.extra for step in run]):
@@ -300,38 +291,38 @@ def parts_of(run: Sequence[InstructionStep]) -> Iterator[tuple[int, int]]:
         start += count
 
 
-def runs_of(nodes: Sequence[Any]) -> Iterator[list[InstructionStep]]:
+def runs_of(nodes: Sequence[Any]) -> Iterator[list[records.InstructionStep]]:
     """Return the steps without a loop or branch between them."""
     for kind, part in groupby(nodes, type):
-        if kind is InstructionStep:
+        if kind is records.InstructionStep:
             yield list(part)
 
 
-def run_counts(body: Block, times: int = 1) -> dict[Block, int]:
+def run_counts(body: records.Block, times: int = 1) -> dict[records.Block, int]:
     """Return how often each block runs, as far as that is known."""
     counts = {body: times}
     for node in body.nodes:
-        for inner in sub_blocks(node) if type(node) is not InstructionStep else ():
-            counts |= run_counts(inner, times * len(node.span) if isinstance(node, Loop) else times)
+        for inner in records.sub_blocks(node) if type(node) is not records.InstructionStep else ():
+            counts |= run_counts(inner, times * len(node.span) if isinstance(node, records.Loop) else times)
     return counts
 
 
-def shared_buffers(body: Block) -> set[DeviceBuffer]:
+def shared_buffers(body: records.Block) -> set[records.DeviceBuffer]:
     """Return on-chip buffers that more than one run uses, or one that another block declares: they are live
     throughout."""
-    if all([type(node) is InstructionStep for node in body.nodes]):
+    if all([type(node) is records.InstructionStep for node in body.nodes]):
         return set()                            # there is one run
-    first_run: dict[DeviceBuffer, int] = {}
-    shared: set[DeviceBuffer] = set()
+    first_run: dict[records.DeviceBuffer, int] = {}
+    shared: set[records.DeviceBuffer] = set()
     number = 0
-    for block in blocks(body):
+    for block in records.blocks(body):
         number += 1
         declared = set(block.buffers)
         for node in block.nodes:
-            number += not isinstance(node, InstructionStep)
-            for tile in tiles_of(node):
+            number += not isinstance(node, records.InstructionStep)
+            for tile in records.tiles_of(node):
                 if first_run.setdefault(tile.handle, number) != number or (
-                        tile.handle not in declared and not isinstance(node, InstructionStep)):
+                        tile.handle not in declared and not isinstance(node, records.InstructionStep)):
                     shared.add(tile.handle)
                 elif block is not body and tile.handle not in declared:
                     shared.add(tile.handle)

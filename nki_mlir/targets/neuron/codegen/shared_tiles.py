@@ -19,17 +19,9 @@ from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.program import SPILLED
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op, changed
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.move_psum_results import entire
-from nki_mlir.targets.neuron.codegen.records import (
-    Block,
-    Code,
-    DeviceBuffer,
-    InstructionStep,
-    blocks,
-    sub_blocks,
-    tiles_of,
-)
 from nki_mlir.targets.neuron.codegen.schedule_instructions import run_counts, runs_of
 from nki_mlir.targets.neuron.codegen.scheduling_graph import room
 
@@ -39,17 +31,17 @@ class RunUse:
     """The steps of a run that use a tile. ``loads`` and ``stores``: whether the run has to load and store the tile if
     it spills; ``times``: how often the run is executed."""
 
-    block: Block
+    block: records.Block
     times: int
-    steps: list[InstructionStep] = field(default_factory=list)
+    steps: list[records.InstructionStep] = field(default_factory=list)
     loads: bool = True
     stores: bool = False
 
 
-def spill_shared_tiles(code: Code, limit: int) -> None:
+def spill_shared_tiles(code: records.Code, limit: int) -> None:
     """Spill shared tiles until SBUF needs at most ``limit`` bytes in program order, or no tile is left whose spill
     helps."""
-    shared: dict[DeviceBuffer, list[RunUse]] | None = None
+    shared: dict[records.DeviceBuffer, list[RunUse]] | None = None
     while True:
         liveness = Liveness(code)
         lives = [life for life in liveness.of.values() if life.buffer.space == SBUF]
@@ -58,7 +50,7 @@ def spill_shared_tiles(code: Code, limit: int) -> None:
             return
         if shared is None:
             shared = shared_tiles(code)
-        used_buffers = {tile.handle for tile in tiles_of(liveness.steps[where])}
+        used_buffers = {tile.handle for tile in records.tiles_of(liveness.steps[where])}
         candidates = [life.buffer for life in lives if life.first <= where <= life.last and life.buffer in shared
                       and life.buffer not in used_buffers]
         if not candidates:
@@ -68,43 +60,43 @@ def spill_shared_tiles(code: Code, limit: int) -> None:
         spill(code, victim, shared.pop(victim))
 
 
-def cost(uses: Sequence[RunUse], at: InstructionStep) -> tuple[bool, int]:
+def cost(uses: Sequence[RunUse], at: records.InstructionStep) -> tuple[bool, int]:
     """Return a key that orders tiles by the transfers that their spill costs; tiles that the run of a step does not use
     come first."""
     return (any(at in runs_of_block(use.block, use.steps[0]) for use in uses),
             sum(use.times * (use.loads + use.stores) for use in uses))
 
 
-def runs_of_block(block: Block, step: InstructionStep) -> list[InstructionStep]:
+def runs_of_block(block: records.Block, step: records.InstructionStep) -> list[records.InstructionStep]:
     """Return the run of a block that contains a step."""
     return next(run for run in runs_of(block.nodes) if step in run)
 
 
-def shared_tiles(code: Code) -> dict[DeviceBuffer, list[RunUse]]:
+def shared_tiles(code: records.Code) -> dict[records.DeviceBuffer, list[RunUse]]:
     """Return the SBUF tiles that several runs use, with these runs in the order of the code. Tiles do not spill if the
     kernel chose their address, if registers load them, or if the block that allocates them does not use them first."""
     times = run_counts(code.body)
-    uses: dict[DeviceBuffer, list[RunUse]] = {}
-    stay: set[DeviceBuffer] = set()
+    uses: dict[records.DeviceBuffer, list[RunUse]] = {}
+    stay: set[records.DeviceBuffer] = set()
 
-    def visit(block: Block) -> None:
-        run: dict[DeviceBuffer, RunUse] = {}
+    def visit(block: records.Block) -> None:
+        run: dict[records.DeviceBuffer, RunUse] = {}
         for node in block.nodes:
-            if isinstance(node, InstructionStep):
-                for buffer in dict.fromkeys(tile.handle for tile in tiles_of(node)):
+            if isinstance(node, records.InstructionStep):
+                for buffer in dict.fromkeys(tile.handle for tile in records.tiles_of(node)):
                     if buffer not in run:
                         run[buffer] = RunUse(block, times[block])
                         uses.setdefault(buffer, []).append(run[buffer])
                     run[buffer].steps.append(node)
                 continue
             run = {}
-            stay.update(tile.handle for tile in tiles_of(node))
-            for inner in sub_blocks(node):
+            stay.update(tile.handle for tile in records.tiles_of(node))
+            for inner in records.sub_blocks(node):
                 visit(inner)
 
     visit(code.body)
     shared = {}
-    for block in blocks(code.body):
+    for block in records.blocks(code.body):
         for buffer in block.buffers:
             of_buffer = uses.get(buffer, [])
             if buffer.space != SBUF or len(of_buffer) < 2 or of_buffer[0].block is not block or buffer in stay or (
@@ -118,26 +110,26 @@ def shared_tiles(code: Code) -> dict[DeviceBuffer, list[RunUse]]:
     return shared
 
 
-def writes(op: Op, buffer: DeviceBuffer) -> bool:
+def writes(op: Op, buffer: records.DeviceBuffer) -> bool:
     return any(tile.handle is buffer for _, tile in op.targets())
 
 
-def overwrites(op: Op, buffer: DeviceBuffer) -> bool:
+def overwrites(op: Op, buffer: records.DeviceBuffer) -> bool:
     """Return whether an operation writes all of a buffer and reads none of it."""
     if op.mask or op.limits or any(tile.handle is buffer for _, tile in op.sources()):
         return False
     return any(tile.handle is buffer and covers(tile, entire(buffer)) for _, tile in op.targets())
 
 
-def spill(code: Code, buffer: DeviceBuffer, uses: Sequence[RunUse]) -> None:
+def spill(code: records.Code, buffer: records.DeviceBuffer, uses: Sequence[RunUse]) -> None:
     """Give each run that uses a tile a separate buffer, and insert the loads and stores between the runs."""
     row = buffer.bytes_per_partition // buffer.dtype.itemsize
-    home = DeviceBuffer(f"{buffer.name or 'tile'}{SPILLED}", HBM, (1, buffer.partitions, row), buffer.dtype,
-                        location=buffer.location)
+    home = records.DeviceBuffer(f"{buffer.name or 'tile'}{SPILLED}", HBM, (1, buffer.partitions, row), buffer.dtype,
+                                location=buffer.location)
     access = Access(buffer.dtype, None, Linear(), ((row, buffer.partitions), (1, row)))
     at_home = Tile(home, HBM, home.shape, buffer.dtype, access, home.name)
-    before: dict[InstructionStep, InstructionStep] = {}
-    behind: dict[InstructionStep, InstructionStep] = {}
+    before: dict[records.InstructionStep, records.InstructionStep] = {}
+    behind: dict[records.InstructionStep, records.InstructionStep] = {}
     for use in uses:
         local = replace(buffer, address=None)
         local_tile = entire(local)

@@ -23,38 +23,27 @@ from nki_mlir.dialects.nisa.matmul import NcMatmulOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import (
-    Block,
-    Branch,
-    Code,
-    DeviceBuffer,
-    InstructionStep,
-    Loop,
-    blocks,
-    nodes_in,
-    sub_blocks,
-    tiles_of,
-)
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 
 
 class SinkConstants(RecordsPass, name="sink-constants", reads=Level.NISA):
-    def rewritten(self, code: Code) -> None:
+    def rewritten(self, code: records.Code) -> None:
         sink_constants(code)
 
 
-def sink_constants(code: Code) -> None:
+def sink_constants(code: records.Code) -> None:
     """Move or drop constants, in place."""
-    for block in blocks(code.body):
+    for block in records.blocks(code.body):
         block.nodes = list(sunk(block))
 
 
-def sunk(block: Block) -> Iterator[object]:
+def sunk(block: records.Block) -> Iterator[object]:
     """Yield the block's nodes, each constant right before the next one that touches its buffer."""
     nodes, local = block.nodes, set(block.buffers)
-    uses: dict[DeviceBuffer, list[int]] = {}            # positions of nodes that use buffers with constants
-    waiting: dict[DeviceBuffer, list[InstructionStep]] = {}
+    uses: dict[records.DeviceBuffer, list[int]] = {}            # positions of nodes that use buffers with constants
+    waiting: dict[records.DeviceBuffer, list[records.InstructionStep]] = {}
     constants = {node.op.dst.handle for node in nodes if is_constant(node)}
     for at, node in enumerate(nodes) if constants else ():
         for buffer in constants.intersection([tile.handle for tile in touched(node)]):
@@ -87,13 +76,14 @@ def box_of(tile: Tile) -> tuple[slice, slice] | None:
             slice(low * size, (high + 1) * size))
 
 
-def overwritten(buffer: DeviceBuffer, users: Iterable[InstructionStep | Loop], dies: bool) -> bool:
+def overwritten(buffer: records.DeviceBuffer, users: Iterable[records.InstructionStep | records.Loop], dies: bool
+                ) -> bool:
     """Return whether the users of a buffer read only elements that they have written themselves, until they have
     written all of it or, if it ``dies``, up to the last user."""
     written = np.zeros((buffer.shape[0], prod(buffer.shape[1:]) * buffer.dtype.itemsize), np.bool_)
     missing = written.size
     for node in users:
-        if not isinstance(node, InstructionStep) or node.op.mask or node.op.limits:
+        if not isinstance(node, records.InstructionStep) or node.op.mask or node.op.limits:
             return False
         for _, tile in node.op.sources():
             if tile.handle is buffer and ((box := box_of(tile)) is None or not written[box].all()):
@@ -123,22 +113,22 @@ def bytes_of(tile: Tile) -> np.ndarray:
     return (positions[:, None] * size + np.arange(size)).reshape(-1)
 
 
-def is_constant(node: Branch | InstructionStep | Loop) -> bool:
-    return (isinstance(node, InstructionStep) and type(node.op) is MemsetOp
+def is_constant(node: records.Branch | records.InstructionStep | records.Loop) -> bool:
+    return (isinstance(node, records.InstructionStep) and type(node.op) is MemsetOp
             and not (node.op.symbols or node.op.mask or node.op.limits or NO_REORDER in node.op.extra))
 
 
-def touched(node: InstructionStep | Loop) -> Iterator[Tile]:
+def touched(node: records.InstructionStep | records.Loop) -> Iterator[Tile]:
     """Yield the tiles that a node uses, including the tiles of its inner blocks."""
-    yield from tiles_of(node)
-    for inner in sub_blocks(node):
-        for part in nodes_in(inner):
-            yield from tiles_of(part)
+    yield from records.tiles_of(node)
+    for inner in records.sub_blocks(node):
+        for part in records.nodes_in(inner):
+            yield from records.tiles_of(part)
 
 
-def first_use(node: object, constants: list[InstructionStep]) -> tuple[object, list[InstructionStep]]:
+def first_use(node: object, constants: list[records.InstructionStep]) -> tuple[object, list[records.InstructionStep]]:
     """Return the node that uses the buffer next, with the constants that it still needs in front of it."""
-    if not isinstance(node, InstructionStep) or node.op.mask or node.op.limits:
+    if not isinstance(node, records.InstructionStep) or node.op.mask or node.op.limits:
         return node, constants
     op: Any = node.op
     if isinstance(op, NcMatmulOp) and op.accumulate and len(constants) == 1:

@@ -21,17 +21,8 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import (
-    Code,
-    DeviceBuffer,
-    InstructionStep,
-    Load,
-    blocks,
-    forget_addresses,
-    nodes_in,
-    tiles_of,
-)
 
 
 class BlocksApart(NkiMlirError):
@@ -42,24 +33,24 @@ class BlocksApart(NkiMlirError):
 
 
 class SplitBlocks(RecordsPass, name="split-blocks", reads=Level.NISA):
-    def rewritten(self, code: Code) -> None:
+    def rewritten(self, code: records.Code) -> None:
         split_blocks(code)
 
 
-def split_blocks(code: Code) -> None:
+def split_blocks(code: records.Code) -> None:
     """Split all buffers that can be split, in place, and drop addresses that were allocated for complete buffers."""
-    forget_addresses(code)
-    uses: dict[DeviceBuffer, list[tuple[InstructionStep | Load, Tile]]] = {
-        buffer: [] for block in blocks(code.body) for buffer in block.buffers if may_split(buffer)}
+    records.forget_addresses(code)
+    uses: dict[records.DeviceBuffer, list[tuple[records.InstructionStep | records.Load, Tile]]] = {
+        buffer: [] for block in records.blocks(code.body) for buffer in block.buffers if may_split(buffer)}
     if not uses:
         return
-    for node in nodes_in(code.body):
-        for tile in tiles_of(node):
+    for node in records.nodes_in(code.body):
+        for tile in records.tiles_of(node):
             if tile.handle in uses:
                 uses[tile.handle].append((node, tile))
-    parts: dict[DeviceBuffer, list[DeviceBuffer]] = {}
-    for block in blocks(code.body):
-        buffers: list[DeviceBuffer] = []
+    parts: dict[records.DeviceBuffer, list[records.DeviceBuffer]] = {}
+    for block in records.blocks(code.body):
+        buffers: list[records.DeviceBuffer] = []
         for buffer in block.buffers:
             size = addressed_bytes(buffer, uses.get(buffer, [])) if buffer.addresses else block_bytes(
                 buffer, uses.get(buffer, []))
@@ -69,19 +60,20 @@ def split_blocks(code: Code) -> None:
         block.buffers = buffers
     if parts:
         blocks_of = Pieces(parts)
-        for block in blocks(code.body):
+        for block in records.blocks(code.body):
             block.nodes = [new for node in block.nodes for new in (
-                blocks_of.rewritten(node) if isinstance(node, InstructionStep) else [node])]
+                blocks_of.rewritten(node) if isinstance(node, records.InstructionStep) else [node])]
 
 
-def may_split(buffer: DeviceBuffer) -> bool:
+def may_split(buffer: records.DeviceBuffer) -> bool:
     """Return whether a buffer's memory, shape and addresses allow to split it."""
     if buffer.addresses:
         return True
     return buffer.space != HBM and len(buffer.shape) > 2 and not (buffer.fixed or buffer.attributes)
 
 
-def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
+def addressed_bytes(buffer: records.DeviceBuffer, uses: list[tuple[records.InstructionStep | records.Load, Tile]]
+                    ) -> int:
     """Return bytes of the blocks that have addresses; 0 if the buffer is not split, but lies at the address of the
     first."""
     size = buffer.bytes_per_partition // len(buffer.addresses)
@@ -95,7 +87,7 @@ def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Loa
     return 0
 
 
-def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
+def block_bytes(buffer: records.DeviceBuffer, uses: list[tuple[records.InstructionStep | records.Load, Tile]]) -> int:
     """Return bytes of the finest block that every use keeps to; 0 if the buffer is not split."""
     if not uses:
         return 0
@@ -112,9 +104,10 @@ def fits(node: object, tile: Tile, size: int) -> bool:
     _, _, start, after = tile.bounds
     if tile.access.free.symbols or size % tile.dtype.itemsize:
         return False
-    if isinstance(node, InstructionStep) and start // size == (after - 1) // size:
+    if isinstance(node, records.InstructionStep) and start // size == (after - 1) // size:
         return True
-    return isinstance(node, InstructionStep) and type(node.op) is MemsetOp and not node.op.symbols and is_run(tile)
+    return isinstance(node, records.InstructionStep) and (
+        type(node.op) is MemsetOp and not node.op.symbols and is_run(tile))
 
 
 def is_run(tile: Tile) -> bool:
@@ -123,7 +116,7 @@ def is_run(tile: Tile) -> bool:
     return tile.free_elements * tile.dtype.itemsize == after - start
 
 
-def pieces(buffer: DeviceBuffer, size: int) -> list[DeviceBuffer]:
+def pieces(buffer: records.DeviceBuffer, size: int) -> list[records.DeviceBuffer]:
     """Return the buffers of the blocks."""
     count = buffer.bytes_per_partition // size
     axes = next(k for k in range(1, len(buffer.shape)) if prod(buffer.shape[1:1 + k]) == count)
@@ -138,11 +131,11 @@ def pieces(buffer: DeviceBuffer, size: int) -> list[DeviceBuffer]:
 class Pieces:
     """The buffers that other buffers were cut into, and the tiles in them. Tiles of equal accesses are cut once."""
 
-    def __init__(self, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> None:
+    def __init__(self, parts: dict[records.DeviceBuffer, list[records.DeviceBuffer]]) -> None:
         self.parts = parts
         self.pieces: dict[tuple[Access, int], tuple[int, Access] | None] = {}
 
-    def rewritten(self, step: InstructionStep) -> Iterator[InstructionStep]:
+    def rewritten(self, step: records.InstructionStep) -> Iterator[records.InstructionStep]:
         """Return the step on blocks; a constant over several blocks becomes a step for each."""
         op, parts = step.op, self.parts
         if not any([tile.handle in parts for _, tile in op.operands()]):

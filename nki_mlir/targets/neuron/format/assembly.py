@@ -13,14 +13,7 @@ from nki_mlir.dialects.isa.program import KINDS, DeviceLiveRange, Program, Queue
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.machine import DEFAULT_TARGET, Engine, machine_named
 from nki_mlir.machine.description import Machine
-from nki_mlir.targets.neuron.format.assembly_operation import (
-    NAME,
-    Line,
-    OperationReader,
-    Text,
-    element_type,
-    operation_text,
-)
+from nki_mlir.targets.neuron.format import assembly_operation
 from nki_mlir.targets.neuron.validate import WAITS, Validator
 
 VERSION = 1
@@ -73,7 +66,7 @@ def instruction_text(instruction: Instruction, program: Program) -> str:
         return f"S[{number}] ({program.semaphores[number].name})"
 
     parts = [f"{semaphore(w.semaphore)}>={w.value}" for w in instruction.waits]
-    parts.append(operation_text(instruction.op, instruction.queue))
+    parts.append(assembly_operation.operation_text(instruction.op, instruction.queue))
     if (update := instruction.update) is not None:
         parts.append(f"{semaphore(update.semaphore)}{amount_text(update.amount)}@complete")
     if (at := instruction.location) is not None:
@@ -132,11 +125,11 @@ class _Parser:
         self.program = Program("", DEFAULT_TARGET)
         self.variables: dict[str, Variable] = {}
         self.engine: Engine | None = None
-        self.lines: dict[tuple[Engine, int], Line] = {}
-        self.declared: dict[str, Line] = {}
-        line = Line("", file, first)
+        self.lines: dict[tuple[Engine, int], assembly_operation.Line] = {}
+        self.declared: dict[str, assembly_operation.Line] = {}
+        line = assembly_operation.Line("", file, first)
         for number, content in enumerate(text.split("\n"), first):
-            line = Line(content.rstrip("\r"), file, number)
+            line = assembly_operation.Line(content.rstrip("\r"), file, number)
             if len(content) > WIDTH and not content.startswith(".data "):
                 raise line.fail(f"a line has at most {WIDTH:,} characters, this has {len(content):,}")
             if not line.skip().ended and not line.accept("//"):
@@ -147,12 +140,12 @@ class _Parser:
                 raise line.fail(f"the text has no .{required} line", 0)
         self.finish()
 
-    def check_integers(self, line: Line) -> None:
+    def check_integers(self, line: assembly_operation.Line) -> None:
         """Raise an error for a very long number: Python's conversion would raise one without a line."""
         if (number := LONG_INTEGER.search(line.text)) is not None and not line.text.lstrip().startswith(".data"):
             raise line.fail(f"an integer has at most {DIGITS} digits, this has {len(number[0])}", number.start())
 
-    def line(self, line: Line) -> None:
+    def line(self, line: assembly_operation.Line) -> None:
         directive = line.accept(r"\.(\w+)")
         if directive is None:
             return self.instruction(line)
@@ -168,43 +161,43 @@ class _Parser:
         return line.end()
 
     # -- header --------------------------------------------------------------------------------------------------------
-    def directive_nki_isa(self, line: Line) -> None:
+    def directive_nki_isa(self, line: assembly_operation.Line) -> None:
         if int(line.expect(r"\d+", "a version")[0]) != VERSION:
             raise line.fail(f"the text is of another version; this reads version {VERSION}")
 
-    def directive_kernel(self, line: Line) -> None:
-        self.program.kernel = line.expect(NAME, "a name")[0]
+    def directive_kernel(self, line: assembly_operation.Line) -> None:
+        self.program.kernel = line.expect(assembly_operation.NAME, "a name")[0]
 
-    def directive_target(self, line: Line) -> None:
+    def directive_target(self, line: assembly_operation.Line) -> None:
         self.program.target = line.expect(r"\w+", "a target")[0]
         try:
             self.machine = machine_named(self.program.target)
         except NkiMlirError as error:
             raise line.fail(error.headline) from None
 
-    def _capacity(self, line: Line, limit: int) -> int:
+    def _capacity(self, line: assembly_operation.Line, limit: int) -> int:
         nbytes = int(line.expect(r"\d+", "a number of bytes")[0])
         if int(line.expect(r"of (\d+)", f"'of {limit}'")[1]) != limit:
             raise line.fail(f"this target has {limit} bytes per partition")
         return nbytes
 
-    def _machine(self, line: Line) -> Machine:
+    def _machine(self, line: assembly_operation.Line) -> Machine:
         if "target" not in self.declared:
             raise line.fail("the .target must come first")
         return self.machine
 
-    def directive_sbuf(self, line: Line) -> None:
+    def directive_sbuf(self, line: assembly_operation.Line) -> None:
         self.program.sbuf_bytes = self._capacity(line, self._machine(line).sbuf_bytes_per_partition)
 
-    def directive_psum(self, line: Line) -> None:
+    def directive_psum(self, line: assembly_operation.Line) -> None:
         self.program.psum_bytes = self._capacity(line, self._machine(line).psum_bytes_per_partition)
 
-    def variable(self, line: Line) -> None:
+    def variable(self, line: assembly_operation.Line) -> None:
         kind = line.text[line.start + 1:line.at]
-        name = line.expect(NAME, "a name")[0]
+        name = line.expect(assembly_operation.NAME, "a name")[0]
         if name in self.variables:
             raise line.fail(f"variable {name} is declared twice")
-        dtype = element_type(line, line.expect(r"(\w+)\[", "a type such as fp32[128,512]")[1])
+        dtype = assembly_operation.element_type(line, line.expect(r"(\w+)\[", "a type such as fp32[128,512]")[1])
         extents = line.expect(r"([\d,]*)\]", "extents")[1]
         try:
             shape = tuple(int(n) for n in extents.split(",")) if extents else ()
@@ -214,7 +207,7 @@ class _Parser:
         self.variables[name] = Variable(name, kind, index, shape, dtype)
         self.program.variables.append(self.variables[name])
 
-    def directive_data(self, line: Line) -> None:
+    def directive_data(self, line: assembly_operation.Line) -> None:
         if not self.program.variables:
             raise line.fail("data follow a .constant")
         digits = line.expect(r"[0-9a-f]+", "hexadecimal bytes")[0]
@@ -222,41 +215,41 @@ class _Parser:
             raise line.fail(f"expected two digits for each byte, found {len(digits):,} digits")
         self.program.variables[-1].data.extend(bytes.fromhex(digits))
 
-    def _numbered(self, line: Line, entries: Sequence[object]) -> None:
+    def _numbered(self, line: assembly_operation.Line, entries: Sequence[object]) -> None:
         if int(line.expect(r"\d+", "a number")[0]) != len(entries):
             raise line.fail(f"the next number is {len(entries)}")
 
-    def directive_note(self, line: Line) -> None:
+    def directive_note(self, line: assembly_operation.Line) -> None:
         self.program.notes.append(line.expect(r".+", "a text")[0])
 
-    def directive_live(self, line: Line) -> None:
+    def directive_live(self, line: assembly_operation.Line) -> None:
         live = DeviceLiveRange.read(line.expect(r".+", "a live range")[0])
         if live is None:
             raise line.fail("a live range is NAME MEMORY ADDRESS PARTITIONS*BYTES ENGINE:FIRST-LAST ...")
         self.program.live.append(live)
 
-    def directive_semaphore(self, line: Line) -> None:
+    def directive_semaphore(self, line: assembly_operation.Line) -> None:
         self._numbered(line, self.program.semaphores)
         self.program.semaphores.append(Semaphore(line.expect(r"\w+", "a name")[0]))
 
-    def directive_queue(self, line: Line) -> None:
+    def directive_queue(self, line: assembly_operation.Line) -> None:
         self._numbered(line, self.program.queues)
         name, engine = line.expect(r"\w+", "a name")[0], self.engine_named(line)
         self.program.queues.append(Queue(name, engine, int(line.expect(r"\d+", "a semaphore")[0])))
 
-    def engine_named(self, line: Line) -> Engine:
+    def engine_named(self, line: assembly_operation.Line) -> Engine:
         name = line.expect(r"\w+", "an engine")[0]
         if name not in BY_ASM:
             raise line.fail(f"there is no engine {name}; there are {', '.join(BY_ASM)}")
         return BY_ASM[name]
 
-    def directive_stream(self, line: Line) -> None:
+    def directive_stream(self, line: assembly_operation.Line) -> None:
         self.engine = self.engine_named(line)
         if self.program.streams[self.engine]:
             raise line.fail(f"the stream of {self.engine.asm} occurs twice")
 
     # -- instructions --------------------------------------------------------------------------------------------------
-    def instruction(self, line: Line) -> None:
+    def instruction(self, line: assembly_operation.Line) -> None:
         if self.engine is None:
             raise line.fail("an instruction precedes the first .stream", line.at)
         self._machine(line)
@@ -282,11 +275,11 @@ class _Parser:
         line.end()
         self.lines[engine, len(stream)] = line
         queue = fields.pop("queue").number() if "queue" in fields else None
-        reader = OperationReader(line, fields, self.machine, self.variables)
+        reader = assembly_operation.OperationReader(line, fields, self.machine, self.variables)
         op = reader.control(cls) if issubclass(cls, Control) else reader.operation(cls, engine)
         stream.append(Instruction(op, tuple(waits), update, queue, location))
 
-    def semaphore(self, line: Line) -> int | None:
+    def semaphore(self, line: assembly_operation.Line) -> int | None:
         match = line.accept(r"S\[(\d+)\] \((\w+)\)")
         if match is None:
             return None
@@ -297,23 +290,23 @@ class _Parser:
             raise line.fail(f"semaphore {number} is {semaphores[number].name}, not {match[2]}")
         return number
 
-    def amount(self, line: Line) -> int:
+    def amount(self, line: assembly_operation.Line) -> int:
         match = line.expect(r"(\+\+|--|\+=|-=)(\d*)@complete", "an update such as ++@complete")
         if (match[1] in ("++", "--")) == bool(match[2]):
             raise line.fail(f"'{match[0]}' is not an update")
         size = int(match[2] or 1)
         return size if match[1][0] == "+" else -size
 
-    def location(self, line: Line) -> Location | None:
+    def location(self, line: assembly_operation.Line) -> Location | None:
         match = line.accept(r"// (.*):(\d+)$")
         return Location(match[1], int(match[2]), 0) if match else None
 
-    def fields(self, line: Line) -> dict[str, Text]:
-        fields_by_name: dict[str, Text] = {}
+    def fields(self, line: assembly_operation.Line) -> dict[str, assembly_operation.Text]:
+        fields_by_name: dict[str, assembly_operation.Text] = {}
         while (match := line.accept(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')) is not None:
             if match[1] in fields_by_name:
                 raise line.fail(f"{match[1]} occurs twice")
-            fields_by_name[match[1]] = Text(match[2], line, match.start(2))
+            fields_by_name[match[1]] = assembly_operation.Text(match[2], line, match.start(2))
         return fields_by_name
 
     # -- the end -------------------------------------------------------------------------------------------------------

@@ -12,18 +12,8 @@ from typing import Any
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
+from nki_mlir.dialects.isa import program
 from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Label, Register, Scalar, check_encodable
-from nki_mlir.dialects.isa.program import (
-    PARTITION_STRIDE,
-    PSUM_BASE,
-    Variable,
-    descriptors,
-    hbm_tile,
-    linear_address,
-    on_chip_tile,
-    scaled,
-    split_address,
-)
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BY_ASM, DType
@@ -66,7 +56,7 @@ def operation_text(op: Op | Control, queue: int | None = None) -> str:
     parts += [f"{f.name}={tile_text(t, op.symbols, channels)}" for f, t in op.operands()]
     if channels is not None:
         parts.append(f"channels={channels}")
-    if op.queued and (runs := descriptors(op)) is not None:
+    if op.queued and (runs := program.descriptors(op)) is not None:
         parts.append("descriptors={}*{}".format(*runs))
     return " ".join(parts)
 
@@ -126,19 +116,19 @@ def tile_text(tile: Tile, symbols: tuple[Register, ...], channels: int | None) -
 
 def address_text(tile: Tile, symbols: tuple[Register, ...]) -> str:
     """Return the start of a tile, then the terms that registers add, in bytes, or in partitions if a term ends in p."""
-    free = scaled(tile.access.free, tile.dtype.itemsize)
+    free = program.scaled(tile.access.free, tile.dtype.itemsize)
     terms = []
     if tile.space == HBM:
-        assert isinstance(tile.handle, Variable)
+        assert isinstance(tile.handle, program.Variable)
         text = tile.handle.name
         if free.const:
             terms.append(byte_text(free.const))
     else:
         partition = tile.access.partition
         assert partition is not None
-        inside = 0 <= partition.const < tile.base_shape[0] and 0 <= free.const < PARTITION_STRIDE
-        text = hex(linear_address(tile.space, partition.const, free.const) if inside
-                   else PSUM_BASE if tile.space == PSUM else 0)
+        inside = 0 <= partition.const < tile.base_shape[0] and 0 <= free.const < program.PARTITION_STRIDE
+        text = hex(program.linear_address(tile.space, partition.const, free.const) if inside
+                   else program.PSUM_BASE if tile.space == PSUM else 0)
         if not inside:
             terms += [f"{partition.const:+d}p", byte_text(free.const)]
         terms.append(register_terms(partition, symbols, "p"))
@@ -248,7 +238,7 @@ def register(text: Text, number: str) -> Register:
 class OperationReader:
     """Parses the operation of an instruction by the fields of its class. It numbers registers as they occur."""
 
-    def __init__(self, line: Line, fields: Fields, machine: Machine, variables: Mapping[str, Variable]) -> None:
+    def __init__(self, line: Line, fields: Fields, machine: Machine, variables: Mapping[str, program.Variable]) -> None:
         self.line, self.fields, self.machine, self.variables = line, fields, machine, variables
         self.registers: dict[Register, int] = {}
 
@@ -268,23 +258,23 @@ class OperationReader:
         space, variable, partition, free = self.address(text, match[2], dtype)
         if space == HBM:
             assert variable is not None
-            return hbm_tile(variable, Access(dtype, None, free, dims))
+            return program.hbm_tile(variable, Access(dtype, None, free, dims))
         lanes = int(match[5]) if match[5] else channels
         if not lanes:
             raise text.fail("expected channels= in the instruction, or *partitions at the tile")
         if lanes < 0:
             raise text.fail(f"channels={lanes} is not a number of partitions: expected 1 or more")
         dims = ((0 if match[6] else 1, lanes), *dims)
-        return on_chip_tile(space, Access(dtype, partition, free, dims), self.machine)
+        return program.on_chip_tile(space, Access(dtype, partition, free, dims), self.machine)
 
-    def address(self, text: Text, start: str, dtype: DType) -> tuple[str, Variable | None, Linear, Linear]:
+    def address(self, text: Text, start: str, dtype: DType) -> tuple[str, program.Variable | None, Linear, Linear]:
         """Parse an address to (memory, variable, partition, free offset in elements)."""
         match = re.match(rf"(0x[0-9a-f]+)|({NAME})", start)
         if match is None:
             raise text.fail("expected an address or a variable")
         space, variable, partition, byte = HBM, None, 0, 0
         if match[1]:
-            space, partition, byte = split_address(int(match[1], 16))
+            space, partition, byte = program.split_address(int(match[1], 16))
         else:
             if match[2] not in self.variables:
                 raise text.fail(f"there is no variable {match[2]}")
@@ -359,7 +349,7 @@ class OperationReader:
     def check_descriptors(text: Text, op: Op) -> None:
         """Check the declared descriptors of a transfer, which follow from its tiles."""
         try:
-            counts = descriptors(op) if op.queued else None
+            counts = program.descriptors(op) if op.queued else None
         except (LookupError, AttributeError):
             counts = None
         expected = "{}*{}".format(*counts) if counts else "none"

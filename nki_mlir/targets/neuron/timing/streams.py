@@ -10,17 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.isa.instruction import (
-    ActTableLoad,
-    CompareBranch,
-    Control,
-    EventSemaphore,
-    Instruction,
-    Move,
-    RangeClear,
-    RegisterAlu,
-    TensorLoad,
-)
+from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
@@ -44,11 +34,12 @@ class Occasion(NamedTuple):
     key: object
 
 
-WITH_DETAILS = (Move, RegisterAlu, CompareBranch, TensorLoad, RangeClear)      # control with further effects
-Detail = TimedTransfer | Move | RegisterAlu | CompareBranch | TensorLoad | RangeClear | Occasion
+# Control with further effects.
+WITH_DETAILS = (isa.Move, isa.RegisterAlu, isa.CompareBranch, isa.TensorLoad, isa.RangeClear)
+Detail = TimedTransfer | isa.Move | isa.RegisterAlu | isa.CompareBranch | isa.TensorLoad | isa.RangeClear | Occasion
 
 
-def boxes_of(instruction: Instruction, fields: Sequence[str]) -> list[Box]:
+def boxes_of(instruction: isa.Instruction, fields: Sequence[str]) -> list[Box]:
     """Return the on-chip boxes of these operands of an instruction that its engine executes."""
     if instruction.queue is not None:
         return []
@@ -63,7 +54,7 @@ class Stream:
     of its rows that each instruction needs; else empty. ``awaits``: what the machine has found out about pairs of
     positions (``awaits``)."""
 
-    def __init__(self, engine: Engine, instructions: list[Instruction], waits_for_itself: bool) -> None:
+    def __init__(self, engine: Engine, instructions: list[isa.Instruction], waits_for_itself: bool) -> None:
         self.engine, self.instructions, self.waits_for_itself = engine, instructions, waits_for_itself
         self.entries: list[Entry] = []
         self.details: dict[int, Detail] = {}
@@ -87,7 +78,7 @@ class _Builder:
     def __init__(self, program: Program, machine: Machine, number: int, cores: int) -> None:
         self.machine, self.number, self.cores = machine, number, cores
         self.transfers = Transfers(machine)
-        self.controls: dict[type[Control], Entry] = {}
+        self.controls: dict[type[isa.Control], Entry] = {}
         self.works: dict[tuple[Work, float], TimedInstruction] = {}         # of the stream's engine
         self.holding: dict[tuple[Entry, int], Entry] = {}                   # entries with ports
         costs = machine.costs
@@ -96,7 +87,7 @@ class _Builder:
             isinstance(i.op, Op) and not i.op.queued for i in program.streams[Engine.GPSIMD]) else ()
         self.issue = self.entry(TRANSFER, Cost(float(costs.dma.issue_ns), 0.0, 0.0))
 
-    def stream(self, engine: Engine, instructions: list[Instruction]) -> Stream:
+    def stream(self, engine: Engine, instructions: list[isa.Instruction]) -> Stream:
         machine = self.machine
         self.works = {}
         stream = Stream(engine, instructions, bool(machine.costs.engines[engine].own_result_ns))
@@ -119,14 +110,14 @@ class _Builder:
             self.add_meetings(stream)
         return stream
 
-    def timed(self, instruction: Instruction, engine: Engine, ramp: bool) -> TimedInstruction:
+    def timed(self, instruction: isa.Instruction, engine: Engine, ramp: bool) -> TimedInstruction:
         """Return what the machine knows of an instruction. The instruction keeps it, because a search, its result and
         profiles time the same program."""
         op = instruction.op
         if instruction.queue is not None:
             assert isinstance(op, Op)
             return self.machine, engine, self.issue, self.transfers.of(op), 0.0
-        if isinstance(op, Control):
+        if isinstance(op, isa.Control):
             entry = self.controls.get(type(op)) or self.control(type(op))
             return self.machine, engine, entry, op if isinstance(op, WITH_DETAILS) else None, 0.0
         key = instruction.work or instruction.work_of(op), share_of_rows(op, self.machine) if ramp else 0.0
@@ -147,7 +138,7 @@ class _Builder:
                     stream.details[at] = occasion
                     stream.entries[at] = MEETING, *stream.entries[at][1:]
 
-    def with_ports(self, entry: Entry, instruction: Instruction, engine: Engine) -> Entry:
+    def with_ports(self, entry: Entry, instruction: isa.Instruction, engine: Engine) -> Entry:
         """Return an entry of a stream with the ports that its instruction holds."""
         if entry[0] != WORK or not isinstance(instruction.op, Op):
             return entry
@@ -170,11 +161,11 @@ class _Builder:
             port |= SBUF_PORT
         return port
 
-    def control(self, kind: type[Control]) -> Entry:
+    def control(self, kind: type[isa.Control]) -> Entry:
         costs = self.machine.costs.control
-        ns = {EventSemaphore: costs.event_ns, RangeClear: costs.event_ns, ActTableLoad: costs.table_load_ns,
-              TensorLoad: costs.load_ns}.get(kind, costs.register_ns)
-        entry = self.controls[kind] = self.entry(TABLE_LOAD if kind is ActTableLoad else CONTROL,
+        ns = {isa.EventSemaphore: costs.event_ns, isa.RangeClear: costs.event_ns, isa.ActTableLoad: costs.table_load_ns,
+              isa.TensorLoad: costs.load_ns}.get(kind, costs.register_ns)
+        entry = self.controls[kind] = self.entry(TABLE_LOAD if kind is isa.ActTableLoad else CONTROL,
                                                  Cost(float(ns), float(costs.signal_ns), 0.0))
         return entry
 
