@@ -53,6 +53,10 @@ ANALYSES = (
     Analysis("test whether two accesses overlap",
              r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
              (*BELOW, "capture"), 8),
+    Analysis("define a form of a tile on the way from capture to the CPU's program",
+             r"(?m)^class (View|Access|ViewOp|Operand|MemrefView|ViewedNest|PlacedNest|TileComputation|ChunkAccess|"
+             r"ByteRegion|ByteInterval)\b", ("capture", "dialects", "frontend", "waist", "targets"), 8),
+    Analysis("name the instruction `select_reduce`", "select_reduce", ("dialects", "language", "machine"), 5),
     Analysis("key a table by the address of an object",
              r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|tuple\(map\(id,|, id\(\w+\)[\])]",
              ("targets",), 14))

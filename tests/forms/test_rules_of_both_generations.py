@@ -99,6 +99,7 @@ CALLS = {
     "two values for each row": (
         "nisa.tensor_scalar_reduce(data=x, op0=nl.add, operand0=1.0, reduce_op=nl.add, reduce_res=y[:, 0:2])",
         "nisa.tensor_scalar_reduce(y, x, nl.add, 1.0, nl.add, y[:, 0:2])"),
+    "a transpose of three dimensions": ("nl.transpose(nl.ndarray((8, 4, 4), nl.float32))",) * 2,
     "8 values of too few": ("nisa.max8(src=x[:, 0:7])", "nisa.max8(y, x[:, 0:7])"),
 }
 

@@ -616,7 +616,7 @@ def equal(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where x == y is true, else 0.
+        1 where x == y holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -883,7 +883,7 @@ def greater(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where x > y is true, else 0.
+        1 where x > y holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -900,7 +900,7 @@ def greater_equal(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where x >= y is true, else 0.
+        1 where x >= y holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1018,7 +1018,7 @@ def less(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where x < y is true, else 0.
+        1 where x < y holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1035,7 +1035,7 @@ def less_equal(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where x <= y is true, else 0.
+        1 where x <= y holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1100,7 +1100,7 @@ def logical_and(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where np.logical_and(x, y) is true, else 0.
+        1 where np.logical_and(x, y) holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1116,7 +1116,7 @@ def logical_not(x, dtype=None) -> Any:
         dtype: the result's dtype; x's by default
 
     Result:
-        1 where x == 0 is true, else 0.
+        1 where x == 0 holds, else 0.
 
     Errors:
         A tile in HBM is an error.
@@ -1133,7 +1133,7 @@ def logical_or(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where np.logical_or(x, y) is true, else 0.
+        1 where np.logical_or(x, y) holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1150,7 +1150,7 @@ def logical_xor(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where np.logical_xor(x, y) is true, else 0.
+        1 where np.logical_xor(x, y) holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.
@@ -1374,7 +1374,7 @@ def not_equal(x, y, dtype=None) -> Any:
         dtype: the result's dtype; by default the promotion of the tiles' dtypes; a number's dtype does not count
 
     Result:
-        1 where x != y is true, else 0.
+        1 where x != y holds, else 0.
 
     Errors:
         Tiles of different shapes and tiles in HBM are errors.

@@ -258,8 +258,8 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
         return s.activation(self.fn, src if bias is None else s.alu("add", src, bias))
 
     def work(self) -> Work:
-        """The engine takes time for each element of ``dst``. Other engines can read the result of ``nl.copy`` sooner
-        than the results of other functions."""
+        """The engine takes time for each element of ``dst``. Other engines can read the result sooner if the
+        function is ``nl.copy``."""
         law = f"{self.law}.copy" if self.fn in ("copy", "identity") else self.law
         return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
 

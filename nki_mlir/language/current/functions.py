@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nki_mlir.capture.errors import BadBroadcast
+from nki_mlir.capture.errors import BadBroadcast, TooManyDimensions
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
@@ -146,8 +146,7 @@ def copy(x: NkiTensor, dtype: object) -> NkiTensor:
 def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
     """Transpose a 2-D tile (exchange partition and free axis) into a new PSUM tile."""
     source = on_chip("transpose", "x", x)
-    core_rule(source.ndim == 2, ShapeMismatch, what=f"transpose takes at most 2 dimensions, got {list(x.shape)}",
-              fix="transpose two dimensions at a time")
+    core_rule(source.ndim == 2, TooManyDimensions, op="transpose", limit=2, rank=source.ndim)
     core_rule(source.shape[1] <= low.PARTITIONS, TooLarge, dim=1, tile=f"x{list(x.shape)}", op="transpose",
               limit=low.PARTITIONS)
     if source.buffer is psum:

@@ -61,7 +61,7 @@ PAGES: dict[str, Page] = {
     "right_shift": Page(ELEMENTWISE, PAIR, "{formula} of each element's bits, filled with zeros.", BITS),
     "equal not_equal greater greater_equal less less_equal logical_and logical_or logical_xor": Page(
         ELEMENTWISE, PAIR | {"dtype": "the result's dtype; bool by default | " + PROMOTED.split(" | ")[1]},
-        "1 where {formula} is true, else 0.", UNLIKE),
+        "1 where {formula} holds, else 0.", UNLIKE),
     "exp log sin cos tan tanh arctan sqrt rsqrt sigmoid relu gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid "
     "gelu_apprx_sigmoid_dx silu silu_dx erf erf_dx softplus mish square sign abs floor ceil trunc": Page(
         ("activation",), {}, "{formula} of each element, in float32 and rounded once.", IN_HBM),
@@ -72,7 +72,7 @@ PAGES: dict[str, Page] = {
     "negative": Page(("tensor_scalar",), {}, "{formula} of each element, in float32 and rounded once.", IN_HBM),
     "logical_not": Page(("tensor_scalar",), {"dtype": "the result's dtype; bool by default | the result's dtype; x's "
         "by default"},
-                        "1 where {formula} is true, else 0.", IN_HBM),
+                        "1 where {formula} holds, else 0.", IN_HBM),
     "invert": Page(("tensor_scalar",), {}, "{formula}: all bits of each element inverted.",
                    "A tile of floats is an error."),
     "sum prod max min": Page(("tensor_reduce",), {}, "{formula} over the axes, in float32 and rounded once.", AXES),

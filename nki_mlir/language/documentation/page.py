@@ -166,7 +166,7 @@ def performance(page: Page, parameters: Collection[str], has_roots: bool) -> lis
         text = re.sub(r"\w+", lambda word: OPERANDS.get(word[0], word[0]) if word[0] not in parameters else word[0],
                       cost(cls))
         work += [f"{name}: {text}" if page.ops[1:] else text, *laws(cls, has_roots)]
-    work.append("Costs differ between machines: nki_mlir.machine has each law with its source.")
+    work.append("Costs differ between machines; nki_mlir.machine has their formulas and sources.")
     return [Paragraph("Engine", engines), Paragraph("Cost", work)]
 
 

@@ -43,7 +43,7 @@ Step = EngineStep | QueueStep
 class MalformedOrder(NkiMlirError):
     code = "NKI-ORDER-LINE"
     message = "'{line}' is not a step of an order"
-    fix = "a step is ENGINE NUMBER, queue NUMBER moves TRANSFER or queue NUMBER reports ENGINE, behind core NUMBER"
+    fix = "write ENGINE NUMBER, queue NUMBER moves TRANSFER or queue NUMBER reports ENGINE, with core NUMBER in front"
 
 
 class OrderDoesNotFit(NkiMlirError):

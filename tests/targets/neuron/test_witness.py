@@ -65,7 +65,7 @@ def test_what_is_no_step__is_an_error_with_its_line(line):
         parse_order(f"act 0000\n{line}\n", [parse_program(TEXT)], "a.order")
     assert str(raised.value) == (
         f"a.order:2:1: error: '{line}' is not a step of an order [NKI-ORDER-LINE]\n"
-        "  fix: a step is ENGINE NUMBER, queue NUMBER moves TRANSFER or queue NUMBER reports ENGINE, behind core NUMBER")
+        "  fix: write ENGINE NUMBER, queue NUMBER moves TRANSFER or queue NUMBER reports ENGINE, with core NUMBER in front")
 
 
 @pytest.mark.parametrize("order, reason", [

@@ -377,7 +377,7 @@ def equal(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x == y is true, else 0.
+        1 where x == y holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -618,7 +618,7 @@ def greater(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x > y is true, else 0.
+        1 where x > y holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -636,7 +636,7 @@ def greater_equal(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x >= y is true, else 0.
+        1 where x >= y holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -697,7 +697,7 @@ def less(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x < y is true, else 0.
+        1 where x < y holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -715,7 +715,7 @@ def less_equal(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x <= y is true, else 0.
+        1 where x <= y holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -784,7 +784,7 @@ def logical_and(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where np.logical_and(x, y) is true, else 0.
+        1 where np.logical_and(x, y) holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -801,7 +801,7 @@ def logical_not(x, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x == 0 is true, else 0.
+        1 where x == 0 holds, else 0.
 
     Errors:
         A tile in HBM is an error.
@@ -819,7 +819,7 @@ def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where np.logical_or(x, y) is true, else 0.
+        1 where np.logical_or(x, y) holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -837,7 +837,7 @@ def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where np.logical_xor(x, y) is true, else 0.
+        1 where np.logical_xor(x, y) holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
@@ -1081,7 +1081,7 @@ def not_equal(x, y, *, dtype=bool, mask=None) -> Any:
         mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x != y is true, else 0.
+        1 where x != y holds, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
