@@ -17,20 +17,7 @@ from nki_mlir.graph.tiles import TileCache, Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
-from nki_mlir.waist.expression import (
-    Constant,
-    Convert,
-    Input,
-    Node,
-    Output,
-    alu,
-    below,
-    converted,
-    forms_of,
-    inputs_of,
-    reads_output,
-    rebuilt,
-)
+from nki_mlir.waist import expression as trees
 from nki_mlir.waist.recognize import Fold, fold_of, product_of, sum_of_products
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
@@ -124,8 +111,8 @@ def factor(tiles: Tiles, machine: Machine, nest: TileNest, number: int, inner: i
 def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
     """Emit ``total += left' right``."""
     extents = (left.shape[0], left.shape[1], right.shape[1])
-    a, b = (converted(Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
-    body = alu("add", Output(FLOAT32), alu("multiply", a, b))
+    a, b = (trees.converted(trees.Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
+    body = trees.alu("add", trees.Output(FLOAT32), trees.alu("multiply", a, b))
     tiles.compute(extents, frozenset({0}), [(left, (0, 1)), (right, (0, 2))], total, (1, 2), body)
 
 
@@ -138,13 +125,13 @@ def finish(tiles: Tiles, nest: TileNest, product: TiledProduct, total: Tile, sta
         tiles.copy(result, total)
     else:
         inputs = [(total, (0, 1))]
-        before: Node = Constant(FLOAT32, float(start or 0))
+        before: trees.Node = trees.Constant(FLOAT32, float(start or 0))
         if start is None:
             tile = tiles.buffer(counts, nest.output.dtype)
             tiles.copy(tile, nest.output.tile(counts, axes))
             inputs.append((tile, (0, 1)))
-            before = converted(Input(nest.output.dtype, 1), FLOAT32)
-        body = converted(alu("add", before, Input(FLOAT32, 0)), nest.output.dtype)
+            before = trees.converted(trees.Input(nest.output.dtype, 1), FLOAT32)
+        body = trees.converted(trees.alu("add", before, trees.Input(FLOAT32, 0)), nest.output.dtype)
         tiles.compute(counts, frozenset(), inputs, result, (0, 1), body)
     tiles.store(nest.output, result, axes)
 
@@ -163,7 +150,7 @@ class Placement:
         self.tiles.cache.begin(op)
         self.tiles.at(op, symbols)
         if not nest.reduced:
-            return self.move(nest) if isinstance(nest.body, Input) else self.elementwise(nest)
+            return self.move(nest) if isinstance(nest.body, trees.Input) else self.elementwise(nest)
         nest = self.with_factors(nest)
         product = tiled_product(nest)
         if product is not None:
@@ -200,10 +187,10 @@ class Placement:
         return tile.patterned(free=free, dims=((width, count), (1, width)))
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
-    def sizes(self, nest: TileNest, body: Node) -> list[int]:
+    def sizes(self, nest: TileNest, body: trees.Node) -> list[int]:
         """Return the sizes of boxes: all partitions, then the inner axes that fit. If the result can stay on chip, a
         box has at most one row for each partition, like the tiles of the operations that write and read it."""
-        room = max(64, self.elements * NODES // max(NODES, len(list(below(body))) + len(nest.inputs)))
+        room = max(64, self.elements * NODES // max(NODES, len(list(trees.below(body))) + len(nest.inputs)))
         room = 1 << round(log2(room))
         sizes = [self.machine.partitions]
         for extent in reversed(nest.extents[1:]):
@@ -254,9 +241,10 @@ class Placement:
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
 
     def elementwise(self, nest: TileNest) -> None:
-        if reads_output(nest.body):
+        if trees.reads_output(nest.body):
             number = len(nest.inputs)
-            body = rebuilt(nest.body, lambda node: Input(node.dtype, number) if isinstance(node, Output) else None)
+            body = trees.rebuilt(nest.body, lambda node: trees.Input(node.dtype, number)
+                                 if isinstance(node, trees.Output) else None)
             nest = replace(nest, inputs=(*nest.inputs, nest.output)).with_body(body)
         for arranged_nest in self.arranged(nest):
             for part in arranged_nest.boxes(enumerate(self.sizes(arranged_nest, arranged_nest.body))):
@@ -288,12 +276,12 @@ class Placement:
         scratch = self.tiles.buffer((rows,), fold.dtype, HBM)
         steps = tuple(1 if a == axis else 0 for a in range(len(parts.extents)))
         output = walked(scratch, steps)
-        element = alu(fold.fn, Output(fold.dtype), parts.expression(fold.value))
+        element = trees.alu(fold.fn, trees.Output(fold.dtype), parts.expression(fold.value))
         rows_nest = replace(parts, reduced=parts.reduced - {axis}, outputs=(output,)).with_body(element)
         for arranged_nest in self.arranged(rows_nest):
             self.fold(arranged_nest, fold.identity)
-        old = converted(Output(nest.output.dtype), fold.dtype)
-        body = converted(alu(fold.fn, old, Input(fold.dtype, 0)), nest.output.dtype)
+        old = trees.converted(trees.Output(nest.output.dtype), fold.dtype)
+        body = trees.converted(trees.alu(fold.fn, old, trees.Input(fold.dtype, 0)), nest.output.dtype)
         total_nest = TileNest.of((rows,), {0}, (walked(scratch, (1,)),), replace(nest.output, strides=(0,)), body)
         self.fold(total_nest.arranged(None), start)
 
@@ -316,7 +304,7 @@ class Placement:
                     self.halve(part, fold, inputs, total, parallel)
                 else:
                     element = part.expression(fold.value)
-                    step = alu(fold.fn, Output(fold.dtype), element)
+                    step = trees.alu(fold.fn, trees.Output(fold.dtype), element)
                     self.tiles.compute(part.extents, part.reduced, inputs, total, parallel, step)
             result = total
             if box.output.dtype is not fold.dtype:
@@ -331,7 +319,7 @@ class Placement:
         axes, counts = tuple(range(len(nest.extents))), list(nest.extents)
         values = self.tiles.buffer(counts, fold.dtype)
         self.tiles.compute(nest.extents, frozenset(), inputs, values, axes, nest.expression(fold.value))
-        pair = alu(fold.fn, Input(fold.dtype, 0), Input(fold.dtype, 1))
+        pair = trees.alu(fold.fn, trees.Input(fold.dtype, 0), trees.Input(fold.dtype, 1))
         for axis in sorted(nest.reduced):
             while counts[axis] > 1:
                 half = counts[axis] // 2
@@ -360,10 +348,10 @@ class Placement:
             operand = walked(buffer, [steps.get(a, 0) for a in range(len(nest.extents))])
             extents = [n if a in axes else 1 for a, n in enumerate(nest.extents)]
             self.elementwise(TileNest.of(extents, (), nest.inputs, operand, factor).without_unused)
-            loaded = Input(factor.dtype, len(inputs))
+            loaded = trees.Input(factor.dtype, len(inputs))
             inputs.append(operand)
-            loads: dict[Node, Node] = {factor: loaded}
-            body = rebuilt(body, loads.get)
+            loads: dict[trees.Node, trees.Node] = {factor: loaded}
+            body = trees.rebuilt(body, loads.get)
         return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
 
     def product(self, product: TiledProduct, start: float | int | None) -> None:
@@ -384,37 +372,39 @@ def folded(nest: TileNest) -> Fold:
     return fold
 
 
-def computed_factors(nest: TileNest) -> list[Node]:
+def computed_factors(nest: TileNest) -> list[trees.Node]:
     """Return the factors of a float32 sum of products that are not plain inputs, if the nest is a matrix product."""
     recognized = sum_of_products(nest)
     if recognized is None or recognized[0].dtype is not FLOAT32 or nest.output.dtype.is_integer:
         return []
     left, right = factors = [unconverted(nest.expression(value)) for value in recognized[1].operands]
-    if left == right or any(node.dtype.is_integer or not inputs_of(node) or forms_of(node) for node in factors):
+    if left == right or any(node.dtype.is_integer or not trees.inputs_of(node) or trees.forms_of(node)
+                            for node in factors):
         return []
     axes_left, axes_right = ({*axes_of(nest, node)} for node in factors)
     summed = {a for a in nest.reduced if nest.extents[a] > 1}
     matrices = summed and summed <= axes_left & axes_right and axes_left - axes_right and axes_right - axes_left
-    return [node for node in factors if not isinstance(node, Input)] if matrices else []
+    return [node for node in factors if not isinstance(node, trees.Input)] if matrices else []
 
 
-def unconverted(node: Node) -> Node:
+def unconverted(node: trees.Node) -> trees.Node:
     """Strip conversions from narrower floats, or from float32 itself, to float32: engines multiply and add in
     float32."""
-    while isinstance(node, Convert) and node.dtype is FLOAT32 and node.value.dtype.is_float:
+    while isinstance(node, trees.Convert) and node.dtype is FLOAT32 and node.value.dtype.is_float:
         node = node.value
     return node
 
 
-def axes_of(nest: TileNest, node: Node) -> list[int]:
+def axes_of(nest: TileNest, node: trees.Node) -> list[int]:
     """Return the axes along which an expression of the nest's body varies."""
-    return [a for a, n in enumerate(nest.extents) if n > 1 and any(nest.inputs[k].moves(a) for k in inputs_of(node))]
+    return [a for a, n in enumerate(nest.extents)
+            if n > 1 and any(nest.inputs[k].moves(a) for k in trees.inputs_of(node))]
 
 
 def largest_divisor(number: int, limit: int) -> int:
     return next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
 
 
-def _with_old(body: Node, value: float | int) -> Node:
+def _with_old(body: trees.Node, value: float | int) -> trees.Node:
     """Replace the old value of the output in a body by a number."""
-    return rebuilt(body, lambda node: numbers(value, node.dtype) if isinstance(node, Output) else None)
+    return trees.rebuilt(body, lambda node: numbers(value, node.dtype) if isinstance(node, trees.Output) else None)

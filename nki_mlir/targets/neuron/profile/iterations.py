@@ -9,15 +9,7 @@ relative to its variable.
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.isa.instruction import (
-    REGISTERS,
-    CompareBranch,
-    Control,
-    Instruction,
-    Register,
-    RegisterAlu,
-    SourceIteration,
-)
+from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.targets.neuron.control import control_step
 from nki_mlir.targets.neuron.timing.machine import TimedMachine, computed_if_known
 
@@ -58,15 +50,15 @@ class StreamLoop(NamedTuple):
     location: Location | None = None
 
 
-def loops_of_stream(instructions: list[Instruction]) -> list[StreamLoop]:
+def loops_of_stream(instructions: list[isa.Instruction]) -> list[StreamLoop]:
     """Return the loops, outer ones before inner ones."""
     loops = []
     for last, instruction in enumerate(instructions):
         op = instruction.op
-        if isinstance(op, CompareBranch) and op.target <= last:
+        if isinstance(op, isa.CompareBranch) and op.target <= last:
             body = [i.op for i in instructions[op.target:last]]
-            advanced = any(isinstance(step, RegisterAlu) and step.dst == step.lhs == op.lhs for step in body)
-            loops.append(StreamLoop(int(op.target), last, op.lhs.number if advanced and isinstance(op.lhs, Register)
+            advanced = any(isinstance(step, isa.RegisterAlu) and step.dst == step.lhs == op.lhs for step in body)
+            loops.append(StreamLoop(int(op.target), last, op.lhs.number if advanced and isinstance(op.lhs, isa.Register)
                                     else None, instruction.location))
     return sorted(loops, key=lambda loop: (loop.first, -loop.last))
 
@@ -95,10 +87,10 @@ class _Unrolled:
 
     def __init__(self, iterations: StreamIterations) -> None:
         self.iterations = iterations
-        self.numbers: dict[tuple[SourceIteration, int], int] = {}
+        self.numbers: dict[tuple[isa.SourceIteration, int], int] = {}
         self.of_values: dict[tuple[SourceLoopHead, int | None, int], int] = {}
 
-    def number(self, iteration: SourceIteration, of_device: int) -> int:
+    def number(self, iteration: isa.SourceIteration, of_device: int) -> int:
         """Return the number of an iteration; ``of_device``: that of the device's innermost loop, or -1."""
         number = self.numbers.get((iteration, of_device))
         if number is None:
@@ -111,7 +103,7 @@ class _Unrolled:
             self.numbers[iteration, of_device] = number
         return number
 
-    def value(self, iteration: SourceIteration, of_device: int) -> int | None:
+    def value(self, iteration: isa.SourceIteration, of_device: int) -> int | None:
         """Return the value of the variable of a loop that stays one of the device; None if it is not known."""
         while of_device >= 0:
             if self.iterations.loops[self.iterations.loop[of_device]].location == iteration.location:
@@ -124,9 +116,10 @@ class _Unrolled:
 class _Follower:
     """Follow an engine through its stream, with the values of its registers and the iterations that it is in."""
 
-    def __init__(self, instructions: list[Instruction], loops: list[StreamLoop], iterations: StreamIterations) -> None:
+    def __init__(self, instructions: list[isa.Instruction], loops: list[StreamLoop], iterations: StreamIterations
+                 ) -> None:
         self.instructions, self.loops, self.iterations = instructions, loops, iterations
-        self.registers: list[int | None] = [0] * REGISTERS
+        self.registers: list[int | None] = [0] * isa.REGISTERS
         self.open: list[tuple[StreamLoop, int]] = []            # loops, and their iterations, outer ones first
         self.previous = -1
 
@@ -146,6 +139,6 @@ class _Follower:
                                              SourceLoopHead(loop.location))
                 self.open.append((loop, number))
         self.previous, op = position, self.instructions[position].op
-        if isinstance(op, Control):
+        if isinstance(op, isa.Control):
             control_step(op, self.registers, computed_if_known, lambda _: None, lambda _: False, lambda *_: None)
         return self.open[-1][1] if self.open else -1
