@@ -12,9 +12,17 @@ writes the tile.
 from collections.abc import Sequence
 
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
+from nki_mlir.targets.cpu.function import (
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    RoutineCall,
+    ScratchBuffer,
+    calls_in,
+    compute,
+)
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
@@ -23,14 +31,14 @@ from nki_mlir.waist.recognize import is_copy
 class ForwardFactors(FunctionPass, name="forward-factors"):
     most: int = 8               # blocks of columns of a product, each of which reads the factor again
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         for block, copy, tile, users in function.tile_writers(copies_into_tile):
             product = product_behind(block, copy, users)
             forwarded = None if product is None else self.on_source(product, copy)
             if product is not None and forwarded is not None:
                 block.nodes[:] = [forwarded if node is product else node for node in block.without(copy, tile)]
 
-    def on_source(self, product: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
+    def on_source(self, product: Compute, copy: Compute) -> Compute | None:
         """Return the product that reads the source of the copy; None if it cannot, or if the copy is faster."""
         nest, regions = product.nest, list(product.regions)
         contraction = contraction_of(nest)
@@ -45,28 +53,28 @@ class ForwardFactors(FunctionPass, name="forward-factors"):
         forwarded, regions[factor] = on_source
         after = contraction_of(forwarded)
         is_same = after is not None and (after.vector, after.column) == (contraction.vector, contraction.column)
-        return cpu.compute(forwarded, regions, product.symbols) if is_same else None
+        return compute(forwarded, regions, product.symbols) if is_same else None
 
 
-def copies_into_tile(copy: cpu.Compute) -> bool:
+def copies_into_tile(copy: Compute) -> bool:
     """Whether a computation copies float32 elements of a buffer to all of another one."""
     if copy.symbols or not is_copy(copy.nest) or copy.nest.outputs[0].dtype is not FLOAT32:
         return False
     source = copy.regions[0].root
-    return isinstance(source, cpu.ScratchBuffer) and filled_tile(copy) not in (None, source)
+    return isinstance(source, ScratchBuffer) and filled_tile(copy) not in (None, source)
 
 
-def product_behind(block: cpu.NativeBlock, copy: cpu.Compute, users: Sequence[cpu.RoutineCall]) -> cpu.Compute | None:
+def product_behind(block: NativeBlock, copy: Compute, users: Sequence[RoutineCall]) -> Compute | None:
     """Return the product that is the only reader of a copy in the block; None if the copy's source changes before."""
     product = users[-1]
-    if len(users) != 2 or users[0] is not copy or not isinstance(product, cpu.Compute) or product not in block.nodes:
+    if len(users) != 2 or users[0] is not copy or not isinstance(product, Compute) or product not in block.nodes:
         return None
     if not isinstance(product.function, Nest) or contraction_of(product.nest) is None:
         return None
     source = copy.regions[0].root
-    assert isinstance(source, cpu.ScratchBuffer)
-    between = cpu.calls_in(*block.nodes[block.nodes.index(copy) + 1:block.nodes.index(product) + 1])
+    assert isinstance(source, ScratchBuffer)
+    between = calls_in(*block.nodes[block.nodes.index(copy) + 1:block.nodes.index(product) + 1])
     users_between = [call for call in between if source.number in call.buffers or call is product]
-    stays = all(isinstance(call, cpu.Compute) and all(region.root is not source for region in call.output_regions)
+    stays = all(isinstance(call, Compute) and all(region.root is not source for region in call.output_regions)
                 for call in users_between)
     return product if stays else None
