@@ -21,6 +21,7 @@ from nki_mlir.capture.errors import UnrollLimit
 from nki_mlir.capture.index import NeedsValue
 from nki_mlir.capture.locations import raised_at
 from nki_mlir.capture.mlir_builder import MlirBuilder
+from nki_mlir.capture.operation_limit import limited
 from nki_mlir.capture.races.hazards import ProgramTouches, ignored_axes, judge_loops, judge_programs, program_of
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.tensor import Buffer
@@ -150,7 +151,8 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
         builder = MlirBuilder(wrapped, grid, plan, point, target)
         token = current.set(builder)
         try:
-            with phase("capture", unit="operations") as builder.advance:
+            with phase("capture", unit="operations") as advance:
+                builder.advance = limited(advance)
                 outputs, structure = body(builder, wrapped)
             if requests := builder.requests | builder.left_open():
                 return Again(requests)

@@ -20,6 +20,7 @@ R = TypeVar("R")
 TRACEBACK = EnvironmentVariable("NKI_MLIR_TRACEBACK")
 FULL = "full"
 FRAMEWORKS = "jax", "jaxlib", "torch"
+MISUSE = "jax.errors", "jax._src.errors"        # modules whose exceptions stem from the program that uses the framework
 
 
 def leave_out_own_frames(error: BaseException) -> None:
@@ -80,7 +81,8 @@ def is_defect(error: BaseException) -> bool:
     """Return whether an exception stems from a mistake in the toolchain, not in its input."""
     if isinstance(error, InternalError):
         return True
-    if isinstance(error, (NkiMlirError, MemoryError)) or not isinstance(error, Exception):
+    if isinstance(error, (NkiMlirError, MemoryError)) or not isinstance(error, Exception) or (
+            type(error).__module__ in MISUSE):
         return False
     parts = list(runs(error.__traceback__, every=True))
     return bool(parts) and any(map(is_own, parts[-1]))

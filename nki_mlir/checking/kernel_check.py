@@ -15,6 +15,7 @@ import numpy as np
 
 from nki_mlir import diagnostics
 from nki_mlir.capture.eager import EagerBuilder, Launch, verdict_on
+from nki_mlir.capture.operation_limit import limited
 from nki_mlir.capture.races.verdicts import ProgramsRepeat, RaceWarning
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.checking.observer import OperationObserver
@@ -31,6 +32,7 @@ from nki_mlir.language.current.kernel import Kernel as CurrentKernel
 from nki_mlir.language.current.refused_python import RefusedPython, refused_python
 from nki_mlir.language.kernel import Kernel, describe_array, is_array
 from nki_mlir.language.results import ElementsLeftOut
+from nki_mlir.progress import ignore
 from nki_mlir.targets import neuron
 from nki_mlir.targets.interpreter.unwritten_hbm import Tracked, UnwrittenRead
 from nki_mlir.targets.mesh import Mesh
@@ -126,6 +128,7 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
     def observed(*arguments: Any, **options: Any) -> EagerBuilder:
         builder = program(*arguments, **options)
         builder.observer, builder.rules = observer, DeviceRules.WARN  # the observer sees all of them, and none raises
+        builder.advance = limited(ignore)
         builders.append(builder)
         return builder
 

@@ -23,10 +23,11 @@ from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.scalar_body import constant_value
 from nki_mlir.dialects.verifier import UNNAMED, HostOperand, ShapeMismatch
 from nki_mlir.language.signatures.binding import Description
 from nki_mlir.machine import Engine, machine_named
-from nki_mlir.scalar.dtypes import DType, convert, dtype_of
+from nki_mlir.scalar.dtypes import DType, convert, dtype_of, finite_range
 
 Tensor = View                   # in annotations: the class of tensors is above the operations
 
@@ -199,9 +200,26 @@ def filled(shape: object, value: float, dtype: object, space: str = SBUF, *, nam
     return tensor
 
 
+class ValueRangeWarning(UserWarning):
+    """Warns that the dtype of a tile does not have the value that fills it."""
+
+
+def fill_value(value: float, kind: DType) -> float:
+    """Return the value that fills a tile of this dtype, as a float; warn if it is finite and not rounded to a number of
+    the dtype's range."""
+    value = float(value)
+    least, greatest = finite_range(kind)
+    if not least <= value <= greatest and math.isfinite(value) and not (
+            abs((becomes := constant_value(value, kind)) - value) <= (0.5 if kind.is_integer else greatest)):
+        warn_once(f"a tile of {kind} is filled with {value:.10g}, but its values range from {least:.10g} to "
+                  f"{greatest:.10g}: the elements become {becomes:.10g}; fill it with a number of that range, or "
+                  "choose a wider dtype", ValueRangeWarning, user_location())
+    return value
+
+
 def memset(target: View, value: float, mask: object = None) -> None:
     """Emit ``target[...] = value``; block dimensions are folded into the free ones."""
-    emit(movement.MemsetOp, {"dst": partition_first(target)}, mask, value=float(value))
+    emit(movement.MemsetOp, {"dst": partition_first(target)}, mask, value=fill_value(value, target.dtype))
 
 
 def partition_first(view: View) -> View:

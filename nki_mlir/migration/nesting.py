@@ -3,11 +3,14 @@
 
 import ast
 import io
+import re
 import tokenize
 
 from nki_mlir.input_limits import SYNTAX_NODES
 
 NODE_BYTES = 20             # of a source, for each node of its syntax tree; most sources have fewer nodes
+STRING_OR_COMMENT = re.compile(
+    r"""#[^\n]*|'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL)
 SPACES = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
@@ -25,6 +28,8 @@ def check_syntax(text: str, name: str) -> None:
     nodes, and ``SyntaxError`` if it is wrong, or has too long an integer or a NUL byte. The syntax library has no such
     limits: it would overflow the stack and end the process, or take gigabytes."""
     SYNTAX_NODES.check(len(text) // NODE_BYTES, f"the file, with a node for {NODE_BYTES} bytes,", name)
+    if len(text) > 2 * SYNTAX_NODES.value():
+        SYNTAX_NODES.check(least_nodes(text), "the syntax tree of the file", name)
     try:
         SYNTAX_NODES.check(sum(1 for _ in ast.walk(ast.parse(text))), "the syntax tree of the file", name)
     except (RecursionError, MemoryError):
@@ -35,6 +40,14 @@ def check_syntax(text: str, name: str) -> None:
         raise
     except ValueError as error:
         raise SyntaxError(str(error)) from None
+
+
+def least_nodes(text: str) -> int:
+    """Return a number of nodes that the syntax tree of a text surely has, without parsing it, which takes a kilobyte
+    for each: one for each comma, four words or two lines, outside of strings and comments."""
+    code = STRING_OR_COMMENT.sub("", text)
+    words, lines = (sum(1 for _ in re.finditer(pattern, code)) for pattern in (r"\w+", r"\S[^\n]*"))
+    return max(code.count(",") + code.count(";"), words // 4, lines // 2)
 
 
 def deepest(text: str) -> tuple[int, int]:

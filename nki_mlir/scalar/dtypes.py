@@ -132,6 +132,16 @@ NUMBER_CLASSES: tuple[type, ...] = (
     int, float, np.number, np.bool_, *(d.numpy.type for d in _BY_NUMPY.values() if not d.is_integer))
 
 
+@cache
+def finite_range(dtype: DType) -> tuple[float, float]:
+    """Return the least and the greatest finite value of an element type; of a bool, which any number becomes, -inf and
+    inf."""
+    if dtype is BOOL:
+        return -np.inf, np.inf
+    limits = ml_dtypes.finfo(dtype.numpy) if dtype.is_float else np.iinfo(dtype.numpy)
+    return float(limits.min), float(limits.max)
+
+
 _NO_NUMBERS = {"O": "its elements are Python objects, and have to be numbers",
                "V": "its elements are records, and have to be numbers",
                **dict.fromkeys("SU", "its elements are text, and have to be numbers"),

@@ -81,6 +81,20 @@ def test_in_a_framework__only_lines_of_the_user_are_shown(framework):
     assert functions(raised.value) == ["kernel", "divide"]
 
 
+def test_an_error_by_which_jax_reports_misuse_has_no_frames_of_the_toolchain():
+    jax = pytest.importorskip("jax")
+    traced = []
+    jax.jit(traced.append)(jax.numpy.ones((4, 8)))
+
+    def kernel(x):
+        out = beta_language.ndarray(x.shape, x.dtype, buffer=beta_language.shared_hbm)
+        beta_language.store(out, beta_language.load(x))
+        return out
+    with pytest.raises(jax.errors.UnexpectedTracerError) as raised:
+        beta.jit(kernel)(*traced)
+    assert functions(raised.value) == []
+
+
 def test_arguments_that_do_not_fit__are_at_the_call():
     with pytest.raises(TypeError) as raised:
         beta.jit(broken(beta_language, nothing))(X, X)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Files and texts that options name, of any content: each is one error of the command, and none is run as code."""
 
+import ast
 import io
 import json
 import os
@@ -8,6 +9,7 @@ import struct
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ import pytest
 from nki_mlir.cli import calibrate, grade, migrate, opt, run, score, tune
 from nki_mlir.cli.standins import neuron_bench, neuron_profile
 from nki_mlir.compat.executables import write_executables
+from nki_mlir.input_limits import InputTooLarge
+from nki_mlir.migration import nesting
 
 KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n" \
          "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n    nl.store(out, nl.load(x))\n    return out\n"
@@ -258,3 +262,15 @@ def test_sources_with_large_syntax_trees_are_not_migrated(text, said, tmp_path, 
     assert migrate.main([str(tmp_path / "large.py")]) == 1
     assert f"large.py:1:1: error: {said}" in capsys.readouterr().err
     assert migrate.main([str(tmp_path / "k.py"), "--quiet"]) == 0
+
+
+def test_least_number_of_nodes_is_not_above_the_number(monkeypatch):
+    for file in sorted(Path(nesting.__file__).parent.glob("*.py")):
+        assert nesting.least_nodes(file.read_text()) <= sum(1 for _ in ast.walk(ast.parse(file.read_text())))
+    assert nesting.least_nodes("x = [\n" + "1, " * 1_000 + "]\n") == 1_000
+    assert nesting.least_nodes("s = 'a, b, c'  # a, b, c\n" + 't = """' + "a, b\n" * 100 + '"""\n') == 1
+    assert nesting.least_nodes("f;" * 50) == 50 and nesting.least_nodes("f\n" * 50) == 25
+    monkeypatch.setenv("NKI_MLIR_INPUT_NODES", "100")
+    monkeypatch.setattr(ast, "parse", None)                     # refused without a tree
+    with pytest.raises(InputTooLarge, match="the syntax tree of the file takes 200 nodes, more than the limit of 100"):
+        nesting.check_syntax("x = [" + "1," * 200 + "]", "large.py")

@@ -146,8 +146,8 @@ def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask
 def memset(shape: object, value: float, dtype: object, *, mask: object, engine: object) -> Tensor:
     """Return a new tile whose elements all have the same value."""
     extents, _ = creation.plain_shape(shape)
-    return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=dtype, value=float(value),
-                       engine=core.engine_name(engine))
+    return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=dtype,
+                       value=creation.fill_value(value, creation.located_dtype(dtype)), engine=core.engine_name(engine))
 
 
 def iota(expr: Index, dtype: DType, *, mask: object) -> Tensor:

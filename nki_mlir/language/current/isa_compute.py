@@ -173,7 +173,8 @@ def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
                 fix="give a finite number")
         older(f"memset of {target.dtype} takes an integer, got {value!r}")
     with low.operands("memset", dst) as (view,):
-        emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))
+        emit(movement.MemsetOp, {"dst": view}, value=creation.fill_value(value, target.dtype),
+             engine=e.engine_name(engine))
     if value == 0 and not target.is_indirect():
         write_history.note_writer(low.core_view(target), write_history.ZERO)
 
