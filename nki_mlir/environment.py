@@ -30,6 +30,12 @@ class EnvironmentVariable:
 
 
 EXECUTOR, TARGET = EnvironmentVariable("NKI_MLIR_EXECUTOR"), EnvironmentVariable("NEURON_PLATFORM_TARGET_OVERRIDE")
+STRICT = EnvironmentVariable("NKI_MLIR_STRICT")
+
+
+def is_strict() -> bool:
+    """Return whether ``NKI_MLIR_STRICT`` is set, other than to 0 or off."""
+    return STRICT.text().strip().lower() not in ("", "0", "off")
 
 
 def raw_values(first: bytes | str, second: bytes | str, third: bytes | str) -> tuple[Any, Any, Any]:

@@ -13,7 +13,7 @@ import nki_mlir.language.beta.language as nl
 from nki_mlir.cli import env, run
 from nki_mlir.cli.standins import EXECUTABLES, neuron_bench, neuron_ls, neuron_profile, neuronx_cc
 from nki_mlir.language.beta import nki
-from nki_mlir.targets.neuron.format.artifacts import ForeignFile, unpack_kernel, unpack_trace
+from nki_mlir.targets.neuron.format.artifacts import ForeignFile, NtffContent, pack_trace, unpack_kernel, unpack_trace
 
 
 def product(a, b):
@@ -97,6 +97,16 @@ def test_failures_leave_standard_output_empty(neff, capsys, arguments, says):
     printed = capsys.readouterr()
     assert printed.out == "" and says in printed.err
     assert not list(neff.parent.glob("*.ntff"))
+
+
+@pytest.mark.parametrize("arguments", [["view", "--output-format=json"], ["view", "--output-format=perfetto"], ["view"],
+                                       ["show-session"], ["show-session", "--show-trace"]])
+@pytest.mark.parametrize("profile", [{}, {"timing": 3}, {"slices": [], "tracks": None, "instructions": {"name": 1}}])
+def test_a_profile_that_no_capture_wrote_is_an_error(tmp_path, capsys, profile, arguments):
+    (tmp_path / "t.ntff").write_bytes(pack_trace(NtffContent("k", "0", 1, 0, {"source": "model"}, profile)))
+    assert neuron_profile.main([*arguments, "-s", str(tmp_path / "t.ntff")]) == 1
+    assert f"{tmp_path}/t.ntff is not a trace of nki_mlir: its profile is malformed (" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["t.ntff"]
 
 
 def test_a_file_that_cannot_be_written_is_an_error(neff, capsys):

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
+from nki_mlir.environment import is_strict
 
-VARIABLE, STRICT = "NKI_MLIR_RACES", "NKI_MLIR_STRICT"
+VARIABLE = "NKI_MLIR_RACES"
 LEVELS = "off", "warn", "error"
 
 
@@ -54,7 +55,7 @@ def report(races: Sequence[KernelError]) -> None:
     error."""
     if not races:
         return
-    level = os.environ.get(VARIABLE) or ("error" if os.environ.get(STRICT) else "warn")
+    level = os.environ.get(VARIABLE) or ("error" if is_strict() else "warn")
     if level not in LEVELS:
         raise UnknownRaceLevel(found=level)
     for error in races if level != "off" else ():

@@ -20,7 +20,7 @@ from nki_mlir.alone import alone
 from nki_mlir.cli.command import CommandParser, command_line, exit_status
 from nki_mlir.cli.standins.tool_files import ToolError, read
 from nki_mlir.files import write_file
-from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of_kernel, unpack_trace
+from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of_kernel, reads_profile, unpack_trace
 from nki_mlir.version import __version__
 
 FORMATS = ("db", "parquet", "summary-text", "summary-json", "json", "perfetto")
@@ -150,6 +150,13 @@ def view(options: argparse.Namespace) -> int:
         if digest != trace.digest:
             print(f"warning: {file} is a trace of another build of {trace.kernel} than {options.neff_path}",
                   file=sys.stderr)
+    with reads_profile(str(file)):
+        show(trace, file, options)
+    return 0
+
+
+def show(trace: NtffContent, file: str | Path, options: argparse.Namespace) -> None:
+    """Print or write a trace, read from ``file``, in the form that the options choose."""
     match options.output_format:
         case "summary-json":
             print(json.dumps({f"n_{trace.digest[:16]}": trace.summary}))
@@ -176,7 +183,6 @@ def view(options: argparse.Namespace) -> int:
         case other:
             raise ToolError(what=f"the format {other or 'db'} needs the vendor's server",
                             fix="give --output-format summary-json, summary-text, json, parquet or perfetto")
-    return 0
 
 
 def view_tables(trace: NtffContent, options: argparse.Namespace) -> None:
@@ -201,6 +207,13 @@ def newest_trace(folder: str) -> Path:
 def show_session(options: argparse.Namespace) -> int:
     """Print the totals of a trace; it needs no NEFF."""
     trace = unpack_trace(read(options.session_file, "--session-file"), options.session_file)
+    with reads_profile(options.session_file):
+        print_totals(trace, options)
+    return 0
+
+
+def print_totals(trace: NtffContent, options: argparse.Namespace) -> None:
+    """Print the totals of a trace, and of the slices that the options choose."""
     timing = trace.profile["timing"]
     if options.json:
         graphs = [{"NC": core, "CycleCount": round(timing["total_ns"]),
@@ -208,7 +221,7 @@ def show_session(options: argparse.Namespace) -> int:
                    "ErrorCount": 0} for core in range(len(timing["cores"]))]
         print(json.dumps({"Name": trace.kernel, "Source": trace.summary["source"],
                           "NeffNodes": [{"NodeInfo": {"Graphs": graphs}}]}))
-        return 0
+        return
     print(f"{trace.kernel}: execution time {timing['total_ns']:.0f} ns, 0 errors ({trace.summary['source']})")
     counts = timing["instructions_per_engine"] | {"dma": trace.summary["dma_transfer_count"]}
     for engine, name in ENGINES.items():
@@ -217,7 +230,6 @@ def show_session(options: argparse.Namespace) -> int:
         print("\n".join(instruction_lines(trace.profile)))
     if options.show_dma:
         print("\n".join(transfer_lines(trace.profile)))
-    return 0
 
 
 def instruction_lines(profile: dict[str, Any]) -> Iterator[str]:

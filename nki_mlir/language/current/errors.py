@@ -2,7 +2,6 @@
 """Errors and warnings of the current generation, and the checks of arguments that raise them."""
 
 import operator
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -12,6 +11,7 @@ from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.errors import unknown
 from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
+from nki_mlir.environment import is_strict
 from nki_mlir.language.framework_tensors import is_framework_tensor
 from nki_mlir.language.signatures.kinds import is_shape
 
@@ -157,7 +157,7 @@ def unknown_name(owner: str, name: str, names: Iterable[str], functions: Iterabl
 
 def older(text: str, at: Location | None = None) -> None:
     """Warn that the newest release does not have a form that the kernel uses, if ``NKI_MLIR_STRICT`` is set."""
-    if os.environ.get("NKI_MLIR_STRICT"):
+    if is_strict():
         warn(text, at)
 
 

@@ -7,7 +7,6 @@ tensor has no truth value.
 """
 
 import builtins
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.dialects.verifier import ShapeMismatch, TooLarge, WrongMemory
+from nki_mlir.environment import is_strict
 from nki_mlir.language import functions, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
@@ -285,7 +285,7 @@ def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callabl
     compute = ELEMENTWISE.get(name, _floor_divide)
 
     def operate(self: NkiTensor, *other: object) -> object:
-        if os.environ.get("NKI_MLIR_STRICT"):
+        if is_strict():
             self._no_operator()
         strange = [o for o in other if not isinstance(o, (NkiTensor, *NUMBER_CLASSES))]
         if strange:

@@ -2,7 +2,6 @@
 """Python of a kernel, and of the functions that it calls, that the vendor's parser refuses."""
 
 import ast
-import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from inspect import getattr_static
@@ -12,6 +11,7 @@ from nki_mlir.capture.locations import is_users
 from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
+from nki_mlir.environment import is_strict
 from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.python_subset import PythonRule, refused
 
@@ -22,7 +22,7 @@ class RefusedPython(NkiWarning):
 
 def warn_of_refused(function: Callable[..., object]) -> None:
     """Warn of what the parser refuses, if ``NKI_MLIR_STRICT`` is set."""
-    if os.environ.get("NKI_MLIR_STRICT"):
+    if is_strict():
         for rule, at in refused_python(function):
             warn_once(f"{rule}; {rule.instead}", RefusedPython, at)
 

@@ -9,7 +9,6 @@ follows the newest. The way in which a number of positional arguments and a set 
 import ast
 import importlib
 import inspect
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce, update_wrapper, wraps
@@ -19,13 +18,13 @@ from typing import Any, NamedTuple, SupportsIndex, TypeVar
 from nki_mlir.capture.builder import require_generation
 from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
 from nki_mlir.dialects.verifier import HostOperand
+from nki_mlir.environment import is_strict
 from nki_mlir.language.signatures import kinds, table
 from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, Take, or_none
 from nki_mlir.language.signatures.parameter_names import name_operand, name_parameters
 from nki_mlir.language.signatures.table import BETA, CURRENT, LEFT_OUT, Need, Parameter, Signature, signatures
 from nki_mlir.similar_names import nearest
 
-STRICT = "NKI_MLIR_STRICT"
 R = TypeVar("R")            # a function's result, in whichever form it is called
 
 
@@ -470,7 +469,7 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
                         return run(*values, **named)
             resolved, named, form = record.resolve(plan, arguments[skip:], keywords)
             if form is not plan.forms[0] or not form.direct:
-                if os.environ.get(STRICT):
+                if is_strict():
                     generation.report(record.departure(form))
                 if form.crosses:
                     return generation.cross(record, named)

@@ -7,7 +7,6 @@ gathers pass on only tiles that are entirely unwritten; a choice between tiles, 
 as written.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
 from nki_mlir.dialects.nisa.require_written import UnwrittenTile
 from nki_mlir.dialects.nki.matmul import MatrixProduct
 from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.environment import is_strict
 from nki_mlir.targets.interpreter.execute import Pattern, active_part
 from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
@@ -170,7 +170,7 @@ class UnwrittenTiles:
         allocated_at = origin.allocated_at or Location("<unknown>", 0, 0)
         read_at = origin.read_at or allocated_at
         error = UnwrittenTile(element=list(origin.element), name=origin.name, line=allocated_at.line)
-        if os.environ.get("NKI_MLIR_STRICT"):
+        if is_strict():
             raise error.located(read_at)
         warn_once(f"{error.headline}: zeros where the kernel is compiled, anything on a device", UnwrittenRead, read_at)
 

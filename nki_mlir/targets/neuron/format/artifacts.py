@@ -11,7 +11,8 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -113,6 +114,19 @@ def unpack_trace(data: bytes, name: str) -> NtffContent:
                      int(manifest["core"]), summary, profile)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ForeignFile(name=name, what="trace", reason=f"it is malformed ({error})") from None
+
+
+@contextmanager
+def reads_profile(name: str) -> Iterator[None]:
+    """Raise ``ForeignFile`` in the ``with`` block where the profile of the NTFF called ``name`` is not as a capture
+    wrote it: it is read when it is shown."""
+    try:
+        yield
+    except NkiMlirError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ForeignFile(name=name, what="trace", reason=f"its profile is malformed ({type(error).__name__}: {error})"
+                          ) from error
 
 
 def digest_of(data: bytes) -> str:
