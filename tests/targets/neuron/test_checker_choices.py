@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The sides of branches that the checker follows, and the footprints of operands at addresses that registers decide."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from nki_mlir.dialects.access import Access, Linear, Tile
+from nki_mlir.dialects.verification import OutOfBounds
+from nki_mlir.scalar.dtypes import UINT8
+from nki_mlir.targets.neuron.checker.memory import Operands
+from nki_mlir.targets.neuron.checker.trace import Choices, DataDependent
+from nki_mlir.targets.neuron.format.assembly import parse_program
+
+
+# -- branches ----------------------------------------------------------------------------------------------------------
+def sides(choices, branches, core=0):
+    """The sides that a run takes at these branches, each at a new point of the run."""
+    return [choices.takes((core, branch, number), core, branch) for number, branch in enumerate(branches)]
+
+
+def test_a_branch_is_not_taken_twice_and_then_taken():
+    choices = Choices()
+    assert sides(choices, "aabaab") == [False, False, False, True, True, False]
+    assert choices.takes((0, "b", 2), 0, "b") is False and len(choices.sites) == 6       # the same point decides once
+    assert sides(choices, "b", core=1) == [False] and sides(choices, "bbb", core=1) == [False, False, True]
+
+
+def scripts(branches, script=(), most=99):
+    choices = Choices(script)
+    sides(choices, branches)
+    return choices.others(most), choices.cut
+
+
+def test_other_runs_differ_in_one_later_decision():
+    assert scripts("a") == ([[True]], False)
+    assert scripts("aaa") == ([[True], [False, True]], True)
+    assert scripts("ab") == ([[True], [False, True]], False)
+    assert scripts("ab", most=1) == ([[False, True]], False)
+    assert scripts("aab", [True]) == ([[True, True], [True, False, True]], False)
+    assert scripts("aab", [False, False, True]) == ([], False)
+
+
+@pytest.mark.parametrize("branches", ["a", "aa", "aab", "abab", "aabba"])
+def test_runs_of_all_scripts_are_those_with_at_most_two_sides_not_taken(branches):
+    """A branch that was not taken twice is taken, so each run of a loop ends."""
+    pending, runs = [()], set()
+    while pending:
+        choices = Choices(pending.pop())
+        runs.add(tuple(sides(choices, branches)))
+        pending += map(tuple, choices.others(99))
+    expected = {run for run in itertools.product((False, True), repeat=len(branches))
+                if all(sum(not side for side, other in zip(run, branches) if other == site) <= 2 for site in branches)}
+    assert runs == expected
+
+
+def test_cores_differ_where_one_takes_another_side():
+    choices = Choices([True, True, False, True])
+    sides(choices, "ab", core=0)
+    sides(choices, "a", core=1)
+    assert choices.differ(1) is False and choices.differ(2) is True
+    alike = Choices([True, False, True, False])
+    assert sides(alike, "ab", core=0) == sides(alike, "ab", core=1) and alike.differ(2) is False
+
+
+# -- operands ----------------------------------------------------------------------------------------------------------
+PARTITIONS, COLUMNS = 4, 10
+PROGRAM = parse_program(".nki_isa 1\n.kernel f\n.target trn2\n.sbuf 4096 of 212984\n.psum 16384 of 16384\n"
+                        ".input x int32[1,1] 0\n.output y int32[1,1] 0\n.internal z int32[1,1] 0\n")
+
+
+def tile(step):
+    """Two rows and three elements of a tile, at a partition and an element that two registers move."""
+    access = Access(UINT8, Linear(1, ((0, 1),)), Linear(2, ((1, 1),)), ((1, 2), (step, 3)))
+    return Tile(None, "sbuf", (PARTITIONS, COLUMNS), UINT8, access)
+
+
+def footprint(step, partition, column):
+    return Operands([PROGRAM]).footprint(0, tile(step), SimpleNamespace(values=(partition, column)))
+
+
+def fits(step, partition, column):
+    elements = [2 + column + step * k for k in range(3)]
+    return 0 <= 1 + partition and 2 + partition < PARTITIONS and min(elements) >= 0 and max(elements) < COLUMNS
+
+
+@pytest.mark.parametrize("step", [1, -1, 2])
+def test_operand_at_known_numbers_is_in_its_buffer_or_an_error(step):
+    for partition, column in itertools.product(range(-3, 4), range(-4, COLUMNS)):
+        if fits(step, partition, column):
+            reached = footprint(step, partition, column)
+            elements = [2 + column + step * k for k in range(3)]
+            assert (reached.first, reached.last, reached.low, reached.high) == (
+                1 + partition, 2 + partition, min(elements), max(elements) + 1)
+        else:
+            with pytest.raises(OutOfBounds, match="sbuf"):
+                footprint(step, partition, column)
+
+
+@pytest.mark.parametrize("step", [1, -1, 4, -4, 5, -5])
+def test_operand_at_unknown_numbers_is_an_error_if_it_fits_nowhere(step):
+    numbers = DataDependent("n", -9, 9), DataDependent("m", -20, 20)
+    if any(fits(step, *point) for point in itertools.product(range(-9, 10), range(-20, 21))):
+        assert footprint(step, *numbers).high <= COLUMNS and footprint(step, 0, numbers[1]).high <= COLUMNS
+    else:
+        for values in (numbers, (0, numbers[1])):
+            with pytest.raises(OutOfBounds, match="sbuf"):
+                footprint(step, *values)
+
+
+def test_memory_is_shared_if_several_programs_have_it():
+    assert Operands([PROGRAM]).shared == set()
+    both = Operands([PROGRAM, PROGRAM])
+    assert both.shared == {("input", 0), ("output", 0)}
+    assert len(set(both.variables.values())) == 4                  # each core has a z
