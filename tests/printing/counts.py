@@ -102,8 +102,12 @@ def drawn(generation: str, programs: int, seed: int) -> Iterator[tuple[Program, 
     for _ in range(programs):
         program = writer(numbers.randrange).program()
         if program.ranks == 1:
-            kernel, grid = kernel_of(program), program.grid
-            yield program, kernel[grid if len(grid) > 1 else grid[0]] if grid else kernel
+            yield program, launch(kernel_of(program), program.grid)
+
+
+def launch(kernel: Any, grid: tuple[int, ...]) -> Any:
+    """Return a kernel that is launched on a grid; () is none."""
+    return kernel[grid if len(grid) > 1 else grid[0]] if grid else kernel
 
 
 def differing(before: Counter[str], after: Counter[str]) -> str:

@@ -202,6 +202,8 @@ def missing(function: Any) -> Iterator[tuple[dict[str, object], str]]:
         for module in [m for m in values if type(m) is ModuleType]:
             values += [vars(module).get(name) for name in attributes]
         for value in values:
+            if isinstance(value, ModuleType):           # nl and nisa would look for names that resemble "func"
+                continue
             helper = value if isinstance(value, FunctionType) else getattr(value, "func", None)
             if isinstance(helper, FunctionType) and is_users(helper.__code__.co_filename, helper.__globals__):
                 pending.append(helper)
