@@ -95,9 +95,11 @@ def multiply(left: str, right: str) -> str:
 
 
 def product(parts: Iterable[str]) -> str:
-    """Return the product of all texts."""
+    """Return the product of all texts; "?" if one of them is unknown."""
     total = "1"
     for part in parts:
+        if part == "?":
+            return part
         total = multiply(total, part)
     return total
 

@@ -16,9 +16,10 @@ from nki_mlir.dialects.nisa.indirect import DataAddressed, RowAddressed
 from nki_mlir.dialects.op import Op
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
-from nki_mlir.printing.masked import call, is_backwards
+from nki_mlir.printing.masked import call
 from nki_mlir.printing.tile_text import dtype_text
 from nki_mlir.scalar.dtypes import INT32
+from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
 FLOAT_INTEGERS = 1 << 24         # float32 has all integers below this
 

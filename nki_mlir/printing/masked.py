@@ -23,6 +23,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.scalar.dtypes import UINT8
+from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
 Write = Callable[[KernelText, Op], None]
 
@@ -30,11 +31,6 @@ Write = Callable[[KernelText, Op], None]
 def call(text: KernelText, op: Op, function: str, target: Tile, source: Tile) -> None:
     """Write a call with a destination and a source."""
     text.write(f"nisa.{function}(dst={text.tile(op, target)}, src={text.tile(op, source)})")
-
-
-def is_backwards(tile: Tile) -> bool:
-    """Return whether a pattern has a negative step, which no transfer has."""
-    return any(step < 0 and count > 1 for step, count in tile.access.dims)
 
 
 @contextmanager

@@ -17,12 +17,12 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import IMPLICIT
 from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, form_of
 from nki_mlir.printing.kernel_text import KernelText
-from nki_mlir.printing.masked import is_backwards
 from nki_mlir.printing.merged_programs import RANKS, rank_text
 from nki_mlir.printing.quotients import with_reciprocal, without_quotients
 from nki_mlir.printing.tile_text import column
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
 
 def with_repeats(op: Op) -> Op:
@@ -116,7 +116,7 @@ def check_taken(op: Op) -> None:
     several instructions are printed for such an operation."""
     description, fn = "", getattr(op, "fn", None)
     if type(op).name == "dma_copy" and any(is_backwards(tile) for _, tile in op.operands()):
-        description = "a transfer that steps backwards"
+        description = "a transfer of rows from the last to the first"
     elif fn is not None and "fn" in type(op).attributes and fn not in ACTIVATION_FUNCTIONS:
         description = f"the activation '{fn}'"
     elif isinstance(op, TensorCopyPredicatedOp) and op.src is not None and op.src.dtype is not op.dst.dtype:

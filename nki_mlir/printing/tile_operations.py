@@ -34,11 +34,12 @@ from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import accumulate_text
 from nki_mlir.printing.kernel_text import KernelText
-from nki_mlir.printing.masked import call, is_backwards, placed, repeated_as, without_repeats
+from nki_mlir.printing.masked import call, placed, repeated_as, without_repeats
 from nki_mlir.printing.statements import number_text, operator_text, with_repeats, write_instruction
 from nki_mlir.printing.tile_text import column, dtype_text, shape_text
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
 STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partition
 

@@ -15,10 +15,11 @@ from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.machine import Engine
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
-from nki_mlir.printing.masked import call, is_backwards, put_rows, take_rows
+from nki_mlir.printing.masked import call, put_rows, take_rows
 from nki_mlir.printing.statements import write_instruction
 from nki_mlir.printing.tile_text import dtype_text
 from nki_mlir.scalar.dtypes import INT32
+from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards, with_hbm_forwards
 
 
 def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> None:
@@ -46,30 +47,6 @@ def in_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
     else:
         take_rows(text, op, staged, tile)
     return staged
-
-
-def _forwards(text: KernelText, op: Copying) -> Copying | None:
-    """Return a transfer whose tile in HBM steps forwards: each axis of both tiles may be walked from either end.
-
-    If rows of HBM go to partitions from the last to the first, write the transfer with a tile of indices and return
-    None.
-    """
-    outside, other_tile = (op.dst, op.src) if op.dst.space == HBM else (op.src, op.dst)
-    axes = [axis for axis, (step, _) in enumerate(outside.access.dims) if step < 0]
-    by_rows = 0 in axes and other_tile.on_chip and other_tile.shape[0] > 1
-
-    def walked(tile: Tile) -> Tile:
-        for axis in axes:
-            count = tile.shape[axis]
-            moved = tile.access.moved(axis, Linear(count - 1))
-            dims = tuple((-s, n) if k == axis else (s, n) for k, (s, n) in enumerate(tile.access.dims))
-            tile = tile.patterned(partition=moved.partition, free=moved.free, dims=dims)
-        return tile
-    if not by_rows:
-        return changed(op, walked)
-    del axes[0]
-    _move_rows_backwards(text, changed(op, walked))
-    return None
 
 
 def _move_rows_backwards(text: KernelText, op: Copying) -> None:
@@ -109,10 +86,10 @@ def write_move(text: KernelText, op: Copying) -> None:
     """Write a transfer. It reaches PSUM, and patterns on chip that step backwards, through a tile in SBUF."""
     if _loads_transpose(text, op):
         return
-    forwards = _forwards(text, op)
-    if forwards is None:
+    op, by_rows = with_hbm_forwards(op)
+    if by_rows:
+        _move_rows_backwards(text, op)
         return
-    op = forwards
     source = in_sbuf(text, op, op.src)
     if op.dst.space == PSUM or is_backwards(op.dst):
         text.use(op.dst.handle)

@@ -26,8 +26,8 @@ from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.nki.movement import LoadOp, StoreOp
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.masked import is_backwards
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
+from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.transforms.loop_over_programs import reduces_programs
 from nki_mlir.transforms.program_loops import CORES

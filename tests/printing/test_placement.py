@@ -138,8 +138,24 @@ def summed_column(x):
 def upside_down(x):
     rows, columns = beta_language.mgrid[0:16, 0:6]
     out = beta_language.ndarray((16, 6), dtype=x.dtype, buffer=beta_language.shared_hbm)
+    beta_language.store(out, beta_language.load(x[15 - rows, columns]))
+    return out
+
+
+@beta.jit
+def right_to_left(x):
+    rows, columns = beta_language.mgrid[0:16, 0:6]
+    out = beta_language.ndarray((16, 6), dtype=x.dtype, buffer=beta_language.shared_hbm)
     beta_language.store(out, beta_language.load(x[rows, 5 - columns]))
     return out
+
+
+def test_an_engine_reverses_rows():
+    x = np.arange(96, dtype=np.float32).reshape(16, 6)
+    text = kernel_text(right_to_left.lower(x).specialization.modules, comments=False, keep_placement=True)
+    assert text.count("nisa.dma_copy") == 2 and text.count("nisa.tensor_copy") == 1
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(reread(text).on(executor)(x), x[:, ::-1])
 
 
 def test_a_reduction_of_one_column_names_its_axis():
@@ -157,7 +173,7 @@ def rounded_down(x):
 
 
 @pytest.mark.parametrize("kernel, what", [
-    (upside_down, "a transfer that steps backwards"), (rounded_down, "the activation 'floor'")])
+    (upside_down, "a transfer of rows from the last to the first"), (rounded_down, "the activation 'floor'")])
 def test_what_one_call_cannot_say_is_refused(kernel, what):
     modules = kernel.lower(np.zeros((16, 6), np.float32)).specialization.modules
     with pytest.raises(Unprintable, match=f"{what} in one instruction cannot be printed"):

@@ -24,6 +24,7 @@ from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import fastest, in_program_order_where_it_fits
+from nki_mlir.targets.neuron.codegen.forward_transfers import forward_transfers
 from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
@@ -31,6 +32,7 @@ from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVaria
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.short_loops import in_loops, nearly_bound
+from nki_mlir.targets.neuron.codegen.static_indices import static_indices
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid
@@ -67,8 +69,8 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
-OPTIMIZATIONS = ("roll", "fuse", "coalesce", "transposes", "reorder", "engines", "issuers", "loads", "evict", "overlap",
-                 "pipeline", "overwrite")
+OPTIMIZATIONS = ("roll", "fuse", "coalesce", "transposes", "indices", "forward", "reorder", "engines", "issuers",
+                 "loads", "evict", "overlap", "pipeline", "overwrite")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Emission(SearchOptions):
     fuse: bool = True           # fuse two instructions into one where the values stay equal
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
     transposes: bool = True     # let the DMA engines transpose loads if the target can
+    indices: bool = True        # let transfers step through tables whose indices an iota counts
+    forward: bool = True        # let engines reverse tiles, instead of transfers that step backwards
     one_core: bool = True       # let one core run programs that reduce over each other, if the launch names no cores
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # let instructions for which the kernel names no engine run on any that has them
@@ -91,16 +95,16 @@ class Emission(SearchOptions):
     def as_written(cls, level: int = 1, static: bool = False) -> "Emission":
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are unrolled."""
-        return cls(unroll_limit=WRITTEN_OUT, roll=False, fuse=False, coalesce=False, transposes=False, loads=False,
-                   evict=False, overwrite=False, vendor=True, static=static, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, roll=False, fuse=False, coalesce=False, transposes=False, indices=False,
+                   forward=False, loads=False, evict=False, overwrite=False, vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Return options for program order, unrolled, with each instruction on its first engine: the baseline of
         optimizations."""
-        return cls(unroll_limit=UNROLL_LIMIT, roll=False, fuse=False, coalesce=False, transposes=False, reorder=False,
-                   engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False,
-                   overwrite=False)
+        return cls(unroll_limit=UNROLL_LIMIT, roll=False, fuse=False, coalesce=False, transposes=False, indices=False,
+                   forward=False, reorder=False, engines=False, issuers=False, loads=False, evict=False, overlap=False,
+                   pipeline=False, overwrite=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -175,8 +179,13 @@ def emit_code(code: Code, options: Emission) -> Program:
 
 def improved(code: Code, options: Emission) -> Code:
     """Return the code with fewer or cheaper instructions, in the same order."""
-    if options.level > 0 and (options.fuse or options.coalesce or options.transposes or options.vendor):
+    if options.level > 0 and any((options.indices, options.forward, options.fuse, options.coalesce, options.transposes,
+                                  options.vendor)):
         code = replace(code, body=copied(code.body))
+        if options.indices:
+            options.observation.step("static-indices", code, lambda: static_indices(code))
+        if options.forward:
+            options.observation.step("forward-transfers", code, lambda: forward_transfers(code))
         if options.fuse:
             options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
         if options.coalesce:
