@@ -147,7 +147,8 @@ def cases_of(names: dict[str, object], path: Path) -> list[tuple[Any, list[objec
 def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, object]]:
     """Return the kernel of a case, its positional and its keyword arguments. They include arguments that the case's
     ``functools.partial`` binds, such as the grid of a migrated kernel. Raise MigrationError for any other form."""
-    from nki_mlir.language.kernel import Kernel  # start-up: needed for a check
+    from nki_mlir.language.current.kernel import Simulation  # start-up: needed for a check
+    from nki_mlir.language.kernel import Kernel
     kernel: Any
     kernel, positional, keywords = case if isinstance(case, tuple) and len(case) == 3 else (
         *case, {}) if isinstance(case, tuple) and len(case) == 2 else (None, None, None)
@@ -155,6 +156,8 @@ def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, obje
     bound: dict[str, object] = {}
     if isinstance(kernel, partial):
         kernel, first, bound = kernel.func, kernel.args, kernel.keywords
+    if isinstance(kernel, Simulation):          # the new form of a kernel with mode="simulation"
+        kernel = kernel.kernel
     if not isinstance(kernel, Kernel) or not isinstance(positional, (tuple, list)) or not isinstance(keywords, dict):
         raise MigrationError(what=f"cases() of {path} returns {case!r:.80}", how=CASES)
     return kernel, [*first, *positional], {**bound, **keywords}

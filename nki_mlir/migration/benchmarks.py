@@ -16,6 +16,7 @@ that file.
 """
 
 import ast
+import re
 from collections.abc import Callable
 
 import libcst as cst
@@ -49,10 +50,14 @@ class Latency:
 class Benchmark:
     """A kernel whose calls measure it."""
 
-    options = {}
-
     def __init__(self, kernel, warmup=10, iters=100):
         self.kernel, self.warmup, self.iters = kernel, warmup, iters
+        self.options, self.results = {}, []
+
+    @property
+    def benchmark_result(self):
+        """The times of the last call."""
+        return self.results[-1]
 
     def __call__(self, *args, **kwargs):
         """Run the kernel, measure it, and return its results."""
@@ -64,20 +69,18 @@ class Benchmark:
             inputs = {name: SpikeTensor.from_numpy(values[name]) for name in model.input_tensors_info}
             runs = model.benchmark(inputs, warmup_iter=self.warmup, benchmark_iter=self.iters)
         latency = Latency(runs.durations_ms)
-        self.benchmark_result = SimpleNamespace(nc_latency=latency, latency=latency)
+        self.results.append(SimpleNamespace(nc_latency=latency, latency=latency))
         return results
 '''
-ON_CORES = '''
-    def __getitem__(self, cores):
-        """Return the kernel on a number of cores."""
-        return Benchmark(self.kernel[cores], self.warmup, self.iters)
-'''
 ON_GRID = '''
-    def on_grid(self, grid):
-        """Return the kernel on a grid of programs."""
-        measured = Benchmark(self.kernel, self.warmup, self.iters)
-        measured.options = {"grid": grid}
-        return measured
+    def __getitem__(self, grid):
+        """Return the kernel on a grid of programs, or on a number of cores."""
+        is_argument = "grid" in inspect.signature(self.kernel.func).parameters
+        launched = Benchmark(self.kernel if is_argument else self.kernel[grid], self.warmup, self.iters)
+        launched.results = self.results
+        if is_argument:
+            launched.options = {"grid": grid if isinstance(grid, tuple) else (grid,)}
+        return launched
 '''
 
 
@@ -145,16 +148,34 @@ def benchmarks(text: str, names: Names) -> set[str]:
 
 
 def of_kernel(call: cst.Call, kernel: str) -> cst.BaseExpression:
-    """Return the object that measures a kernel, for a call of ``nki.benchmark``."""
+    """Return the object that measures a kernel, for a call of ``nki.benchmark``; without a kernel, return what makes
+    such objects."""
     arguments = [*call.args, *(call.func.args if isinstance(call.func, cst.Call) else ())]
     options = [f"{a.keyword.value}={cst.Module([]).code_for_node(a.value)}" for a in arguments
                if a.keyword is not None and a.keyword.value in OPTIONS]
+    if not kernel:
+        return cst.parse_expression(f"functools.partial({', '.join(['Benchmark', *options])})")
     return cst.parse_expression(f"Benchmark({', '.join([kernel, *options])})")
+
+
+def _subscripts_measurements(tree: ast.Module) -> bool:
+    """Return whether a subscript may be of an object that measures a kernel: of a variable that is assigned one, or
+    what makes one, directly or through other variables."""
+    variables = {"Benchmark"}
+    assignments = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)]
+    while True:
+        added = {t.id for n in assignments for t in n.targets if isinstance(t, ast.Name) and t.id not in variables
+                 and variables & {name.id for name in ast.walk(n.value) if isinstance(name, ast.Name)}}
+        if not added:
+            break
+        variables |= added
+    return any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load) and variables & {
+        name.id for name in ast.walk(n.value) if isinstance(name, ast.Name)} for n in ast.walk(tree))
 
 
 def with_classes(text: str) -> str:
     """Return a text with the classes that measure kernels, behind its imports."""
-    if "Benchmark(" not in text:
+    if not re.search(r"\bBenchmark[(,)]", text):
         return text
     tree = ast.parse(text)
     imports = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
@@ -162,11 +183,7 @@ def with_classes(text: str) -> str:
     missing = [line for line in IMPORTS.splitlines() if not {
         a.asname or a.name for n in ast.parse(line).body if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names
     } <= imported]
-    objects = {n.targets[0].id for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(
-        n.targets[0], ast.Name) and ast.unparse(n.value).startswith("Benchmark(")}
-    on_cores = any(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and n.value.id in objects
-                   for n in ast.walk(tree))
-    classes = CLASSES + ON_CORES * on_cores + ON_GRID * (".on_grid(" in text)
+    classes = CLASSES + ON_GRID * _subscripts_measurements(tree)
     lines = text.splitlines()
     at = max((n.end_lineno or 0 for n in imports), default=0)
     return "\n".join([*lines[:at], *missing, *classes.splitlines(), *lines[at:]]) + "\n"

@@ -38,7 +38,7 @@ from nki_mlir.migration.views import render
 
 ENUMERATIONS = {name: getattr(beta_isa, name) for name in ("dge_mode", "engine", "oob_mode", "reduce_cmd")}
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
-HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", *(
+HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", "nisa.tensor_scalar_cumulative", *(
     f"nisa.{name}" for name in INSTRUCTIONS for forms in [signatures(f"nki.isa.{name}", BETA)]
     if forms and "dst" in forms[0].names)}
 DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a call writes

@@ -54,6 +54,13 @@ def inverse(number: str) -> str:
     return f"1 / {number if terms.SIMPLE.match(number) or number.startswith('(') else f'({number})'}"
 
 
+def is_repeated(source: TensorFact, into: TensorFact) -> bool:
+    """Return whether a tile has one element along a free axis where its destination has more."""
+    if source.shape is None or into.shape is None or len(source.shape) != len(into.shape):
+        return False
+    return any(old == "1" and new not in ("1", "?") for old, new in zip(source.shape[1:], into.shape[1:]))
+
+
 class ElementwiseTexts(GuardedWindows):
     """Adds elementwise operations of tiles."""
 
@@ -119,6 +126,17 @@ class ElementwiseTexts(GuardedWindows):
         if 0 in axes:
             return f"{self.nl}.broadcast_to({text}, {self.tuple_text(shape)})"
         return text + "".join(f".broadcast({k}, {shape[k]})" for k in axes)
+
+    def repeated(self, dst: str, into: TensorFact, result: OperationText, texts: list[str], tile: Callable[[], str]
+                 ) -> list[str]:
+        """Return the statements that write a result along axes on which it has one element. ``texts`` would write it
+        without repeating it: a copy repeats its source, the tile of other results is computed first."""
+        for move in ("tensor_copy", "dma_copy"):
+            before = f"{self.nisa}.{move}(dst={dst}, src="
+            if len(texts) == 1 and texts[0].startswith(before):
+                source = terms.factor(texts[0].removeprefix(before)[:-1])
+                return [f"{before}{self.stretched(source, result.fact, into.shape or ())})"]
+        return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.stretched(tile(), result.fact, into.shape or ())})"]
 
     def operands(self, nodes: Sequence[cst.BaseExpression], mask: MaskFact | None) -> list[Operand]:
         """Return the texts and facts of operands that are tiles or numbers."""

@@ -17,13 +17,14 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.calls import HAVE_DESTINATION, Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import shape_items
 from nki_mlir.migration.diagonals import pattern
-from nki_mlir.migration.elementwise import FLOATING
+from nki_mlir.migration.elementwise import FLOATING, literal
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
 from nki_mlir.migration.language_calls import axes_of, last_axes, reduced
 from nki_mlir.migration.operation_text import OperationText
 
 INSTRUCTIONS: dict[str, Recipe] = {}
+FP32_MIN = "-3.4028234663852886e+38"
 TOKENS = {"op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1", "cmp_op"}
 
 
@@ -100,6 +101,9 @@ def regular(calls: Calls, a: Arguments) -> OperationText:
     name = a.function.partition(".")[2]
     form = FORMS[name]
     text, source = a.tensor(form.like)
+    if name == "range_select" and literal(a.text("on_false_value", FP32_MIN)) not in (None, float(FP32_MIN)):
+        raise LeftForAPerson("nisa.range_select with an on_false_value: the current generation always writes the least "
+                             "float32")
     if form.columns:
         rows = source.shape[0] if source.shape is not None and source.shape[0] != "?" else (
             f"{terms.factor(text)}.shape[0]")
@@ -263,14 +267,12 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
 @recipe("local_gather")
 def local_gather(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite a gather, which returns sixteen results for each column of indices."""
-    (text, source), (_, index) = a.tensor("src_buffer"), a.tensor("index")
+    (text, source), (index_text, index) = a.tensor("src_buffer"), a.tensor("index")
     per_index = a.text("num_elem_per_idx", "1")
-    shape = (*index.shape, "16", per_index) if index.shape is not None else None
-    if shape is None:
-        raise LeftForAPerson("nisa.local_gather with indices whose shape is unknown")
-    if per_index == "1":
-        shape = shape[:-1]
-    return instruction(a, "local_gather", shape, text, source.dtype)
+    more = ("16",) if per_index == "1" else ("16", per_index)
+    shape = (*index.shape, *more) if index.shape is not None else None
+    return instruction(a, "local_gather", shape, text, source.dtype,
+                       shape_text=f"{terms.factor(index_text)}.shape + ({', '.join(more)}{',' * (len(more) == 1)})")
 
 
 @recipe("sequence_bounds")

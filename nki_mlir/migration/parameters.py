@@ -139,7 +139,7 @@ class Parameters:
         """Return what the uses of a parameter, here and in functions that get it, show that it is: a tensor in HBM, a
         tile, or a tensor in either memory."""
         kinds: set[str] = set()
-        names = {name, *_variables_over(function, name)}
+        names = {name, *_other_names(function, name)}
         for node in ast.walk(function):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
                 if node.attr in TENSOR_ATTRIBUTES or node.attr in ("reshape", "broadcast_to", "astype"):
@@ -186,11 +186,18 @@ def dotted_like(node: ast.expr) -> bool:
     return isinstance(node, ast.Name)
 
 
-def _variables_over(function: ast.FunctionDef, name: str) -> set[str]:
-    """Return the loop variables of a function that iterate over a tuple or list with ``name`` in it."""
-    return {node.target.id for node in ast.walk(function) if isinstance(node, (ast.For, ast.comprehension))
-            and isinstance(node.target, ast.Name) and isinstance(node.iter, (ast.Tuple, ast.List))
-            and any(isinstance(item, ast.Name) and item.id == name for item in node.iter.elts)}
+def _other_names(function: ast.FunctionDef, name: str) -> set[str]:
+    """Return the variables that are ``name`` as well: loop variables over a tuple or list with ``name`` in it, and
+    variables to which nothing but ``name`` is assigned."""
+    names = {node.target.id for node in ast.walk(function) if isinstance(node, (ast.For, ast.comprehension))
+             and isinstance(node.target, ast.Name) and isinstance(node.iter, (ast.Tuple, ast.List))
+             and any(isinstance(item, ast.Name) and item.id == name for item in node.iter.elts)}
+    assigned = bound_names(function)
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=alias)], value=ast.Name(id=value)) if value == name != alias:
+                names |= {alias} if assigned[alias] == 1 else set()
+    return names
 
 
 def _counts_from_the_end(index: ast.expr) -> bool:

@@ -12,7 +12,7 @@ import libcst as cst
 from nki_mlir.language.python_subset import RAISE, WALRUS
 from nki_mlir.migration import terms
 from nki_mlir.migration.assertions import negated, raises_alone, text_of
-from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse
+from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse, is_repeated
 from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson
 from nki_mlir.migration.facts import (
@@ -410,6 +410,8 @@ class Statements(FunctionCalls):
             if result.into is None:
                 return self.of_expression(dst, into, self.settled(result.expression), result.fact.dtype)
             texts = result.into(dst, into)
+            if is_repeated(result.fact, into):
+                return self.repeated(dst, into, result, texts, lambda: self.text(value))
             if result.expression and self.may_start_between(texts):
                 return self.of_expression(dst, into, self.settled(result.expression), result.fact.dtype)
             return texts

@@ -159,10 +159,12 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
         elements = ast.literal_eval(keywords["num_elem_per_idx"]) if "num_elem_per_idx" in keywords else 1
         target = _fitted(target, (source.shape[0], *index.shape[1:], Machine.gpsimd_group, elements))
     elif name not in UNPAIRED:
-        pairs = {p: operand(v, tensors) for p, v in keywords.items() if p in ELEMENTWISE and is_tile(v, tensors)}
+        whole = (*ELEMENTWISE, "operand1") if name == "scalar_tensor_tensor" else ELEMENTWISE
+        pairs = {p: operand(v, tensors) for p, v in keywords.items() if p in whole and is_tile(v, tensors)}
         target, *other_operands = _paired([target, *pairs.values()])
         shown |= {p: str(o) for p, o in zip(pairs, other_operands)}
-    for p in ("operand0", "bias", "scale"):         # one value a partition has two axes, whatever the data have
+    columns = ("operand0", "bias", "scale", *(() if name == "scalar_tensor_tensor" else ("operand1",)))
+    for p in columns:                               # one value a partition has two axes, whatever the data have
         if p in keywords and is_tile(keywords[p], tensors) and prod((operand0 := operand(keywords[p],
                                                                                          tensors)).shape[1:]) == 1:
             shown[p] = str(_fitted(operand0, (operand0.shape[0], 1)))

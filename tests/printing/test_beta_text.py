@@ -126,6 +126,23 @@ def test_operands_of_three_axes(kernel, shown):
     assert shown in text
 
 
+@nki.jit
+def halves_and_rows(x, w):
+    """Operands of equally many elements, in two shapes."""
+    out = nl.ndarray((8, 2, 3), nl.float32, buffer=nl.shared_hbm)
+    halves, rows = nl.ndarray((8, 2, 3), nl.float32), nl.ndarray((8, 6), nl.float32)
+    nisa.dma_copy(halves, x)
+    nisa.dma_copy(rows, w)
+    nisa.scalar_tensor_tensor(halves, halves, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
+    nisa.dma_copy(out, halves)
+    return out
+
+
+def test_operands_get_one_shape():
+    x = np.arange(48, dtype=np.float32).reshape(8, 2, 3)
+    assert "operand1=rows.reshape((8, 2, 3))" in check(halves_and_rows, [x, x.reshape(8, 6)])
+
+
 def test_what_the_beta_generation_does_not_have_is_an_error():
     with pytest.raises(Unprintable, match="a register, which the beta generation does not have, cannot be printed") as error:
         printed(conditional, [X, COUNT], generation="beta")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Pooling, convolution, interpolation."""
+import math
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -141,10 +143,38 @@ def trilinear_depth(x, y_ref: nt.mutable_tensor):
         nl.store(y_ref[:, 2 * d + 1, :], mid)
 
 
+@nki.jit
+def enlarged(x, by):
+    """Each element in a square of equal ones: the indices on the left have axes that those on the right lack."""
+    channels, height, width = x.shape
+    out = nl.ndarray((channels, height * by, width * by), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_c, i_h, a, i_w, b = nl.mgrid[0:channels, 0:height, 0:by, 0:width, 0:by]
+    tile = nl.load(x)
+    squares = nl.ndarray((channels, height, by, width, by), dtype=x.dtype)
+    squares[i_c, i_h, a, i_w, b] = nl.copy(tile[i_c, i_h, i_w])
+    squares[i_c, i_h, a, i_w, b] = nl.exp(tile[i_c, i_h, i_w])
+    nl.store(out, squares.reshape((channels, height * by, width * by)))
+    return out
+
+
+@nki.jit
+def means_of_windows(x, count):
+    """Windows whose sizes the text does not show."""
+    channels, height, width = x.shape
+    out = nl.ndarray((channels, count), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, means = nl.load(x), nl.ndarray((channels, count), dtype=x.dtype)
+    for i in range(count):
+        first, last = math.floor(i * height / count), math.ceil((i + 1) * height / count)
+        means[:, i] = nl.mean(tile[:, first:last, :], axis=[1, 2])
+    nl.store(out, means)
+    return out
+
+
 def cases():
     r = np.random.default_rng(0)
     f = lambda *s: r.standard_normal(s).astype(np.float32)
     return [(max_pool2d_with_indices, (f(16, 8, 10),)), (depthwise_conv2d, (f(16, 7, 9), f(16, 3, 3))),
             (conv2d_im2col, (f(2, 8, 7, 9), f(8, 3, 3, 16))), (conv2d_im2col, (f(2, 8, 7, 9), f(8, 3, 3, 16), f(16, 1))),
             (conv2d_im2col, (f(1, 8, 7, 9), f(8, 3, 3, 16), None, 2)), (bilinear_2x, (f(16, 6, 7),)),
-            (causal_conv1d, (f(256, 40), f(256, 4), f(256, 1))), (trilinear_depth, (f(8, 5, 12), np.zeros((8, 9, 12), np.float32)))]
+            (causal_conv1d, (f(256, 40), f(256, 4), f(256, 1))), (trilinear_depth, (f(8, 5, 12), np.zeros((8, 9, 12), np.float32))),
+            (enlarged, (f(16, 4, 5), 2)), (means_of_windows, (f(16, 10, 4), 3))]
