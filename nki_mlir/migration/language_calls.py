@@ -318,7 +318,7 @@ def static_cast(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a copy in another dtype."""
     node = next(iter(a.nodes.values()))
     if isinstance(calls.fact(node), NumberFact) and a.dtype_meaning.startswith("nl."):
-        return calls.new(f"{'int' if 'int' in a.dtype else 'float'}({calls.text(node)})", NumberFact())
+        return calls.new(f"{'round' if 'int' in a.dtype else 'float'}({calls.text(node)})", NumberFact())
     if not isinstance(calls.fact(node), TensorFact):
         return calls.new(f"{terms.factor(calls.text(node))}.astype({a.dtype})", Fact())
     text, source = a.tensor(next(iter(a.nodes)))
