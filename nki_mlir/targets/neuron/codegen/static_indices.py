@@ -86,7 +86,7 @@ def as_copy(op: DataAddressed, iota: IotaOp) -> DmaCopyOp | None:
         steps, start = [op.steps[0] + op.scale * step, *op.steps[1:]], op.start + op.scale * first
         ends = [start + sum(min(0, s * (n - 1)) for s, n in zip(steps, piece.shape)),
                 start + sum(max(0, s * (n - 1)) for s, n in zip(steps, piece.shape))]
-        if ends[0] < 0 or ends[1] >= table.shape[1] or (is_write and not _apart(steps, piece.shape)):
+        if ends[0] < 0 or ends[1] >= table.shape[1] or (is_write and not _has_distinct_elements(steps, piece.shape)):
             return None
         unit = table.access.dims[1][0]
         dims = tuple((unit * s, n) for s, n in zip(steps, piece.shape))
@@ -98,8 +98,8 @@ def as_copy(op: DataAddressed, iota: IotaOp) -> DmaCopyOp | None:
     return DmaCopyOp(dst=dst, src=src, symbols=op.symbols, ranges=op.ranges, extra=op.extra)
 
 
-def _apart(steps: list[int], counts: tuple[int, ...]) -> bool:
-    """Return whether no two elements of a pattern have one address, as far as nested steps show."""
+def _has_distinct_elements(steps: list[int], counts: tuple[int, ...]) -> bool:
+    """Return whether all elements of a pattern have addresses that differ, as far as nested steps show."""
     reach = 0
     for step, count in sorted(((abs(s), n) for s, n in zip(steps, counts) if n > 1)):
         if step <= reach:
