@@ -159,8 +159,8 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
         elements = ast.literal_eval(keywords["num_elem_per_idx"]) if "num_elem_per_idx" in keywords else 1
         target = _fitted(target, (source.shape[0], *index.shape[1:], Machine.gpsimd_group, elements))
     elif name not in UNPAIRED:
-        whole = (*ELEMENTWISE, "operand1") if name == "scalar_tensor_tensor" else ELEMENTWISE
-        pairs = {p: operand(v, tensors) for p, v in keywords.items() if p in whole and is_tile(v, tensors)}
+        elementwise = (*ELEMENTWISE, "operand1") if name == "scalar_tensor_tensor" else ELEMENTWISE
+        pairs = {p: operand(v, tensors) for p, v in keywords.items() if p in elementwise and is_tile(v, tensors)}
         target, *other_operands = _paired([target, *pairs.values()])
         shown |= {p: str(o) for p, o in zip(pairs, other_operands)}
     columns = ("operand0", "bias", "scale", *(() if name == "scalar_tensor_tensor" else ("operand1",)))
