@@ -7,8 +7,9 @@ first. It provides ``torch_xla`` only on request: some scripts choose their CPU 
 
 import importlib
 import importlib.machinery
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
@@ -23,77 +24,41 @@ else:
 
 RELEASE = "0.6.0+nki.mlir"              # the vendor's version with the language of the current generation
 
-# Vendor name -> our module; None: an empty package that only has sub-modules.
-NAMES: dict[str, str | None] = {
-    "neuronxcc": None,
-    "neuronxcc.nki": "nki_mlir.language.beta.nki",
-    "neuronxcc.nki.language": "nki_mlir.language.beta.language",
-    "neuronxcc.nki.language.constants": "nki_mlir.language.beta.constants",
-    "neuronxcc.nki.isa": "nki_mlir.language.beta.isa",
-    "neuronxcc.nki.isa.constants": "nki_mlir.language.beta.isa_constants",
-    "neuronxcc.nki.isa.neuron_isa": "nki_mlir.language.beta.isa_constants",
-    "neuronxcc.nki.errors": "nki_mlir.language.beta.errors",
-    "neuronxcc.nki.typing": "nki_mlir.language.beta.typing",
-    "neuronxcc.nki.compiler": "nki_mlir.language.beta.compiler",
-    "neuronxcc.nki.compiler.backends": None,
-    "neuronxcc.nki.compiler.backends.neuron": None,
-    "neuronxcc.nki.compiler.backends.neuron.indexing": "nki_mlir.language.beta.typing",
-    "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": None,
-    "neuronxcc.starfish": None,
-    "neuronxcc.starfish.support": None,
-    "neuronxcc.starfish.support.dtype": "nki_mlir.language.beta.support",
-    "neuronxcc.starfish.support.util": "nki_mlir.language.beta.support",
-    "nki": "nki_mlir.language.current.nki",
-    "nki.language": "nki_mlir.language.current.language",
-    "nki.language.buffers": "nki_mlir.language.current.memory",
-    "nki.language.tensor": "nki_mlir.language.current.tensor",
-    "nki.isa": "nki_mlir.language.current.isa",
-    "nki.isa.constants": "nki_mlir.language.current.enums",
-    "nki.collectives": "nki_mlir.language.current.collectives",
-    "nki.typing": "nki_mlir.language.current.typing",
-    "nki.dtype": "nki_mlir.language.current.dtype",
-    "nki.meta": "nki_mlir.language.current.meta",
-    "nki.meta.tensor": "nki_mlir.language.current.host_arrays",
-    "nki.tensor": "nki_mlir.language.current.host_arrays",
-    "nki.compiler": "nki_mlir.language.current.compiler",
-    "nki.compiler.backends": None,
-    "nki.compiler.backends.neuron": None,
-    "nki.compiler.backends.neuron.FrameworkKernel": None,
-    "nki.compiler.kernel_builder": "nki_mlir.language.current.compiler",
-    "nki.compiler.frontend": "nki_mlir.language.current.compiler",
-    "nki.compiler.driver": "nki_mlir.language.current.driver",
-    "nki.compiler.ncc_driver": "nki_mlir.language.current.driver",
-    "nki.compiler.target": "nki_mlir.language.current.compiler",
-    "nki.compile": None,
-    "nki._version": None,
-    "nki.runtime": "nki_mlir.language.current.runtime",
-    "nrtpy": "nki_mlir.language.current.runtime",
-    "nrtpy.spike_tensor": "nki_mlir.language.current.runtime",
-    "nrtpy.spike_model": "nki_mlir.language.current.runtime",
-    "nrtpy._nrtpy": "nki_mlir.language.current.runtime",
-    "spike": "nki_mlir.language.current.runtime",
-    "spike._spike": "nki_mlir.language.current.runtime",
-    "nkipy": None,
-    "nkipy.runtime": "nki_mlir.compat.nkipy_runtime",
-    "nkipy.core": None,
-    "nkipy.core.compile": "nki_mlir.compat.nkipy_compile",
-    "nkipy.core.backend": None,
-    "nkipy.core.backend.hlo": "nki_mlir.compat.nkipy_runtime",
-    "nki.framework": None,
-    "nki.framework.compiled": "nki_mlir.language.current.compiled",
-    "nki.framework.kernel": "nki_mlir.language.current.kernel",
-    "torch_neuronx": "nki_mlir.frameworks.torch_neuronx",
-    "torch_neuronx.xla_impl": None,
-    "torch_neuronx.xla_impl.custom_op": "nki_mlir.customop.torch_binding",
-    "torch_neuronx.nki_hop": "nki_mlir.frameworks.torch_neuronx",
-    "torch_neuronx.utils": "nki_mlir.frameworks.torch_neuronx",
-    "torch_neuronx.xla_impl.ops": "nki_mlir.frameworks.torch_neuronx",
-    "jax_neuronx": "nki_mlir.frameworks.jax_neuronx",
-}
-TORCH_XLA: dict[str, str | None] = {
-    "torch_xla": "nki_mlir.compat.torch_xla_standin",
-    "torch_xla.core": None,
-    "torch_xla.core.xla_model": "nki_mlir.compat.torch_xla_standin",
+# Our modules, with the vendor's names for each.
+MODULES = {
+    "nki_mlir.language.beta.nki": "neuronxcc.nki",
+    "nki_mlir.language.beta.language": "neuronxcc.nki.language",
+    "nki_mlir.language.beta.constants": "neuronxcc.nki.language.constants",
+    "nki_mlir.language.beta.isa": "neuronxcc.nki.isa",
+    "nki_mlir.language.beta.isa_constants": "neuronxcc.nki.isa.constants neuronxcc.nki.isa.neuron_isa",
+    "nki_mlir.language.beta.errors": "neuronxcc.nki.errors",
+    "nki_mlir.language.beta.typing": "neuronxcc.nki.typing neuronxcc.nki.compiler.backends.neuron.indexing",
+    "nki_mlir.language.beta.compiler": "neuronxcc.nki.compiler",
+    "nki_mlir.language.beta.support": "neuronxcc.starfish.support.dtype neuronxcc.starfish.support.util",
+    "nki_mlir.language.current.nki": "nki",
+    "nki_mlir.language.current.language": "nki.language",
+    "nki_mlir.language.current.memory": "nki.language.buffers",
+    "nki_mlir.language.current.tensor": "nki.language.tensor",
+    "nki_mlir.language.current.isa": "nki.isa",
+    "nki_mlir.language.current.enums": "nki.isa.constants",
+    "nki_mlir.language.current.collectives": "nki.collectives",
+    "nki_mlir.language.current.typing": "nki.typing",
+    "nki_mlir.language.current.dtype": "nki.dtype",
+    "nki_mlir.language.current.meta": "nki.meta",
+    "nki_mlir.language.current.host_arrays": "nki.meta.tensor nki.tensor",
+    "nki_mlir.language.current.compiler": "nki.compiler nki.compiler.kernel_builder nki.compiler.frontend "
+                                          "nki.compiler.target",
+    "nki_mlir.language.current.driver": "nki.compiler.driver nki.compiler.ncc_driver",
+    "nki_mlir.language.current.runtime": "nki.runtime nrtpy nrtpy.spike_tensor nrtpy.spike_model nrtpy._nrtpy "
+                                         "spike spike._spike",
+    "nki_mlir.compat.nkipy_runtime": "nkipy.runtime nkipy.core.backend.hlo",
+    "nki_mlir.compat.nkipy_compile": "nkipy.core.compile",
+    "nki_mlir.language.current.compiled": "nki.framework.compiled",
+    "nki_mlir.language.current.kernel": "nki.framework.kernel",
+    "nki_mlir.frameworks.torch_neuronx": "torch_neuronx torch_neuronx.nki_hop torch_neuronx.utils "
+                                         "torch_neuronx.xla_impl.ops",
+    "nki_mlir.customop.torch_binding": "torch_neuronx.xla_impl.custom_op",
+    "nki_mlir.frameworks.jax_neuronx": "jax_neuronx",
 }
 
 # Names of vendor modules that are defined above the language in the order of imports: looked up on their first use.
@@ -104,6 +69,18 @@ LAZY: dict[str, dict[str, tuple[str, str]]] = {
     "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": {"UnifiedKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
     "nki.compiler.backends.neuron.FrameworkKernel": {"UnifiedKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
     "nki.compile": {"GenericKernel": ("nki_mlir.language.current.kernel", "Kernel")}}       # of the first releases
+
+
+def vendor_names(modules: Mapping[str, str], *more: str) -> dict[str, str | None]:
+    """Map the vendor's names of modules to ours, and to None the names ``more`` and packages that only have
+    submodules."""
+    named = {name: module for module, names in modules.items() for name in names.split()}
+    packages = {name[:dot.start()] for name in (*named, *more) for dot in re.finditer(r"\.", name)}
+    return {**dict.fromkeys(sorted({*packages, *more})), **named}
+
+
+NAMES = vendor_names(MODULES, *LAZY, *VERSIONS)
+TORCH_XLA = vendor_names({"nki_mlir.compat.torch_xla_standin": "torch_xla torch_xla.core.xla_model"})
 
 
 class Package(ModuleType):

@@ -22,7 +22,7 @@ from nki_mlir.language.documentation.page import COLLECTIVES, ISA, LANGUAGE, TEN
 from nki_mlir.language.kernel import Kernel, unwrap
 from nki_mlir.language.signatures.table import CURRENT
 
-TILE = re.compile(r"(\w+): (\w+)\[([\d, ]+)\](?: in (\w+))?( > 0)?")
+TILE = re.compile(r"(\w+(?:, \w+)*): (\w+)\[([\d, ]+)\](?: in (\w+))?( > 0)?")
 VALUE = re.compile(r"((\w+)(?:\[.*?\])?) == (.*)")
 HOMES = {"nisa": ISA, "nl": LANGUAGE, "ncc": COLLECTIVES}
 
@@ -187,8 +187,9 @@ def example_of(module: str, name: str, generation: str) -> Example:
     tiles, code, values, launch = {}, list[str](), [], {"grid": "", "ranks": "0"}
     for line in example(module, name, generation).splitlines():
         if match := TILE.fullmatch(line):
-            label, dtype, shape, memory, positive = match.groups()
-            tiles[label] = Tile(dtype, tuple(int(n) for n in shape.split(",")), memory or "sbuf", bool(positive))
+            labels, dtype, shape, memory, positive = match.groups()
+            tile = Tile(dtype, tuple(int(n) for n in shape.split(",")), memory or "sbuf", bool(positive))
+            tiles |= dict.fromkeys(labels.split(", "), tile)
         elif match := VALUE.fullmatch(line):
             values.append((match[1], match[2], match[3]))
         elif line.startswith(("grid: ", "ranks: ")):

@@ -66,7 +66,8 @@ def texts(file: str) -> dict[str, dict[str, str]]:
 def returning(example: str) -> str:
     """Return an example with each instruction that returns its tile in the beta generation written so, instead of with
     ``dst``. A tile that the example does not compare is not declared then."""
-    tiles, lines = dict(re.findall(r"(\w+): (.+)", example)), list[str]()
+    tiles = {name: kind for names, kind in re.findall(r"(?m)^(\w[\w, ]*): (.+)", example) for name in names.split(", ")}
+    lines: list[str] = []
     for line in example.splitlines():
         call = re.fullmatch(r"nisa\.(\w+)\(dst=(\w+), (.+)", line)
         if call and (beta := signatures(f"{ISA}.{call[1]}", BETA)) and "dst" not in beta[0].names:

@@ -16,8 +16,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "The elements of src: bit for bit where dtypes are equal, else converted through float32.",
             "Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         nisa.tensor_copy(dst=y, src=x)
         y == x
         """),
@@ -36,9 +35,8 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "dst has src's elements where the predicate is true, and keeps its values elsewhere.",
             "A predicate of floats, and a src whose dtype is not dst's, are errors."),
         example="""
-        x: float32[128, 64]
+        x, y: float32[128, 64]
         flags: uint8[128, 64]
-        y: float32[128, 64]
         nisa.tensor_copy_predicated(dst=y, src=x, predicate=flags)
         y == np.where(flags != 0, x, y)
         """),
@@ -160,15 +158,13 @@ GROUP = Group("copies", "Copies, constants and selections", {
             "for the value of the pattern and 0, else on_false_value.",
             SHAPES),
         example="""
-        x: float32[64, 64]
-        y: float32[64, 64]
+        x, y: float32[64, 64]
         nisa.affine_select(dst=y, pattern=[[-1, 64]], channel_multiplier=1, on_true_tile=x, on_false_value=0.0,
                            cmp_op=nl.greater_equal)
         y == np.tril(x)
         """,
         beta_example="""
-        x: float32[64, 64]
-        y: float32[64, 64]
+        x, y: float32[64, 64]
         y = nisa.affine_select(nl.arange(64)[:, None] >= nl.arange(64)[None, :], on_true_tile=x, on_false_value=0.0)
         y == np.tril(x)
         """),
@@ -208,18 +204,16 @@ GROUP = Group("copies", "Copies, constants and selections", {
                       "gets each row's maximum.",
             "errors": "Any other reduce_op, and a tile of integers, are errors."},
         example="""
-        x: float32[128, 64]
+        x, y: float32[128, 64]
         low: float32[128, 1]
         high: float32[128, 1]
-        y: float32[128, 64]
         nisa.memset(dst=low, value=8.0)
         nisa.memset(dst=high, value=40.0)
         nisa.range_select(dst=y, on_true_tile=x, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=low, bound1=high)
         y == np.where((np.arange(64) >= 8) & (np.arange(64) < 40), x, np.finfo(np.float32).min)
         """,
         beta_example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         low, high = nisa.memset((128, 1), 8.0, nl.float32), nisa.memset((128, 1), 40.0, nl.float32)
         y = nisa.range_select(on_true_tile=x, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=low, bound1=high,
                               on_false_value=0.0)

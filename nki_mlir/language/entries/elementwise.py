@@ -22,8 +22,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "op(data * scale + bias), computed in float32 and rounded once to dst's dtype.",
             "An op that is not an activation function, and a bias or scale that is not [P, 1], are errors."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         nisa.activation(dst=y, op=nl.exp, data=x, scale=0.5)
         y == np.exp(0.5 * x)
         """),
@@ -46,8 +45,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "op((data op0 imm0) op1 imm1) in float32, rounded once.",
             "A machine before NeuronCore-v4, and an op that is not an activation function, are errors."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         nisa.activate2(dst=y, op=nl.exp, data=x, imm0=0.5, imm1=1.0, op0=nl.multiply, op1=nl.subtract)
         y == np.exp(0.5 * x - 1)
         """),
@@ -66,8 +64,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "exp(src - max_value) in float32, rounded once; the accumulation registers get each row's sum.",
             "A machine before NeuronCore-v4, and reduce_init without load_reduce, are errors."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         nisa.exponential(dst=y, src=x, max_value=1.0)
         y == np.exp(x - 1)
         """),
@@ -84,9 +81,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "data1 op data2 of each element, computed in float32 (bitwise operators: on integers), rounded once.",
             SAME),
         example="""
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
+        a, b, y: float32[128, 64]
         nisa.tensor_tensor(dst=y, data1=a, data2=b, op=nl.multiply)
         y == a * b
         """),
@@ -107,9 +102,8 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "(data op0 operand0) op1 operand1, computed in float32 and rounded once; data op0 operand0 without op1.",
             "operand1 without op1, and an operand that is neither a number nor [P, 1], are errors."),
         example="""
-        x: float32[128, 64]
+        x, y: float32[128, 64]
         rows: float32[128, 1]
-        y: float32[128, 64]
         nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
         y == 2 * x + rows
         """),
@@ -129,9 +123,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "(data op0 operand0) op1 operand1, computed in float32 and rounded once.",
             SAME),
         example="""
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
+        a, b, y: float32[128, 64]
         nisa.scalar_tensor_tensor(dst=y, data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
         y == 2 * a - b
         """),
@@ -148,8 +140,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "1 / data in float32, rounded once; 1 / 0 is infinity.",
             SHAPES),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         nisa.reciprocal(dst=y, data=x)
         y == 1 / x
         """),
@@ -184,8 +175,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
             "data with elements set to 0 at random; the others stay as they are.",
             "A probability outside of 0 to 1, and a dst whose dtype is not data's, are errors."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         nisa.dropout(dst=y, data=x, prob=0.0)
         y == x
         """),

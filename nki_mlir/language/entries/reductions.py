@@ -16,8 +16,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
             "op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.",
             "An op that is not an activation function is an error; a reduce_op other than nl.add is a warning."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         total: float32[128, 1]
         nisa.activation_reduce(dst=y, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
         y == x * x
@@ -88,8 +87,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
             "data op0 operand0, rounded once; the accumulation registers fold its float32 values over the free axes.",
             "Any other reduce_op, and reduce_init without load_reduce, are errors."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         total: float32[128, 1]
         nisa.tensor_scalar_reduce(dst=y, data=x, op0=nl.multiply, operand0=2.0, reduce_op=nl.add, reduce_res=total)
         y == 2 * x
@@ -110,8 +108,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
             "[P, F]: element i is op1(op0(src[i], imm0), element i - 1), computed in float32, each rounded once.",
             "Tiles of 32-bit integers, and imm1 without load_reduce, are errors."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         nisa.tensor_scalar_cumulative(dst=y, src=x, op0=nl.multiply, op1=nl.add, imm0=2.0)
         y == np.add.accumulate(2 * x, axis=1)
         """),
@@ -133,8 +130,7 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
             SAME),
         example="""
         ones: float32[128, 64]
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         nisa.memset(dst=ones, value=1.0)
         nisa.tensor_tensor_scan(dst=y, data0=ones, data1=x, initial=0.0, op0=nl.multiply, op1=nl.add)
         y == np.add.accumulate(x, axis=1)
@@ -160,9 +156,8 @@ GROUP = Group("reductions", "Reductions, scans and statistics", {
             "on_true where the predicate is true, else on_false; the accumulation registers get each row's maximum.",
             "A predicate of floats or 32 bits, on_true of 32-bit integers, and any other reduce_op are errors."),
         example="""
-        x: float32[128, 64]
+        x, y: float32[128, 64]
         flags: uint8[128, 64]
-        y: float32[128, 64]
         nisa.select_reduce(dst=y, predicate=flags, on_true=x, on_false=-1.0)
         y == np.where(flags != 0, x, -1)
         """),

@@ -73,8 +73,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             "error when the program runs."),
         example="""
         grid: 2
-        x: float32[128, 64] in hbm
-        y: float32[128, 64] in hbm
+        x, y: float32[128, 64] in hbm
         shared = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm, name="shared")
         mine, other = 64 * nl.program_id(0), 64 * (1 - nl.program_id(0))
         nl.store(shared[mine:mine + 64, :], nl.load(x[mine:mine + 64, :]))
@@ -99,8 +98,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             "errors."),
         example="""
         grid: 2
-        x: float32[128, 64] in hbm
-        y: float32[128, 64] in hbm
+        x, y: float32[128, 64] in hbm
         i = nl.program_id(0)
         mine = nl.load(x[64 * i:64 * i + 64, :])
         theirs = nl.ndarray((64, 64), dtype=nl.float32)
@@ -116,8 +114,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             MACHINE.replace("number", "generation"),
             "None."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         y = nl.exp(x) if nisa.get_nc_version() >= nisa.nc_version.gen3 else nl.copy(x)
         y == np.exp(x)
         """),
@@ -129,8 +126,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             MACHINE.replace("number", "revision"),
             "None."),
         example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         y = nl.exp(x) if nisa.get_nc_sub_version() == 0 else nl.copy(x)
         y == np.exp(x)
         """),

@@ -75,16 +75,14 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             "data with one occurrence of each of the 8 values replaced by imm.",
             SHAPES),
         example="""
-        x: float32[128, 64]
+        x, y: float32[128, 64]
         largest: float32[128, 8]
-        y: float32[128, 64]
         nisa.max8(dst=largest, src=x)
         nisa.nc_match_replace8(dst=y, data=x, vals=largest, imm=0.0)
         y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)
         """,
         beta_example="""
-        x: float32[128, 64]
-        y: float32[128, 64]
+        x, y: float32[128, 64]
         y = nisa.nc_match_replace8(data=x, vals=nisa.max8(src=x), imm=0.0)
         y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)
         """),
@@ -221,8 +219,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
             "its values.",
             "Tiles of different dtypes, and partitions beyond src, are errors."),
         example="""
-        x: float32[32, 64]
-        y: float32[32, 64]
+        x, y: float32[32, 64]
         nisa.nc_stream_shuffle(dst=y, src=x, shuffle_mask=[31 - i for i in range(32)])
         y == x[::-1]
         """),

@@ -76,9 +76,7 @@ GROUP = Group("dma", "Transfers", {
             "dst gets the sum of the sources, computed in float32 and rounded once.",
             "A reduce_op other than nl.add is an error."),
         example="""
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
+        a, b, y: float32[128, 64]
         nisa.dma_compute(dst=y, srcs=[a, b], reduce_op=nl.add)
         y == a + b
         """),
