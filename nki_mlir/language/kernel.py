@@ -434,15 +434,16 @@ def default_executor() -> str:
 
 
 class NoFunction(BadArgument):
+    message = "{subject} is not a function"
     fix = "{instead}"
 
-    @staticmethod
-    def fix_of(value: object) -> str:
-        """Return what to pass instead of a value that is no function."""
+    @classmethod
+    def of(cls, value: object, shown: str) -> "NoFunction":
+        """Return the error for a value that is passed as a kernel, and what to pass instead."""
         if isinstance(value, type):
-            return "decorate a method of the class"
-        return ("pass the kernel itself, not its result or its arguments" if hasattr(value, "shape")
-                else "decorate a function with nki.jit")
+            return cls(subject=f"class {value.__name__}", instead="decorate a method of the class")
+        return cls(subject=shown, instead="pass the kernel itself, not its result or its arguments"
+                   if hasattr(value, "shape") else "decorate a function with nki.jit")
 
 
 def unwrap(kernel: object) -> Kernel:
@@ -451,10 +452,8 @@ def unwrap(kernel: object) -> Kernel:
         return kernel
     if callable(kernel) and not isinstance(kernel, type):
         return Kernel(kernel)
-    subject = f"an array of shape {kernel.shape}" if hasattr(kernel, "shape") else repr(kernel)
-    if isinstance(kernel, type):
-        subject = f"class {kernel.__name__}"
-    raise NoFunction(what=f"{subject} is not a kernel", instead=NoFunction.fix_of(kernel)).here()
+    shown = f"an array of shape {kernel.shape}" if hasattr(kernel, "shape") else repr(kernel)
+    raise NoFunction.of(kernel, shown).here()
 
 
 # -- run-time indices out of bounds ------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from nki_mlir.capture.builder import Builder, active, current
+from nki_mlir.capture.builder import Builder, active
+from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.capture.races.touches import ValueNumbers
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
@@ -22,8 +23,6 @@ from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import (
     Bound,
-    MaskedArgument,
-    conversion,
     explained,
     leaves_of,
     map_leaves,
@@ -34,7 +33,7 @@ from nki_mlir.language.arguments import (
 from nki_mlir.language.current import dynamic_loops, functions, memory, older_memory, simulator  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.calls import reported, shown
-from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, older, require, warn
+from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer, of_core, older, require, warn
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.older_memory import bare_names
@@ -42,7 +41,7 @@ from nki_mlir.language.current.refused_python import warn_of_refused
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
-from nki_mlir.language.kernel import K, NoFunction, capturing, is_array, plain_index_errors
+from nki_mlir.language.kernel import K, NoFunction, capturing, describe_array, is_array, plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel_attributes import takes_attributes
 from nki_mlir.language.launch_grid import cores_of, refuse_function
@@ -50,7 +49,7 @@ from nki_mlir.language.launching import MODES, Decorators, takes_kernel
 from nki_mlir.language.results import BadResult, Traced, is_complete, traced
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.machine import machine_named
-from nki_mlir.scalar.dtypes import DType, dtype_of
+from nki_mlir.scalar.dtypes import DType
 
 SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
 ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # the folder to which calls write compiled kernels
@@ -214,10 +213,7 @@ class Kernel(CoreKernel):
 
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
         """Capture the function as part of the calling kernel."""
-        require(not self.has_grid or self.grid == (1,),
-                f"kernel {self.__name__} is called in a kernel with its own grid",
-                fix="call it without a grid: the calling kernel's is the only one",
-                code="err_nested_kernel_with_spmd_grid")
+        core_rule(not self.has_grid or self.grid == (1,), NestedGrid, name=self.__name__)
         values_of(self.func, arguments, keywords)           # an error for arguments that the signature does not take
         with bare_names(self.func):
             return self.func(*arguments, **keywords)
@@ -229,15 +225,7 @@ class Kernel(CoreKernel):
     @staticmethod
     def describe(value: object) -> tuple[tuple[int, ...], DType]:
         """Return the shape and dtype of an array argument."""
-        if isinstance(value, np.ma.MaskedArray):
-            raise MaskedArgument().here()
-        array = simulator.to_numpy(value)
-        try:
-            return tuple(array.shape), dtype_of(array.dtype)
-        except TypeError as error:
-            raise NkiTypeError(f"an array of dtype {array.dtype} is passed to a kernel: {error}",
-                               fix=conversion(array.dtype),
-                               code="NKI-ARGUMENT").here() from None
+        return describe_array(value if isinstance(value, np.ma.MaskedArray) else simulator.to_numpy(value))
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
         """Run the function's Python on the current builder and return its result. Check the names in the schedule."""
@@ -340,9 +328,7 @@ def kernel_of(function: object) -> Kernel:
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
     if not callable(function) or isinstance(function, type):
-        subject = f"class {function.__name__}" if isinstance(function, type) else shown(function)
-        raise NkiTypeError(f"{subject} is not a function", fix=NoFunction.fix_of(function),
-                           code="NKI-ARGUMENT").here()
+        raise NoFunction.of(function, shown(function)).here()
     return Kernel(function)
 
 
@@ -438,16 +424,6 @@ def cpu_simulate(kernel: object) -> Simulation:
     return Simulation(kernel)
 
 
-def launched(function: str) -> Builder:
-    """Return the builder of the running launch. ``function`` names the function for the error outside of a kernel."""
-    builder = current.get()
-    if builder is None:
-        invalid(f"{function} was called outside of a kernel",
-                fix="call it in a function decorated with nki.jit, and run that",
-                code="err_nki_api_outside_of_nki_kernel")
-    return builder
-
-
 def grid_axis(value: object, subject: str) -> int:
     """Return ``value`` as an axis of the launch grid. A negative number is an error."""
     axis = integer(value, subject)
@@ -458,7 +434,7 @@ def grid_axis(value: object, subject: str) -> int:
 @reported
 def program_id(axis: object) -> int:
     """Return the index of this core along an axis of the launch grid, 0 along an axis that the grid does not have."""
-    builder = launched("nl.program_id")
+    builder = active("nl.program_id")
     axis = grid_axis(axis, "program_id axis")
     return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
 
@@ -467,7 +443,7 @@ def program_id(axis: object) -> int:
 def num_programs(axes: Any) -> int:
     """Return the number of cores along axes of the launch grid: 1 along an axis that the grid does not have, and all
     cores if ``axes`` is None."""
-    builder = launched("nl.num_programs")
+    builder = active("nl.num_programs")
     several = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
     several = [grid_axis(axis, "num_programs axes") for axis in several]
     return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
