@@ -13,7 +13,7 @@ from nki_mlir.language.creation import makes
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import aligned_byte, integer, invalid, pair, require
+from nki_mlir.language.current.errors import aligned_byte, core_rule, integer, invalid, pair, require
 from nki_mlir.language.current.memory import MemoryRegion, Storage, machine, region, region_value
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
@@ -47,8 +47,7 @@ def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, addres
     # Empty tensors are allowed in HBM only (empty batches).
     least = int(region_value(buffer) not in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm))
     if not extents or min(extents) < least:
-        invalid(f"a tensor of shape {list(extents)} has an empty dimension",
-                fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")
+        core_rule(False, creation.EmptyDimension, what=f"a tensor of shape {list(extents)} has an empty dimension")
     if hasattr(buffer, "memory"):                               # a ``Window`` that the kernel has created
         view: NkiTensor = buffer.view(dtype, extents, name)
         return view

@@ -20,7 +20,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import emit
+from nki_mlir.language.creation import EmptyDimension, emit
 from nki_mlir.language.current import memory as memories
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import core_rule, integer, invalid, not_a_tensor, of_core, require
@@ -45,8 +45,7 @@ def allocate(shape: Sequence[int], dtype: DType, region: memories.MemoryRegion =
     """Allocate memory in ``region`` and return a tensor of it."""
     builder = active("a function that creates a tensor")
     if region.space != "hbm" and not prod(shape):
-        invalid(f"a tile of shape {list(shape)} has an empty dimension",
-                fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")
+        core_rule(False, EmptyDimension, what=f"a tile of shape {list(shape)} has an empty dimension")
     attributes = None if address is None else {"nki.address": tuple(address)}
     is_shared = region is memories.MemoryRegion.shared_hbm
     buffer = builder.allocate(tuple(shape), carrier(dtype), region.space, shared=is_shared, name=name,
