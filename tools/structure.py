@@ -56,7 +56,8 @@ ANALYSES = (
     Analysis("define a form of a tile on the way from capture to the CPU's program",
              r"(?m)^class (View|Access|ViewOp|Operand|MemrefView|ViewedNest|PlacedNest|TileComputation|ChunkAccess|"
              r"ByteRegion|ByteInterval)\b", ("capture", "dialects", "frontend", "waist", "targets"), 8),
-    Analysis("name the instruction `select_reduce`", "select_reduce", ("dialects", "language", "machine"), 5),
+    Analysis("name an instruction, the selection that reduces", "select[_]reduce",
+             ("dialects", "language", "machine"), 5),
     Analysis("key a table by the address of an object",
              r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|tuple\(map\(id,|, id\(\w+\)[\])]",
              ("targets",), 14))
