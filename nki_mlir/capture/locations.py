@@ -150,9 +150,12 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
     """Return whether code of a file is a user's, given its globals.
 
     That excludes the toolchain, Python, and installed packages, unless the module uses NKI: kernels come in
-    packages, too. Functions of a dataclass, whose text Python generates, belong to the module of the class.
+    packages, too. Functions of a dataclass, whose text Python generates, belong to the module of the class; the
+    constructor of a named tuple belongs to none.
     """
     if file == "<string>":
+        if str(scope.get("__name__")).startswith("namedtuple_"):
+            return False
         file = str(scope.get("__file__", file))
     if file not in _users:
         if "site-packages" in file or "dist-packages" in file:

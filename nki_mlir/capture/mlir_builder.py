@@ -180,6 +180,10 @@ class MlirBuilder(CaptureAttempt):
                                          self, value)
         return Index(0, {self.programs[axis]: 1})
 
+    def reads(self, symbol: Symbol) -> bool:
+        """Return whether an operation reads a symbol."""
+        return bool(list(symbol.value.uses)) or self.late.reads(symbol.value)
+
     # -- operations ----------------------------------------------------------------------------------------------------
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 memo: Memo) -> None:

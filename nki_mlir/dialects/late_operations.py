@@ -109,6 +109,10 @@ class LateOperations:
         ir.Operation.create(of_form[0], (), [*[tile.handle.value for _, tile in operands], *op.symbols], attributes,
                             None, 0, self.location(at), self.end)
 
+    def reads(self, value: Value) -> bool:
+        """Return whether an operation that is not MLIR yet reads a symbol's value."""
+        return any(value in entry.op.symbols for entry in self.entries if type(entry) is DelayedOperation)
+
     def location(self, at: Location) -> ir.Location:
         if (location := self.locations.get(at)) is None:
             location = self.locations[at] = ir.Location.file(at.file, at.line, at.column + 1)

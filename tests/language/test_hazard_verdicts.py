@@ -314,6 +314,17 @@ def test_programs_that_do_the_same_run_with_a_warning(on, monkeypatch):
     assert ProgramsRepeat.why.format(what="program_id(0)") == "the values that they write do not depend on program_id(0)"
 
 
+def test_programs_of_straight_code_on_different_rows_run_without_a_warning(on):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        rows = nl.ds(nl.program_id(0) * 64, 64)
+        nl.store(out[rows, :], nl.load(x[rows, :]) * 2)
+        return out
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(run(on, nki.jit(kernel), X, grid=2), X * 2)
+
+
 def test_programs_that_do_the_same_to_what_they_read_race(on):
     def kernel(x: nt.mutable_tensor):
         nl.store(x, nl.load(x) + 1)

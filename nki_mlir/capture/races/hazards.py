@@ -114,11 +114,14 @@ class GridCapture(Protocol):
     programs: dict[int, Symbol]
     touches: Touches
 
+    def reads(self, symbol: Symbol) -> bool:
+        """Return whether an operation reads a symbol."""
+
 
 def ignored_axes(builder: GridCapture) -> list[int]:
     """Return the axes of the grid that a captured program stands for and whose ids it does not use."""
     return [axis for axis, extent in enumerate(builder.grid) if extent > 1 and axis not in builder.point
-            and (axis not in builder.programs or not list(builder.programs[axis].value.uses))]
+            and (axis not in builder.programs or not builder.reads(builder.programs[axis]))]
 
 
 def program_of(builder: GridCapture) -> ProgramTouches:
