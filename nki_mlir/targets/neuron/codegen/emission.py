@@ -26,6 +26,7 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import fastest, in_program_order_where_it_fits
 from nki_mlir.targets.neuron.codegen.forward_transfers import forward_transfers
 from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
+from nki_mlir.targets.neuron.codegen.interleave_rows import interleave_rows
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
@@ -69,8 +70,8 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
-OPTIMIZATIONS = ("roll", "fuse", "coalesce", "transposes", "indices", "forward", "reorder", "engines", "issuers",
-                 "loads", "evict", "overlap", "pipeline", "overwrite")
+OPTIMIZATIONS = ("roll", "fuse", "coalesce", "transposes", "indices", "forward", "interleave", "reorder", "engines",
+                 "issuers", "loads", "evict", "overlap", "pipeline", "overwrite")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Emission(SearchOptions):
     transposes: bool = True     # let the DMA engines transpose loads if the target can
     indices: bool = True        # let transfers step through tables whose indices an iota counts
     forward: bool = True        # let engines reverse tiles, instead of transfers that step backwards
+    interleave: bool = True     # move neighbouring rows of several iterations by one transfer, with longer runs
     one_core: bool = True       # let one core run programs that reduce over each other, if the launch names no cores
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # let instructions for which the kernel names no engine run on any that has them
@@ -96,15 +98,16 @@ class Emission(SearchOptions):
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are unrolled."""
         return cls(unroll_limit=WRITTEN_OUT, roll=False, fuse=False, coalesce=False, transposes=False, indices=False,
-                   forward=False, loads=False, evict=False, overwrite=False, vendor=True, static=static, level=level)
+                   forward=False, interleave=False, loads=False, evict=False, overwrite=False, vendor=True,
+                   static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Return options for program order, unrolled, with each instruction on its first engine: the baseline of
         optimizations."""
         return cls(unroll_limit=UNROLL_LIMIT, roll=False, fuse=False, coalesce=False, transposes=False, indices=False,
-                   forward=False, reorder=False, engines=False, issuers=False, loads=False, evict=False, overlap=False,
-                   pipeline=False, overwrite=False)
+                   forward=False, interleave=False, reorder=False, engines=False, issuers=False, loads=False,
+                   evict=False, overlap=False, pipeline=False, overwrite=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -115,7 +118,8 @@ class Emission(SearchOptions):
     def for_values(cls) -> "Emission":
         """Return options for callers that need only values: the fewest instructions that loops allow, in program order,
         which needs the least memory."""
-        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, transposes=False, reorder=False, loads=False)
+        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, transposes=False, interleave=False,
+                   reorder=False, loads=False)
 
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
@@ -124,7 +128,8 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
-        return emit(Emission(fuse=False, coalesce=False, transposes=False, reorder=False, loads=False))
+        return emit(Emission(fuse=False, coalesce=False, transposes=False, interleave=False, reorder=False,
+                             loads=False))
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:
@@ -180,7 +185,7 @@ def emit_code(code: Code, options: Emission) -> Program:
 def improved(code: Code, options: Emission) -> Code:
     """Return the code with fewer or cheaper instructions, in the same order."""
     if options.level > 0 and any((options.indices, options.forward, options.fuse, options.coalesce, options.transposes,
-                                  options.vendor)):
+                                  options.interleave, options.vendor)):
         code = replace(code, body=copied(code.body))
         if options.indices:
             options.observation.step("static-indices", code, lambda: static_indices(code))
@@ -193,6 +198,8 @@ def improved(code: Code, options: Emission) -> Code:
         if options.transposes or options.vendor:
             options.observation.step("transpose-loads", code,
                                      lambda: transpose_loads(code, stated=not options.transposes))
+        if options.interleave:
+            options.observation.step("interleave-rows", code, lambda: interleave_rows(code))
     return code
 
 

@@ -10,8 +10,9 @@ time to compile then does not grow with trip counts. Program order, which would 
 of the code: once with few iterations of the loops, once with twice the number; the difference is the time of its steady
 state. If it is faster after all, it is emitted.
 
-Unless the code is short, the first candidate has short bodies: if these are close to the bound, nothing else is tried,
-and few instructions are compiled. The best order of each candidate with loops is timed twice: with engines that meet
+Unless the code is short, the first candidate has short bodies: if these are at the bound, nothing else is tried, and
+few instructions are compiled. If they, or pipelined loops, are merely close to it, loops of the device with bodies of
+``BODY`` instructions are timed beside them. The best order of each candidate with loops is timed twice: with engines that meet
 behind each iteration, and with iterations that overlap, which takes more signals. For code that stays a loop, pipelined
 loops are tried before longer bodies, unless short bodies load data repeatedly.
 
@@ -29,6 +30,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
 from nki_mlir.targets.neuron.codegen.candidate_programs import (
     CLOSE,
+    CLOSEST,
     FEW,
     HOPELESS,
     NEAR,
@@ -57,6 +59,7 @@ WAITS = 1.1                     # times the bound: slower code may wait for bank
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
+LONGER = Candidate(BODY, BODY)  # timed where short bodies or rounds take more than ``CLOSEST`` times their bound
 IN_ROUNDS = Order(share=0, passed=1, issue=False), Order(passed=2)      # nearly the order of the rounds
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
@@ -79,6 +82,7 @@ class TimedCandidates:
         self.crowded: dict[Candidate, float] = {}       # candidates whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
+        self.longer: Candidate | None = None    # timed beside candidates that end the search though not at their bound
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
 
     def least_time(self) -> float:
@@ -159,7 +163,10 @@ class TimedCandidates:
         if self.options.evict and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
             self.crowded[candidate] = prepared.schedules.bound()
         best: tuple[float, Arrangement] | None = None
-        for arrangement, program in prepared.programs(self.options.level, self.least_time):
+
+        def known() -> float:                       # the others would leave this candidate out
+            return self.least_time() if candidate != self.longer else inf if best is None else best[0]
+        for arrangement, program in prepared.programs(self.options.level, known):
             ns = self.note(candidate, arrangement, program)
             if best is None or ns < best[0]:
                 best = ns, arrangement
@@ -220,6 +227,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Faste
     least_pipelined = search.least_time_again(Candidate(BODY, BODY, options.loads)) if pipelined else 0.0
     at = int(several[0].body == SHORT)
     several[at:] = [*several[at:][::-1], *pipelined] if least_pipelined else [*pipelined, *several[at:]]
+    longer = LONGER._replace(loads=options.loads) if LONGER in several else None
     if several[0].body == SHORT and not search.is_near(several[0]):
         several.append(several.pop(0))          # it does not end the search
     waiting = [candidate._replace(loads=options.loads) for candidate in reversed(several)]
@@ -245,6 +253,9 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Faste
             most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
             if ns <= most and not prepared.loads_again():       # repeated loads decide the bound
                 waiting = [other for other in waiting if other in search.variants.values()]   # others have no fewer
+                if candidate.body != BODY and longer is not None and ns > bound * CLOSEST and not search.longer:
+                    search.longer = longer
+                    waiting.insert(0, longer)
             if candidate.pipelined:
                 continue
             # With all loads of the kernel it may be faster: it needs less memory.
