@@ -9,8 +9,9 @@ after:   linalg.generic ins(%x 0) outs(%sums 0) { in + out }           (views of
          ...
 
 Each operation computes a row of its result from that row of its operands, and from operands that all rows share. So
-what one operation loads or computes is still on chip when the next one needs it. A block has as many rows, a multiple
-of 128, as results may have that ``tile-and-place`` keeps on chip. Operands that all rows share take as much at most: an
+what one operation loads or computes is still on chip when the next one needs it. A row may be a matrix: the scores of a
+head of attention. A block has as many rows, a multiple of 128 if there are more, as results may have that
+``tile-and-place`` keeps on chip. Operands that all rows share take as much at most: an
 operation with larger ones begins another run.
 """
 
@@ -52,23 +53,27 @@ def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0) -> None:
         return
     fuse_function(kernel, in_hbm)
     for run in list(runs_of(kernel, room)):
-        count = rows or run.rows_that_fit() // machine.partitions * machine.partitions
-        if 0 < count < run.rows and (rows or run.reused_bytes > memory):
-            run.split(count)
+        if rows or run.reused_bytes > memory:
+            unit = machine.partitions if run.rows >= machine.partitions else 1          # else rows are matrices
+            count = rows or run.rows_that_fit() // unit * unit
+            if 0 < count < run.rows:
+                run.split(count)
 
 
 @dataclass
 class RowOperand:
     """An operand whose row ``i`` begins ``i * step`` elements behind the start of its buffer; step 0: all rows share
-    it."""
+    it. ``apart``: a row has ``step`` successive elements; else it has ``elements`` between those of other rows."""
 
     value: Value
     buffer: Value
     step: int
+    apart: bool
+    elements: int
 
     @property
     def row_bytes(self) -> int:
-        return self.step * self.dtype_bytes
+        return (self.step if self.apart else self.elements) * self.dtype_bytes
 
     @property
     def dtype_bytes(self) -> int:
@@ -103,7 +108,7 @@ class RowOperation:
 
 def row_operation(op: Operation) -> RowOperation | None:
     """Return the operation with its rows, None if it does not compute the rows of its result one by one."""
-    nest = fusible(op) if in_hbm(op) else None
+    nest = fusible(op, indices=True) if in_hbm(op) else None
     if nest is None:
         return None
     kind = ir.MemRefType(nest.output.type)
@@ -111,27 +116,32 @@ def row_operation(op: Operation) -> RowOperation | None:
     operands = {}
     for number, (value, mapping) in enumerate(zip(nest.operands, nest.maps)):
         if isinstance(value.type, ir.MemRefType):
-            step = row_step(value, mapping, axis)
-            if step is None:
+            operand = row_operand(value, mapping, axis)
+            if operand is None:
                 return None
-            operands[number] = RowOperand(value, memory_of(value), step)
+            operands[number] = operand
+    if axis < 0 or any(inner.name == "linalg.index" and inner.attributes["dim"].value == axis for inner in nest.body):
+        return None                     # a block would count its rows from 0
     operation = RowOperation(nest, axis, nest.extents.get(axis, 0), operands)
-    return operation if axis >= 0 and operation.result.step else None
+    result = operation.result
+    if not (result.step and result.apart):
+        return None
+    return None if any(o.buffer == result.buffer and not o.apart for o in operands.values()) else operation
 
 
-def row_step(value: Value, mapping: ir.AffineMap, axis: int) -> int | None:
-    """Return the elements from row to row of an operand, 0 if it does not have the axis of the rows; None if its rows
-    are not apart from each other."""
+def row_operand(value: Value, mapping: ir.AffineMap, axis: int) -> RowOperand | None:
+    """Return an operand with its rows along an axis of the operation; None if a row is not a view of its buffer."""
     kind, start, axes = ir.MemRefType(value.type), start_in_buffer(value), axes_of(mapping)
     strides, _ = kind.get_strides_and_offset()
     if start.buffer != memory_of(value) or start.terms or any(
             a < 0 and not isinstance(e, ir.AffineConstantExpr) for a, e in zip(axes, mapping.results)):
         return None
     steps = [step for a, step in zip(axes, strides) if a == axis]
+    elements = prod([n for a, n in zip(axes, kind.shape) if a != axis])
     if not steps:
-        return 0
+        return RowOperand(value, start.buffer, 0, True, elements)
     last = start.offset + sum((n - 1) * step for a, n, step in zip(axes, kind.shape, strides) if a != axis)
-    return steps[0] if len(steps) == 1 and last < steps[0] else None
+    return RowOperand(value, start.buffer, steps[0], last < steps[0], elements) if len(steps) == 1 else None
 
 
 @dataclass
@@ -172,6 +182,10 @@ class RowRun:
         if not self.operations:
             return True
         every = [*self.operations, operation]
+        written = {other.result.buffer for other in every}
+        if any(not operand.apart and operand.buffer in written
+               for other in every for operand in other.operands.values()):
+            return False
         steps: dict[Value, set[int]] = {}
         for other in every:
             for operand in other.operands.values():

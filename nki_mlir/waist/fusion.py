@@ -28,8 +28,9 @@ def work(body: Sequence[Operation]) -> int:
     return sum(op.name not in CHANGES for op in body)
 
 
-def fusible(op: Operation | None) -> GenericOperation | None:
-    """Return the operation if it is a plain ``linalg.generic``: one output, no mask, a body that can move."""
+def fusible(op: Operation | None, indices: bool = False) -> GenericOperation | None:
+    """Return the operation if it is a plain ``linalg.generic``: one output, no mask, a body that can move. ``indices``:
+    the body may compute with positions."""
     nest = generic_of(op)
     if nest is None or len(nest.outputs) != 1:
         return None
@@ -37,7 +38,8 @@ def fusible(op: Operation | None) -> GenericOperation | None:
     if any(attributes[k].name not in STRUCTURAL for k in range(len(attributes))):
         return None
     body = nest.body
-    if work(body) > MOST_OPERATIONS or any(len(inner.regions) or inner.name == "linalg.index" for inner in body):
+    if work(body) > MOST_OPERATIONS or any(
+            len(inner.regions) or (inner.name == "linalg.index" and not indices) for inner in body):
         return None
     return nest if all(_is_inside(v, nest.block) for inner in body for v in inner.operands) else None
 

@@ -104,6 +104,34 @@ def test_graphs_beyond_sbuf__move_their_arguments_once(function):
     assert moved <= 1.02 * least
 
 
+def causal_attention(q, k, v):
+    """Attention of [queries, heads, columns], whose scores have the heads first."""
+    scores = jnp.einsum("qhd,khd->hqk", q, k).astype(jnp.float32)
+    seen = jnp.tril(jnp.ones(scores.shape[1:], bool))
+    shares = jax.nn.softmax(jnp.where(seen, scores, -1e9)).astype(q.dtype)
+    return jnp.einsum("hqk,khd->hqd", shares, v)
+
+
+def test_heads_are_blocks():
+    """Also with a mask of positions, and with factors in which heads are interleaved."""
+    arrays = tuple(RANDOM.standard_normal((3, 40, 3, 16)).astype(jnp.bfloat16))
+    text = text_of(causal_attention, *arrays)
+    at_once, = simulate_linked(text, arrays)
+    with patch.object(split_rows, "split_rows", lambda kernel, machine, _: split_kernel(kernel, machine, 2)):
+        blocks, = simulate_linked(text, arrays)
+    np.testing.assert_array_equal(blocks, at_once)
+    moved, least = moved_bytes(causal_attention, *[jax.ShapeDtypeStruct((512, 8, 64), jnp.bfloat16)] * 3)
+    assert least == 4 * 512 * 8 * 64 * 2
+    assert moved <= 1.2 * least
+
+
+def test_run_of_fills_alone():
+    """Beside operations whose rows exceed SBUF."""
+    moved, least = moved_bytes(lambda x: (jax.nn.softmax(x), jnp.zeros((64, 3)), jnp.zeros((64, 5))),
+                               jax.ShapeDtypeStruct((8192, 512), jnp.float32))
+    assert moved <= 1.02 * least
+
+
 def test_rows_that_share_large_factors__stay_as_they_are():
     """Blocks of rows would load a factor that fills SBUF again and again."""
     factor = jax.ShapeDtypeStruct((2048, 2048), jnp.float32)

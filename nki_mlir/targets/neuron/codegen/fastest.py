@@ -12,9 +12,9 @@ state. If it is faster after all, it is emitted.
 
 Unless the code is short, the first candidate has short bodies: if these are at the bound, nothing else is tried, and
 few instructions are compiled. If they, or pipelined loops, are merely close to it, loops of the device with bodies of
-``BODY`` instructions are timed beside them. The best order of each candidate with loops is timed twice: with engines that meet
-behind each iteration, and with iterations that overlap, which takes more signals. For code that stays a loop, pipelined
-loops are tried before longer bodies, unless short bodies load data repeatedly.
+``BODY`` instructions are timed beside them. The best order of each candidate with loops is timed twice: with engines
+that meet behind each iteration, and with iterations that overlap, which takes more signals. For code that stays a loop,
+pipelined loops are tried before longer bodies, unless short bodies load data repeatedly.
 
 A candidate's first order tells roughly how long it takes. If a variant of it may take much less, because it needs less
 memory, the variant is timed first, and the candidate needs no program.

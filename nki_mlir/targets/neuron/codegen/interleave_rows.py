@@ -162,8 +162,7 @@ def in_order(nodes: Sequence[InstructionStep], transfers: dict[InstructionStep, 
     for at, step in enumerate(nodes):
         if (transfer := transfers.get(step)) is None:
             continue
-        others = nodes[:at] if transfer.loads else nodes[at + 1:]
-        for other in others:
+        for other in nodes[:at] if transfer.loads else nodes[at + 1:]:
             tiles = tiles_of(other) if transfer.loads else [tile for _, tile in other.op.targets()]
             if any(tile.handle is transfer.chip.handle for tile in tiles):
                 return False
@@ -175,7 +174,7 @@ class EqualPartitions:
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self.known: dict[DeviceBuffer, bool] = {}
+        self.verdicts: dict[DeviceBuffer, bool] = {}
         self._writers: dict[DeviceBuffer, list[Op]] | None = None
 
     @property
@@ -188,11 +187,11 @@ class EqualPartitions:
         return self._writers
 
     def holds(self, buffer: DeviceBuffer) -> bool:
-        if buffer not in self.known:
-            self.known[buffer] = False                  # if it depends on itself
-            self.known[buffer] = bool(self.writers.get(buffer)) and all(
+        if buffer not in self.verdicts:
+            self.verdicts[buffer] = False                  # if it depends on itself
+            self.verdicts[buffer] = bool(self.writers.get(buffer)) and all(
                 self.keeps(op, buffer) for op in self.writers[buffer])
-        return self.known[buffer]
+        return self.verdicts[buffer]
 
     def keeps(self, op: Op, buffer: DeviceBuffer) -> bool:
         """Return whether an instruction writes equal values to all partitions of a buffer."""

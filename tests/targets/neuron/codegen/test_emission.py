@@ -83,7 +83,7 @@ def tiles_in_a_loop(count: int) -> Code:
 def test_window__says_about_how_long_program_order_takes() -> None:
     code = tiles_in_a_loop(400)
     choice = EngineChoice(code.machine)
-    program = emit_code(code, Emission(reorder=False, engines=False, issuers=False))
+    program = emit_code(code, Emission(interleave=False, reorder=False, engines=False, issuers=False))
     # The last iteration of a window ends otherwise than one in the middle.
     assert fastest.in_program_order(code, choice) == pytest.approx(fastest.end_of(program), rel=0.02)  # see above
 
