@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Factors that products read in tiles: transposed without a copy, and in rows with a line behind each. The same bits."""
+"""Tiles of products: transposed without a copy, in panels, with a line behind each row, and over other tiles.
+
+The bits stay the same.
+"""
 
 import re
 from typing import Any
@@ -136,6 +139,25 @@ def test_rows__have_a_line_behind_each(kernel, monkeypatch) -> None:
 
 
 @nki.jit
+def beside_sums(a, v):
+    """The right factor is added along its columns, too, which must keep the order."""
+    out = nl.ndarray((P, 5), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = weights_of(a)
+    nl.store(out[:, 0:4], nisa.nc_matmul(nl.load(v[nl.ds(0, P), :]), tile[:, nl.ds(P, P)])[:, 0:4])
+    nl.store(out[:, 4:5], nl.sum(tile, axis=1))
+    return out
+
+
+@pytest.mark.parametrize("kernel, divides", [
+    (mixed, True), (written_between, True), (onto_itself, True), (as_both_factors, True), (beside_sums, False)],
+    ids=lambda value: getattr(value, "__name__", None))
+def test_columns__lie_in_panels(kernel, divides, monkeypatch) -> None:
+    monkeypatch.setitem(PIPELINE, "divide-columns", "least=1 width=32")
+    text, plain = compared(kernel, monkeypatch, "divide-columns")
+    assert (text != plain) == divides
+
+
+@nki.jit
 def over_rows(a, v):
     """One operation goes over all rows as one axis, another one over pairs of rows."""
     out = nl.ndarray((P, 5 * P), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -148,6 +170,27 @@ def over_rows(a, v):
 
 
 def test_rows__are_those_of_all_operations_on_the_tile(monkeypatch) -> None:
-    monkeypatch.delitem(PIPELINE, "chunk-rows")
+    for other in ("divide-columns", "chunk-rows"):
+        monkeypatch.delitem(PIPELINE, other)
     text, plain = compared(over_rows, monkeypatch, "pad-rows")
     assert "multiply_65536_" in plain and "multiply_65536_" not in text and "multiply_128x512_" in text
+
+
+@nki.jit
+def rescaled(a, v):
+    """Functions of sums of products, times a tile; with the sums of each row."""
+    out = nl.ndarray((P, P + 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    right, total = nl.load(v[nl.ds(0, P), :]), nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+    sums = nisa.nc_matmul(nl.load(a[:, nl.ds(0, P)]), right)
+    powers = nisa.activation_reduce(np.square, sums, scale=0.1, reduce_op=np.add, reduce_res=total)
+    nl.store(out[:, nl.ds(0, P)], nl.copy(nisa.nc_matmul(powers, right)))
+    nl.store(out[:, nl.ds(P, 1)], total)
+    return out
+
+
+@pytest.mark.parametrize("kernel, reuses", [(rescaled, True), (read_twice, False)],
+                         ids=lambda value: getattr(value, "__name__", None))
+def test_sums__are_overwritten_by_what_is_computed_from_them(kernel, reuses, monkeypatch) -> None:
+    monkeypatch.setitem(PIPELINE, "reuse-tiles", "least=1")
+    text, plain = compared(kernel, monkeypatch, "reuse-tiles")
+    assert (text != plain) == reuses

@@ -122,6 +122,24 @@ def halves(x, y):
     nl.store(y[0:64, :], nl.copy(nisa.nc_matmul(nl.load(x[64:128, :]), tile)))
 
 
+def products_of_columns(x, y):
+    """Products with both halves of a tile's columns."""
+    tile = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
+    left = nl.load(x[0:64, :])
+    tile[:, 0:64] = left
+    tile[:, 64:128] = nl.multiply(nl.load(x[64:128, :]), 2.0)
+    for k in nl.affine_range(2):
+        nl.store(y[nl.ds(k * 64, 64), :], nl.copy(nisa.nc_matmul(left, tile[:, nl.ds(k * 64, 64)])))
+
+
+def sums_read_again(x, y):
+    """Sums of a product that are read again after another tile was computed from them."""
+    left, right = nl.load(x[0:64, :]), nl.load(x[64:128, :])
+    sums = nl.copy(nisa.nc_matmul(left, right))
+    nl.store(y[0:64, :], nl.copy(nisa.nc_matmul(nl.multiply(sums, 0.5), right)))
+    nl.store(y[64:128, :], sums)
+
+
 def without_rows(*arguments: Any) -> Any:
     """A converted factor whose first row is taken for all of them."""
     operand, region = CONVERTED(*arguments)
@@ -169,8 +187,11 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] =
     "tabulate-functions": ("tabulated", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),
                            narrow_function),
     "forward-factors": ("passes.forward_factors", "calls_in", lambda *nodes: iter(()), turned_back),
+    "divide-columns": ("passes.divide_columns.ColumnPanels", "moved", lambda panels, distance: (
+        distance // panels.row * panels.width), products_of_columns),
     "pad-rows": ("passes.pad_rows", "in_padded", lambda distance, row: distance + (distance > row) * (
         distance // row * host.LINE), halves),
+    "reuse-tiles": ("passes.reuse_tiles", "needs_one_of", lambda *_: True, sums_read_again),
     "store-products": ("forwarding.ElementMove", "at_target", lambda *arguments: (
         target := AT_TARGET(*arguments)) and (replace(target[0], strides=tuple(min(stride, 64) for stride in (
             target[0].strides))), target[1]), products_beside),

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""divide-columns: store a large tile whose columns products multiply by in panels, each as wide as a register tile.
+
+before:  memory of 128 rows of 2048 floats; a product reads 64 floats of each row, 8192 bytes apart
+after:   32 panels of 128 rows of 64 floats; a product reads one panel from its begin to its end
+
+The processor fetches a panel ahead of its use, since its lines follow each other. Parts of long rows lie on separate
+pages, where it predicts nothing. The pass changes a tile if each computation that uses it steps by rows, by panels or
+within the row of a panel, once its axes are divided. Axes along which it adds stay whole, so that sums keep their
+order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.addressed_nest import can_stream
+from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of, tile_of
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer, compute
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
+from nki_mlir.targets.cpu.passes.pad_rows import SlotRanges, with_operand
+from nki_mlir.waist.nest import Nest, Operand
+
+
+@dataclass(frozen=True)
+class ColumnPanels:
+    """The layout of a tile in panels: the bytes of its rows, the bytes of a panel's rows, the number of rows."""
+
+    row: int
+    width: int
+    rows: int
+
+    def moved(self, distance: int) -> int:
+        """Return a distance in bytes from the tile's begin to an element, in panels."""
+        row, column = divmod(distance, self.row)
+        panel, byte = divmod(column, self.width)
+        return (panel * self.rows + row) * self.width + byte
+
+    def step(self, step: int) -> int:
+        """Return a step in bytes by rows, by panels or within the row of a panel, in panels."""
+        if step % self.row == 0:
+            return step // self.row * self.width
+        return step * self.rows if step % self.width == 0 else step
+
+    def contain(self, size: int, offset: Linear, moves: Sequence[tuple[int, tuple[int, int]]]) -> bool:
+        """Whether elements of ``size`` bytes lie in the panels with constant steps: moves by panels stay within a row
+        of the tile, moves by less stay within a row of a panel. A move has a step, its least and its greatest count."""
+        column, byte = [offset.const % self.row // self.width * self.width] * 2, [offset.const % self.width] * 2
+        for step, (least, most) in moves:
+            if step % self.row:
+                ends = column if step % self.width == 0 else byte
+                ends[0] += min(step * least, step * most)
+                ends[1] += max(step * least, step * most)
+        return min(*column, *byte) >= 0 and column[1] < self.row and byte[1] + size <= self.width
+
+
+class DivideColumns(FunctionPass, name="divide-columns"):
+    least: int = 131_072        # bytes of a tile: smaller ones stay in the caches
+    width: int = 0              # columns of a panel; 0: as many as a register tile has
+
+    def rewrite(self, function: NativeFunction) -> None:
+        new_calls: dict[RoutineCall, Compute] = {}
+        for buffer, users in function.users().items():
+            calls = [new_calls.get(user, user) for user in users]
+            panels = self.panels_of(buffer, calls) if buffer.size >= self.least else None
+            divided = [on_panels(call, buffer, panels, function.ranges) for call in calls] if panels else []
+            if all(divided):
+                new_calls |= {user: call for user, call in zip(users, divided) if call is not None}
+        function.replace_calls(new_calls)
+
+    def panels_of(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> ColumnPanels | None:
+        """Return the panels of a tile that products read as the factor with their columns; None if it stays as it is.
+        """
+        layouts = set()
+        for call in calls:
+            product = contraction_of(call.nest) if isinstance(call, Compute) else None
+            if product is None or not isinstance(call, Compute) or call.regions[product.vector].root is not buffer:
+                continue
+            factor = call.nest.inputs[product.vector]
+            steps = [factor.strides[a] for a in sorted(call.nest.reduced)]
+            width = self.width or tile_of(call.nest.extents[product.column]).width
+            if len(steps) != 1 or steps[0] <= width or steps[0] % width or call.nest.extents[product.column] % width:
+                return None
+            layouts.add((steps[0] * factor.dtype.itemsize, width * factor.dtype.itemsize))
+        if len(layouts) != 1:
+            return None
+        row, width = layouts.pop()
+        return ColumnPanels(row, width, buffer.size // row) if buffer.size % row == 0 else None
+
+
+def on_panels(call: RoutineCall, buffer: ScratchBuffer, panels: ColumnPanels, ranges: SlotRanges) -> Compute | None:
+    """Return a computation on a buffer in panels; None if its elements do not lie in them with constant steps."""
+    if not isinstance(call, Compute):
+        return None
+    nest, regions, product = call.nest, list(call.regions), contraction_of(call.nest)
+    for k, region in enumerate(regions):
+        if region.root is not buffer:
+            continue
+        size = nest.operands[k].dtype.itemsize
+        divided = divided_by_rows(nest, nest.operands[k].strides, panels.row // size)
+        divided = divided_by_rows(divided, divided.operands[k].strides, panels.width // size)
+        if divided is not nest and not can_be_divided(nest, divided):
+            return None
+        nest = divided
+        steps = [step * size for step in nest.operands[k].strides]
+        moves = [*zip(steps, [(0, extent - 1) for extent in nest.extents]),
+                 *[(step, ranges[slot]) for slot, step in region.offset.symbols]]
+        if not panels.contain(size, region.offset, moves):
+            return None
+        nest = with_operand(nest, k, Operand(nest.operands[k].dtype, tuple([panels.step(s) // size for s in steps])))
+        regions[k] = replace(region, offset=Linear(panels.moved(region.offset.const), tuple(
+            [(slot, panels.step(step)) for slot, step in region.offset.symbols])))
+    if product is not None:
+        contraction = contraction_of(nest)
+        if contraction is None or contraction.vector != product.vector:
+            return None
+    if isinstance(call.function, TileProduct):
+        return Compute(replace(call.function, nest=nest), tuple(region.address for region in regions), nest, regions)
+    return compute(nest, regions, call.symbols, call.streams and can_stream(nest))
+
+
+def can_be_divided(nest: Nest, divided: Nest) -> bool:
+    """Whether a nest computes the same with divided axes, with sums in the same order."""
+    if nest.forms or len(nest.reduced) != len(divided.reduced):
+        return False
+    return not nest.reduced or contraction_of(nest) is not None

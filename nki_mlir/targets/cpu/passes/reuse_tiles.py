@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""reuse-tiles: write a large tile over the tile that it is computed from, if nothing reads that one again.
+
+before:  scores = q.T @ k;  weights = exp(scores);  out += weights @ v
+after:   scores = q.T @ k;  scores = exp(scores);  out += scores @ v
+
+One tile takes less of the caches than two. The pass changes tiles that products write or read: other tiles shrink to
+chunks of rows, or have no memory at all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import (
+    Allocate,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    RoutineCall,
+    ScratchBuffer,
+    blocks,
+    calls_in,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.waist.nest import Operand
+
+
+class ReuseTiles(FunctionPass, name="reuse-tiles"):
+    least: int = 131_072        # bytes of a tile: smaller ones stay in the caches
+
+    def rewrite(self, function: NativeFunction) -> None:
+        new_calls: dict[RoutineCall, Compute] = {}
+        for block in blocks(function.body):
+            for node in [node for node in block.nodes if isinstance(node, Compute)]:
+                call = node
+                while call in new_calls:
+                    call = new_calls[call]
+                for source, target in self.pairs_of(call, block):
+                    users = function.users()
+                    if needs_one_of(call, block, users[source], users[target]):
+                        changed: dict[RoutineCall, Compute] = {
+                            user: on_buffer(user, target, source) for user in users[target]
+                            if isinstance(user, Compute)}
+                        function.replace_calls(changed)
+                        new_calls |= changed
+                        block.nodes[:] = [other for other in block.nodes
+                                          if not (isinstance(other, Allocate) and other.buffer is target)]
+                        break
+
+    def pairs_of(self, call: Compute, block: NativeBlock) -> list[tuple[ScratchBuffer, ScratchBuffer]]:
+        """List pairs of tiles of a block of which a computation reads the first, and writes each element of the second
+        at the element that it reads."""
+        allocated = {node.buffer for node in block.nodes if isinstance(node, Allocate) and not node.buffer.zeroed}
+        inputs, pairs = len(call.nest.inputs), []
+        if contraction_of(call.nest) is not None or call.nest.forms or call.streams:
+            return []
+        roots = [region.root for region in call.regions]
+        for source, operand in zip(call.regions[:inputs], call.nest.inputs):
+            for n, target in enumerate(call.regions[inputs:], inputs):
+                other = call.nest.operands[n]
+                if (isinstance(source.root, ScratchBuffer) and isinstance(target.root, ScratchBuffer)
+                        and {source.root, target.root} <= allocated and source.root is not target.root
+                        and source.root.size == target.root.size >= self.least
+                        and source.offset == target.offset and operand.strides == other.strides
+                        and operand.dtype.itemsize == other.dtype.itemsize
+                        and roots.count(source.root) == roots.count(target.root) == 1
+                        and are_apart(operand, call.nest.extents)):
+                    pairs.append((source.root, target.root))
+        return pairs
+
+
+def are_apart(operand: Operand, extents: Sequence[int]) -> bool:
+    """Whether all positions of a nest are different elements of an operand."""
+    reach = 1
+    for step, extent in sorted(zip(operand.strides, extents)):
+        if step < reach:
+            return False
+        reach += step * (extent - 1)
+    return True
+
+
+def needs_one_of(call: Compute, block: NativeBlock, source_users: Sequence[RoutineCall],
+                 target_users: Sequence[RoutineCall]) -> bool:
+    """Whether a computation is the last one that uses its source and the first one that uses its target, of which a
+    product uses one."""
+    if source_users[-1] is not call or target_users[0] is not call or call not in block.nodes:
+        return False
+    users = [*source_users, *target_users]
+    inside = {*calls_in(*block.nodes)}
+    return all(isinstance(user, Compute) and user in inside for user in users) and any(
+        isinstance(user, Compute) and contraction_of(user.nest) is not None for user in users)
+
+
+def on_buffer(call: Compute, target: ScratchBuffer, source: ScratchBuffer) -> Compute:
+    """Return a computation that uses the source's memory instead of the target's."""
+    regions = [replace(region, root=source, base=source.base) if region.root is target else region
+               for region in call.regions]
+    return Compute(call.function, (*(region.address for region in regions), *call.symbols), call.nest, regions)
