@@ -4,7 +4,8 @@
 PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
             "forward-copies": "", "store-rows": "", "merge-programs": "", "pair-factors": "", "widen-tiles": "",
             "widen-factors": "", "forward-factors": "", "store-products": "", "divide-columns": "", "pad-rows": "",
-            "reuse-tiles": "", "chunk-rows": "", "prefetch-rows": "", "load-fields": "", "load-words": "",
-            "select-powers": "", "find-zeros": "", "compare-words": "", "round-pairs": "", "delay-stores": ""}
+            "reuse-tiles": "", "deepen-products": "", "chunk-rows": "", "prefetch-rows": "", "load-fields": "",
+            "load-words": "", "select-powers": "", "find-zeros": "", "compare-words": "", "round-pairs": "",
+            "delay-stores": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

@@ -194,3 +194,26 @@ def test_sums__are_overwritten_by_what_is_computed_from_them(kernel, reuses, mon
     monkeypatch.setitem(PIPELINE, "reuse-tiles", "least=1")
     text, plain = compared(kernel, monkeypatch, "reuse-tiles")
     assert (text != plain) == reuses
+
+
+@nki.jit
+def onto_a_factor(a, v):
+    """Each product is added to one of its factors, which the next one reads."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    total, right = nl.load(a[:, nl.ds(0, P)]), nl.load(v[nl.ds(0, P), :])
+    for _ in nl.sequential_range(4):
+        total += nisa.nc_matmul(total, right)
+    nl.store(out, total)
+    return out
+
+
+@pytest.mark.parametrize("depth, times", [(512, 4), (300, 2), (255, 1)])
+def test_products_of_iterations__are_added_in_registers(depth, times, monkeypatch) -> None:
+    monkeypatch.setitem(PIPELINE, "deepen-products", f"depth={depth}")
+    text, plain = compared(mixed, monkeypatch, "deepen-products")
+    assert (f"x{times}x128_float32" in text) == (times > 1) == (text != plain)
+
+
+def test_products__that_a_later_one_reads_stay_in_their_iterations(monkeypatch) -> None:
+    text, plain = compared(onto_a_factor, monkeypatch, "deepen-products")
+    assert text == plain
