@@ -106,9 +106,10 @@ def bits(array: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(array), np.float32(np.nan), array).view(np.uint32)
 
 
-def compared(kernel: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[str, str]:
-    """The programs with and without a pass, which have to give the same bits."""
-    operands = arrays()
+def compared(kernel: Any, monkeypatch: pytest.MonkeyPatch, name: str, columns: int = P) -> tuple[str, str]:
+    """The programs with and without a pass, which have to give the same bits. The second operand has those columns."""
+    a, v = arrays()
+    operands = a, np.ascontiguousarray(v[:, :columns])
     result, text = result_and_text(kernel, operands)
     with monkeypatch.context() as without:
         without.delitem(PIPELINE, name)
@@ -217,3 +218,21 @@ def test_products_of_iterations__are_added_in_registers(depth, times, monkeypatc
 def test_products__that_a_later_one_reads_stay_in_their_iterations(monkeypatch) -> None:
     text, plain = compared(onto_a_factor, monkeypatch, "deepen-products")
     assert text == plain
+
+
+@nki.jit
+def narrow(a, v):
+    """Tiles of the input times rows of another input, as short as those of a register tile."""
+    out = nl.ndarray((P, v.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.zeros((P, v.shape[1]), nl.float32, buffer=nl.psum)
+    for j in nl.affine_range(4):
+        total += nisa.nc_matmul(nl.load(a[:, nl.ds(j * P, P)]), nl.load(v[nl.ds(j * P, P), :]))
+    nl.store(out, nl.copy(total))
+    return out
+
+
+@pytest.mark.parametrize("columns, forwards", [(16, True), (P, False)])
+def test_rows_of_a_panel__are_read_from_the_input(columns, forwards, monkeypatch) -> None:
+    monkeypatch.setitem(PIPELINE, "forward-copies", "least=1")
+    text, plain = compared(narrow, monkeypatch, "forward-copies", columns)
+    assert (text != plain) == forwards and ("add_128x16x128_float32" in text) == forwards

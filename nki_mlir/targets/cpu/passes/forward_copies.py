@@ -5,7 +5,8 @@ before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
 after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
 
 The pass forwards a tile if one copy of an input is all that writes it, and nothing writes the input up to the tile's
-last use.
+last use. A product reads the input if rows of the factor with its columns are as short as those of a register tile, and
+follow each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.addressed_nest import can_stream
-from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
@@ -70,7 +71,7 @@ def readers_on_source(copy: cpu.Compute, users: Sequence[cpu.RoutineCall], chang
 
 def on_source(user: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
     """Return a computation that reads the tile as one that reads the source."""
-    if contraction_of(user.nest) is not None:
+    if contraction_of(user.nest) is not None and not reads_a_panel(user, copy):
         return None
     nest, regions, tile = user.nest, list(user.regions), copy.regions[1].root
     if any(region.root is tile for region in user.output_regions):
@@ -86,6 +87,20 @@ def on_source(user: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
     if vector is not None and any(abs(nest.inputs[k].strides[vector]) > MOST_SHUFFLED for k in changed):
         return None
     return cpu.compute(nest, regions, user.symbols, user.streams and can_stream(nest))
+
+
+def reads_a_panel(product: cpu.Compute, copy: cpu.Compute) -> bool:
+    """Whether a product reads a copied tile as the factor with its columns, whose rows follow each other in the source,
+    too, and are no longer than those of a register tile."""
+    contraction = contraction_of(product.nest)
+    if contraction is None or not isinstance(product.function, Nest) or len(product.nest.reduced) != 1 or (
+            len(copy.nest.extents) != 1):
+        return False
+    (summed,), columns = product.nest.reduced, product.nest.extents[contraction.column]
+    tile = copy.regions[1].root
+    return [region.root for region in product.regions].index(tile) == contraction.vector and (
+        product.nest.inputs[contraction.vector].strides[summed] == columns <= tile_of(columns).width
+        and copy.nest.inputs[0].strides == copy.nest.outputs[0].strides == (1,))
 
 
 def is_kept_for(function: cpu.NativeFunction, block: cpu.NativeBlock, copy: cpu.Compute, readers: Readers) -> bool:
