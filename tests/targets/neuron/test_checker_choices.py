@@ -70,14 +70,17 @@ PROGRAM = parse_program(".nki_isa 1\n.kernel f\n.target trn2\n.sbuf 4096 of 2129
                         ".input x int32[1,1] 0\n.output y int32[1,1] 0\n.internal z int32[1,1] 0\n")
 
 
-def tile(step):
-    """Two rows and three elements of a tile, at a partition and an element that two registers move."""
-    access = Access(UINT8, Linear(1, ((0, 1),)), Linear(2, ((1, 1),)), ((1, 2), (step, 3)))
+def tile(step, rows=2, partition=((0, 1),), free=((1, 1),)):
+    """Rows and three elements of a tile, at a partition and an element that registers move."""
+    access = Access(UINT8, Linear(0 if rows == PARTITIONS else 1, partition), Linear(2, free), ((1, rows), (step, 3)))
     return Tile(None, "sbuf", (PARTITIONS, COLUMNS), UINT8, access)
 
 
-def footprint(step, partition, column):
-    return Operands([PROGRAM]).footprint(0, tile(step), SimpleNamespace(values=(partition, column)))
+OPERANDS = Operands([PROGRAM])                  # one for all, which keeps equal footprints
+
+
+def footprint(moved, *values):
+    return OPERANDS.footprint(0, moved, SimpleNamespace(values=values))
 
 
 def fits(step, partition, column):
@@ -88,25 +91,53 @@ def fits(step, partition, column):
 @pytest.mark.parametrize("step", [1, -1, 2])
 def test_operand_at_known_numbers_is_in_its_buffer_or_an_error(step):
     for partition, column in itertools.product(range(-3, 4), range(-4, COLUMNS)):
-        if fits(step, partition, column):
-            reached = footprint(step, partition, column)
-            elements = [2 + column + step * k for k in range(3)]
-            assert (reached.first, reached.last, reached.low, reached.high) == (
-                1 + partition, 2 + partition, min(elements), max(elements) + 1)
-        else:
-            with pytest.raises(OutOfBounds, match="sbuf"):
-                footprint(step, partition, column)
+        by_one = footprint, (tile(step), partition, column)
+        forms = [by_one] + [(footprint, (tile(step, partition=()), 9, column))] * (partition == 0) + [
+            (footprint, (tile(step, free=()), partition, 9))] * (column == 0)
+        for function, arguments in forms:
+            if fits(step, partition, column):
+                reached = function(*arguments)
+                elements = [2 + column + step * k for k in range(3)]
+                assert (reached.first, reached.last, reached.low, reached.high) == (
+                    1 + partition, 2 + partition, min(elements), max(elements) + 1)
+            else:
+                with pytest.raises(OutOfBounds, match="sbuf"):
+                    function(*arguments)
 
 
 @pytest.mark.parametrize("step", [1, -1, 4, -4, 5, -5])
 def test_operand_at_unknown_numbers_is_an_error_if_it_fits_nowhere(step):
     numbers = DataDependent("n", -9, 9), DataDependent("m", -20, 20)
-    if any(fits(step, *point) for point in itertools.product(range(-9, 10), range(-20, 21))):
-        assert footprint(step, *numbers).high <= COLUMNS and footprint(step, 0, numbers[1]).high <= COLUMNS
-    else:
-        for values in (numbers, (0, numbers[1])):
+    forms = [(tile(step), numbers), (tile(step), (0, numbers[1])), (tile(step, PARTITIONS), numbers),
+             (tile(step, PARTITIONS, ()), numbers), (tile(step, partition=()), numbers)]
+    for moved, values in forms:
+        if any(fits(step, 0, column) for column in range(-20, 21)):
+            assert footprint(moved, *values).high <= COLUMNS
+        else:
             with pytest.raises(OutOfBounds, match="sbuf"):
-                footprint(step, *values)
+                footprint(moved, *values)
+    fixed = footprint(tile(1, free=()), *numbers)               # the other number moves nothing
+    assert (fixed.low, fixed.high) == (2, 5)
+
+
+def test_numbers_that_move_nothing_are_not_looked_at():
+    unknown = DataDependent("n", -9, 9)
+    assert footprint(tile(1, partition=(), free=()), unknown, unknown).symbolic is None
+    with pytest.raises(OutOfBounds, match="sbuf"):
+        footprint(tile(1, PARTITIONS + 1, ()), unknown, unknown)
+
+
+def test_operands_have_one_footprint_where_they_touch_the_same_bytes():
+    on_chip = [tile(1), tile(1, partition=(), free=()), tile(1, PARTITIONS, (), ())]
+    listed = [footprint(moved, *values) for moved in on_chip for values in ((0, 0), (1, 0), (0, 1))]
+    touched = [(f.first, f.last, f.low, f.high) for f in listed]
+    assert len(set(touched)) == 4
+    assert all((f is g) == (a == b) for f, a in zip(listed, touched) for g, b in zip(listed, touched))
+    variable = PROGRAM.variables[0]
+    hbm = [Tile(variable, "hbm", (9,), UINT8, Access(UINT8, None, Linear(1, symbols), ((1, 3),)))
+           for symbols in ((), ((0, 1),))]
+    first, second = (footprint(moved, 4, 0) for moved in hbm)
+    assert (first.memory, first.low, second.low, footprint(hbm[1], 0, 0)) == (("input", 0), 1, 5, first)
 
 
 def test_memory_is_shared_if_several_programs_have_it():
