@@ -97,6 +97,13 @@ class FixedAttribute(NkiMlirError, AttributeError):                             
     fix = "{instead}"
 
 
+class DeletedElements(NkiMlirError, TypeError):
+    code = "NKI-DELETE"
+    message = "elements of a tensor cannot be deleted"
+    why = "a tensor is a view of memory, whose size does not change"
+    fix = "use a view without them, for example t[:, 4:64]"
+
+
 # What to write instead of an assignment to an attribute.
 INSTEAD = {"dtype": "convert the elements with nl.copy(tile, dtype=...), or read their bits as another dtype with "
                     "tile.view(dtype)",
@@ -128,6 +135,9 @@ class TensorObject:
 
     def __delattr__(self, name: str) -> None:
         raise fixed_attribute(name, "deleted")
+
+    def __delitem__(self, items: object) -> None:
+        raise DeletedElements().here()
 
     @property
     def itemsize(self) -> int:

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import Any, NoReturn
 
 from nki_mlir.capture.builder import active
 from nki_mlir.language.current import repeated_calls
@@ -15,6 +15,7 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.entries import INSTRUCTIONS
 from nki_mlir.language.instructions import NoTable
 from nki_mlir.language.signatures.binding import bound
+from nki_mlir.language.tensor_object import BINARY, UNARY
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.tokens import UnknownToken, alu_token, token_name
 
@@ -46,6 +47,19 @@ class NkiInstruction:
 
     def __repr__(self) -> str:
         return f"{self.kind} {self.name}" if self.name else self.kind
+
+    def _refused(self, *operands: object) -> NoReturn:
+        """Raise the error for an operator or subscript of the handle."""
+        invalid(f"{self.kind} is an instruction: it returns no tile for operators and subscripts",
+                fix=self.pass_instead)
+
+    __getitem__ = _refused
+
+
+for _method in (*BINARY, *UNARY):
+    setattr(NkiInstruction, f"__{_method}__", NkiInstruction._refused)
+    if _method in BINARY:
+        setattr(NkiInstruction, f"__r{_method}__", NkiInstruction._refused)
 
 
 def instruction(function: Callable[..., object]) -> Any:
