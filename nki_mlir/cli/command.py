@@ -161,6 +161,12 @@ class KernelRaised(NkiMlirError):
     message = "{kind}: {text}"
 
 
+class DirectoryRemoved(NkiMlirError):
+    code = "NKI-DIRECTORY"
+    message = "the current directory no longer exists, and a relative file name starts from it"
+    fix = "change to another directory"
+
+
 class OutputFailed(NkiMlirError):
     code = "NKI-OUTPUT"
     message = "the output cannot be written: {reason}"
@@ -216,6 +222,8 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
     except MemoryError as error:
         return fail_of_memory(error)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename is None and not has_directory():
+            return fail(DirectoryRemoved())
         if error.errno not in FULL or raised_at(error) is not None:
             raise
         drop_output()
@@ -227,6 +235,15 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
         return fail(KernelRaised(kind=type(error).__name__, text=error).located(at).with_traceback(error.__traceback__))
     finally:
         show_progress(None)
+
+
+def has_directory() -> bool:
+    """Return whether the current directory exists: another program may have removed it."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def fail(error: NkiMlirError) -> int:

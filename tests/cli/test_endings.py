@@ -37,6 +37,19 @@ def test_a_file_that_ends_the_process_is_an_error(tmp_path, capsys, ending):
     assert error.startswith(f"{file}:1:1: error: SystemExit: {ending.strip(chr(39))} [NKI-KERNEL-RAISED]")
 
 
+def test_a_directory_that_was_removed_is_an_error(tmp_path, capsys, monkeypatch):
+    (tmp_path / "k.py").write_text("")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run.main(["../k.py:f", "--arg", "4x8xf32"]) == 1
+    assert capsys.readouterr().err == (
+        "error: the current directory no longer exists, and a relative file name starts from it [NKI-DIRECTORY]\n"
+        "  fix: change to another directory\n")
+    assert run.main([f"{tmp_path}/k.py:f", "--arg", "4x8xf32"]) == 1
+    assert "has no kernel" in capsys.readouterr().err
+
+
 def test_executor_of_the_environment(monkeypatch, capsys):
     arguments = ["examples/current_tensor_add.py:add", *["--arg", "256x1024xf32"] * 2, "--quiet"]
     monkeypatch.chdir(ROOT)
