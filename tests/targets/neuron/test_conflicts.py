@@ -2,6 +2,7 @@
 """The cells of a memory in which the checker looks for conflicts: two footprints share one where they share a byte."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 from hypothesis import assume, given, settings
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Access, Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8, DType
-from nki_mlir.targets.neuron.checker.conflicts import BytesOfRows, Cells, blocks_of, folded
+from nki_mlir.targets.neuron.checker.conflicts import BytesOfRows, Cells, MemoryAccess, blocks_of, folded
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint
+from nki_mlir.targets.neuron.checker.trace import DataDependent
 
 PITCH = 64                              # bytes of a row of the tensor
 DTYPES = st.sampled_from((UINT8, BFLOAT16, FLOAT32))
@@ -83,7 +85,7 @@ def pairs_that_share(listed: list[ByteFootprint]) -> tuple[list[bool], list[bool
             [bool(bytes_touched(listed[a]) & bytes_touched(listed[b])) for a, b in pairs])
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.lists(footprints(), min_size=2, max_size=6))
 def test_footprints__share_a_cell_where_they_share_a_byte(listed: list[ByteFootprint]) -> None:
     by_cells, by_bytes = pairs_that_share(listed)
@@ -103,3 +105,32 @@ def test_tensor_with_one_pitch__is_folded_at_its_rows(listed: list[ByteFootprint
     assume(any(len(f.dims) > 1 and f.dims[0][1] > 1 for f in listed))
     assume({f.dims[0][0] for f in listed if len(f.dims) > 1 and f.dims[0][1] > 1} == {PITCH})
     assert all(0 <= block.low < block.high <= PITCH for block in blocks_of(listed).values())
+
+
+def test_footprints_at_unknown_numbers__share_a_cell_with_each_byte_that_a_number_lets_them_touch() -> None:
+    rows = in_hbm(UINT8, 0, (PITCH, 3), (1, 5))                 # with it the memory is folded at its rows
+    for dims, factor, others in itertools.product((((3, 4),), ((PITCH, 2), (2, 3)), ((1, 4),)), (1, 7, PITCH), ((), (rows,))):
+        access = Access(UINT8, None, Linear(62, ((0, factor),)), dims)
+        moved = ByteFootprint(("input", 0), access, (DataDependent("n", 0, 2),))
+        touched = set().union(*(bytes_touched(ByteFootprint(("input", 0), access, (n,))) for n in range(3)))
+        for byte in touched:
+            cells = Cells([moved, in_hbm(UINT8, byte, (1, 1)), *others])
+            marks = []
+            for footprint in (moved, in_hbm(UINT8, byte, (1, 1))):
+                known = next(f for f in cells.blocks if (f.low, f.high, f.symbolic) == (
+                    footprint.low, footprint.high, footprint.symbolic))
+                touched_rows, columns, _ = cells.of(known)
+                marks.append(np.zeros(cells.numbers.shape, bool))
+                marks[-1][touched_rows, columns] = True
+            assert (marks[0] & marks[1]).any(), (dims, factor, byte)
+
+
+def test_conflict__is_certain_unless_data_choose_the_elements_of_another_core() -> None:
+    first, second = in_hbm(UINT8, 0, (1, 4)), in_hbm(UINT8, 2, (1, 4))
+    unknown = ByteFootprint(("input", 0), Access(UINT8, None, Linear(0, ((0, 1),)), ((1, 4),)),
+                            (DataDependent("n", 0, 9),))
+    for a, b, cores in itertools.product((False, True), (False, True), ((0, 0), (0, 1))):
+        accesses = [MemoryAccess(0, 1, SimpleNamespace(core=core), footprint, by_data)
+                    for core, footprint, by_data in zip(cores, (first, second), (a, b))]
+        assert accesses[0].certain(accesses[1]) is not ((a or b) and cores == (0, 1))
+        assert not accesses[0].certain(accesses[1]._replace(footprint=unknown))
