@@ -12,7 +12,7 @@ Each operation computes a row of its result from that row of its operands, and f
 what one operation loads or computes is still on chip when the next one needs it. A row may be a matrix: the scores of a
 head of attention. A block has as many rows, a multiple of 128 if there are more, as results may have that
 ``tile-and-place`` keeps on chip. Operands that all rows share take as much at most: an operation with larger ones
-begins another run.
+begins another run. Blocks of matrices may load these operands again: that must be less than what stays on chip.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0) -> None:
         if rows or run.reused_bytes > memory:
             unit = machine.partitions if run.rows >= machine.partitions else 1          # else rows are matrices
             count = rows or run.rows_that_fit() // unit * unit
-            if 0 < count < run.rows:
+            if 0 < count < run.rows and (unit > 1 or run.reloaded_bytes(count) < run.reused_bytes):
                 run.split(count)
 
 
@@ -171,6 +171,10 @@ class RowRun:
     def reused_bytes(self) -> int:
         """Bytes of all rows that several operations use."""
         return self.row_bytes(2) * self.rows
+
+    def reloaded_bytes(self, count: int) -> int:
+        """Return bytes that blocks of so many rows load again if what all rows share does not stay on chip."""
+        return shared_bytes(self.operations) * (-(-self.rows // count) - 1)
 
     def rows_that_fit(self) -> int:
         """Return of how many rows there is room beside what all rows share."""
