@@ -53,7 +53,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder) / "pytest.xml", Path(folder) / "lit.xml"
         outcomes = [
-            run("pytest", ["-m", "pytest", "-n", options.jobs, f"--junitxml={first}", *chosen, "tests"], first),
+            run("pytest", ["-m", "pytest", "-n", options.jobs, "--dist", "worksteal", f"--junitxml={first}", *chosen,
+                           "tests"], first),
             run("lit", [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs,
                         f"--xunit-xml-output={second}", "lit_tests"], second)]
     print("\n".join(line for _, line in outcomes), flush=True)

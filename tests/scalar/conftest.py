@@ -60,7 +60,7 @@ class Loops:
         with self.context:
             self.module.operation.verify()
             load("passmanager").PassManager.parse(PIPELINE).run(self.module.operation)
-            self.engine = load("execution_engine").ExecutionEngine(self.module, opt_level=2)
+            self.engine = load("execution_engine").ExecutionEngine(self.module, opt_level=0)   # the level of the product
         return self
 
     def __call__(self, name: str, *arrays: np.ndarray) -> np.ndarray:
