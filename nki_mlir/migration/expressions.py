@@ -138,7 +138,7 @@ class Expressions(cst.CSTTransformer):
     def allocated(self, name: str, result: OperationText) -> list[str]:
         """Return the statements that create a tile for a result and write it, under the condition of the result."""
         memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
-        if not dtype.strip() or (not result.into and result.fact.shape is None):     # only the expression tells it
+        if not (dtype.strip() and result.shape) or (not result.into and result.fact.shape is None):
             self.left("a tile that is computed under a condition")
         texts = [self.settled(t) for t in result.into(name + result.part, result.fact)] if result.into else []
         shape = self.settled(result.shape)

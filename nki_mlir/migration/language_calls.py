@@ -194,7 +194,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
             return [f"{calls.nisa}.tensor_scalar(dst={dst}, data={total}, op0={calls.nl}.multiply, "
                     f"operand0={inverse(count)})"]
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
-    return OperationText(fact, expression, into, calls.shape_text(fact, data),
+    return OperationText(fact, expression, into, "" if axes is None else calls.shape_text(fact, data),
                          a.dtype or source.dtype or f"{terms.factor(text)}.dtype", name)
 
 

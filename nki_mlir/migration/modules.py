@@ -20,6 +20,7 @@ from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, is_table, nodes_of, read_without_import
 from nki_mlir.migration.parameters import bound_in_calls, tree_of
 from nki_mlir.migration.record_classes import record_classes
+from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, rewritable_classes, why_left
@@ -53,7 +54,7 @@ class SourceModule:
         positions = wrapper.resolve(PositionProvider)
         self.line_of = {id(n): without_calls(with_kernels(with_options(p.start.line))) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
-        self.shared: dict[str, set[int]] = {}       # functions that other files, by the id of their kernels, import
+        self.shared: dict[str, list[tuple[SourceModule, str]]] = {}     # functions: the files that import them, as what
         self.classes: dict[str, cst.ClassDef] = {}              # whose methods compute on tiles
         self.around: dict[int, dict[str, Fact]] = {}
         self._collect(self.tree)
@@ -203,14 +204,16 @@ class SourceModule:
         text = without_spare_imports(text, self.kernels.borrowed.keys())
         return self.kernels.lifted(with_classes(text) if self.is_measuring else text)
 
-    def is_read(self, name: str) -> bool:
-        """Return whether the new text reads a function other than in the function itself."""
-        device = {id(n) for f in self.kernels.functions if f in self.functions
-                  for n in nodes_of(self.functions[f], cst.Name)}
-        host = {n.value for n in nodes_of(self.tree, cst.Name) if id(n) not in device}
-        return bool(self.shared.get(name, set()) - self.kernels.lent.get(name, set())) or name in host or any(
-            n.value == name for f, function in self.kernels.rewrites.items() if f != name
-            for n in nodes_of(function, cst.Name))
+    def is_read(self, name: str, but: str = "") -> bool:
+        """Return whether the new text reads a name other than in the function ``but``."""
+        rewritten = {f: self.functions[f] for f in self.kernels.functions if f in self.functions}
+        return reads(name, self.tree, rewritten, self.kernels.rewrites, but)
+
+    def is_needed(self, name: str) -> bool:
+        """Return whether the new text of any file calls a function of this file."""
+        lent = self.kernels.lent.get(name, set())
+        return self.is_read(name, name) or any(id(module.kernels) not in lent or module.is_read(alias)
+                                               for module, alias in self.shared.get(name, ()))
 
     def find_grids(self) -> None:
         """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""
@@ -260,7 +263,7 @@ class Host(GridAxes):
             return updated_node
         kernels = self.module.kernels
         if (name in kernels.lent or any(name == callee for _, callee in kernels.inlined)) and (
-                not self.module.is_read(name)):
+                not self.module.is_needed(name)):
             return cst.RemoveFromParent()
         if is_index(kernels.returns.get(name, Fact())):
             self.report.left(self.line(original_node), f"{name} returns index vectors or masks: let it return starts "

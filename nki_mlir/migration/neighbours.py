@@ -58,7 +58,7 @@ def link(modules: Mapping[Path, SourceModule]) -> None:
 
 def _share(module: SourceModule, name: str, source: SourceModule, function: str) -> None:
     """Let a file know a function of another file by a name."""
-    source.shared.setdefault(function, set()).add(id(module.kernels))
+    source.shared.setdefault(function, []).append((module, name))
     module.kernels.imported[name] = source.kernels, function
     module.kernels.parameters.imported[name] = source.kernels.parameters, function
 

@@ -198,10 +198,31 @@ def tile_rows(i):
 
 def halved(tile, weight):
     return lang.multiply(lang.add(tile, weight), 0.5)
+
+
+def total(tile, rows=True):
+    return lang.sum(tile, axis=1, keepdims=True, mask=rows)
 """)
     kernel = tmp_path / "kernel.py"
     kernel.write_text(HEAD + """from lib import masks
-from lib.masks import halved, tile_rows
+from lib.masks import halved, tile_rows, total
+
+
+@nki.jit
+def summed(x):
+    out = nl.ndarray((64, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, total(nl.load(x[0:64, :])))
+    return out
+
+
+@nki.jit
+def masked(x):
+    out = nl.ndarray((64, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((64, 1), x.dtype))
+    rows = nl.arange(64)[:, None]
+    below = rows < x.shape[1]
+    nl.store(out[rows, 0], total(nl.load(x[rows, nl.arange(16)[None, :]], mask=below), below), mask=below)
+    return out
 
 
 @nki.jit
@@ -225,6 +246,8 @@ def kernel(x):
         num_rows = min(128, x.shape[0] - i * 128)
         tile = nl.load(x[nl.ds(i * 128, num_rows), 0:16])
         nl.store(out[nl.ds(i * 128, num_rows), 0:16], halved(tile, weight))
-""" in files["kernel.py"].new and "from lib.masks import halved\n" in files["kernel.py"].new
+""" in files["kernel.py"].new and "from lib.masks import halved, total\n" in files["kernel.py"].new
+    assert "def total(tile, rows=True):" in files["masks.py"].new and "total(nl.load(x[0:64, :]))" in files["kernel.py"].new
+    assert "nl.sum(" in files["kernel.py"].new             # the body of the call under a mask
     assert "lang.add(tile, weight[0 : tile.shape[0]]), 0.5" in files["masks.py"].new
     assert "tile_rows" not in files["masks.py"].new
