@@ -5,15 +5,14 @@ import importlib
 
 import pytest
 
-from nki_mlir.compat import install, uninstall
+from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 
 
 @pytest.fixture(params=["neuronxcc.nki", "nki"])
 def names(request):
-    install()
-    yield request.param
-    uninstall()
+    install()                       # it stays: tests of other files import these names when they run
+    return request.param
 
 
 def test_misspelled__is_an_error_at_the_line_with_the_name_that_was_meant(names):
