@@ -62,7 +62,7 @@ EXPECTED = {
     "attributes": "values", "attributes_on_two_cores": "values", "state_of_arguments": "values",
     "arguments_of_all_kinds": "values", "programs_of_no_grid": "values", "truth_and_identity": "values",
     "never_written": "OutputNotWritten", "no_tensor": "BadResult", "tile_of_two_cores": "BadResult",
-    "python_error": "ValueError", "failed_assertion": "AssertionError", "array_of_double": "NkiTypeError",
+    "python_error": "ValueError", "failed_assertion": "AssertionError", "array_of_double": "ElementType",
     "run_time_index_outside": "IndexError", "break_of_a_dynamic_loop": "NkiValidationError",
     "condition_on_a_register": "NkiTypeError", "carried_state": "NkiValidationError",
 }

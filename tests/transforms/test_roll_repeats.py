@@ -192,7 +192,7 @@ def test_fresh_memory_is_zero_in_each_iteration():
     spec = specialized(kernel, [X])
     module = cloned(spec.modules[0])
     run_passes(module, [pass_named("roll-repeats", "least=1")])
-    spec.captured.variants[()].module = module
+    spec.captured.variants[()].partial_module = module
     shared = [np.full(X.shape, 77, np.float32)]
     NativeKernel(spec.captured, spec.grid)([X], shared)
     assert (shared[0] == 0).all() and len(operations_of(module, lambda name: name == "scf.for")) == 1

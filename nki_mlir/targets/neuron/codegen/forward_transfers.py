@@ -9,14 +9,15 @@ direction. Both tiles of a transfer may be walked from either end, so the pass f
 Rows of HBM that partitions get from the last to the first stay: they are as many descriptors as in the other order.
 """
 
-from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
+from dataclasses import replace
+
+from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile, full_tile
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.nki.movement import Copying
 from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.move_psum_results import entire
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 
 
@@ -71,7 +72,7 @@ def _split(step: InstructionStep, block: Block, code: Code) -> list[InstructionS
             continue
         buffer = DeviceBuffer(tile.handle.name, SBUF, tile.shape, tile.dtype, location=step.location)
         block.buffers.append(buffer)
-        staged = entire(buffer)
+        staged = replace(full_tile(buffer, tile.shape, tile.dtype, SBUF), label=buffer.name)
         if field.writes:
             behind.append(step.with_op(TensorCopyOp(dst=tile, src=staged, symbols=op.symbols, ranges=op.ranges)))
         else:
