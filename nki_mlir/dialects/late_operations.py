@@ -80,7 +80,19 @@ class LateOperations:
         self.locations: dict[Location, ir.Location] = {}
 
     def write(self) -> None:
-        """Write the entries, and the end of a function that is complete."""
+        """Write the entries, and the end of a function that is complete. If that is interrupted, such a function has no
+        operations again, and is written when it is read the next time."""
+        entries, returns_at = self.entries, self.returns_at
+        try:
+            self.write_entries()
+        except BaseException:
+            if returns_at is not None:
+                for written in reversed([*self.end.block.operations]):
+                    written.operation.erase()
+                self.entries, self.complete, self.returns_at = entries, True, returns_at
+            raise
+
+    def write_entries(self) -> None:
         entries, self.entries, self.complete = self.entries, [], False
         named: dict[str, Attribute] = {}
         for entry in entries:

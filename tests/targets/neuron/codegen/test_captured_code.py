@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.late_operations import LateOperations
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
@@ -82,6 +83,23 @@ def test_module_is_complete_when_it_is_read():
     assert rows_of(lowered.code()) == rows_of(LoweredKernel(variant.module).code())
     (again,) = captured(stored, X).variants.values()
     assert again is variant and isinstance(lowered_variant(again), LoweredKernel)
+
+
+def test_module_is_complete_after_an_interrupt(monkeypatch):
+    (variant,) = captured(stored.uncached(), X).variants.values()
+    (expected,) = captured(stored.uncached(), X).variants.values()
+    write, calls = LateOperations.write_operation, []
+
+    def interrupted(late, entry):
+        calls.append(entry)
+        write(late, entry)
+        if len(calls) == 2:
+            raise KeyboardInterrupt("between two operations")
+    with monkeypatch.context() as patch:
+        patch.setattr(LateOperations, "write_operation", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="between two operations"):
+            variant.module  # noqa: B018
+    assert str(variant.module) == str(expected.module)
 
 
 def test_without_rules_the_module_is_verified(monkeypatch):
