@@ -220,7 +220,10 @@ class bfp16:
 def static_cast(input_data: object, dtype: object) -> np.ndarray | np.generic:
     """Convert a number or array to another dtype, in a kernel or outside."""
     kind, values = dtype_of(dtype), np.asarray(input_data)
-    converted = convert(values.astype(np.float32) if values.dtype == np.float64 else values, kind)
+    if values.dtype == np.float64:
+        with np.errstate(over="ignore"):        # such numbers become infinite
+            values = values.astype(np.float32)
+    converted = convert(values, kind)
     return converted if isinstance(input_data, np.ndarray) else converted[()]
 
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions of ``nl`` of the beta generation in the current one: one recipe each."""
 
+import ast
 import re
 
 import libcst as cst
+import numpy as np
 
+from nki_mlir.language import functions
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import Arguments, Calls
 from nki_mlir.migration.creation_calls import dtype_argument, recipe, shape_items
@@ -23,6 +26,7 @@ from nki_mlir.migration.facts import (
     TensorFact,
 )
 from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.scalar.dtypes import BOOL, BY_NAME, FLOAT32, MICROSCALING, DType
 
 RANGES = ("affine_range", "sequential_range", "static_range")
 PREDICATES = ("nl.bool_", "nl.uint8", "nl.uint16", "nl.uint32")
@@ -313,12 +317,41 @@ def device_print(calls: Calls, a: Arguments) -> cst.BaseExpression:
     return calls.new(f"{calls.nl}.device_print({calls.text(prefix)}, {calls.text(value)})", Fact())
 
 
+def constant(text: str) -> float | bool | None:
+    """Return the number or bool that a text denotes, or None."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return None
+    return value if isinstance(value, int | float) else None
+
+
+def cast_number(number: float, kind: DType) -> str:
+    """Return the number that a constant becomes as an element."""
+    value = functions.static_cast(number, kind).item()
+    return repr(value) if np.isfinite(value) else f'float("{value}")'
+
+
+def cast_text(number: str, kind: DType) -> str:
+    """Return an expression of the host that converts a number as an element: integers are rounded and saturate."""
+    if kind is FLOAT32:
+        return f"float({number})"
+    if not kind.is_integer or kind is BOOL:
+        raise LeftForAPerson(f"nl.static_cast of a number that is not a constant to {kind.name}")
+    limits = np.iinfo(kind.numpy)
+    return f"min(max(round({number}), {limits.min}), {limits.max})"
+
+
 @recipe("static_cast")
 def static_cast(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a copy in another dtype."""
     node = next(iter(a.nodes.values()))
-    if isinstance(calls.fact(node), NumberFact) and a.dtype_meaning.startswith("nl."):
-        return calls.new(f"{'round' if 'int' in a.dtype else 'float'}({calls.text(node)})", NumberFact())
+    kind = BY_NAME.get(a.dtype_meaning.removeprefix("nl.")) if a.dtype_meaning.startswith("nl.") else None
+    number = constant(calls.text(node))
+    if kind is not None and kind not in MICROSCALING and (
+            number is not None or isinstance(calls.fact(node), NumberFact)):
+        return calls.new(cast_text(calls.text(node), kind) if number is None else cast_number(number, kind),
+                         NumberFact())
     if not isinstance(calls.fact(node), TensorFact):
         return calls.new(f"{terms.factor(calls.text(node))}.astype({a.dtype})", Fact())
     text, source = a.tensor(next(iter(a.nodes)))

@@ -94,3 +94,21 @@ def test_function_from_a_table__gives_a_tile_of_the_shape_of_its_one_tile(call, 
      ["for k in range(2):", "# a", "t = nl.load(x)", "nl.store(out, t)"])])
 def test_comments_of_statements_without_effect__stay_in_front_of_the_next(body, lines, tmp_path):
     assert rewritten(tmp_path, body) == lines
+
+
+@pytest.mark.parametrize(("number", "dtype", "text"), [
+    ("2.7", "bfloat16", "2.703125"), ("2.7", "int32", "3"), ("-2.5", "int8", "-2"), ("300", "uint8", "255"),
+    ("True", "float32", "1.0"), ("0.5", "float32", "0.5"), ("1e39", "float32", 'float("inf")'),
+    ("x.shape[0] / 3", "int32", "min(max(round(x.shape[0] / 3), -2147483648), 2147483647)")])
+def test_static_cast_of_a_number__is_the_number_that_beta_computes(number, dtype, text, tmp_path):
+    assert rewritten(tmp_path, f"scale = nl.static_cast({number}, nl.{dtype})\n"
+                               "nl.store(out, nl.load(x) * scale)")[0] == f"scale = {text}"
+
+
+def test_static_cast_of_an_unknown_number_to_a_narrow_float__is_left(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(f"{HEADER}    scale = nl.static_cast(x.shape[0] / 3, nl.bfloat16)\n"
+                    "    nl.store(out, nl.load(x) * scale)\n    return out\n")
+    one, = migrated(file, "2.32")
+    assert [e.text for e in one.report.entries if e.left] == [
+        "nl.static_cast of a number that is not a constant to bfloat16"]
