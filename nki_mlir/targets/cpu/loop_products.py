@@ -5,13 +5,14 @@ before:  for i, j:  total = 0;  for s:  left = a[s, i];  right = b[s, j];  total
 after:   out = a.T @ b
 
 A loop around one operation becomes an axis of it. A copy of a tile is removed if its readers can read the source; a
-tile of sums is removed if the sums can be accumulated at the destination of their copy. Either one operation remains,
-or the loops stay.
+tile of sums is removed if the sums can be accumulated at the destination of their copy. Products of pieces that follow
+each other, such as smaller tiles at the edges, become one product. Either one operation remains, or the loops stay.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import forwarding
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import Allocate, ByteRegion, Compute, NativeLoop, Node, ScratchBuffer, Spread
@@ -120,24 +121,25 @@ def _with_axis(loop_nest: LoopNest, slot: int, span: range) -> LoopNest | None:
 
 # -- copies ------------------------------------------------------------------------------------------------------------
 def _without_copies(items: list[LoopNest]) -> list[LoopNest]:
-    """Let products read the source of a copy that nothing writes in between."""
-    k = 0
-    while k < len(items):
-        after = _without_copy(items[k], items[k + 1:]) if not any(i.target in items[k].reads for i in items) else None
-        if after is None:
-            k += 1
-        else:
-            items = [*items[:k], *after]
-    return items
-
-
-def _without_copy(copy: LoopNest, after: list[LoopNest]) -> list[LoopNest] | None:
-    """Return the operations behind a copy, changed to read its source, if all of them that use the copy can do so."""
-    if not is_copy(copy.nest) or not isinstance(copy.target, ScratchBuffer):
-        return None
-    changed = [_reading_source(i, copy) if copy.target in i.roots else i for i in after]
-    unchanged = [i for i in changed if i is not None]
-    return unchanged if len(unchanged) == len(after) and unchanged != after else None
+    """Let products read the source of a copy that nothing writes in between, if all later users of the copy can."""
+    remaining: list[LoopNest | None] = [*items]
+    written = {item.target for item in items}
+    users: dict[object, list[int]] = {}
+    for number, item in enumerate(items):
+        for root in dict.fromkeys(item.roots):
+            users.setdefault(root, []).append(number)
+    for number in range(len(items)):
+        copy = remaining[number]
+        assert copy is not None
+        if not is_copy(copy.nest) or not isinstance(copy.target, ScratchBuffer) or not written.isdisjoint(copy.reads):
+            continue
+        changed = {n: _reading_source(user, copy) for n in users[copy.target]
+                   if n > number and (user := remaining[n]) is not None}
+        if changed and all(changed.values()):
+            users.setdefault(copy.reads[0], []).extend(changed)
+            for n, user in [*changed.items(), (number, None)]:
+                remaining[n] = user
+    return [item for item in remaining if item is not None]
 
 
 def _reading_source(user: LoopNest, copy: LoopNest) -> LoopNest | None:
@@ -155,10 +157,12 @@ def _reading_source(user: LoopNest, copy: LoopNest) -> LoopNest | None:
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 def _sums_in_place(items: list[LoopNest]) -> list[LoopNest]:
-    """Accumulate sums at the destination of their copy, instead of in a tile that is zeroed before and copied after."""
+    """Accumulate sums at the destination of their copy, instead of in a tile that is zeroed before and copied after;
+    join pieces of a product."""
     k = 0
     while k + 1 < len(items):
-        joined = _started(items[k], items[k + 1]) or _stored(items[k], items[k + 1])
+        joined = (_started(items[k], items[k + 1]) or _stored(items[k], items[k + 1])
+                  or _continued(items[k], items[k + 1]))
         if joined is None:
             k += 1
         else:
@@ -190,3 +194,39 @@ def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:
     if stored is None:
         return None
     return replace(product, nest=stored[0], finish=finish, regions=(*product.regions[:-1], stored[1]))
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+def _continued(first: LoopNest, second: LoopNest) -> LoopNest | None:
+    """Return two products as one, if the second one has the next positions of the first one's rows, columns or summed
+    axis."""
+    if not (first.is_product and second.is_product and first.target is second.target) or (
+            first.target in (*first.reads, *second.reads)):
+        return None
+    a, b = first.nest.simplified, second.nest.simplified
+    if len(a.extents) != len(b.extents) or replace(b, extents=a.extents) != a:
+        return None
+    uneven = [axis for axis, (n, other) in enumerate(zip(a.extents, b.extents)) if n != other]
+    axis = next((axis for axis in uneven or range(len(a.extents)) if len(uneven) < 2
+                 and _follows(second, first, a, axis)), None)
+    if axis is None or (second.fresh or first.finish or second.finish if axis in a.reduced else
+                        first.fresh != second.fresh or not _finish_alike(first.finish, second.finish)):
+        return None
+    extents = (*a.extents[:axis], a.extents[axis] + b.extents[axis], *a.extents[axis + 1:])
+    return replace(first, nest=replace(a, extents=extents))
+
+
+def _follows(second: LoopNest, first: LoopNest, nest: Nest, axis: int) -> bool:
+    """Whether all operands of a product begin where those of the first one, which are those of ``nest``, end along an
+    axis."""
+    return all(
+        before.root is after.root and after.offset == before.offset.plus(
+            Linear(operand.strides[axis] * nest.extents[axis] * operand.dtype.itemsize))
+        for operand, before, after in zip(nest.operands, first.regions, second.regions))
+
+
+def _finish_alike(finish: Nest | None, other: Nest | None) -> bool:
+    """Whether two nests of one input compute the same function of each element."""
+    def function(nest: Nest | None) -> object:
+        return nest and (nest.steps, nest.results, [operand.dtype for operand in nest.operands])
+    return function(finish) == function(other)

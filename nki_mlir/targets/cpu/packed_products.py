@@ -291,7 +291,7 @@ class PackedProduct:
         if alike > 0:
             with self.code.repeated(alike) as number:
                 multiply(number.plus(Linear(1)), -1)
-        if last > alike:
+        if last > max(alike, 0):
             multiply(Linear(last), last)
 
     def address(self, row: Linear, column: Linear) -> Linear:

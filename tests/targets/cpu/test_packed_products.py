@@ -141,6 +141,54 @@ def operand_of_before(a_t, b):
     return out
 
 
+def of_pieces(a_t, b, depths, keep_left=False):
+    """A product in tiles that Python's loops unroll, smaller ones at the edges; ``depths`` are those of its pieces."""
+    (_, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    for i in range(0, m, 128):
+        rows = slice(i, min(i + 128, m))
+        left = [nl.load(a_t[piece, rows]) for piece in depths] if keep_left else [None for _ in depths]
+        for j in range(0, n, 512):
+            columns = slice(j, min(j + 512, n))
+            total = nl.zeros((rows.stop - i, columns.stop - j), nl.float32, buffer=nl.psum)
+            for tile, piece in zip(left, depths):
+                total += nisa.nc_matmul(nl.load(a_t[piece, rows]) if tile is None else tile, nl.load(b[piece, columns]))
+            nl.store(out[rows, columns], nl.maximum(total, -40.0) if keep_left else nl.copy(total))
+    return out
+
+
+@nki.jit
+def with_edges(a_t, b):
+    return of_pieces(a_t, b, [slice(0, 128), slice(128, 200), slice(200, 256)])
+
+
+@nki.jit
+def with_edges_and_left_tiles(a_t, b):
+    return of_pieces(a_t, b, [slice(0, 128), slice(128, 249)], keep_left=True)
+
+
+@nki.jit
+def with_a_gap(a_t, b):
+    return of_pieces(a_t, b, [slice(0, 64), slice(65, 129)])
+
+
+@nki.jit
+def with_pieces_twice(a_t, b):
+    return of_pieces(a_t, b, [slice(0, 64), slice(0, 64)])
+
+
+@pytest.mark.parametrize("kernel, rows, packs", [
+    (with_edges, [*range(256)], True), (with_edges_and_left_tiles, [*range(249)], True),
+    (with_a_gap, [*range(64), *range(65, 129)], False), (with_pieces_twice, [*range(64)] * 2, False)])
+def test_pieces_of_a_product__are_one(monkeypatch, kernel, rows, packs):
+    set_options(monkeypatch, "form-products", worth=1 << 22)
+    a, b = WHOLE_A[:, :300], WHOLE_B[:, :700]
+    assert is_packed(kernel, a, b) == packs
+    expected = a[rows].T @ b[rows]
+    np.testing.assert_array_equal(kernel.on("jit")(a, b), np.maximum(expected, -40) if "left" in kernel.__name__
+                                  else expected)
+
+
 @pytest.mark.parametrize("module, name, rows", [
     ("matmul", "matmul_tiled", 384), ("matmul", "matmul_blocked", 256), ("matmul_walk", "transposed", 384),
     ("matmul_walk", "loaded_once", 384), ("matmul_walk", "large_transfers", 384)])
@@ -228,6 +276,12 @@ def test_what_is_made_of_sums__is_made_of_packed_ones():
     assert is_packed(rectified, A, B)
     expected = np.maximum(A.astype(np.float64).T @ B / 2, 0)
     np.testing.assert_allclose(rectified.on("jit")(A, B), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_sums_of_one_block_that_are_finished__are_computed_once(monkeypatch):
+    set_options(monkeypatch, "form-products", depth=256, rows=384, columns=1024)
+    program = listing(rectified.lower(A, B).module("nisa")).split("module {")[0]
+    assert program.count("_panels") == program.count("relu") == 1
 
 
 def test_a_product__is_a_part_of_a_program():

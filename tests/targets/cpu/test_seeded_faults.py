@@ -67,6 +67,15 @@ def odd_products(x, y):
         nl.store(y[nl.ds(i * 25, 25), 0:61], nl.matmul(left, nl.load(x[64:128, 0:61]), transpose_x=True))
 
 
+def pieces_apart(x, y):
+    """A product in two pieces, between which a row of the summed axis is left out."""
+    total = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
+    for rows in (slice(0, 32), slice(33, 65)):
+        tile = nl.load(x[rows, :])
+        total += nisa.nc_matmul(tile, tile)
+    nl.store(y[0:64, :], nl.copy(total))
+
+
 def fields(x, y):
     """Three fields of each record."""
     p, f = nl.arange(128)[:, None], nl.arange(16)[None, :]
@@ -198,6 +207,8 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     # The rows behind the last whole panel are those in front of it.
     "form-products of odd sizes": ("packed_products.PackedProduct", "pieces", property(lambda product: [
         (row and row - product.a.width, count) for row, count in PIECES.fget(product)]), odd_products),
+    "form-products of pieces": ("loop_products", "_follows", lambda second, first, nest, axis: (
+        axis in nest.reduced), pieces_apart),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
         extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),

@@ -7,6 +7,8 @@ after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a 
 A note of the function lists the blocks of a product, and the bytes that they move beyond each cache.
 """
 
+from collections.abc import Sequence
+
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loop_products import as_one_product, can_be_flat
@@ -15,7 +17,8 @@ from nki_mlir.targets.cpu.packed_products import PackedProduct, PackingOptions, 
 
 class FormProducts(FunctionPass, name="form-products"):
     worth: int = 16_777_216     # multiplications of a product: with fewer, packing costs more than it saves
-    parts: int = 16             # most computations and blocks of a function that is searched
+    parts: int = 16             # most computations and blocks of a function of which every sequence is searched
+    pieces: int = 4_096         # the same, of which those that write tiles for a last one are searched
     tile_rows: int = 0          # rows of a register tile; here and below, the host decides where an option is 0
     tile_vectors: int = 0       # vectors in a row of a register tile
     depth: int = 0              # most positions of the summed axis in a block
@@ -35,30 +38,30 @@ class FormProducts(FunctionPass, name="form-products"):
     def rewrite(self, function: cpu.NativeFunction) -> None:
         nodes = function.body.nodes
         parts = [k for k, node in enumerate(nodes) if is_part(node)]
-        end = len(parts) if len(parts) <= self.parts else 0
+        end = len(parts) if len(parts) <= self.pieces else 0
         while end:
-            start = self.packed_up_to(function, parts[:end])
-            end = end - 1 if start is None else start
+            end = self.packed_up_to(function, parts[:end])
 
-    def packed_up_to(self, function: cpu.NativeFunction, parts: list[int]) -> int | None:
-        """If some parts up to the last one are a product, pack it, and return the number of its first part; else return
-        None."""
+    def packed_up_to(self, function: cpu.NativeFunction, parts: list[int]) -> int:
+        """If some parts up to the last one are a product, pack it. Return the number of parts before it, which are
+        searched next."""
         nodes = function.body.nodes
-        last_node = nodes[parts[-1]]
-        if not can_be_flat(last_node):
-            return None
-        for start in range(len(parts) - 1, -1, -1):
+        first = first_of([nodes[part] for part in parts])
+        starts = range(len(parts) - 1, -1, -1) if len(parts) <= self.parts else (first,)
+        if not multiplies(nodes[parts[first]:parts[-1] + 1]) or not can_be_flat(nodes[parts[-1]]):
+            return len(parts) - 1
+        for start in starts:
             together = nodes[parts[start]:parts[-1] + 1]
             product = as_one_product(together)
             if product is not None and can_pack(product, self.worth, self.packing) and (
                     {*product.reads} <= function.only_read) and (
-                    not isinstance(last_node, cpu.RoutineCall) or gains_alone(product, self.packing)):
+                    not is_alone(together) or gains_alone(product, self.packing)):
                 calls = [call for call in cpu.calls_in(*together) if isinstance(call, cpu.Compute | cpu.Spread)]
                 buffers = {region.root for call in calls for region in call.regions
                            if isinstance(region.root, cpu.ScratchBuffer)}
                 if any(user not in calls for buffer, users in function.users().items() if buffer in buffers
                        for user in users):
-                    return None                 # a tile is read later on
+                    break                       # a tile is read later on
                 block = cpu.NativeBlock([node for node in together
                                          if isinstance(node, cpu.Allocate) and node.buffer not in buffers])
                 with function.inside(block):
@@ -66,10 +69,43 @@ class FormProducts(FunctionPass, name="form-products"):
                 nodes[:] = [n for n in [*nodes[:parts[start]], *block.nodes, *nodes[parts[-1] + 1:]]
                             if not isinstance(n, cpu.Allocate) or n.buffer not in buffers]
                 return start
-        return None
+        return len(parts) - 1 if len(parts) <= self.parts else first
 
 
 def is_part(node: cpu.Node) -> bool:
     """Whether a node may be a part of a product: a computation, or a block of them."""
     return isinstance(node, cpu.Compute | cpu.Spread) or not isinstance(
         node, cpu.RoutineCall | cpu.Allocate | cpu.NativeLoad | cpu.TileCall)
+
+
+def first_of(parts: Sequence[cpu.Node]) -> int:
+    """Return the number of the first part of those that compute what the last one writes: all up to the last one write
+    tiles that a later one reads, or the same memory."""
+    needed: set[object] = set()
+    for number in range(len(parts) - 1, -1, -1):
+        reads: set[object] = set()
+        writes: set[object] = set()
+        for call in cpu.calls_in(parts[number]):
+            if not isinstance(call, cpu.Compute | cpu.Spread):
+                return min(number + 1, len(parts) - 1)
+            roots = [region.root for region in call.regions]
+            reads.update(root for root in roots[:len(call.nest.inputs)] if isinstance(root, cpu.ScratchBuffer))
+            writes.update(roots[len(call.nest.inputs):])
+        if needed and not writes <= needed | reads:
+            return number + 1
+        needed |= writes | reads
+    return 0
+
+
+def multiplies(nodes: Sequence[cpu.Node]) -> bool:
+    """Whether nodes have a computation that may be a product."""
+    return any(map(may_multiply, cpu.calls_in(*nodes)))
+
+
+def may_multiply(node: cpu.Node) -> bool:
+    return isinstance(node, cpu.Compute | cpu.Spread) and bool(node.nest.reduced) and len(node.nest.inputs) == 2
+
+
+def is_alone(nodes: Sequence[cpu.Node]) -> bool:
+    """Whether a product is one computation without loops around it."""
+    return sum(map(may_multiply, cpu.calls_in(*nodes))) == 1 and any(map(may_multiply, nodes))
