@@ -14,7 +14,7 @@ from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT32
 from nki_mlir.targets.cpu import fitted, packed_products, routines, tabulated
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores
 from nki_mlir.targets.cpu.lanes import FunctionEmitter
@@ -32,7 +32,7 @@ from nki_mlir.targets.cpu.passes import (
 from nki_mlir.targets.cpu.pipeline import NAMES
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.fusion import ElementMove
-from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.nest import Nest, Step
 
 from ...forced_passes import forced
 from .compiled import compiled
@@ -97,6 +97,12 @@ def narrow_products(x, y):
 def products_of_pairs(x, y):
     """A product of factors in bfloat16, which hold these numbers exactly."""
     left, right = (nl.copy(nl.load(x[nl.ds(k * 64, 64), :]), dtype=nl.bfloat16) for k in range(2))
+    nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
+
+
+def products_of_odd_depth(x, y):
+    """A product of factors in bfloat16, of an odd number of positions of the summed axis."""
+    left, right = (nl.copy(nl.load(x[nl.ds(k * 64, 63), :]), dtype=nl.bfloat16) for k in range(2))
     nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
 
 
@@ -212,6 +218,9 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
         extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),
+    # The word of the last position is 0.
+    "pair-factors of odd sizes": ("passes.pair_factors", "WIDEN", (Step("constant", UINT32, (), "", 0),),
+                                  products_of_odd_depth),
     "widen-tiles": ("passes.widen_tiles", "with_wide_output", lambda nest, number: replace(
         WIDE_OUTPUT(nest, number), outputs=(replace(nest.outputs[0], dtype=FLOAT32, strides=tuple(
             64 * (stride > 1) for stride in nest.outputs[0].strides)),)), narrow_products),

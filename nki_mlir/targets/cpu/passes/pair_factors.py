@@ -5,9 +5,10 @@ before:  out += convert(a) * convert(b)              a of 64 x 128 and b of 64 x
 after:   x = pairs(a); y = pairs(b); out += x * y    32 x 128 and 32 x 512 words, of two products each
 
 The 8-bit floats are bfloat16 numbers, so each product stays exact. Sums are float32; the order of their terms changes,
-and the instruction takes inputs and sums below 2^-126 as 0.
+and the instruction takes inputs and sums below 2^-126 as 0. The last element of an odd number of them is a pair with 0.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,10 +18,10 @@ from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, TileProduct, contraction_of, multiplies_in_pairs
 from nki_mlir.targets.cpu.function import ByteRegion, Compute, NativeFunction, compute
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.packed_products import JOIN, NARROWED_JOIN, PAIRED
+from nki_mlir.targets.cpu.packed_products import JOIN, NARROWED_JOIN, NARROWED_WIDEN, PAIRED, WIDEN
 from nki_mlir.targets.cpu.passes.widen_factors import dense_strides, elements_of
 from nki_mlir.targets.runtime import host
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.nest import Nest, Operand, Step
 
 
 class PairFactors(FunctionPass, name="pair-factors"):
@@ -37,8 +38,8 @@ class PairFactors(FunctionPass, name="pair-factors"):
         nest = call.nest
         if contraction_of(nest) is None or not isinstance(call.function, Nest) or not self.are_worth_it(nest):
             return call
-        axis = next((a for a in sorted(nest.reduced) if nest.extents[a] % 2 == 0 and all(
-            o.strides[a] for o in nest.inputs)), None)
+        axis = min((a for a in nest.reduced if nest.extents[a] > 1 and all(o.strides[a] for o in nest.inputs)),
+                   key=lambda a: (nest.extents[a] % 2, a), default=None)
         if axis is None:
             return call
         words = [words_of(nest, k, axis) for k in range(2)]
@@ -63,25 +64,31 @@ class PairFactors(FunctionPass, name="pair-factors"):
     def joined(self, function: NativeFunction, nest: Nest, factor: int, axis: int, words: Operand, region: ByteRegion,
                memory: int) -> ByteRegion:
         """Emit the words of a factor, and return where they are."""
-        source = nest.inputs[factor]
-        extents, strides = halved(nest.extents, axis), list(source.strides)
-        strides[axis] *= 2
+        source, extent = nest.inputs[factor], nest.extents[axis]
         axes = sorted([a for a, step in enumerate(words.strides) if step], key=lambda a: -words.strides[a])
-        size = FLOAT32.itemsize * elements_of(nest, factor) // 2
-        buffer = function.allocate(size, memory)
-        is_paired = source.dtype is BFLOAT16
-        join = JOIN if is_paired else NARROWED_JOIN
-        operand = Operand(UINT16 if is_paired else source.dtype, tuple([strides[a] for a in axes]))
-        target = Operand(UINT32, tuple([words.strides[a] for a in axes]))
-        conversion = Nest(tuple([extents[a] for a in axes]), frozenset(), (operand, operand), 0, (target,), join,
-                          (2 + len(join),)).simplified
-        second = replace(region, offset=region.offset.plus(Linear(source.strides[axis] * source.dtype.itemsize)))
-        function.add(compute(conversion, [region, second, buffer.region]))
+        buffer = function.allocate(FLOAT32.itemsize * (elements_of(nest, factor) // extent) * (-(-extent // 2)), memory)
+
+        def convert(start: int, count: int, elements: int, steps: Sequence[Step]) -> None:
+            """Emit the words of ``count`` positions of the summed axis from one on, of one or two elements each."""
+            extents = tuple([count if a == axis else nest.extents[a] for a in axes])
+            strides = tuple([source.strides[a] * (1 + (a == axis)) for a in axes])
+            operand = Operand(UINT16 if source.dtype is BFLOAT16 else source.dtype, strides)
+            target = Operand(UINT32, tuple([words.strides[a] for a in axes]))
+            conversion = Nest(extents, frozenset(), (operand,) * elements, 0, (target,), tuple(steps),
+                              (elements + len(steps),)).simplified
+            step = source.strides[axis] * source.dtype.itemsize
+            sources = [replace(region, offset=region.offset.plus(Linear((2 * start + k) * step)))
+                       for k in range(elements)]
+            written = replace(buffer.region, offset=Linear(start * words.strides[axis] * FLOAT32.itemsize))
+            function.add(compute(conversion, [*sources, written]))
+        convert(0, extent // 2, 2, JOIN if source.dtype is BFLOAT16 else NARROWED_JOIN)
+        if extent % 2:
+            convert(extent // 2, 1, 1, WIDEN if source.dtype is BFLOAT16 else NARROWED_WIDEN)
         return buffer.region
 
 
 def halved(extents: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return tuple([n // 2 if a == axis else n for a, n in enumerate(extents)])
+    return tuple([-(-n // 2) if a == axis else n for a, n in enumerate(extents)])
 
 
 def words_of(nest: Nest, factor: int, axis: int) -> Operand:
