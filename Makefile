@@ -18,7 +18,7 @@ $(BIN)/python:
 
 # Without .pyc files every start of a command costs a fifth of a second more.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[jax,torch,dev]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --quiet --disable-pip-version-check -c constraints.txt -e '.[jax,torch,dev]'
 	$(BIN)/python -m compileall -q nki_mlir
 	@touch $@
 
@@ -86,7 +86,7 @@ docs: setup
 # The site in build/site/html, with all tutorials run anew; warnings are errors, links are checked. SITE_OPTIONS=--no-execute is
 # quicker. What only the site needs is installed here.
 docs-site: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/python -m tools.docs_site.build $(SITE_OPTIONS)
 
 # Builds what would be published, installs it on every interpreter that there is, and uses it. Takes minutes.
