@@ -17,7 +17,7 @@ from nki_mlir.migration.kernel_aliases import WRAPPERS, kernel_aliases, wrapper_
 from nki_mlir.migration.kernels import Kernels, is_index
 from nki_mlir.migration.launch_grids import GridAxes, grid_kind
 from nki_mlir.migration.named_options import with_named_options
-from nki_mlir.migration.names import Aliases, Names, is_table, nodes_of, read_without_import
+from nki_mlir.migration.names import Aliases, Names, NodesByClass, is_table, nodes_of, read_without_import
 from nki_mlir.migration.parameters import bound_in_calls, tree_of
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
@@ -49,8 +49,8 @@ class SourceModule:
         text, with_options = with_named_options(text, report)
         self.names, self.report, self.host = Names(text), report, ast.parse(text)
         self.is_measuring, self.benchmarks = reads_results(text), benchmarks(text, self.names)
-        wrapper = MetadataWrapper(cst.parse_module(text))
-        self.tree = wrapper.module
+        wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)    # no node occurs twice
+        self.tree, self.nodes = wrapper.module, NodesByClass(wrapper.module)
         positions = wrapper.resolve(PositionProvider)
         self.line_of = {id(n): without_calls(with_kernels(with_options(p.start.line))) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
@@ -70,7 +70,7 @@ class SourceModule:
         self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
         self.kernels.globals = {**self._constants(), **record_classes(self.host), **{
             name: TileClass(name) for name in self.classes}}
-        self.kernels.add_classes(rewritable_classes(self.tree, self.classes, self.names))
+        self.kernels.add_classes(rewritable_classes(self.tree, self.nodes, self.classes, self.names))
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
         self.aliases = kernel_aliases(text, self.names, device_functions.keys(), WRAPPERS)
@@ -110,7 +110,7 @@ class SourceModule:
                 if self.wrapper(decorator):
                     simulated = "simulation" in MODULE.code_for_node(decorator)
                     modes[name] = "simulation" if simulated else modes.get(name, "")
-        for call in nodes_of(self.tree, cst.Call):
+        for call in self.nodes.of(cst.Call):
             meaning = self.names.meaning(call.func)
             if wrapper_of(call, self.names) or meaning in ("nki.simulate_kernel", "nki.nki_call"):
                 node = call.args[0].value if call.args else None
@@ -118,10 +118,10 @@ class SourceModule:
                     node = node.value
                 if isinstance(node, cst.Name) and node.value in device_functions:
                     modes.setdefault(node.value, "")
-        called = {c.func.value for f in device_functions.values() for c in nodes_of(f, cst.Call)
-                  if isinstance(c.func, cst.Name)}
-        device = {id(n) for f in device_functions.values() for n in nodes_of(f, cst.Name)}
-        launched = {n.value for n in nodes_of(self.tree, cst.Name) if id(n) not in device}
+        inside = [NodesByClass(function) for function in device_functions.values()]
+        called = {c.func.value for nodes in inside for c in nodes.of(cst.Call) if isinstance(c.func, cst.Name)}
+        device = {id(n) for nodes in inside for n in nodes.of(cst.Name)}
+        launched = {n.value for n in self.nodes.of(cst.Name) if id(n) not in device}
         return {n: mode for n, mode in modes.items() if n not in called or n in launched}
 
     def _constants(self) -> dict[str, Fact]:
@@ -153,7 +153,7 @@ class SourceModule:
 
     def _launches(self) -> dict[str, list[str]]:
         grids: dict[str, list[str]] = {}
-        for node in nodes_of(self.tree, cst.Subscript):
+        for node in self.nodes.of(cst.Subscript):
             name = node.value.value if isinstance(node.value, cst.Name) else ""
             if (name := self.aliases.get(name, name)) in self.functions:
                 grid = [cast(cst.BaseSlice, e.slice.visit(GridAxes(self.names))) for e in node.slice]

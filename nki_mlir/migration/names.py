@@ -3,7 +3,7 @@
 
 import ast
 import builtins
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import libcst as cst
 
@@ -157,16 +157,25 @@ def is_table(node: cst.BaseExpression) -> bool:
         e.value, (cst.Name, cst.Attribute)) for e in node.elements)
 
 
+class NodesByClass:
+    """The nodes of a tree by class, from one traversal: ``children`` of libcst copies a node to list them."""
+
+    def __init__(self, tree: cst.CSTNode) -> None:
+        self._nodes: dict[type[cst.CSTNode], list[cst.CSTNode]] = {}
+        pending: list[cst.CSTNode] = [tree]
+        while pending:
+            node = pending.pop()
+            self._nodes.setdefault(type(node), []).append(node)
+            pending += node.children
+
+    def of(self, kind: type[N]) -> list[N]:
+        """Return all nodes of a class, which has no subclass."""
+        return cast(list[N], self._nodes.get(kind, []))
+
+
 def nodes_of(tree: cst.CSTNode, kind: type[N]) -> list[N]:
     """Return all nodes of a class in a tree."""
-    nodes: list[N] = []
-    pending: list[cst.CSTNode] = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, kind):
-            nodes.append(node)
-        pending += node.children
-    return nodes
+    return NodesByClass(tree).of(kind)
 
 
 class Aliases(cst.CSTTransformer):

@@ -43,7 +43,7 @@ def newest(text: str, report: MigrationReport, release: str = RELEASES[-1]) -> s
     names = Names(text)
     if names.is_beta or not any(path == "nki" or path.startswith("nki.") for path in names.paths.values()):
         return text
-    wrapper = MetadataWrapper(cst.parse_module(text))
+    wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)    # no node occurs twice
     lines = {id(n): p.start.line for n, p in wrapper.resolve(PositionProvider).items()}
     return wrapper.module.visit(_Newest(names, report, lines, RELEASES.index(release))).code
 
@@ -272,7 +272,7 @@ def _returned(node: cst.FunctionDef) -> set[str]:
             if isinstance(pending_node.value, (cst.Tuple, cst.List)):
                 values = [e.value for e in pending_node.value.elements]
             names |= {v.value for v in values if isinstance(v, cst.Name)}
-        elif not isinstance(pending_node, cst.FunctionDef):
+        elif not isinstance(pending_node, cst.FunctionDef | cst.BaseExpression):
             pending += pending_node.children
     return names
 

@@ -5,11 +5,11 @@ The others are left for a person: no text states whether an attribute of their o
 """
 
 import ast
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 
 import libcst as cst
 
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, NodesByClass, nodes_of
 from nki_mlir.migration.parameters import bound_names, tree_of
 
 FIRST_METHOD = "__init__"
@@ -68,21 +68,15 @@ def fields_of(node: cst.ClassDef) -> list[str]:
             for small in line.body if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name)]
 
 
-def rewritable_classes(tree: cst.Module, classes: Mapping[str, cst.ClassDef], names: Names) -> dict[str, cst.ClassDef]:
+def rewritable_classes(tree: cst.Module, nodes: NodesByClass, classes: Mapping[str, cst.ClassDef], names: Names
+                       ) -> dict[str, cst.ClassDef]:
     """Return the classes at the top of a file whose methods can be rewritten as functions; no class extends them."""
-    definitions = [node for node in _nodes(tree) if isinstance(node, cst.ClassDef)]
-    extended = {name.value for node in definitions for base in node.bases for name in _nodes(base)
-                if isinstance(name, cst.Name)}
+    extended = {name.value for node in nodes.of(cst.ClassDef) for base in node.bases
+                for name in nodes_of(base, cst.Name)}
     assigned = attributes_assigned(tree)
     at_top = {id(statement) for statement in tree.body}
     return {name: node for name, node in classes.items() if id(node) in at_top and name not in extended
             and is_rewritable(node, names, assigned)}
-
-
-def _nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _nodes(child)
 
 
 def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[str]) -> bool:
