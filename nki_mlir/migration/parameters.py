@@ -187,17 +187,43 @@ def dotted_like(node: ast.expr) -> bool:
 
 
 def _other_names(function: ast.FunctionDef, name: str) -> set[str]:
-    """Return the variables that are ``name`` as well: loop variables over a tuple or list with ``name`` in it, and
+    """Return the variables that are ``name`` as well: loop variables over tuples or lists with ``name`` in them, and
     variables to which nothing but ``name`` is assigned."""
-    names = {node.target.id for node in ast.walk(function) if isinstance(node, (ast.For, ast.comprehension))
-             and isinstance(node.target, ast.Name) and isinstance(node.iter, (ast.Tuple, ast.List))
-             and any(isinstance(item, ast.Name) and item.id == name for item in node.iter.elts)}
-    assigned = bound_names(function)
+    names, assigned = set[str](), bound_names(function)
+    displays = {target.id: node.value for node in ast.walk(function) if isinstance(node, ast.Assign)
+                for target in node.targets if isinstance(target, ast.Name) and assigned[target.id] == 1}
     for node in ast.walk(function):
         match node:
+            case ast.For(target=target, iter=iterated) | ast.comprehension(target=target, iter=iterated):
+                for item in _items(iterated, displays):
+                    names |= {alias for alias, value in _bound(target, item) if value == name}
             case ast.Assign(targets=[ast.Name(id=alias)], value=ast.Name(id=value)) if value == name != alias:
                 names |= {alias} if assigned[alias] == 1 else set()
     return names
+
+
+def _items(iterated: ast.expr, displays: Mapping[str, ast.expr]) -> list[ast.expr]:
+    """Return the items of a tuple or a list, of a variable that is one, and of these in ``zip`` and ``enumerate``."""
+    match iterated:
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return items
+        case ast.Name(id=name) if isinstance(displays.get(name), ast.Tuple | ast.List):
+            return _items(displays[name], {})
+        case ast.Call(func=ast.Name(id="zip"), args=arguments):
+            return [ast.Tuple(list(parts), ast.Load()) for parts in zip(*(_items(a, displays) for a in arguments))]
+        case ast.Call(func=ast.Name(id="enumerate"), args=[first, *_]):
+            return [ast.Tuple([ast.Constant(0), item], ast.Load()) for item in _items(first, displays)]
+    return []
+
+
+def _bound(target: ast.expr, item: ast.expr) -> list[tuple[str, str]]:
+    """Return (variable, name) of each variable of a loop's target that is a name of the item."""
+    match target, item:
+        case ast.Name(id=variable), ast.Name(id=name):
+            return [(variable, name)]
+        case (ast.Tuple() | ast.List()), (ast.Tuple() | ast.List()):
+            return [pair for part, inner in zip(target.elts, item.elts) for pair in _bound(part, inner)]
+    return []
 
 
 def _counts_from_the_end(index: ast.expr) -> bool:

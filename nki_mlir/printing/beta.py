@@ -96,9 +96,11 @@ def _value(call: ast.Call, tensors: Tensors) -> str:
         return ast.unparse(call)
     if module != "nl" or not hasattr(language, name):
         raise _missing(f"nki.{'isa' if module == 'nisa' else 'language'}.{name}")
-    arguments = [_text(a, tensors) for a in call.args]
     if name == "broadcast_to":
-        return f"nl.copy({arguments[0]}.broadcast_to({ast.unparse(call.args[1])}))"
+        row, shape = operand(call.args[0], tensors), ast.unparse(call.args[1])
+        row = row.shaped((row.shape[0], *ast.literal_eval(shape)[1:])) or row       # the array of tiles has more axes
+        return f"nl.copy({row}.broadcast_to({shape}))"
+    arguments = [_text(a, tensors) for a in call.args]
     return f"nl.{name}({', '.join([*arguments, *(f'{k.arg}={ast.unparse(k.value)}' for k in call.keywords)])})"
 
 

@@ -138,7 +138,10 @@ class KernelText:
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """Write a head, and below it the lines that the caller writes: ``pass`` if there are none."""
-        self.heads.append(len(self.lines))
+        first = len(self.lines)
+        if head == "else:":                 # nothing may be in between: the lines of the ``if`` belong to it
+            first = max(k for k, line in enumerate(self.lines) if line.startswith("    " * self.depth + "if "))
+        self.heads.append(first)
         self.flush()
         self.write(head)
         self.depth += 1

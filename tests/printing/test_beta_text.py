@@ -185,3 +185,23 @@ def test_gathered_elements_have_the_shape_of_indices_and_groups(count, per_index
     text = check(gathered(count, per_index), [X[:16], index], ("eager", "interpreter", "jit"))
     assert "    tile = nisa.local_gather(" in text
     assert f"nl.store(out, tile.reshape((16, {count * 16 * per_index})))" in text
+
+
+@old_nki.jit
+def largest_of_programs(x):
+    out = old_nl.ndarray((3, 32, 1), dtype=x.dtype, buffer=old_nl.shared_hbm)
+    rows = old_nl.ndarray((3, 1, 1), dtype=x.dtype, buffer=old_nl.shared_hbm)
+    program = old_nl.program_id(0)
+    row = old_nl.load(x[old_nl.ds(program, 1), 0:1])
+    column = old_nl.copy(old_nl.broadcast_to(row, shape=(32, 1)))
+    old_nl.store(out[program], old_nl.all_reduce(column, op=np.max, program_axes=0))
+    old_nl.store(rows[program], row)
+    return out, rows
+
+
+def test_a_row_of_each_program_is_repeated():
+    x = np.array([[3.0], [5.0], [4.0]], np.float32)
+    text = printed(largest_of_programs[3], [x], generation="beta")
+    assert "nl.ds(program, 1), 0].broadcast_to((32, 1))" in text
+    largest, rows = reread_beta(text).on("interpreter")(x)
+    assert (largest == 5.0).all() and rows.shape == (3, 1, 1) and (rows[:, 0] == x).all()

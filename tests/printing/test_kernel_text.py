@@ -290,6 +290,24 @@ def test_a_row_is_repeated_once_and_tiles_have_the_rows_that_are_used():
 
 
 @nki.jit
+def scaled_on_one_program(x):
+    out, program = nl.ndarray((2, 64, 16), dtype=x.dtype, buffer=nl.shared_hbm), nl.program_id(0)
+    tile = nl.load(x[nl.ds(program, 64)])
+    result = nl.full((64, 16), 1.0, dtype=nl.float32)
+    result[...] = nl.multiply(tile, tile[32:33, :].broadcast_to((64, 16)),
+                              mask=(nl.arange(64)[:, None] >= 32) & (program == 1))
+    nl.store(out[program], result)
+    return out
+
+
+def test_nothing_stands_between_a_branch_and_its_else():
+    x = np.random.default_rng(0).random((65, 16), np.float32)
+    text = printed(scaled_on_one_program[2], [x])
+    assert "\n    else:\n" in text
+    np.testing.assert_array_equal(reread(text).on("interpreter")(x), scaled_on_one_program[2].on("interpreter")(x))
+
+
+@nki.jit
 def scaled_by_one(x, g):
     out = nl.ndarray((8, 6), dtype=nl.float32, buffer=nl.shared_hbm)
     tile, factor = nl.load(x), nl.load(g[0:1, 2:3])
