@@ -81,6 +81,17 @@ def joined(name: str, before: Fact, fact: Fact) -> Fact:
     return result
 
 
+def unpassed_defaults(tree: ast.FunctionDef, passed_names: Collection[str] | None) -> dict[str, ast.expr]:
+    """Return the defaults of a function's parameters that no call passes; none if nothing calls the function."""
+    if passed_names is None:
+        return {}
+    by_position = [*tree.args.posonlyargs, *tree.args.args]
+    defaults = [*zip(by_position[::-1], tree.args.defaults[::-1]), *zip(tree.args.kwonlyargs, tree.args.kw_defaults)]
+    assigned = bound_names(tree)
+    return {p.arg: default for p, default in defaults if default is not None and p.arg not in passed_names
+            and not assigned[p.arg]}
+
+
 SIZE = re.compile(r"(\w+)\.shape\[(\d+)\]")
 DTYPE = re.compile(r"(\w+)\.dtype")
 

@@ -2,18 +2,31 @@
 """Statements with branches: after them, a value has the fact that holds whichever branch ran."""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import reduce
 
 import libcst as cst
 
-from nki_mlir.migration.facts import Fact, Unknown, join
+from nki_mlir.migration.facts import Fact, TensorFact, Unknown, join
 from nki_mlir.migration.statements import Statements
 
 
-def either(first: Mapping[str, Fact], second: Mapping[str, Fact]) -> dict[str, Fact]:
+def either(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Collection[str] = ()) -> dict[str, Fact]:
     """Return the facts after one of two branches. A name that one of them alone binds has its fact."""
-    return {**first, **second, **{n: join(first[n], second[n]) for n in first if n in second}}
+    return {**first, **second,
+            **{n: join(*with_equal_sizes(first[n], second[n], counts)) for n in first if n in second}}
+
+
+def with_equal_sizes(first: Fact, second: Fact, counts: Collection[str]) -> tuple[Fact, Fact]:
+    """Return the facts about two tiles, of which a mask has cut one to a number among ``counts``, with the sizes of the
+    uncut one. What reads the tile under this mask reads the same part of both."""
+    if not (isinstance(first, TensorFact) and isinstance(second, TensorFact)
+            and first.shape and second.shape and len(first.shape) == len(second.shape)):
+        return first, second
+    pairs = [(y, y) if x in counts and y != "1" else (x, x) if y in counts and x != "1" else (x, y)
+             for x, y in zip(first.shape, second.shape)]
+    return (replace(first, shape=tuple(x for x, _ in pairs)), replace(second, shape=tuple(y for _, y in pairs)))
 
 
 def pattern_names(pattern: cst.MatchPattern) -> set[str]:
@@ -42,10 +55,12 @@ class Branches(Statements):
         test = self.settled_node(self.rewritten(node.test))
         before, counts = dict(self.scope.facts), dict(self.scope.counts)
         body = self.suite(node.body)
+        cut = {*self.scope.counts.values()}
         facts_if_true, self.scope.facts, self.scope.counts = self.scope.facts, dict(before), dict(counts)
         orelse = node.orelse
         orelse = self._if(orelse) if isinstance(orelse, cst.If) else self.last_part(orelse)
-        self.scope.facts, self.scope.counts = either(facts_if_true, self.scope.facts), counts
+        self.scope.facts = either(facts_if_true, self.scope.facts, cut | {*self.scope.counts.values()})
+        self.scope.counts = counts
         return node.with_changes(test=test, body=body, orelse=orelse)
 
     def _branch(self, body: cst.BaseSuite, before: Mapping[str, Fact], results: list[dict[str, Fact]]) -> cst.BaseSuite:

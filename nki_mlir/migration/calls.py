@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calls and Python's operators on tiles: how arguments bind, and elementwise operations in the current generation."""
 
+import ast
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -26,6 +27,7 @@ from nki_mlir.migration.facts import (
     Many,
     MaskFact,
     NoElement,
+    NoneFact,
     NumberFact,
     TensorFact,
     Unknown,
@@ -169,6 +171,7 @@ def positional_names(meaning: str, count: int) -> list[str]:
 
 
 FACT = Fact()
+STRUCTURAL = {"axis", "keepdims", "negate", "transpose_x"}        # parameters that say what an operation does
 
 
 class Calls(ElementwiseTexts):
@@ -176,6 +179,7 @@ class Calls(ElementwiseTexts):
 
     recipes: dict[str, Recipe] = {}
     assigned = ""                   # the name that the statement assigns
+    defaults: Mapping[str, ast.expr] = {}       # of the parameters that no call of the function passes
     partition_names: frozenset[str] = frozenset()
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
@@ -390,7 +394,7 @@ class Calls(ElementwiseTexts):
                 nodes[by_position[position]] = argument.value
             else:
                 nodes[f"argument {position}"] = argument.value
-        nodes = {n: self.member(n, nodes[n]) for n in (*names, *nodes) if n in nodes}
+        nodes = {n: self.member(n, self.unpassed(n, nodes[n])) for n in (*names, *nodes) if n in nodes}
         mask, condition = None, ""
         if "mask" in nodes:
             mask_node = nodes.pop("mask")
@@ -405,6 +409,18 @@ class Calls(ElementwiseTexts):
                 condition = text if is_bool else f"{text} is None or {text}"
             self.report.changed(self.line, f"{meaning} has no mask: its operands become slices")
         return Arguments(self, meaning, nodes, mask, condition)
+
+    def unpassed(self, parameter: str, node: cst.BaseExpression) -> cst.BaseExpression:
+        """Return the default of a parameter that no call passes, if it is None or says what the operation does."""
+        default = self.defaults.get(node.value) if isinstance(node, cst.Name) else None
+        if default is None or not (self.is_none(node) or parameter in STRUCTURAL):
+            return node
+        return self.new(ast.unparse(default), NoneFact() if self.is_none(node) else NumberFact("int"))
+
+    def is_none(self, node: cst.BaseExpression) -> bool:
+        """Return whether a node is a parameter that no call passes and whose default is None."""
+        default = self.defaults.get(node.value) if isinstance(node, cst.Name) else None
+        return isinstance(default, ast.Constant) and default.value is None
 
     def member(self, parameter: str, node: cst.BaseExpression) -> cst.BaseExpression:
         """Return the member of an enumeration for its number in the beta generation: 0 and 3 of ``dge_mode`` mean

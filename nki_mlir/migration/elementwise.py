@@ -127,6 +127,17 @@ class ElementwiseTexts(GuardedWindows):
             return f"{self.nl}.broadcast_to({text}, {self.tuple_text(shape)})"
         return text + "".join(f".broadcast({k}, {shape[k]})" for k in axes)
 
+    def viewed(self, node: cst.CSTNode, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
+        """Return the text and the fact of an operand under a mask, which also cuts a view that the operand repeats."""
+        source = self.repeated_views.get(id(node))
+        if source is None or mask is None:
+            return super().viewed(node, mask)
+        text, part = super().viewed(source, mask)
+        _, fact = masked("tile", super().viewed(node)[1], mask)
+        if part.shape is None or fact.shape is None or len(part.shape) != len(fact.shape):
+            return super().viewed(node, mask)
+        return self.stretched(text, part, fact.shape), fact
+
     def repeated(self, dst: str, into: TensorFact, result: OperationText, texts: list[str], tile: Callable[[], str]
                  ) -> list[str]:
         """Return the statements that write a result along axes on which it has one element. ``texts`` would write it

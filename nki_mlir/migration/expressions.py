@@ -12,7 +12,6 @@ from typing import NoReturn
 
 import libcst as cst
 
-from nki_mlir.language.functions import UNARY
 from nki_mlir.language.python_subset import PARSER, PythonRule
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import (
@@ -33,9 +32,9 @@ from nki_mlir.migration.facts import (
     ShapeOf,
     Span,
     TensorFact,
-    TileFunction,
     TileObject,
     Unknown,
+    function_fact,
 )
 from nki_mlir.migration.names import Names, limit_of
 from nki_mlir.migration.operation_text import OperationText
@@ -53,7 +52,6 @@ NEWER = {"Tensor": "NkiTensor", "tile_size.psum_fmax": "tile_size.psum_bank_fmax
 OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
              cst.Modulo: "mod", cst.Power: "power", cst.BitAnd: "bitwise_and", cst.BitOr: "bitwise_or",
              cst.BitXor: "bitwise_xor", cst.LeftShift: "left_shift", cst.RightShift: "right_shift"}
-TILE_FUNCTIONS = {*UNARY, "copy"}       # functions that tables contain, or that are passed as arguments
 COMPARISONS = {cst.LessThan: "less", cst.LessThanEqual: "less_equal", cst.GreaterThan: "greater",
                cst.GreaterThanEqual: "greater_equal", cst.Equal: "equal", cst.NotEqual: "not_equal"}
 
@@ -95,6 +93,7 @@ class Expressions(cst.CSTTransformer):
         self.prelude: list[list[str]] = [[]]
         self.results: dict[str, OperationText] = {}
         self.views: dict[int, SubscriptText] = {}
+        self.repeated_views: dict[int, cst.BaseExpression] = {}     # the views that `.broadcast_to` repeats
         self.conditions: dict[int, str] = {}
         self.loops: dict[int, str] = {}                             # calls that are loops of the current generation
         self.owners: dict[int, cst.BaseExpression] = {}             # of attributes
@@ -297,7 +296,7 @@ class Expressions(cst.CSTTransformer):
             return self.new("-3.4028234663852886e38", NumberFact("float"))
         if package == "nl" and (name in NEWER or name.startswith("tile_size.")):
             return self.new(f"{self.nl}.{NEWER.get(name, name)}", NumberFact("int") if "." in name else Fact())
-        return self.note(node.with_changes(), TileFunction() if package == "nl" and name in TILE_FUNCTIONS else Fact())
+        return self.note(node.with_changes(), function_fact(meaning))
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
         """Note the facts about a lambda's result that hold for all arguments."""

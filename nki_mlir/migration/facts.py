@@ -8,6 +8,9 @@ dimensions behind the partition were in front of it.
 
 from dataclasses import dataclass, replace
 
+from nki_mlir.language.functions import UNARY
+
+OF_TWO_TILES = {"add", "subtract", "multiply", "maximum", "minimum"}
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 Shape = tuple[str, ...] | None
 
@@ -43,7 +46,9 @@ class NumberFact(Fact):
 
 @dataclass(frozen=True)
 class TileFunction(Fact):
-    """A function of ``nl`` that computes each element of one tile."""
+    """A function of ``nl`` that computes each element of one tile, or of two in the same shape."""
+
+    operands: int = 1
 
 
 @dataclass(frozen=True)
@@ -207,6 +212,12 @@ class MaskFact(Fact):
     comparisons: tuple[Comparison, ...] = ()
     diagonals: tuple[Comparison, ...] = ()
     is_known: bool = True               # whether the mask is a conjunction of comparisons
+
+
+def function_fact(meaning: str) -> Fact:
+    """Return what is known about a function of ``nl`` as a value: in a table, or as an argument."""
+    name = meaning.removeprefix("nl.")
+    return TileFunction() if name in (*UNARY, "copy") else TileFunction(2) if name in OF_TWO_TILES else Fact()
 
 
 def join(left: Fact, right: Fact) -> Fact:

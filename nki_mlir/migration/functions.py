@@ -18,6 +18,7 @@ from nki_mlir.migration.facts import (
     LambdaFact,
     Many,
     MaskFact,
+    NoneFact,
     NumberFact,
     RecordClass,
     Span,
@@ -26,6 +27,7 @@ from nki_mlir.migration.facts import (
     TileFunction,
     TileObject,
     Unknown,
+    function_fact,
     join,
 )
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
@@ -109,7 +111,7 @@ class FunctionCalls(Calls):
         name = operator(meaning) if meaning.startswith("np.") else ""
         if name not in {*BINARY, *UNARY}:
             return argument
-        return argument.with_changes(value=self.new(f"{self.nl}.{name}", TileFunction() if name in UNARY else Fact()))
+        return argument.with_changes(value=self.new(f"{self.nl}.{name}", function_fact(name)))
 
     def constructed(self, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]) -> Fact:
         """Return the object that a call of a class creates."""
@@ -121,7 +123,7 @@ class FunctionCalls(Calls):
         return None
 
     def _arguments(self, node: cst.Call) -> tuple[list[Fact], dict[str, Fact]]:
-        facts = [self.fact(a.value) for a in node.args]
+        facts = [NoneFact() if self.is_none(a.value) else self.fact(a.value) for a in node.args]
         return ([f for f, a in zip(facts, node.args) if a.keyword is None and not a.star],
                 {a.keyword.value: f for f, a in zip(facts, node.args) if a.keyword is not None})
 
@@ -179,14 +181,24 @@ class FunctionCalls(Calls):
         kind = self.scope.facts.get(name, Fact()) if isinstance(node.func, cst.Name) else self.fact(node.func)
         if not isinstance(kind, TileFunction) or not mask.is_known or mask.conditions or mask.diagonals:
             self.left(f"a mask of {self.code(node.func)}, of which the text does not show what it computes")
-        text, fact = self.viewed(node.args[0].value, mask)
-        other_arguments = [a for k, a in enumerate(node.args) if k not in (0, at)]
+        if not isinstance(self.fact(node.args[0].value), TensorFact) and self.result(node.args[0].value) is None:
+            self.left(f"a mask of {self.code(node.func)}, whose operand may or may not be a tile")
+        tiles = [k for k, a in enumerate(node.args[:kind.operands]) if k == 0 or (
+            a.keyword is None and isinstance(self.fact(a.value), TensorFact))]
+        cut = {k: cst.Arg(self.new(*self.viewed(node.args[k].value, mask))) for k in tiles}
         self.report.changed(self.line, f"{self.code(node.func)} has no mask: its operands become slices")
-        return node.with_changes(args=[cst.Arg(self.new(text, fact)), *other_arguments])
+        return node.with_changes(args=[cut.get(k, a) for k, a in enumerate(node.args) if k != at])
 
     def of_tile(self, node: cst.Call) -> TensorFact | None:
-        """Return the result of a function that computes each element of a tile, with or without a dtype; None for other
-        arguments."""
+        """Return the result of a function that computes each element of a tile, or of two tiles in the same shape, with
+        or without a dtype; None for other arguments."""
+        operands = [a.value for a in node.args if a.keyword is None]
+        if len(operands) == 2 and self.fact(node.func) == TileFunction(2):
+            first, second = (self.fact(operand) for operand in operands)
+            if isinstance(first, TensorFact) and isinstance(second, TensorFact) and (
+                    first.shape == second.shape or "1" not in (*(first.shape or ()), *(second.shape or ()))):
+                fact = join(first, second)
+                return self.on_chip(fact) if isinstance(fact, TensorFact) else None
         match node.args:
             case [cst.Arg(value=tile, keyword=None), *by_name] if isinstance(tensor := self.fact(tile), TensorFact):
                 dtypes = [self.fact(a.value) for a in by_name if a.keyword is not None and a.keyword.value == "dtype"]
@@ -202,7 +214,11 @@ class FunctionCalls(Calls):
         match name:
             case "broadcast_to":
                 shape = values[0] if len(values) == 1 else cst.Tuple([cst.Element(v) for v in values])
-                return broadcast(self, text, tensor, shape)
+                repeated = broadcast(self, text, tensor, shape)
+                owner = self.owners.get(id(node.func))
+                if id(owner) in self.views and owner is not None:
+                    self.repeated_views[id(repeated)] = owner
+                return repeated
             case "astype":
                 self.report.changed(self.line, "a copy to another dtype becomes nl.copy")
                 fact = self.fact(values[0])

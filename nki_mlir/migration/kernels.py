@@ -9,7 +9,15 @@ import libcst as cst
 
 from nki_mlir.language import python_subset
 from nki_mlir.migration import terms
-from nki_mlir.migration.argument_facts import counted, for_arguments, joined, parameter_sizes, passed, returned_fact
+from nki_mlir.migration.argument_facts import (
+    counted,
+    for_arguments,
+    joined,
+    parameter_sizes,
+    passed,
+    returned_fact,
+    unpassed_defaults,
+)
 from nki_mlir.migration.calls import positional_names
 from nki_mlir.migration.engine_rows import values_of
 from nki_mlir.migration.expressions import MODULE, FunctionScope
@@ -76,6 +84,7 @@ class Kernels(TileObjects):
         self.literals: dict[str, str] = {}      # the numbers that names of the file have
         self.borrowed: dict[str, cst.FunctionDef] = {}          # functions of other files, whose bodies replace calls
         self.lent: dict[str, set[int]] = {}     # functions of this file whose bodies other files, by their id, have
+        self.passed_parameters: dict[str, set[str]] = {}        # those that some call passes
         self.callers: list[str] = []                            # the functions that are being rewritten
         self.cut_sizes: dict[str, frozenset[str]] = {}          # sizes of parameters that a mask has cut in some call
         self.counts_elsewhere: set[str] | None = None           # names of counts in the file that calls a function
@@ -155,9 +164,13 @@ class Kernels(TileObjects):
         else:
             facts = {n: facts[n] if n in facts and type(facts[n]) not in (Fact, NoneFact) else f
                      for n, f in inferred.items()}
+        set_parameters = set(names) if "" in keywords or len(positional) > len(names) else {
+            n for n, fact in arguments.items() if not isinstance(fact, NoneFact)}
+        is_passed_first = not set_parameters <= self.passed_parameters.setdefault(name, set())
+        self.passed_parameters[name] |= set_parameters
         if name in self.active:
             return for_arguments(self.returns.get(name, Fact()), arguments)
-        if facts != inferred_before or cut_sizes != self.cut_sizes.get(name):
+        if is_passed_first or facts != inferred_before or cut_sizes != self.cut_sizes.get(name):
             self.signatures[name], self.cut_sizes[name] = facts, cut_sizes
             self.rewrite(name, facts, False)
         returned = for_arguments(self.returns.get(name, Fact()), arguments)
@@ -253,7 +266,7 @@ class Kernels(TileObjects):
                  closure: dict[str, Fact] | None = None) -> tuple[cst.FunctionDef, Fact]:
         """(the function in the current generation, what it returns)."""
         outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
-                 self.loop_stops, self.local, self.values)
+                 self.loop_stops, self.local, self.values, self.defaults)
         node = with_private_tiles(node, self.names, self.replaced)
         used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
         if closure is not None:
@@ -263,6 +276,8 @@ class Kernels(TileObjects):
                                    single_elements(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
         outside = {name: ast.parse(text, mode="eval").body for name, text in self.literals.items()}
         self.values = {**outside, **values_of(tree)}
+        self.defaults = {} if is_kernel or closure is not None else unpassed_defaults(
+            tree, self.passed_parameters.get(self.callers[-1]))
         self.scope.cut_sizes = set() if is_kernel else {*self.cut_sizes.get(tree.name, ())}
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
@@ -301,7 +316,7 @@ class Kernels(TileObjects):
             if node.name.value == FIRST_METHOD:
                 self.note_object(facts)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
-             self.loop_stops, self.local, self.values) = outer
+             self.loop_stops, self.local, self.values, self.defaults) = outer
             self.returned, self.vectors = returned, vectors
         return function, result
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Launch grids in the text: their axes as plain numbers, and whether a name is one size or a tuple of sizes."""
+"""Launches in the text: axes of grids as plain numbers, whether a name is one size or a tuple of sizes, and arrays of
+tensor types.
+"""
 
 import ast
 
@@ -37,6 +39,17 @@ class GridAxes(cst.CSTTransformer):
 
     def _product(self, left: cst.BaseExpression, right: cst.BaseExpression) -> cst.BaseExpression:
         return cst.parse_expression(terms.multiply(*(MODULE.code_for_node(side) for side in (left, right))))
+
+
+def array_of_type(node: cst.Subscript, names: Names) -> cst.BaseExpression | None:
+    """Return an array for a tensor type ``nt.tensor[[128, 512], nl.float32]``, which measurements take as an argument;
+    None for any other subscript."""
+    match names.meaning(node.value), [e.slice for e in node.slice]:
+        case "nt.tensor", [cst.Index(value=cst.List() | cst.Tuple() | cst.Attribute() as shape),
+                           cst.Index(value=dtype)]:
+            shown = MODULE.code_for_node(cst.Tuple(shape.elements) if isinstance(shape, cst.List) else shape)
+            return cst.parse_expression(f"{names.alias('np')}.zeros({shown}, dtype={MODULE.code_for_node(dtype)})")
+    return None
 
 
 def grid_kind(node: ast.expr, module: ast.Module, depth: int = 0) -> str:

@@ -15,7 +15,7 @@ from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernel_aliases import WRAPPERS, kernel_aliases, wrapper_of
 from nki_mlir.migration.kernels import Kernels, is_index
-from nki_mlir.migration.launch_grids import GridAxes, grid_kind
+from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind
 from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, is_table, nodes_of, read_without_import
 from nki_mlir.migration.parameters import bound_in_calls, tree_of
@@ -350,11 +350,9 @@ class Host(GridAxes):
         if path == "neuronxcc.nki.compiler":
             names = []
         names = [n for n in names if MODULE.code_for_node(n.name) not in (
-            "par_dim", "trace", "baremetal", "benchmark", "profile", "arange", "mgrid", "compiler", "nc", "spmd_dim",
-            "affine_range", "sequential_range", "static_range")]
+            "par_dim", "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "arange", "mgrid", "compiler",
+            "nc", "spmd_dim", "affine_range", "sequential_range", "static_range")]
         self.report.changed(line, f"{path} is {MODULES.get(path, 'gone')}")
-        if any(MODULE.code_for_node(n.name) == "simulate_kernel" for n in names):
-            names = [n for n in names if MODULE.code_for_node(n.name) != "simulate_kernel"]
         if path not in MODULES:
             if names:
                 self.report.left(line, f"{path} has no counterpart")
@@ -378,7 +376,9 @@ class Host(GridAxes):
 
     # -- launches ------------------------------------------------------------------------------------------------------
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """Bind the grid as an argument if a kernel on a grid is not called here."""
+        """Bind the grid as an argument if a kernel on a grid is not called here; create an array for a tensor type."""
+        if (array := array_of_type(updated_node, self.names)) is not None:
+            return array
         if original_node in self.called or not self._is_gridded(original_node.value):
             return updated_node
         name = MODULE.code_for_node(updated_node.value)
@@ -484,8 +484,8 @@ class Host(GridAxes):
         """Imports that new text needs."""
         missing = []
         read = read_without_import(ast.parse(updated_node.code))
-        for alias, path in (("functools", "functools"), ("math", "math"), ("nki", "nki"), ("nisa", "nki.isa"),
-                            ("nl", "nki.language")):
+        for alias, path in (("functools", "functools"), ("math", "math"), ("np", "numpy"), ("nki", "nki"),
+                            ("nisa", "nki.isa"), ("nl", "nki.language")):
             name = self.names.alias(alias)
             if name in read:
                 missing.append(f"import {path}" if path == name else f"import {path} as {name}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from nki_mlir.language.functions import UNARY
-from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact, TileFunction
+from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact, function_fact
 from nki_mlir.migration.names import Names
 
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
@@ -92,8 +92,8 @@ class Parameters:
             number = default.value if isinstance(default, ast.Constant) else None
             if isinstance(number, (int, float)) and not isinstance(number, bool):
                 facts[name] = NumberFact("float" if isinstance(number, float) else "int")
-            elif default is not None and self.meaning(default).removeprefix("nl.") in UNARY:
-                facts[name] = TileFunction()
+            elif default is not None and (function_default := function_fact(self.meaning(default))) != Fact():
+                facts[name] = function_default
             elif isinstance(default, ast.Call):                 # an object of the host, which may have a ``shape``
                 facts[name] = Fact()
             elif annotation in ("int", "float", "bool", "str"):
@@ -261,6 +261,5 @@ def _of_argument(value: ast.expr, names: Names) -> Fact:
         case ast.Constant(value=float()):
             return NumberFact("float")
         case ast.Name() | ast.Attribute() if dotted_like(value):
-            if names.meaning(cst.parse_expression(ast.unparse(value))).removeprefix("nl.") in UNARY:
-                return TileFunction()
+            return function_fact(names.meaning(cst.parse_expression(ast.unparse(value))))
     return Fact()

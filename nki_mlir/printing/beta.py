@@ -156,6 +156,10 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
                  "moving": moving.shaped((moving.shape[0], prod(moving.shape[1:]))) or moving}
         target = _fitted(target, (pairs["stationary"].shape[1], *pairs["moving"].shape[1:]))
         shown |= {p: str(o) for p, o in pairs.items()}
+    elif name == "dma_transpose" and "axes" in keywords:
+        source, rank = operand(keywords["src"], tensors), len(ast.literal_eval(keywords["axes"]))
+        if rank == 2 < len(source.shape):           # a tile in an array of tiles
+            shown["src"] = str(_fitted(source, (source.shape[0], prod(source.shape[1:]))))
     elif name == "local_gather":
         source, index = operand(keywords["src_buffer"], tensors), operand(keywords["index"], tensors)
         elements = ast.literal_eval(keywords["num_elem_per_idx"]) if "num_elem_per_idx" in keywords else 1

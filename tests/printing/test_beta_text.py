@@ -196,12 +196,15 @@ def largest_of_programs(x):
     column = old_nl.copy(old_nl.broadcast_to(row, shape=(32, 1)))
     old_nl.store(out[program], old_nl.all_reduce(column, op=np.max, program_axes=0))
     old_nl.store(rows[program], row)
-    return out, rows
+    turned = old_nl.ndarray((3, 1, 32), dtype=x.dtype, buffer=old_nl.shared_hbm)
+    old_nl.store(turned[program], old_nisa.dma_transpose(column))
+    return out, rows, turned
 
 
 def test_a_row_of_each_program_is_repeated():
     x = np.array([[3.0], [5.0], [4.0]], np.float32)
     text = printed(largest_of_programs[3], [x], generation="beta")
     assert "nl.ds(program, 1), 0].broadcast_to((32, 1))" in text
-    largest, rows = reread_beta(text).on("interpreter")(x)
+    largest, rows, turned = reread_beta(text).on("interpreter")(x)
     assert (largest == 5.0).all() and rows.shape == (3, 1, 1) and (rows[:, 0] == x).all()
+    assert turned.shape == (3, 1, 32) and (turned[:, 0] == x).all()
