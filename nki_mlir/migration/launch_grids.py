@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Launches in the text: axes of grids as plain numbers, whether a name is one size or a tuple of sizes, and arrays of
-tensor types.
-"""
+"""Launches in the text: grids as plain numbers, one size or a tuple of sizes, and arrays for tensor types."""
 
 import ast
 
