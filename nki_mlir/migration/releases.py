@@ -43,7 +43,7 @@ def newest(text: str, report: MigrationReport, release: str = RELEASES[-1]) -> s
     names = Names(text)
     if names.is_beta or not any(path == "nki" or path.startswith("nki.") for path in names.paths.values()):
         return text
-    wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)    # no node occurs twice
+    wrapper = MetadataWrapper(cst.parse_module(text))
     lines = {id(n): p.start.line for n, p in wrapper.resolve(PositionProvider).items()}
     return wrapper.module.visit(_Newest(names, report, lines, RELEASES.index(release))).code
 
