@@ -90,15 +90,15 @@ def test_lines__appear_case_by_case_and_figures_are_saved(tmp_path: Path, monkey
     measured: list[str] = []
     results = tmp_path / "results.json"
 
-    def case(name: str, contended: bool) -> dict[str, object]:
-        assert contended and [line.split()[1] for line in capsys.readouterr().out.splitlines()] == (
+    def case(name: str, contended: bool, rounds: int) -> dict[str, object]:
+        assert contended and rounds == 3 and [line.split()[1] for line in capsys.readouterr().out.splitlines()] == (
             ["add_1024,", "add_1024:"] if measured else [])
         assert not measured or [*json.loads(results.read_text())["cases"]] == measured
         measured.append(name)
         return RECORD
     monkeypatch.setattr(run, "measured_case", case)
-    monkeypatch.setattr(sys, "argv", ["run.py", "--cases", "add_1024,softmax_4096", "--contended", "--output",
-                                      str(results)])
+    monkeypatch.setattr(sys, "argv", ["run.py", "--cases", "add_1024,softmax_4096", "--contended", "--rounds",
+                                      "3", "--output", str(results)])
     assert run.main() == 0 and measured == ["add_1024", "softmax_4096"]
     table = capsys.readouterr().out
     assert "one thread" in table and "2.00x the time" in table and "missed: softmax_4096" in table

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import tensor_add as example
-from case import Case, case, random
+from case import Case, case, random, tolerance
 
 
 def with_kernel(a: Any, b: Any) -> Any:
@@ -13,11 +13,11 @@ def with_kernel(a: Any, b: Any) -> Any:
 
 
 @case("linked")
-def linked() -> Case:
+def linked(dtype: str = "float32") -> Case:
     import jax
 
     from nki_mlir.frameworks.stablehlo import LinkedProgram
-    a, b = random(256, 1024), random(256, 1024, seed=1)
+    a, b = random(256, 1024, dtype=dtype), random(256, 1024, seed=1, dtype=dtype)
     opaque = jax.jit(with_kernel)
     program = LinkedProgram(opaque.lower(a, b).as_text())
     result = np.empty_like(a)
@@ -30,5 +30,5 @@ def linked() -> Case:
     def formula(xp: Any, a: Any, b: Any) -> Any:
         return a * b * (a + b)
     return Case((a, b), kernel, formula, lambda a, b: a * b * (a + b), "copy", 3 * a.nbytes,
-                lambda: formula(np, a.astype("float64"), b.astype("float64")),
+                lambda: formula(np, a.astype("float64"), b.astype("float64")), tolerance(dtype),
                 more={"opaque call": lambda: lambda: opaque(a, b).block_until_ready()})
