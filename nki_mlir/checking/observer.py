@@ -95,7 +95,7 @@ class OperationObserver:
     def look(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:
         """Report the first element that becomes NaN without a NaN operand, or infinite from finite operands."""
         result = numbers(values(tile))
-        bad = ~np.isfinite(result)
+        bad = ~np.isfinite(result) & ~np.isin(result, infinities(op))
         if not bad.any():
             return
         operands = {name: numbers(b) for name, b in before.items()}
@@ -207,6 +207,12 @@ def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callab
         bad_elements = bad(operand)
         mask |= bad_elements if operand.shape == shape else bad_elements.any()
     return mask
+
+
+def infinities(op: Op) -> list[float]:
+    """Return the infinite constants that the kernel gives to an operation, such as the -inf of a causal mask."""
+    return [value for value in op.attribute_values().values() if isinstance(value, (float, np.floating))
+            and np.isinf(value)]
 
 
 def first_of(chosen: np.ndarray) -> tuple[int, ...]:

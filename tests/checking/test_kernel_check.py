@@ -3,6 +3,7 @@
 
 import importlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -295,6 +296,23 @@ def test_the_origin_is_the_first_nan_and_without_one_the_first_infinity(zeros, n
     finding, = nki_mlir.check(functions_of, values).of("not-finite")
     assert finding.message.endswith(message)
     assert finding.severity == ("error" if negatives else "warning")
+
+
+@nki.jit
+def causal_mask(x):
+    out = nl2.ndarray(x.shape, dtype=x.dtype, buffer=nl2.shared_hbm)
+    t, largest = nl2.load(x), nl2.ndarray((x.shape[0], 1), nl2.float32)
+    nisa.memset(largest, -math.inf)
+    nisa.affine_select(t, [[-1, x.shape[1]]], 1, t, -math.inf, nl2.greater_equal)
+    nisa.tensor_scalar(t, t, nl2.maximum, largest)
+    nisa.activation(t, nl2.exp, t)
+    nl2.store(out, t)
+    return out
+
+
+def test_infinities_that_the_kernel_writes__are_intended():
+    report = nki_mlir.check(causal_mask, np.ones((4, 4), np.float32))
+    assert report.sound and not report.of("not-finite") and not report.of("range")
 
 
 @nki.jit
