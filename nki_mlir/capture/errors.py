@@ -132,6 +132,21 @@ class TooManySubscripts(KernelError, IndexError):
     fix = "give at most one subscript for each dimension"
 
 
+class BeyondIndex(KernelError, IndexError):
+    code = "NKI-SUBSCRIPT"
+    message = "subscript {at} of an index tensor, on an axis with {extent} positions"
+    fix = "use {least} to {largest}"
+
+    def __init__(self, *, at: int, extent: int) -> None:
+        super().__init__(at=at, extent=extent, least=-extent, largest=extent - 1)
+
+
+class IteratedIndex(KernelError, TypeError):
+    code = "NKI-SUBSCRIPT"
+    message = "a loop goes over an index, which is one number"
+    fix = "loop over nl.affine_range(n)"
+
+
 class BadSubscript(KernelError, TypeError):
     code = "NKI-SUBSCRIPT"
     message = "{item} of type {kind} cannot be a subscript"
@@ -287,6 +302,9 @@ class UnknownName(NkiMlirError, AttributeError):
         pass
 
 
+FEW = 8                             # an error lists this many names, if none is near
+
+
 def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, str], functions: Iterable[str] = ()
             ) -> AttributeError:
     """Return the error for an attribute that ``owner`` lacks. Its fix is the entry of ``instead``, a function of nl
@@ -303,7 +321,9 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     if not fix and not near:
         fix = COMPOSED.get(name.lower(), "")
         near = "" if fix else nearest(name, listed)
+    fix = fix or ("use " + " or ".join([*filter(None, [", ".join(listed[:-1])]), *listed[-1:]]) if len(listed) <= FEW
+                  else "use a name that dir() lists")
     error = UnknownName(owner=owner, missing=name, meant=f"; did you mean {near}?" if near else "",
-                        instead=f"write {near}" if near else fix or "use a name that dir() lists")
+                        instead=f"write {near}" if near else fix)
     error.here()
     return error

@@ -7,7 +7,7 @@ All of them become one form, an affine expression (``affine.py``); subscripts, b
 import math
 import operator
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeGuard
 
@@ -145,6 +145,8 @@ class Index(Affine):
         if at is not None:
             indexed = sum(i is not None and i is not Ellipsis for i in items)
             items = (*items[:at], *[slice(None)] * (len(self.shape) - indexed), *items[at + 1:])
+        if (count := sum(item is not None for item in items)) > self.ndim:
+            raise errors.TooManySubscripts(given=count, rank=self.ndim).here()
         const, axes, shape, remaining = self.const, [], [], iter(zip(self.axes, self.shape))
         for item in items:
             if item is None:
@@ -159,11 +161,18 @@ class Index(Affine):
                 shape.append(len(span))
             else:
                 at = operator.index(item)
+                if not -extent <= at < extent:
+                    raise errors.BeyondIndex(at=at, extent=extent).here()
                 const += coefficient * (at + extent if at < 0 else at)
         for coefficient, extent in remaining:
             axes.append(coefficient)
             shape.append(extent)
         return Index(const, self.symbols).with_axes(axes, tuple(shape))
+
+    def __iter__(self) -> Iterator["Index"]:
+        if not self.shape:
+            raise errors.IteratedIndex().here()
+        return (self[k] for k in range(self.shape[0]))
 
     def reshape(self, *shape: Any) -> "Index":
         """Insert or drop axes of extent 1."""
@@ -185,6 +194,9 @@ class NotAnIndex:
 
     def __index__(self) -> int:
         raise errors.NotAffine(what=self.description)
+
+    def __iter__(self) -> NoReturn:
+        raise errors.NotAffine(what=self.description).here()
 
     def _same(self, *operands: object) -> "NotAnIndex":
         return self

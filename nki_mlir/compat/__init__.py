@@ -246,6 +246,9 @@ class Stub:
     def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
         raise VendorOnly(name=self._name).here()
 
+    def __iter__(self) -> NoReturn:
+        raise VendorOnly(name=self._name).here()
+
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[object, ...]:
         return ()                               # a class may name it as a base
 

@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import linecache
 import re
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,16 +83,35 @@ class EndlessRecursion(KernelError, RecursionError):
     fix = "end it with a condition on a constant, or write it as a loop"
 
 
+class CalledValue(KernelError, TypeError):
+    code = "NKI-CALL"
+    message = "{kind} is called like a function"
+    fix = "{instead}"
+
+
+CALLED = re.compile(r"'([\w.]+)(?:\[\w+\])?' object is not callable")          # Python's text
+CALLED_VALUES = {
+    **dict.fromkeys(("Tensor", "NkiTensor"), ("a tensor", "write a subscript in brackets, tile[0]")),
+    **dict.fromkeys(("DType", "numpy.dtype"),
+                    ("a dtype", "convert a tile with nl.copy(tile, dtype=nl.bfloat16), or another dtype")),
+    "Shape": ("a shape", "leave out the parentheses, or write a subscript: tile.shape[0]"),
+    "MemoryRegion": ("a memory", "leave out the parentheses: buffer=nl.sbuf")}
+
+
 def explained(error: AttributeError | TypeError | RecursionError, values: Mapping[str, object]) -> Exception:
     """Return the error that explains a Python error in a kernel.
 
     It is ``NoTensor`` if the kernel reads the shape, dtype or elements of an argument that is not a tensor,
-    ``EndlessRecursion`` for Python's ``RecursionError``, else ``error`` itself.
+    ``EndlessRecursion`` for Python's ``RecursionError``, ``CalledValue`` if the kernel calls a value, else ``error``
+    itself.
     """
     if isinstance(error, NkiMlirError):
         return error
     if isinstance(error, RecursionError):
         return EndlessRecursion(limit=sys.getrecursionlimit()).located(raised_at(error.__traceback__))
+    if isinstance(error, TypeError) and (match := CALLED.fullmatch(str(error))) and match[1] in CALLED_VALUES:
+        kind, instead = CALLED_VALUES[match[1]]
+        return CalledValue(kind=kind, instead=instead).located(raised_at(error.__traceback__))
     if isinstance(error, TypeError):
         read, attribute = subscripted(error.__traceback__, values), "elements"
     else:

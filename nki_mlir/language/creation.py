@@ -93,6 +93,13 @@ class EmptyDimension(ShapeMismatch):
     fix = "give each dimension an extent of 1 or more"
 
 
+class TwoPartitionDimensions(KernelError, ValueError):
+    code = "NKI-SHAPE"
+    message = "a shape marks its dimensions {first} and {second} with nl.par_dim"
+    why = "a tile has one partition dimension; the dimensions before it number tiles"
+    fix = "mark only the dimension that lies on the partitions"
+
+
 class NotAnInteger(KernelError, TypeError):
     code = "NKI-INTEGER"
     message = "{value!r} is {what}, which must be an integer{bound}"
@@ -142,6 +149,8 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
         return shape, None
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
+    if marked[1:]:
+        raise TwoPartitionDimensions(first=marked[0], second=marked[1]).here()
     return tuple(integer(n, "an extent of a shape") for n in items), marked[0] if marked else None
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, NotAffine, UnsupportedMask
 from nki_mlir.capture.index import Index, Mask, NeedsValue, NotAnIndex, Symbol, arange, mgrid
 from nki_mlir.capture.mask import placed
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear
 
 from ..property_counts import tries
@@ -266,6 +267,18 @@ def test_index_tensors_are_no_numbers():
         4 // arange(1)[:, None]
     with pytest.raises(ZeroDivisionError, match=r"a number is taken modulo an index that is 0 \[NKI-ZERO-DIVISION\]"):
         4 % arange(1)[:, None]
+
+
+def test_an_index_tensor_has_as_many_positions_as_its_extent():
+    assert [int(index) for index in arange(2, 6)] == [2, 3, 4, 5] and int(arange(4)[-1]) == 3 and 9 not in arange(4)
+    for function, text in (
+            (lambda: arange(4)[4], "subscript 4 of an index tensor, on an axis with 4 positions"),
+            (lambda: arange(4)[-5], "subscript -5 of an index tensor"),
+            (lambda: arange(4)[0, 0], "2 subscripts on a tensor of 1 dimensions"),
+            (lambda: iter(loop()), "a loop goes over an index, which is one number"),
+            (lambda: iter(arange(4) % 3), "an index tensor is taken modulo 3")):
+        with pytest.raises(KernelError, match=re.escape(text)):
+            function()
 
 
 def test_what_is_no_index_any_more():

@@ -351,9 +351,9 @@ def test_directives_of_the_compiler(on, mark):
 
 # -- what no release had -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("call, text", [
-    (lambda d, x: nl.max(x, 1, keepdim=True), "'keepdims' is a parameter"),
-    (lambda d, x: nl.matmul(x, x, transpose_b=True), "'transpose_x' is a parameter"),
-    (lambda d, x: nisa.activation(d, nl.exp, x, scales=1.0), "'scale' is a parameter of the releases 2.20 to 2.32"),
+    (lambda d, x: nl.max(x, 1, keepdim=True), r"did you mean keepdims=\?"),
+    (lambda d, x: nl.matmul(x, x, transpose_b=True), r"did you mean transpose_x=\?"),
+    (lambda d, x: nisa.activation(d, nl.exp, x, scales=1.0), r"did you mean scale=\?"),
     (lambda d, x: nisa.tensor_copy(d, x, mask=None), "'mask' is a parameter of the releases 2.21 to 2.26.1"),
     (lambda d, x: nisa.tensor_tensor(d, x), "missing a required argument: 'data2'")])
 def test_forms_that_no_release_had(call, text):

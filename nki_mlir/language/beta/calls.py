@@ -30,6 +30,12 @@ class BadParameter(KernelError, TypeError):
     fix = "call it as {form}"
 
 
+class ConvertedTile(KernelError, TypeError):
+    code = "NKI-PARAMETER"
+    message = "{function} takes an array of numbers, got a tile of shape {shape}"
+    fix = "convert a tile with nl.copy(tile, dtype=nl.bfloat16), or another dtype"
+
+
 class BadCall(BadParameter):
     message = "{what}"
 
@@ -55,6 +61,8 @@ class Beta(Generation):
             located_dtype(value)
         if kind in (kinds.SHAPE, kinds.TILE_SHAPE):
             plain_shape(value)
+        if kind is kinds.ARRAY and isinstance(value, View):
+            raise ConvertedTile(function=function.title, shape=value.shape).here()
         error = BadParameter(function=function.title, parameter=parameter, found=shown(value), what=kind.description,
                              form=form_of(function.title, function.__signature__))
         raise error.here()

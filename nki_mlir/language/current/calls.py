@@ -43,7 +43,7 @@ class Current(Generation):
             members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
             invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")
         if kind.label:
-            fix = "see help() of the function for what the parameter takes"
+            fix = f"call it as {call_of(function.title, function.__signature__)}"
             if isinstance(value, np.ndarray) and "tensor" in kind.label:
                 fix = "pass the array to the kernel as a parameter, and load it with nisa.dma_copy"
             elif isinstance(value, str) and "number" in kind.label:
@@ -100,8 +100,8 @@ def dtype_argument(dtype: object) -> DType:
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
         near = nearest(name, BY_NAME) if name else ""
         fix = f"use nl.{near}" if near else "use a dtype of the language, for example nl.float32 or nl.bfloat16"
-        raise NkiTypeError(f"unsupported dtype '{shown(dtype) if isinstance(dtype, TensorObject) else dtype}'", fix=fix,
-                           code="NKI-DTYPE-UNKNOWN").here()
+        text = shown(dtype) if isinstance(dtype, TensorObject) else name or dtype
+        raise NkiTypeError(f"unsupported dtype '{text}'", fix=fix, code="NKI-DTYPE-UNKNOWN").here()
     assert isinstance(converted, DType)
     return converted
 

@@ -403,8 +403,7 @@ class Function:
         return *placed(form, values), form              # the function itself says what is wrong
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
-        """Describe an unknown keyword: the nearest parameter, and the releases that have it; "" if all keywords are
-        known."""
+        """Describe an unknown keyword: the nearest parameter, or the other releases that have it; "" if all are known."""
         every = [self.own_signature, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
         names = dict.fromkeys(n for s in every for n in s.names)
         for keyword in keywords:
@@ -412,11 +411,10 @@ class Function:
                 continue
             near = keyword if keyword in names else nearest(keyword, names)
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
-            if not near:
-                return text
-            since = table.spans(table.releases_of_keyword(self.name, near))
-            has = f"of the releases {since}" if since else "here"
-            return f"{text}; '{near}' is a parameter {has}"
+            if near in self.newest.names:
+                return f"{text}; did you mean {near}=?"
+            since = table.spans(table.releases_of_keyword(self.name, near)) if near else ""
+            return f"{text}; '{near}' is a parameter of the releases {since}" if since else text
         return ""
 
     def mismatch(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> str:
