@@ -211,7 +211,7 @@ def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callab
 
 def infinities(op: Op) -> list[float]:
     """Return the infinite constants that the kernel gives to an operation, such as the -inf of a causal mask."""
-    return [value for value in op.attribute_values().values() if isinstance(value, (float, np.floating))
+    return [float(value) for value in op.attribute_values().values() if isinstance(value, (float, np.floating))
             and np.isinf(value)]
 
 

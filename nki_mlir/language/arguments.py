@@ -10,7 +10,6 @@ import dataclasses
 import inspect
 import linecache
 import re
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

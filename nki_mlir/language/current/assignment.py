@@ -19,7 +19,8 @@ from nki_mlir.language.signatures.kinds import is_number
 def assign(target: NkiTensor, value: Any) -> None:
     """Emit ``target = value``, where the value is a tensor or a number."""
     if not isinstance(value, NkiTensor):
-        require(is_number(value), f"expecting 'number' or 'tensor', got {value if isinstance(value, str) else type(value).__name__!r}",
+        text = value if isinstance(value, str) else type(value).__name__
+        require(is_number(value), f"expecting 'number' or 'tensor', got {text!r}",
                 fix="give a number, or a tensor with the shape of the target")
         fill(target, float(value))
     elif not target.size and not value.size:

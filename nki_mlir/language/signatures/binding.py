@@ -403,7 +403,7 @@ class Function:
         return *placed(form, values), form              # the function itself says what is wrong
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
-        """Describe an unknown keyword: the nearest parameter, or the other releases that have it; "" if all are known."""
+        """Describe an unknown keyword: the nearest parameter, or the other releases that have it; "" if none is."""
         every = [self.own_signature, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
         names = dict.fromkeys(n for s in every for n in s.names)
         for keyword in keywords:
