@@ -84,3 +84,30 @@ func.func @changed_after(%x: !rows, %y: !rows, %z: !rows) attributes {arg_attrs 
   }
   return
 }
+
+// Of five iterations, two pairs become one each; the fifth stays behind them.
+// CHECK-LABEL: func.func @five(
+// CHECK-SAME:    %[[X:[^:]*]]: memref<640x512xf32, "hbm"> {nki.name = "x"}, %[[Y:[^:]*]]: memref
+// CHECK:         scf.for %[[I:[a-z0-9_]+]] = %c0 to %c4 step %c2 {
+// CHECK-NEXT:      %[[T:[a-z0-9_]+]] = memref.alloc() {nki.name = "t"} : memref<128x2x512xf32, "sbuf">
+// CHECK-NEXT:      "nisa.dma_copy"(%[[T]], %[[X]], %[[I]])
+// CHECK-NEXT:      "nisa.dma_copy"(%[[Y]], %[[T]], %[[I]])
+// CHECK-NEXT:    }
+// CHECK-NEXT:    scf.for %[[J:[a-z0-9_]+]] = %c4 to %c5 step %c1 {
+// CHECK-NEXT:      %[[U:[a-z0-9_]+]] = memref.alloc() {nki.name = "t"} : memref<128x1x512xf32, "sbuf">
+// CHECK-NEXT:      "nisa.dma_copy"(%[[U]], %[[X]], %[[J]])
+// CHECK-NEXT:      "nisa.dma_copy"(%[[Y]], %[[U]], %[[J]])
+// CHECK-NEXT:    }
+// KEEP-LABEL: func.func @five(
+// KEEP:         scf.for %{{.*}} = %c0 to %c5 step %c1 {
+func.func @five(%x: memref<640x512xf32, "hbm">, %y: memref<640x512xf32, "hbm">) attributes {arg_attrs = [{nki.name = "x"}, {nki.name = "y", nki.shared = 0 : i64}], nki.results = [1]} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c5 = arith.constant 5 : index
+  scf.for %i = %c0 to %c5 step %c1 {
+    %t = memref.alloc() {nki.name = "t"} : !tile
+    "nisa.dma_copy"(%t, %x, %i) {access = [#tile, #rows], engine = "unknown", mask = #all} : (!tile, memref<640x512xf32, "hbm">, index) -> ()
+    "nisa.dma_copy"(%y, %t, %i) {access = [#rows, #tile], engine = "unknown", mask = #all} : (memref<640x512xf32, "hbm">, !tile, index) -> ()
+  }
+  return
+}

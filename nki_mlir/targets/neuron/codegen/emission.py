@@ -23,7 +23,7 @@ from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, expande
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.fastest import fastest, in_program_order_where_it_fits
+from nki_mlir.targets.neuron.codegen.fastest import Fastest, fastest, in_program_order_where_it_fits
 from nki_mlir.targets.neuron.codegen.forward_transfers import forward_transfers
 from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
 from nki_mlir.targets.neuron.codegen.interleave_rows import interleave_rows
@@ -32,7 +32,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
-from nki_mlir.targets.neuron.codegen.short_loops import in_loops, nearly_bound
+from nki_mlir.targets.neuron.codegen.short_loops import fastest_in_loops, in_loops
 from nki_mlir.targets.neuron.codegen.static_indices import static_indices
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
@@ -156,21 +156,23 @@ def emit_code(code: Code, options: Emission) -> Program:
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)
-    if reorder and options.roll and options.unroll_limit is None and (looped := in_loops(code)) is not None:
-        silent = replace(options, observation=Observation())
-        short = nearly_bound(improved(looped, silent), choice(), options)
-        if short is not None:
-            if options.observation.observer is None:
-                return short.program
-            observation, in_device_loops = options.observation, looped
-            observation.step("roll-instructions", code, lambda: in_device_loops)
-            return observed(improved(looped, options), short.candidate, short.arrangement, choice(), observation)
-    code = improved(code, options)
+    with_loops: Fastest | None = None
+    looped = in_loops(code) if reorder and options.roll and options.unroll_limit is None else None
+    silent = replace(options, observation=Observation())
+    if looped is not None:
+        with_loops, ends = fastest_in_loops(*improved(looped, silent), choice(), options)
+        if with_loops is not None and ends:
+            return rolled_program(code, looped, with_loops, choice(), options)
+    as_captured, (code, _) = code, improved(code, options if with_loops is None else silent)
     if reorder:
         try:
-            candidate, arrangement, program = fastest(code, choice(), options)
+            candidate, arrangement, program, ns = fastest(code, choice(), options)
+            if looped is not None and with_loops is not None and with_loops.ns < ns:
+                return rolled_program(as_captured, looped, with_loops, choice(), options)
         except AddressConflict:     # addresses of the kernel's, free for another buffer in its own order
             reorder = False
+    if with_loops is not None and options.observation.observer is not None:
+        code, _ = improved(as_captured, options)
     if not reorder:
         candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
         candidate, program = in_program_order_where_it_fits(code, candidate, choice(), options.spill)
@@ -182,8 +184,19 @@ def emit_code(code: Code, options: Emission) -> Program:
     return observed(code, candidate, arrangement, choice(), options.observation)
 
 
-def improved(code: Code, options: Emission) -> Code:
-    """Return the code with fewer or cheaper instructions, in the same order."""
+def rolled_program(code: Code, looped: Code, best: Fastest, choice: EngineChoice, options: Emission) -> Program:
+    """Return the program of code whose instructions that repeat are in loops (``looped``). Show its steps to the
+    observer."""
+    if options.observation.observer is None:
+        return best.program
+    options.observation.step("roll-instructions", code, lambda: looped)
+    return observed(improved(looped, options)[0], best.candidate, best.arrangement, choice, options.observation)
+
+
+def improved(code: Code, options: Emission) -> tuple[Code, int]:
+    """Return the code with fewer or cheaper instructions, in the same order, and the number of loops with joined
+    iterations."""
+    joined = 0
     if options.level > 0 and any((options.indices, options.forward, options.fuse, options.coalesce, options.transposes,
                                   options.interleave, options.vendor)):
         code = replace(code, body=copied(code.body))
@@ -199,8 +212,8 @@ def improved(code: Code, options: Emission) -> Code:
             options.observation.step("transpose-loads", code,
                                      lambda: transpose_loads(code, stated=not options.transposes))
         if options.interleave:
-            options.observation.step("interleave-rows", code, lambda: interleave_rows(code))
-    return code
+            joined = options.observation.step("interleave-rows", code, lambda: interleave_rows(code))
+    return code, joined
 
 
 def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, choice: EngineChoice,

@@ -69,6 +69,7 @@ class Fastest(NamedTuple):
     candidate: Candidate
     arrangement: Arrangement
     program: Program
+    ns: float
 
 
 class TimedCandidates:
@@ -87,6 +88,9 @@ class TimedCandidates:
 
     def least_time(self) -> float:
         return min((ns for ns, _ in self.timed), default=inf)
+
+    def candidates(self) -> set[Candidate]:
+        return {result.candidate._replace(loads=True) for _, result in self.timed}
 
     def best(self) -> tuple[float, Fastest]:
         return min(self.timed, key=lambda entry: (entry[0], entry[1].candidate in self.variants))
@@ -192,7 +196,7 @@ class TimedCandidates:
         """Time a program, record it, and return its time."""
         end = end_of(program)
         ns = end if end < inf else arrangement.ns
-        self.timed.append((ns, Fastest(candidate, arrangement, program)))
+        self.timed.append((ns, Fastest(candidate, arrangement, program, ns)))
         return ns
 
     def needs_no_more(self, memory: int) -> bool:
@@ -214,19 +218,23 @@ class TimedCandidates:
         return []
 
 
-def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Fastest:
-    """Return the fastest program, with its candidate and its arrangement.
+def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: TimedCandidates | None = None
+            ) -> Fastest:
+    """Return the fastest program, with its candidate and its arrangement. ``tried`` is a search that has tried loops
+    with short bodies, and perhaps with longer ones.
 
     Raise the error of program order if no candidate has a program.
     """
     limit, level = options.unroll_limit, options.level
-    search = TimedCandidates(rolled, choice, options)
+    search = tried or TimedCandidates(rolled, choice, options)
     failed: NkiMlirError | None = None
-    several = candidates(rolled, limit, level, options.overlap)
+    several = candidates(rolled, limit, level, options.overlap and tried is None)
     pipelined = pipelined_candidates(rolled, level, options.evict) if options.pipeline and limit is None else []
     least_pipelined = search.least_time_again(Candidate(BODY, BODY, options.loads)) if pipelined else 0.0
     at = int(several[0].body == SHORT)
     several[at:] = [*several[at:][::-1], *pipelined] if least_pipelined else [*pipelined, *several[at:]]
+    if search.timed:
+        several = [candidate for candidate in several if candidate not in search.candidates()] or several
     longer = LONGER._replace(loads=options.loads) if LONGER in several else None
     if several[0].body == SHORT and not search.is_near(several[0]):
         several.append(several.pop(0))          # it does not end the search
@@ -283,8 +291,8 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions) -> Faste
         straight = Candidate(UNROLL_LIMIT, BODY)
         prepared = Prepared(expanded(rolled, straight), straight, choice)
         program = prepared.in_program_order()
-        if end_of(program) < ns:
-            return Fastest(straight, prepared.schedules.as_written(), program)
+        if (end := end_of(program)) < ns:
+            return Fastest(straight, prepared.schedules.as_written(), program, end)
     return best
 
 

@@ -54,11 +54,13 @@ def interleave_rows(code: Code, least: int = LEAST) -> int:
     """Join iterations of loops over rows, in place. Return the number of changed loops."""
     equal, transfers, changed_loops = EqualPartitions(code), Transfers(code.machine), 0
     for block in blocks(code.body):
-        for at, loop in enumerate(block.nodes):
+        for at, loop in reversed([*enumerate(block.nodes)]):
             if type(loop) is Loop and (rows := rows_of(loop, equal)) is not None:
                 count = joined_iterations(loop, rows, transfers, code.machine, least)
                 if count > 1:
-                    block.nodes[at] = joined(loop, rows, count)
+                    end = len(loop.span) - len(loop.span) % count
+                    block.nodes[at:at + 1] = [joined(loop, loop.span[start:stop], rows, each) for start, stop, each in (
+                        (0, end, count), (end, len(loop.span), 1)) if start < stop]
                     changed_loops += 1
     return changed_loops
 
@@ -218,7 +220,7 @@ def joined_iterations(loop: Loop, rows: dict[InstructionStep, RowTransfer], tran
     longest = max(t.row * max(t.chip.dtype.itemsize, t.home.dtype.itemsize) for t in rows.values())
     each = sum(buffer.bytes_per_partition for buffer in loop.body.buffers if buffer.space == SBUF)
     counts = [count for count in JOINED
-              if len(loop.span) % count == 0 and len(loop.span) // count >= least
+              if len(loop.span) // count >= least
               and longest * count <= costs.page_bytes
               and each * count * IN_FLIGHT <= machine.sbuf_bytes_per_partition]
     best = min(counts, key=took, default=1)
@@ -226,9 +228,9 @@ def joined_iterations(loop: Loop, rows: dict[InstructionStep, RowTransfer], tran
 
 
 # -- the joined loop ---------------------------------------------------------------------------------------------------
-def joined(loop: Loop, rows: dict[InstructionStep, RowTransfer], count: int) -> Loop:
-    """Return the loop with ``count`` iterations in one."""
-    span = loop.span[::count]
+def joined(loop: Loop, iterations: range, rows: dict[InstructionStep, RowTransfer], count: int) -> Loop:
+    """Return a loop over some iterations of a loop, ``count`` in one."""
+    span = iterations[::count]
     variable = replace(loop.variable, low=min(span[0], span[-1]), high=max(span[0], span[-1]))
     body = Block()
     moved = {transfer.chip.handle: wider(transfer.chip.handle, count) for transfer in rows.values()}

@@ -11,8 +11,6 @@ from nki_mlir.language.beta import nki
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission
 
-ROWS = 8192
-
 
 @nki.jit
 def normalized(x, factors):
@@ -73,12 +71,13 @@ def positions(x, factors):
     return y
 
 
-@pytest.mark.parametrize(("kernel", "columns", "dtype", "joins"), [
-    (normalized, 64, np.float32, True), (normalized, 96, ml_dtypes.bfloat16, True), (nested, 16, np.float32, False),
-    (by_partition, 64, np.float32, False), (transposes, 64, np.float32, False), (positions, 64, np.float32, False)])
-def test_values_and_transfers(kernel, columns, dtype, joins):
+@pytest.mark.parametrize(("kernel", "tiles", "columns", "dtype", "joins"), [
+    (normalized, 67, 64, np.float32, True), (normalized, 64, 96, ml_dtypes.bfloat16, True),
+    (nested, 64, 16, np.float32, False), (by_partition, 64, 64, np.float32, False),
+    (transposes, 64, 64, np.float32, False), (positions, 64, 64, np.float32, False)])
+def test_values_and_transfers(kernel, tiles, columns, dtype, joins):
     rng = np.random.default_rng(1)
-    arrays = (rng.standard_normal((ROWS, columns)).astype(dtype), rng.standard_normal((1, columns)).astype(dtype))
+    arrays = (rng.standard_normal((128 * tiles, columns)).astype(dtype), rng.standard_normal((1, columns)).astype(dtype))
     expected = kernel.on("interpreter")(*arrays)
     expected = expected if isinstance(expected, tuple) else (expected,)
     spec = kernel.lower(*arrays).specialization

@@ -163,6 +163,20 @@ def test_long_loops_of_python__are_loops_of_the_device():
     assert end_of(program) < 1.01 * end_of(straight)
 
 
+def test_rows_of_loops_of_python__are_joined_also_where_the_loops_unroll():
+    lowered = at_nisa(131 * 128)
+    times = {roll: end_of(emit_cores(*lowered, Emission(roll=roll))[0]) for roll in (True, False)}
+    assert times[True] < 0.9 * times[False]
+
+
+def test_code_too_long_to_unroll__takes_no_longer_than_its_loops(monkeypatch):
+    monkeypatch.setattr("nki_mlir.targets.neuron.codegen.short_loops.STRAIGHT", {1: 500})
+    (lowered,) = at_nisa(260 * 128)[0].values()
+    looped = rolled_instructions(with_grid(lowered.code()))
+    program = emit_code(with_grid(lowered.code()), Emission(interleave=False))
+    assert end_of(program) <= end_of(emit_code(looped, Emission(interleave=False)))
+
+
 def test_values_on_the_device__stay():
     (lowered,) = at_nisa(8 * 128)[0].values()
     rolled = rolled_instructions(with_grid(lowered.code()), least=8)
