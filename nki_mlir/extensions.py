@@ -8,6 +8,7 @@ An extension is imported at first use, after its version of the interface is com
 
 import importlib
 import os
+import reprlib
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -84,7 +85,7 @@ def installed() -> tuple[Extension, ...]:
             if name.endswith((".dist-info", ".egg-info")):
                 files.setdefault(name.partition("-")[0].lower(), Path(folder, name, "entry_points.txt"))
     return tuple(extension for origin, file in files.items() if file.is_file()
-                 for extension in _entries(file.read_text(encoding="utf-8"), origin))
+                 for extension in _entries(file.read_text(encoding="utf-8", errors="replace"), origin))
 
 
 def _listed(folder: str) -> list[str]:
@@ -112,7 +113,11 @@ def add(module: str) -> list[Extension]:
     return extensions
 
 
-def _of_table(table: Mapping[str, Mapping[str, str]], module: str) -> Iterator[Extension]:
+def _of_table(table: object, module: str) -> Iterator[Extension]:
+    if not isinstance(table, Mapping) or not all(isinstance(entries, Mapping) and all(
+            isinstance(text, str) for item in entries.items() for text in item) for entries in table.values()):
+        raise BrokenPlugin(what=TABLE, origin=module, text="it maps each group to a dict of names and modules, got "
+                                                           f"{reprlib.repr(table)}")
     for group, entries in table.items():
         if group not in GROUPS:
             raise BrokenPlugin(what=f"group {group!r} in {TABLE}", origin=module,

@@ -2,6 +2,7 @@
 """A captured kernel for given shapes, constants and a grid: its modules, its results, its programs."""
 
 import hashlib
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -192,8 +193,23 @@ def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
             from nki_mlir.targets.neuron import load  # start-up: imported on first use
         case _:
             check_executor(on)
-            load = extensions.load(extensions.of("executors")[on])
+            return plugin_executor(extensions.of("executors")[on])
     return load
+
+
+def plugin_executor(extension: extensions.Extension) -> "Callable[[Captured, tuple[int, ...]], Run]":
+    """Return the loader of a plugin's executor."""
+    load = extensions.load(extension)
+
+    def checked(captured: "Captured", grid: tuple[int, ...]) -> Run:
+        run: Run = load(captured, grid) if callable(load) else load
+        if not callable(run):
+            raise extensions.BrokenPlugin(
+                what=f"executor '{extension.name}'", origin=extension.origin,
+                text="it is a function load(captured, grid) that returns a function run(inputs, shared), got "
+                     f"{reprlib.repr(run)}")
+        return run
+    return checked
 
 
 def check_executor(on: str) -> None:

@@ -69,6 +69,9 @@ def test_entry_points__are_read_once_for_each_name_on_the_path(tmp_path, monkeyp
     assert read() == (Extension("targets", "a", "m:x", "some_plugin"), Extension("targets", "b", "m:z", "some_plugin"))
     monkeypatch.setenv("NKI_MLIR_PLUGINS", "off")
     assert read() == ()
+    (tmp_path / "first" / "Some_plugin-1.0.dist-info" / "entry_points.txt").write_bytes(b"\xff\xfe\x00[nki_mlir.ops]")
+    monkeypatch.delenv("NKI_MLIR_PLUGINS")
+    assert read() == ()
 
 
 def test_finding_nothing__imports_nothing():
@@ -106,6 +109,13 @@ def test_what_cannot_be_loaded__is_said_with_the_plugin(package):
         machine_named("a")
     with pytest.raises(BrokenPlugin, match=r"'b' of plugin p_broken cannot be loaded: module p_broken.n has no 'load'"):
         executor("b")
+
+
+@pytest.mark.parametrize("text", ["load = 3", "def load(captured, grid): return 3"])
+def test_an_executor__is_a_function_that_returns_one(package, text):
+    package("p_executor", {"m.py": text}, ("executors", "mine", "m:load"))
+    with pytest.raises(BrokenPlugin, match=r"executor 'mine' of plugin p_executor .*returns a function run.*, got 3"):
+        executor("mine")(None, ())
 
 
 def test_targets_and_executors__are_listed_where_a_name_is_none(package):
@@ -275,6 +285,13 @@ def test_functions__are_made_of_regular_classes(role, more, what):
         forget_classes(before)
     with pytest.raises(NotRegular, match="int: it is not a subclass of NisaOp with a name"):
         instruction(int, "odd.")
+
+
+@pytest.mark.parametrize("table", ["3", "{'ops': 3}", "{'ops': {3: 'm'}}", "{'ops': {'a': 4}}"])
+def test_a_table__has_names_and_modules(package, table):
+    name = package("p_text", {"__init__.py": f"NKI_MLIR_API = 1\nNKI_MLIR_PLUGIN = {table}\n"})
+    with pytest.raises(BrokenPlugin, match=r"NKI_MLIR_PLUGIN of plugin p_text .* it maps each group to a dict of names"):
+        plugin.load(name)
 
 
 def test_a_table__has_known_groups(package):
