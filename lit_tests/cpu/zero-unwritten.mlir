@@ -10,6 +10,12 @@
 !at = memref<64xf32, strided<[1], offset: ?>, "hbm">
 !at_tile = memref<64xf32, strided<[1], offset: ?>, "sbuf">
 !half = memref<32xf32, strided<[1]>, "sbuf">
+!box = memref<2x16xf32, strided<[64, 1]>, "hbm">
+!tile_box = memref<2x16xf32, strided<[64, 1], offset: 64>, "sbuf">
+!tile_row = memref<1x16xf32, strided<[64, 1], offset: 128>, "sbuf">
+!row_of_y = memref<1x16xf32, strided<[64, 1]>, "hbm">
+!shifted = memref<2x16xf32, strided<[64, 1], offset: 65>, "sbuf">
+!box_of_y = memref<2x16xf32, strided<[64, 1], offset: 64>, "hbm">
 
 // The first operation writes all of it.
 // CHECK-LABEL: func.func @written(
@@ -89,5 +95,31 @@ func.func @behind_a_loop(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nk
   }
   linalg.copy ins(%x : !row) outs(%t : !tile)
   linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}
+
+// Of four rows, two of 16 columns are written. The first copy reads these; the second one reads a column more.
+// CHECK-LABEL: func.func @in_a_box(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}"x"}, %[[Y:[a-z0-9]+]]: {{.*}}"y"
+// CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() : memref<256xf32, "sbuf">
+// CHECK:         %[[BOX:.*]] = memref.reinterpret_cast %[[TILE]] to offset: [64], sizes: [2, 16], strides: [64, 1]
+// CHECK-NEXT:    linalg.copy ins(%{{.*}} : {{.*}}) outs(%[[BOX]] : {{.*}})
+// CHECK-NEXT:    %[[OTHER:.*]] = memref.alloc() {native.zeroed} : memref<256xf32, "sbuf">
+// CHECK:         %[[SECOND:.*]] = memref.reinterpret_cast %[[OTHER]] to offset: [64], sizes: [2, 16], strides: [64, 1]
+// CHECK-NEXT:    linalg.copy ins(%{{.*}} : {{.*}}) outs(%[[SECOND]] : {{.*}})
+func.func @in_a_box(%x: !rows {nki.name = "x"}, %y: !rows {nki.name = "y", nki.shared = 0 : i64}) {
+  %from = memref.reinterpret_cast %x to offset: [0], sizes: [2, 16], strides: [64, 1] : !rows to !box
+  %t = memref.alloc() : !tiles
+  %box = memref.reinterpret_cast %t to offset: [64], sizes: [2, 16], strides: [64, 1] : !tiles to !tile_box
+  linalg.copy ins(%from : !box) outs(%box : !tile_box)
+  %other = memref.alloc() : !tiles
+  %second = memref.reinterpret_cast %other to offset: [64], sizes: [2, 16], strides: [64, 1] : !tiles to !tile_box
+  linalg.copy ins(%from : !box) outs(%second : !tile_box)
+  %part = memref.reinterpret_cast %t to offset: [128], sizes: [1, 16], strides: [64, 1] : !tiles to !tile_row
+  %to = memref.reinterpret_cast %y to offset: [0], sizes: [1, 16], strides: [64, 1] : !rows to !row_of_y
+  linalg.copy ins(%part : !tile_row) outs(%to : !row_of_y)
+  %more = memref.reinterpret_cast %other to offset: [65], sizes: [2, 16], strides: [64, 1] : !tiles to !shifted
+  %below = memref.reinterpret_cast %y to offset: [64], sizes: [2, 16], strides: [64, 1] : !rows to !box_of_y
+  linalg.copy ins(%more : !shifted) outs(%below : !box_of_y)
   return
 }

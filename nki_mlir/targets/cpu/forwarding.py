@@ -5,12 +5,13 @@ A computation reads the source of a copy instead of the copy, or writes its resu
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
+from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.function import ByteRegion, ScratchBuffer
-from nki_mlir.targets.cpu.schedule import reach_of
+from nki_mlir.targets.cpu.schedule import dims_of, reach_of
 from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest
 
@@ -89,3 +90,60 @@ def writing_target(nest: Nest, region: ByteRegion, copy: OnRegions) -> tuple[Nes
     if target is None or count != copy.nest.elements:
         return None
     return replace(nest, outputs=(target[0],)), replace(copy.regions[1], offset=target[1])
+
+
+# -- parts of tiles ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ByteBox:
+    """The same bytes of some rows of a tile, whose rows are ``line`` bytes apart; the ends are one past the last ones.
+    """
+
+    line: int
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+
+    @classmethod
+    def filled_by(cls, offset: Linear, dims: Sequence[tuple[int, int]], size: int) -> "ByteBox | None":
+        """Return the bytes at an offset in a tile of ``size``, by a step and a count for each axis, if they are a box;
+        else None."""
+        width, rows, rest = 1, 1, sorted(dims)
+        while rest and rest[0][0] == width:
+            width *= rest.pop(0)[1]
+        line = rest[0][0] if rest else size
+        for step, count in rest:
+            if step != line * rows:
+                return None
+            rows *= count
+        return cls.around(offset, [(1, width), (line, rows)], line)
+
+    @classmethod
+    def around(cls, offset: Linear, dims: Sequence[tuple[int, int]], line: int) -> "ByteBox | None":
+        """Return the smallest box with these bytes of a tile, whose rows are ``line`` bytes apart; None if they are not
+        known or not in one."""
+        if offset.symbols or offset.axes or offset.const < 0 or any(step < 0 for step, _ in dims):
+            return None
+        row, column = divmod(offset.const, line)
+        down = sum([step // line * (count - 1) for step, count in dims if step % line == 0])
+        along = sum([step * (count - 1) for step, count in dims if step % line])
+        return cls(line, (row, row + down + 1), (column, column + along + 1)) if column + along < line else None
+
+    def has(self, offset: Linear, dims: Sequence[tuple[int, int]]) -> bool:
+        """Whether all bytes at an offset, by a step and a count for each axis, are in the box."""
+        box = ByteBox.around(offset, dims, self.line)
+        return box is not None and all(start <= first and last <= end for (start, end), (first, last) in (
+            (self.rows, box.rows), (self.columns, box.columns)))
+
+
+def written_box(call: OnRegions) -> ByteBox | None:
+    """Return the box of a buffer that a computation writes, each element once; None if it writes none."""
+    nest, region = call.nest, call.regions[-1]
+    if not isinstance(region.root, ScratchBuffer) or len(nest.outputs) != 1 or nest.mask or not writes_once(nest):
+        return None
+    dims = [(step, count) for step, count in dims_of(nest, len(nest.inputs)) if step and count > 1]
+    return ByteBox.filled_by(region.offset, [(1, nest.outputs[0].dtype.itemsize), *dims], region.root.size)
+
+
+def stays_inside(box: ByteBox, tile: ScratchBuffer, call: OnRegions) -> bool:
+    """Whether a computation uses only elements of a tile that are in a box."""
+    return all(box.has(region.offset, [(1, operand.dtype.itemsize), *dims_of(call.nest, number)])
+               for number, (operand, region) in enumerate(zip(call.nest.operands, call.regions)) if region.root is tile)

@@ -17,6 +17,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT32
 from nki_mlir.targets.cpu import fitted, packed_products, routines, tabulated
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores
+from nki_mlir.targets.cpu.forwarding import ByteBox
 from nki_mlir.targets.cpu.lanes import FunctionEmitter
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum
 from nki_mlir.targets.cpu.passes import (
@@ -127,6 +128,15 @@ def products_beside(x, y):
     nl.store(y[64:128, :], doubled_tile[:, 64:128])
 
 
+def product_in_a_corner(x, y):
+    """A product writes a corner of a tile of zeros, which is stored; then the tile gets other values."""
+    for i in nl.sequential_range(2):
+        tile = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
+        tile[0:32, 0:16] += nisa.nc_matmul(nl.load(x[0:64, 0:32]), nl.load(x[64:128, 0:16]))
+        nl.store(y[nl.ds(i * 64, 64), :], nl.copy(tile))
+        tile[:, :] = nl.add(nl.load(x[0:64, :]), 5.0)
+
+
 def turned_back(x, y):
     """Products of transposed tiles, of which the second one is written again before its product."""
     tile, other = nl.load(x[0:64, :]), nl.load(x[64:128, :])
@@ -234,6 +244,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
         distance // panels.row * panels.width), products_of_columns),
     "pad-rows": ("passes.pad_rows", "in_padded", lambda distance, row: distance + (distance > row) * (
         distance // row * host.LINE), halves),
+    "store-products of boxes": ("passes.store_products", "stays_inside", lambda *_: True, product_in_a_corner),
     "reuse-tiles": ("passes.reuse_tiles", "needs_one_of", lambda *_: True, sums_read_again),
     "deepen-products": ("passes.deepen_products", "with_sum", lambda nest, times, steps: WITH_SUM(
         nest, times, [0, *steps[1:]]), summed_products),
@@ -381,7 +392,10 @@ func.func @k(%x: memref<64x64xf32, "hbm">, %y: memref<64x64xf32, "hbm">) attribu
 }"""
 
 
-def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("owner, answer, fault", [(zero_unwritten.FreshBuffers, "open", lambda *_: None),
+                                                  (ByteBox, "has", lambda *_: True)], ids=["open", "has"])
+def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(
+        monkeypatch: pytest.MonkeyPatch, owner: type, answer: str, fault: Callable[..., Any]) -> None:
     """The second buffer has the address of the first one, which holds ones."""
     def lower_half() -> np.ndarray:
         y = np.zeros((64, 64), np.float32)
@@ -389,7 +403,7 @@ def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(monkeypatch: p
             compiled(ir.Module.parse(UNWRITTEN, shared_context()))([np.zeros((64, 64), np.float32)], [y])
         return y[32:]
     assert not lower_half().any()
-    monkeypatch.setattr(zero_unwritten.FreshBuffers, "open", lambda *_: None)
+    monkeypatch.setattr(owner, answer, fault)
     assert lower_half().all()
 
 

@@ -4,8 +4,9 @@
 before:  set(sums, 0); sums += a.T @ b; copy(sums, scores + 512 * j)
 after:   scores + 512 * j = a.T @ b
 
-The pass drops the zeros if the product writes the complete tile that they fill, and nothing uses them in between. It
-also drops the copy if it copies the complete tile to a buffer of float32, and nothing else uses the tile.
+The pass drops the zeros if the product writes the complete tile that they fill, and nothing uses them in between; also
+if it writes a box of the tile, outside of which nothing else uses the tile. It also drops the copy if it copies the
+complete tile to a buffer of float32, and nothing else uses the tile.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
-from nki_mlir.targets.cpu.forwarding import filled_tile, writing_target, zeroed_tile
+from nki_mlir.targets.cpu.forwarding import filled_tile, stays_inside, writing_target, written_box, zeroed_tile
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
@@ -21,7 +22,7 @@ from nki_mlir.waist.recognize import is_copy
 
 class StoreProducts(FunctionPass, name="store-products"):
     def rewrite(self, function: cpu.NativeFunction) -> None:
-        for block, product, tile, users in function.tile_writers(fills_a_tile):
+        for block, product, tile, users in function.tile_writers(writes_a_box):
             zeros = zeros_before(block, product, users)
             if zeros is None:
                 continue
@@ -36,19 +37,23 @@ class StoreProducts(FunctionPass, name="store-products"):
                 block.nodes[:] = block.without(copy, tile)
 
 
-def fills_a_tile(call: cpu.Compute) -> bool:
-    """Whether a computation is a product in float32 that writes each element of a buffer."""
+def writes_a_box(call: cpu.Compute) -> bool:
+    """Whether a computation is a product in float32 that writes each element of a buffer, or of a box of it, once."""
     return (contraction_of(call.nest) is not None and isinstance(call.function, Nest | TileProduct)
-            and filled_tile(call) is not None)
+            and written_box(call) is not None)
 
 
 def zeros_before(block: cpu.NativeBlock, product: cpu.Compute, users: Sequence[cpu.RoutineCall]) -> cpu.Compute | None:
     """Return the computation that fills the product's tile with zeros, if nothing else uses the tile before the
-    product."""
+    product, nor later elements that the product leaves 0."""
     if len(users) < 2 or users[1] is not product or (
             not isinstance(users[0], cpu.Compute) or users[0] not in block.nodes):
         return None
-    return users[0] if zeroed_tile(users[0]) is product.regions[-1].root else None
+    tile, box = zeroed_tile(users[0]), written_box(product)
+    if tile is None or tile is not product.regions[-1].root or box is None:
+        return None
+    return users[0] if filled_tile(product) is tile or all(
+        isinstance(user, cpu.Compute | cpu.Spread) and stays_inside(box, tile, user) for user in users[1:]) else None
 
 
 def with_sums_from_zero(product: cpu.Compute, nest: Nest, regions: Sequence[cpu.ByteRegion]) -> cpu.Compute:

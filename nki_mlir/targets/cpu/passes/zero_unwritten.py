@@ -5,7 +5,7 @@ before:  t = allocate; add(t, x)        after:  t = allocate zeroed; add(t, x)
 
 Their memory contains values of other buffers, calls and kernels, so the pass zeroes each buffer without a proof. The
 proof is that the first operation on a buffer writes all of it, alone or over the iterations of the loops around it, and
-that no iteration has read more than was written.
+that no iteration has read more than was written; or that it writes a box, and all others read only from this box.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.contraction import TileProduct
+from nki_mlir.targets.cpu.forwarding import ByteBox
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest, Operand
 
@@ -46,13 +47,20 @@ class Piecewise:
     piece: Piece
 
 
+@dataclass(frozen=True)
+class Partly:
+    """A buffer of which a box is written."""
+
+    box: ByteBox
+
+
 @dataclass
 class Fresh:
     """The facts about one buffer."""
 
     depth: int                          # the number of open blocks
     zeroed: bool = False
-    state: Piecewise | bool = False
+    state: Piecewise | Partly | bool = False
 
 
 class FreshBuffers:
@@ -115,6 +123,8 @@ class FreshBuffers:
             piece = piece_of(view, nest.operands[k], nest)
             if isinstance(fresh.state, Piecewise):
                 fresh.zeroed = reads and piece != fresh.state.piece
+            elif isinstance(fresh.state, Partly):
+                fresh.zeroed = reads and not fresh.state.box.has(*piece)
             elif reads or nest.mask:
                 fresh.zeroed = True
             else:
@@ -155,6 +165,10 @@ class FreshBuffers:
             if step == filled:
                 filled *= count
         fills_buffer = not symbols and not start and filled == view.size
+        box = ByteBox.filled_by(offset, dims, view.size) if not fills_buffer else None
+        if box is not None:
+            fresh.state = Partly(box)
+            return
         fresh.zeroed = not fills_buffer
         by_loops = len(offset.symbols) > 0
         fresh.state = fills_buffer and (Piecewise(next(b for b in inner if b.slot in dict(offset.symbols)), piece)
