@@ -16,8 +16,6 @@ mixtures of sizes and live ranges.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import Engine, Machine
@@ -169,6 +167,7 @@ def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, ma
 
 # -- packing -----------------------------------------------------------------------------------------------------------
 GENEROUS = 32                   # bytes: rows that start at a multiple are read without partial sectors
+EACH = 16                       # buffers among which one that is placed by size looks for those that are live with it
 LONG = 8                        # a buffer that is needed for this part of the code, or longer, is placed first
 BEHIND, LOWEST, TIGHTEST, ENDS = "behind", "lowest", "tightest", "ends"     # how a room is chosen
 Interval = tuple[int, int]      # first byte, byte after the last
@@ -280,13 +279,15 @@ class Packing:
     def rooms(self, life: Lifetime, intervals: Sequence[Interval], start: int = 0) -> Iterator[Interval]:
         """Yield (first address that the buffer may have, end) of each gap among sorted intervals that is large enough,
         from ``start`` on."""
-        size, limit = life.buffer.bytes_per_partition, self.limit
-        at = self.fitted(start, life)
-        for begin, after in (*intervals, (limit, limit)):
-            if at + size <= begin and at + size <= limit:
+        size, limit, bank, step = life.buffer.bytes_per_partition, self.limit, self.memory.bank, self.step(life)
+        at = -1
+        for begin, after in ((-1, start), *intervals, (limit, limit)):
+            if 0 <= at and at + size <= begin and at + size <= limit:
                 yield at, begin
             if after > at:
-                at = self.fitted(after, life)
+                at = -(-after // step) * step
+                if bank and (size > bank or at % bank + size > bank):
+                    at = -(-at // bank) * bank
 
     def last_fitted(self, start: int, end: int, life: Lifetime) -> int:
         """Return the last address of a room that the buffer may have."""
@@ -296,21 +297,24 @@ class Packing:
 
     def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """Return the addresses if large buffers are placed first, which leaves smaller gaps."""
-        rectangles = [(life.first, life.last, start, after) for life, start, after in fixed]
-        fixed_rectangles = np.array(rectangles, np.int64).reshape(-1, 4)
-        # first, last step; first, last byte
-        placed = np.concatenate([fixed_rectangles, np.zeros((len(lives), 4), np.int64)])
+        width = 1 + max((life.last for life in lives), default=0) * EACH // max(len(lives), 1)
+        placed: dict[int, list[tuple[int, int, int, int]]] = {}     # by ``width`` steps: steps and bytes of a buffer
+
+        def note(life: Lifetime, start: int, after: int) -> None:
+            for part in range(life.first // width, life.last // width + 1):
+                placed.setdefault(part, []).append((life.first, life.last, start, after))
+        for entry in fixed:
+            note(*entry)
         address_of: dict[Lifetime, int] = {}
-        count = len(fixed_rectangles)
         for life in sorted(lives, key=lambda life: -life.buffer.bytes_per_partition):
-            placed_before = placed[:count]
-            meeting = placed_before[(placed_before[:, 0] <= life.last) & (placed_before[:, 1] >= life.first), 2:]
-            address = self.gap(life, sorted(map(tuple, meeting.tolist())), 0)
+            first, last = life.first, life.last
+            meeting = {(start, after) for part in range(first // width, last // width + 1)
+                       for begin, end, start, after in placed.get(part, ()) if begin <= last and end >= first}
+            address = self.gap(life, sorted(meeting), 0)
             if address is None:
                 return None
             address_of[life] = address
-            placed[count] = life.first, life.last, address, address + life.buffer.bytes_per_partition
-            count += 1
+            note(life, address, address + life.buffer.bytes_per_partition)
         return [address_of[life] for life in lives]
 
     def gap(self, life: Lifetime, intervals: Sequence[Interval], start: int) -> int | None:
@@ -323,14 +327,6 @@ class Packing:
         least = max(self.memory.alignment, life.buffer.dtype.itemsize)
         return max(least, min(self.alignment, 1 << (size - 1).bit_length()) if self.alignment <= GENEROUS
                    else self.alignment)
-
-    def fitted(self, address: int, life: Lifetime) -> int:
-        """Return the next address that the buffer may have."""
-        size, bank, step = life.buffer.bytes_per_partition, self.memory.bank, self.step(life)
-        address = -(-address // step) * step
-        if bank and (size > bank or address % bank + size > bank):
-            address = -(-address // bank) * bank
-        return address
 
 
 def occupied(life: Lifetime) -> Interval:

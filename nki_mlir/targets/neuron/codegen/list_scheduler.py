@@ -32,6 +32,7 @@ from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
 LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
+LOOKS = 32                      # computations of the need of some steps for each one of all
 FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR)  # the order in which engines choose
 
 
@@ -119,6 +120,7 @@ class _ListScheduler:
         # By how much the bytes that are needed change at each step, if the rest is in program order.
         self.changes = [array("q", graph.changes[s]) for s in SPACES]
         self.most = [max(accumulate(changes)) for changes in self.changes]     # at least all that is needed from now on
+        self.past = [(0, 0, 1) for _ in SPACES]  # a step, the bytes needed in front of it, how often they were computed
         self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
         self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
@@ -396,10 +398,15 @@ class _ListScheduler:
 
     def needed_until(self, space: int, last_step: int) -> int:
         """Return the most bytes that the steps before ``last_step`` need if the remaining steps run in program
-        order."""
-        needed = np.cumsum(np.frombuffer(self.changes[space], np.int64))[self.oldest:]
-        self.most[space] = int(np.maximum.reduce(needed))
-        return int(np.maximum.reduce(needed[:last_step - self.oldest]))
+        order. Look at all of them only now and then: in long code they are many."""
+        changes, oldest = np.frombuffer(self.changes[space], np.int64), self.oldest
+        after, past, count = self.past[space]
+        past += int(np.add.reduce(changes[after:oldest]))
+        self.past[space] = oldest, past, count + 1
+        needed = np.cumsum(changes[oldest:last_step if count % LOOKS else None])
+        if not count % LOOKS:
+            self.most[space] = past + int(np.maximum.reduce(needed))
+        return past + int(np.maximum.reduce(needed[:last_step - oldest]))
 
     def give_addresses(self, new: list[int]) -> bool:
         """Assign addresses to all of the buffers or to none. Return whether it did."""
