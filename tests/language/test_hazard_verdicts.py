@@ -396,6 +396,16 @@ def test_quotients_and_remainders(on):
     silent(on, kernel, X, X)
 
 
+def test_a_loop_with_a_step__has_the_iterations_that_it_runs(on):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for k in nl.affine_range(0, 52, 4):
+            nl.store(out[:, k:k + 4], nl.load(x[:, k:k + 4]))
+            nl.store(out[:, 100 - k:104 - k], nl.load(x[:, 100 - k:104 - k]))
+        return out
+    silent(on, kernel, X, X)
+
+
 def test_quotients_that_meet(on):
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
