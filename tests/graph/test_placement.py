@@ -47,8 +47,12 @@ def placed(text: str, a: np.ndarray, b: np.ndarray, before: np.ndarray) -> np.nd
         module = ir.Module.parse(text)
     run_passes(module, [pass_named("tile-and-place")])
     assert '"psum"' in str(module)
+    return run(module, [a, b], before)
+
+
+def run(module: ir.Module, inputs: list[np.ndarray], before: np.ndarray) -> np.ndarray:
     result = before.copy()
-    compile_function(the_kernel(module))((), [a, b], [result])
+    compile_function(the_kernel(module))((), inputs, [result])
     return result
 
 
@@ -66,3 +70,26 @@ def test_a_product_starts_with_a_constant(start):
     a, b, before = (RANDOM.integers(-2, 3, s).astype(np.float32) for s in ((5, 4), (4, 7), (5, 7)))
     fill = FILL.replace("START", start).replace("MxN", "5x7")
     np.testing.assert_array_equal(placed(product(5, 4, 7, "f32", fill), a, b, before), a @ b + np.float32(start))
+
+
+FOLD = """func.func @k(%a: memref<5x7x3xi32, "hbm">, %r: memref<5xi32, "hbm"> {nki.shared = 0 : i64})
+    attributes {nki.results = [1]} {
+  linalg.generic {indexing_maps = [affine_map<(i, j, k) -> (i, j, k)>, affine_map<(i, j, k) -> (i)>],
+      iterator_types = ["parallel", "reduction", "reduction"]}
+    ins(%a : memref<5x7x3xi32, "hbm">) outs(%r : memref<5xi32, "hbm">) {
+  ^bb0(%x: i32, %old: i32):
+    %total = "scalar.alu"(%old, %x) {fn = "FN"} : (i32, i32) -> i32
+    linalg.yield %total : i32
+  }
+  return
+}"""
+
+
+@pytest.mark.parametrize("fn", ["add", "multiply", "maximum"])
+def test_integers_are_folded_by_halves(fn):
+    a, before = (RANDOM.choice([-2, -1, 1], shape).astype(np.int32) for shape in ((5, 7, 3), 5))
+    with shared_context():
+        module = ir.Module.parse(FOLD.replace("FN", fn))
+    run_passes(module, [pass_named("tile-and-place")])
+    ufunc = getattr(np, fn)
+    np.testing.assert_array_equal(run(module, [a], before), ufunc(before, ufunc.reduce(a, axis=(1, 2))))
