@@ -94,3 +94,22 @@ func.func @turned(%x: !square_hbm {nki.name = "x"}, %y: !square_hbm {nki.name = 
 // CHAIN-LABEL: // @rows(x, y)
 // CHAIN:       //   exp_{{[0-9]+}}_float32_ahead_{{.*}}(x + [[STEP:[0-9]+]] * %[[CHUNK:[0-9]+]], memory)
 // CHAIN:       //   multiply_{{.*}}(memory, memory + {{[0-9]+}}, y + [[STEP]] * %[[CHUNK]])
+
+// Sums of rows read an array once: chunks would save no traffic.
+// CHECK-LABEL: // @sums_of_rows(x, y)
+// CHECK-NEXT:  //   set_128_float32_{{.*}}([[S:memory.*]])
+// CHECK-NEXT:  //   add_128x4096_float32_{{.*}}(x, [[S]])
+// CHECK-NEXT:  //   copy_128_float32_{{.*}}([[S]], y)
+// CHECK-NEXT:  //   end
+func.func @sums_of_rows(%x: !hbm {nki.name = "x"}, %y: memref<128xf32, "hbm"> {nki.name = "y", nki.shared = 0 : i64}) {
+  %zero = arith.constant 0.0 : f32
+  %s = memref.alloc() : !sums
+  linalg.fill ins(%zero : f32) outs(%s : !sums)
+  linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%x : !hbm) outs(%s : !sums) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %in, %out : f32
+    linalg.yield %0 : f32
+  }
+  linalg.copy ins(%s : !sums) outs(%y : memref<128xf32, "hbm">)
+  return
+}

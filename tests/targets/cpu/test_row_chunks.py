@@ -28,7 +28,7 @@ X = np.random.default_rng(0).integers(-4, 5, (128, 96)).astype(np.float32)
 
 @pytest.fixture(autouse=True)
 def small_cache(monkeypatch):
-    set_options(monkeypatch, "chunk-rows", large=1 << 12)
+    set_options(monkeypatch, "chunk-rows", large=1 << 12, shared=1)
     set_options(monkeypatch, "chunk-rows", chunk=1 << 14)
     set_options(monkeypatch, "chunk-rows", least=1 << 8)
 

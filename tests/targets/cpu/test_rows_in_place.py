@@ -119,7 +119,7 @@ def gathers_between_others(table, indices, count):
 
 def test_several_gathers_between_other_operations(monkeypatch):
     set_options(monkeypatch, "forward-copies", least=1)
-    set_options(monkeypatch, "chunk-rows", large=1 << 8, chunk=1 << 7, least=1)
+    set_options(monkeypatch, "chunk-rows", large=1 << 8, chunk=1 << 7, least=1, shared=1)
     table, numbers = table_of(40, 96), chosen(12 * 32, 40)
     results, expected = (gathers_between_others.on(where)(table, numbers, 12) for where in ("jit", "interpreter"))
     np.testing.assert_array_equal(results, expected)

@@ -43,6 +43,7 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
     large: int = 524_288        # bytes that a run of nests must touch: fewer stay in the cache anyway
     chunk: int = 262_144        # bytes that a chunk should touch at most
     least: int = 1_024          # elements of a call on average: with fewer, calls cost more than they save
+    shared: int = 65_536        # bytes that several calls of a loop must touch: with fewer, chunks save no traffic
     nests: int = 32             # most operations of a loop: all pairs of their operands are compared
 
     def rewrite(self, function: cpu.NativeFunction) -> None:
@@ -133,7 +134,7 @@ class Run:
         begin = 0
         while begin < len(self.nodes):
             end, parts, front = self.group(begin)
-            if len(parts) > 1:
+            if len(parts) > 1 and self.shared_bytes(parts) >= self.options.shared:
                 self.loop(begin, end, parts, front)
             else:
                 end = begin + 1
@@ -165,6 +166,16 @@ class Run:
                 del parts[j], touched[j]
             parts[k], touched[k] = part, intervals
         return len(self.nodes), parts, front
+
+    def shared_bytes(self, parts: Mapping[int, Chunk]) -> int:
+        """Count the bytes of memory that more than one of some calls touches."""
+        sizes: dict[object, dict[int, int]] = {}
+        for number in parts:
+            call = self.call(number)
+            for k, region in enumerate(call.regions):
+                of_root = sizes.setdefault(region.root, {})
+                of_root[number] = max(of_root.get(number, 0), bytes_of(call.nest, k))
+        return sum(max(of_root.values()) for of_root in sizes.values() if len(of_root) > 1)
 
     def all_apart(self, intervals: Sequence[ByteInterval], other_intervals: Sequence[ByteInterval]) -> bool:
         return all(self.chunks.apart(a, b) for a in intervals for b in other_intervals)
