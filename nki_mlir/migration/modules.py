@@ -201,7 +201,7 @@ class SourceModule:
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
         text = tree.visit(Aliases(renamed)).code if renamed else tree.code
-        text = without_spare_imports(text, self.kernels.borrowed.keys())
+        text = without_spare_imports(text, self.kernels.borrowed.keys(), self.functions)
         return self.kernels.lifted(with_classes(text) if self.is_measuring else text)
 
     def is_read(self, name: str, but: str = "") -> bool:
@@ -212,8 +212,8 @@ class SourceModule:
     def is_needed(self, name: str) -> bool:
         """Return whether the new text of any file calls a function of this file."""
         lent = self.kernels.lent.get(name, set())
-        return self.is_read(name, name) or any(id(module.kernels) not in lent or module.is_read(alias)
-                                               for module, alias in self.shared.get(name, ()))
+        return self.is_read(name, name) or any(module.is_read(alias) or (
+            "." not in alias and id(module.kernels) not in lent) for module, alias in self.shared.get(name, ()))
 
     def find_grids(self) -> None:
         """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""

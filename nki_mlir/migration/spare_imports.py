@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Removes imports that the new text does not read.
+"""Removes imports that the new text does not read, and exports of functions that it does not have.
 
 They are of ``nki.typing``, because shapes annotate no variable any more, and of functions whose bodies replace calls.
 """
@@ -10,22 +10,36 @@ from typing import TypeVar
 
 import libcst as cst
 
-TYPING = "nki.typing"
+TYPING, EXPORTS = "nki.typing", "__all__"
 Node = TypeVar("Node", cst.Import, cst.ImportFrom)
 
 
-def without_spare_imports(text: str, functions: Collection[str]) -> str:
-    """Return a text without the imports of ``nki.typing``, and of these functions, whose names nothing reads."""
-    if TYPING not in text and not functions:
+def without_spare_imports(text: str, functions: Collection[str], before: Collection[str] = ()) -> str:
+    """Return a text without the imports of ``nki.typing``, and of these functions, whose names nothing reads; and
+    without the exports of functions that the file had ``before`` and has no more."""
+    if TYPING not in text and not functions and EXPORTS not in text:
         return text
-    read = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
-    return cst.parse_module(text).visit(_Imports(read, functions)).code
+    tree = ast.parse(text)
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    gone = {*before} - {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    return cst.parse_module(text).visit(_Imports(read, functions, gone)).code
 
 
 class _Imports(cst.CSTTransformer):
-    def __init__(self, read: set[str], functions: Collection[str]) -> None:
+    def __init__(self, read: set[str], functions: Collection[str], gone: set[str]) -> None:
         super().__init__()
-        self.read, self.functions = read, functions
+        self.read, self.functions, self.gone = read, functions, gone
+
+    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
+        match updated_node:
+            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value="__all__"))],
+                            value=(cst.List() | cst.Tuple()) as exports):
+                elements = [e for e in exports.elements if not (isinstance(e.value, cst.SimpleString)
+                                                                and e.value.evaluated_value in self.gone)]
+                if len(elements) < len(exports.elements):
+                    elements = [e.with_changes(comma=cst.MaybeSentinel.DEFAULT) for e in elements]
+                    return updated_node.with_changes(value=exports.with_changes(elements=elements))
+        return updated_node
 
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import | cst.RemovalSentinel:
         return _without_spare(updated_node, updated_node.names, lambda n: (
