@@ -8,6 +8,7 @@ from typing import cast
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+from nki_mlir.migration import names as text_names
 from nki_mlir.migration import terms
 from nki_mlir.migration.benchmarks import benchmarks, of_kernel, reads_results, with_classes, with_measured_kernels
 from nki_mlir.migration.expressions import MODULE
@@ -347,11 +348,9 @@ class Host(GridAxes):
                 if MODULE.code_for_node(name.name) == "tensor":
                     continue
                 self.report.left(line, f"{MODULE.code_for_node(name.name)} of {path} has no counterpart")
-        if path == "neuronxcc.nki.compiler":
-            names = []
-        names = [n for n in names if MODULE.code_for_node(n.name) not in (
-            "par_dim", "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "arange", "mgrid", "compiler",
-            "nc", "spmd_dim", "affine_range", "sequential_range", "static_range")]
+        names = [n for n in names if path != "neuronxcc.nki.compiler" and MODULE.code_for_node(n.name) not in (
+            "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "compiler", "par_dim", "affine_range",
+            "sequential_range", "static_range", *text_names.only_of_beta(path))]
         self.report.changed(line, f"{path} is {MODULES.get(path, 'gone')}")
         if path not in MODULES:
             if names:

@@ -3,11 +3,14 @@
 
 import ast
 import builtins
+import re
 from typing import TypeVar, cast
 
 import libcst as cst
 
-from nki_mlir.language.beta import isa, language
+from nki_mlir.language.beta import isa, language, nki
+from nki_mlir.language.current import isa as current_isa
+from nki_mlir.language.current import language as current_language
 from nki_mlir.language.functions import finfo
 from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import ALIASES
@@ -83,12 +86,28 @@ class Names:
         return shortened(full)
 
 
+# Functions of the compiler's package that tests of kernels import: where the same functions are besides
+ELSEWHERE = {"neuronxcc.starfish.support.util": ("allclose", "numpy"),
+             "neuronxcc.starfish.support.dtype": ("static_cast", "neuronxcc.nki.language")}
+
+
 def with_named_imports(text: str) -> str:
-    """Return a module's text in which ``from neuronxcc.nki.language import *`` lists the names that the module uses."""
+    """Return a module's text in which ``from neuronxcc.nki.language import *`` lists the names that the module uses,
+    and functions of the compiler's package come from another one."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     for node in ast.walk(tree):
         match node:
+            case ast.ImportFrom(module="neuronxcc.nki", names=[ast.alias(name="*")], lineno=line):
+                names = sorted(used.intersection(dir(nki)))
+                named = f"from neuronxcc.nki import {', '.join(names)}" if names else "pass" * bool(node.col_offset)
+                lines[line - 1] = lines[line - 1].replace("from neuronxcc.nki import *", named)
+            case ast.ImportFrom(module=str(path), names=[ast.alias(name=name)], lineno=line) if (
+                    name == ELSEWHERE.get(path, ("", ""))[0]):
+                lines[line - 1] = lines[line - 1].replace(path, ELSEWHERE[path][1])
+            case ast.Call(func=ast.Name(id="allclose"), keywords=[*_, ast.keyword(arg="verbose", value=value)]):
+                line = (value.end_lineno or 1) - 1          # of which numpy's function has no parameter
+                lines[line] = re.sub(r",\s*verbose=[^,)]*", "", lines[line])
             case ast.ImportFrom(module=("neuronxcc.nki.language" | "neuronxcc.nki.isa") as path,
                                 names=[ast.alias(name="*")], lineno=line):
                 names = sorted(used.intersection(dir(language if path.endswith("language") else isa)))
@@ -97,6 +116,16 @@ def with_named_imports(text: str) -> str:
                 else:                       # the line stays, because the report numbers lines
                     lines[line - 1] = lines[line - 1].replace(f"from {path} import *", f"import {path}")
     return "".join(lines)
+
+
+def only_of_beta(path: str) -> set[str]:
+    """Return the names of a module of the beta generation that its counterpart lacks: the new text has other forms."""
+    match path:
+        case "neuronxcc.nki.language":
+            return {*dir(language)} - {*dir(current_language)}
+        case "neuronxcc.nki.isa":
+            return {*dir(isa)} - {*dir(current_isa)}
+    return set()
 
 
 def unresolved(text: str) -> list[tuple[int, str]]:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tools.docs_site import cells, links, reference
-from tools.docs_site.long_pages import in_parts
+from tools.docs_site.long_pages import in_parts, with_links_to_parts
 from tools.docs_site.markdown import code
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,11 +70,14 @@ def assemble(folder: Path, execute: bool = True) -> None:
     shutil.copytree(ROOT / "docs" / "site", folder)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     (folder / "documents").mkdir(exist_ok=True)
+    documents: dict[str, str] = {}
     for file in sorted((ROOT / "docs").iterdir()):
         if file.suffix == ".md" and file.name not in REPLACED:
-            (folder / "documents" / file.name).write_text(document(file.read_text()))
+            documents |= in_parts(file.stem, document(file.read_text()))
         elif file.suffix == ".png":
             shutil.copy(file, folder / "documents")
+    for name, text in with_links_to_parts(documents).items():
+        (folder / "documents" / f"{name}.md").write_text(text)
     shutil.copy(ROOT / "README.md", folder / "readme.txt")     # the start page includes its table
     (folder / "documents" / "changes.md").write_text((ROOT / "CHANGELOG.md").read_text())
     coverage = in_parts("coverage", document((ROOT / "docs" / "coverage.md").read_text()))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Idioms that meet: masks in branches, lists of tensors, defaults, functions as arguments, imports of test helpers."""
+
+from nki_mlir.migration.files import migrated as migrated_files
+from nki_mlir.migration.names import with_named_imports
+
+from .test_text import assert_same_values, floats, migrated
+
+BRANCHES = """def kernel(x, bias=None, act="relu"):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ip, jf = nl.mgrid[0:128, 0:32]
+    for i in nl.affine_range((rows + 127) // 128):
+        ok = i * 128 + ip < rows
+        tile = nl.zeros((128, 32), dtype=nl.float32)
+        tile[...] = nl.load(x[i * 128 + ip, jf], mask=ok)
+        result = nl.copy(tile)
+        if bias is not None:
+            result = nl.add(result, nl.load(bias).broadcast_to((128, 32)), mask=ok)
+        if act == "relu":
+            result = nl.relu(result, mask=ok)
+        nl.store(out[i * 128 + ip, jf], result, mask=ok)
+    return out
+"""
+REPEATED = """def kernel(x, b):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ip, jf = nl.mgrid[0:64, 0:32]
+    row = nl.load(b)
+    for j in nl.affine_range((cols + 31) // 32):
+        ok = (ip < rows) & (j * 32 + jf < cols)
+        tile = nl.load(x[ip, j * 32 + jf], mask=ok)
+        part = nl.add(tile, row[nl.arange(1)[:, None], j * 32 + jf].broadcast_to((64, 32)), mask=ok)
+        nl.store(out[ip, j * 32 + jf], part, mask=ok)
+    return out
+"""
+LISTED = """def kernel(a, b, c):
+    tensors = [a, b, c]
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    ip, jf = nl.mgrid[0:16, 0:32]
+    tiles = [nl.load(t[ip, jf]) for t in tensors]
+    total = tiles[0]
+    for scale, tile in zip((2.0, 3.0), tiles[1:]):
+        total = nl.add(total, nl.multiply(tile, scale))
+    assert isinstance(total, nl.Tensor)
+    nl.store(out, total)
+    return out
+"""
+DEFAULTS = """def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    into(tile, shifted(tile), op=nl.maximum)
+    into(tile, tile, factor=0.5)
+    nl.store(out, tile)
+    return out
+
+
+def shifted(tile, axis=1, mask=None, dtype=None):
+    return nl.subtract(tile, nl.max(tile, axis=axis, mask=mask, keepdims=True), mask=mask)
+
+
+def into(dst, src, factor=1.0, op=nl.add):
+    dst[...] = op(dst, nl.multiply(src, factor))
+"""
+IMPORTS = """from neuronxcc.nki import *
+from neuronxcc.nki.language import *
+from neuronxcc.starfish.support.util import allclose
+from neuronxcc.starfish.support.dtype import static_cast
+import neuronxcc.nki.typing as nt
+import neuronxcc.nki as nki
+
+
+@jit
+def kernel(x):
+    out = ndarray(x.shape, dtype=x.dtype, buffer=shared_hbm)
+    store(out, exp(load(x)))
+    return out
+
+
+measured = nki.benchmark(warmup=2)(kernel)
+measured(nt.tensor[[128, 64], float32])
+print(measured.benchmark_result.nc_latency.get_latency_percentile(50))
+assert allclose(simulate_kernel(kernel, static_cast(X, float32)), Y, atol=1e-2, verbose=1)
+"""
+
+
+def test_a_mask_cuts_a_tile_in_one_branch_alone(tmp_path):
+    text = migrated(BRANCHES)
+    assert "nl.store(out[nl.ds(i * 128, num_rows), 0:32], result[0:num_rows])" in text
+    assert_same_values(BRANCHES, tmp_path, floats(200, 32))
+    assert_same_values(BRANCHES, tmp_path, floats(200, 32), floats(1, 32))
+
+
+def test_a_mask_cuts_a_view_that_is_repeated(tmp_path):
+    assert "nl.ds(j * 32, num_columns)], (num_rows, num_columns))" in migrated(REPEATED)
+    assert_same_values(REPEATED, tmp_path, floats(50, 40), floats(1, 40))
+
+
+def test_items_of_a_list_are_tensors(tmp_path):
+    assert "tiles.append(nl.load(t[0:16, 0:32]))" in (text := migrated(LISTED)) and "isinstance(total, nl.NkiTensor)" in text
+    assert_same_values(LISTED, tmp_path, *(floats(16, 32) + k for k in range(3)))
+
+
+def test_defaults_that_no_call_changes_are_known(tmp_path):
+    text = migrated(DEFAULTS)
+    assert "nl.max(tile, axis=1, keepdims=True)" in text and "mask=mask" not in text
+    assert "src=op(dst, nl.multiply(src, factor" in text
+    assert_same_values(DEFAULTS, tmp_path, floats(16, 32))
+
+
+def test_names_of_test_helpers_come_from_elsewhere(tmp_path):
+    (tmp_path / "kernels.py").write_text(IMPORTS)
+    result, = migrated_files(tmp_path / "kernels.py", "2.32")
+    assert "neuronxcc" not in result.new and "static_cast" not in result.new
+    assert "from numpy import allclose" in result.new and "measured(np.zeros((128, 64), dtype=float32))" in result.new
+    assert "allclose(nki.simulate(kernel)(X.astype(float32)), Y, atol=1e-2)" in result.new
+    assert with_named_imports("if x:\n    from neuronxcc.nki import *\n") == "if x:\n    pass\n"
+
+
+def test_exports_go_with_their_functions(tmp_path):
+    (tmp_path / "grids.py").write_text("""import neuronxcc.nki.language as nl
+
+__all__ = ["grid", "half"]
+
+
+def grid(p, f):
+    return nl.arange(p)[:, None], nl.arange(f)[None, :]
+
+
+def half(tile):
+    return nl.multiply(tile, 0.5)
+""")
+    (tmp_path / "kernels.py").write_text("""import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import grids
+from grids import grid, half
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ip, jf = grid(16, 32)
+    nl.store(out[ip, jf], half(nl.load(x[ip, jf])))
+    return out
+""")
+    grids, kernels = migrated_files(tmp_path, "2.32")
+    assert grids.report.is_complete and kernels.report.is_complete
+    assert '__all__ = ["half"]' in grids.new and "def grid" not in grids.new
+    assert "nl.store(out[0:16, 0:32], half(nl.load(x[0:16, 0:32])))" in kernels.new
