@@ -439,9 +439,9 @@ class Host(GridAxes):
         if meaning in WRAPPERS and original_node not in self.factories:
             self.report.left(line, f"{meaning} without a kernel: decorate kernels with nki.jit, which has no options")
             return original_node
-        if isinstance(original_node.func, cst.Subscript) and self._is_gridded(original_node.func.value):
+        if isinstance(updated_node.func, cst.Subscript) and self._is_gridded(updated_node.func.value):
             self.report.changed(line, "the launch grid becomes an argument of the kernel")
-            return self._launched(updated_node.func, updated_node.args, self._simulated(original_node.func.value))
+            return self._launched(updated_node.func, updated_node.args, self._simulated(updated_node.func.value))
         if isinstance(original_node.func, cst.Name) and self._simulated(original_node.func):
             self.report.changed(line, 'mode="simulation" becomes nki.simulate')
             return self._launched(updated_node.func, updated_node.args, True)

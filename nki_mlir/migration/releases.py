@@ -12,6 +12,7 @@ from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.terms import factor
 
 KEYWORDS = {"nisa.register_move": {"imm": "src"}, "nisa.nc_matmul": {"is_moving_zero": "is_moving_onezero",
                                                                      "is_stationary_zero": "is_stationary_onezero"},
@@ -20,12 +21,12 @@ KEYWORDS = {"nisa.register_move": {"imm": "src"}, "nisa.nc_matmul": {"is_moving_
 DEAD = {"nisa.nc_matmul": {"psumAccumulateFlag", "psum_accumulate_flag"}, "nki.jit": {"platform_target", "mode"},
         "nisa.dma_copy": {"unique_indices"}}
 POSITIONS = {"nisa.affine_select": ("dst", "pattern", "offset", "channel_multiplier", "on_true_tile",
-                                    "on_false_value", "cmp_op"),
-             "nisa.dma_compute": ("dst", "srcs", "scales", "reduce_op"),
+                                    "on_false_value", "cmp_op", "name"),
+             "nisa.dma_compute": ("dst", "srcs", "scales", "reduce_op", "name"),
              "nisa.nc_matmul": ("dst", "stationary", "moving", "is_stationary_onezero", "is_moving_onezero",
-                                "is_transpose", "tile_position", "tile_size"),
-             "nisa.dma_copy": ("dst", "src", "dst_rmw_op", "oob_mode", "dge_mode"),
-             "nisa.dma_transpose": ("dst", "src", "axes", "dge_mode", "oob_mode")}
+                                "is_transpose", "tile_position", "tile_size", "perf_mode", "name"),
+             "nisa.dma_copy": ("dst", "src", "dst_rmw_op", "oob_mode", "dge_mode", "unique_indices", "name"),
+             "nisa.dma_transpose": ("dst", "src", "axes", "dge_mode", "oob_mode", "name")}
 RANGES = {"nl.affine_range", "nl.sequential_range", "nl.static_range"}
 BUFFERS = {"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"}
 INTEGERS = {"int8", "int16", "int32", "uint8", "uint16", "uint32"}
@@ -104,6 +105,11 @@ class _Newest(cst.CSTTransformer):
                 return updated_node.with_changes(args=[cst.Arg(shape)])
         if not meaning.startswith(("nl.", "nisa.", "nki.")):
             return updated_node
+        match meaning, updated_node.args:
+            case "nl.shared_constant", [cst.Arg(value=constant), cst.Arg(value=dtype)]:
+                self._changed(original_node, "the parameter dtype of nl.shared_constant becomes astype")
+                text = f"{factor(MODULE.code_for_node(constant))}.astype({MODULE.code_for_node(dtype)})"
+                return updated_node.with_changes(args=[cst.Arg(cst.parse_expression(text))])
         arguments = self._named(meaning, original_node, list(updated_node.args))
         rewrite = self._argument(meaning, original_node)
         arguments = [a for k, argument in enumerate(arguments) if (a := rewrite(k, argument)) is not None]
@@ -129,7 +135,9 @@ class _Newest(cst.CSTTransformer):
             return arguments
         names = POSITIONS[meaning]
         if meaning == "nisa.dma_copy" and "oob_mode" in MODULE.code_for_node(positional[2]):
-            names = ("dst", "src", "oob_mode", "dge_mode", "engine")
+            names = ("dst", "src", "oob_mode", "dge_mode", "engine", "name")
+        if len(positional) > len(names):            # which no release takes
+            return arguments
         self._changed(node, f"{meaning} gets its arguments by name, because the order of its parameters changed")
         return [a if a.keyword is not None else _keyword(names[k], a.value) for k, a in enumerate(arguments)]
 

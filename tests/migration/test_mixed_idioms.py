@@ -4,7 +4,7 @@
 from nki_mlir.migration.files import migrated as migrated_files
 from nki_mlir.migration.names import with_named_imports
 
-from .test_text import assert_same_values, floats, migrated
+from .test_text import assert_same_values, floats, migrated, new_text
 
 BRANCHES = """def kernel(x, bias=None, act="relu"):
     rows, cols = x.shape
@@ -115,6 +115,20 @@ def test_names_of_test_helpers_come_from_elsewhere(tmp_path):
     assert "from numpy import allclose" in result.new and "measured(np.zeros((128, 64), dtype=float32))" in result.new
     assert "allclose(nki.simulate(kernel)(X.astype(float32)), Y, atol=1e-2)" in result.new
     assert with_named_imports("if x:\n    from neuronxcc.nki import *\n") == "if x:\n    pass\n"
+
+
+def test_a_wrapper_on_a_grid_is_a_launch():
+    text = new_text("""def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ds(nl.program_id(0) * 16, 16)
+    nl.store(out[rows], nl.load(x[rows]))
+    return out
+
+
+first = nki.baremetal(kernel)[4](X)
+second = nki.simulate_kernel(nki.baremetal(kernel)[4], X)
+""")
+    assert "first = kernel(X, grid=(4,))" in text and "second = nki.simulate(kernel)(X, grid=(4,))" in text
 
 
 def test_exports_go_with_their_functions(tmp_path):

@@ -18,6 +18,11 @@ HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
     ("nisa.nc_matmul(d, s, m, False, False, False, (0, 0), (64, 64))",
      "nisa.nc_matmul(dst=d, stationary=s, moving=m, is_stationary_onezero=False, is_moving_onezero=False, "
      "is_transpose=False, tile_position=(0, 0), tile_size=(64, 64))"),
+    ("nisa.nc_matmul(d, s, m, False, False, False, (), (), nisa.matmul_perf_mode.none, 'product')",
+     "nisa.nc_matmul(dst=d, stationary=s, moving=m, is_stationary_onezero=False, is_moving_onezero=False, "
+     "is_transpose=False, tile_position=(), tile_size=(), perf_mode=nisa.matmul_perf_mode.none, name='product')"),
+    ("nisa.dma_copy(a, b, None, m, g, True, 'n', 8)", "nisa.dma_copy(a, b, None, m, g, True, 'n', 8)"),
+    ("nl.shared_constant(c, dtype=nl.bfloat16)", "nl.shared_constant(c.astype(nl.bfloat16))"),
     ("nisa.dma_copy(dst=a, src=b, dst_rmw_op=nl.add, unique_indices=True)",
      "nisa.dma_compute(dst=a, srcs=[b, a], reduce_op=nl.add)"),
     ("nisa.dma_copy(dst=a, src=b, dst_rmw_op=None)", "nisa.dma_copy(dst=a, src=b)"),
