@@ -21,21 +21,21 @@ def without_spare_imports(text: str, functions: Collection[str], before: Collect
         return text
     tree = ast.parse(text)
     read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    gone = {*before} - {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-    return cst.parse_module(text).visit(_Imports(read, functions, gone)).code
+    removed = {*before} - {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    return cst.parse_module(text).visit(_Imports(read, functions, removed)).code
 
 
 class _Imports(cst.CSTTransformer):
-    def __init__(self, read: set[str], functions: Collection[str], gone: set[str]) -> None:
+    def __init__(self, read: set[str], functions: Collection[str], removed: set[str]) -> None:
         super().__init__()
-        self.read, self.functions, self.gone = read, functions, gone
+        self.read, self.functions, self.removed = read, functions, removed
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
         match updated_node:
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value="__all__"))],
                             value=(cst.List() | cst.Tuple()) as exports):
                 elements = [e for e in exports.elements if not (isinstance(e.value, cst.SimpleString)
-                                                                and e.value.evaluated_value in self.gone)]
+                                                                and e.value.evaluated_value in self.removed)]
                 if len(elements) < len(exports.elements):
                     elements = [e.with_changes(comma=cst.MaybeSentinel.DEFAULT) for e in elements]
                     return updated_node.with_changes(value=exports.with_changes(elements=elements))
