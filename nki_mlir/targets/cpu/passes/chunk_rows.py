@@ -10,6 +10,7 @@ one chunk's bytes lie apart from the bytes of any other. All chunks use the firs
 else uses; it stays in the cache.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -43,10 +44,12 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
     large: int = 524_288        # bytes that a run of nests must touch: fewer stay in the cache anyway
     chunk: int = 262_144        # bytes that a chunk should touch at most
     least: int = 1_024          # elements of a call on average: with fewer, calls cost more than they save
-    shared: int = 65_536        # bytes that several calls of a loop must touch: with fewer, chunks save no traffic
+    shared: int = 65_536        # bytes that two calls must touch: with fewer, chunks save no traffic
     nests: int = 32             # most operations of a loop: all pairs of their operands are compared
 
     def rewrite(self, function: cpu.NativeFunction) -> None:
+        self.touched = Counter(root for call in cpu.calls_in(*function.body.nodes) if isinstance(call, cpu.NestCall)
+                               for root in {region.root: None for region in call.regions})
         if any(isinstance(call, cpu.Compute) and call.nest.elements * call.nest.outputs[0].dtype.itemsize >= self.chunk
                for call in cpu.calls_in(*function.body.nodes)):
             self.block(function, function.body, PoolLoop(), function.users())
@@ -134,7 +137,7 @@ class Run:
         begin = 0
         while begin < len(self.nodes):
             end, parts, front = self.group(begin)
-            if len(parts) > 1 and self.shared_bytes(parts) >= self.options.shared:
+            if len(parts) > 1 and (sum(map(self.is_large, parts)) > 1 or self.is_read_elsewhere(parts)):
                 self.loop(begin, end, parts, front)
             else:
                 end = begin + 1
@@ -167,15 +170,15 @@ class Run:
             parts[k], touched[k] = part, intervals
         return len(self.nodes), parts, front
 
-    def shared_bytes(self, parts: Mapping[int, Chunk]) -> int:
-        """Count the bytes of memory that more than one of some calls touches."""
-        sizes: dict[object, dict[int, int]] = {}
-        for number in parts:
-            call = self.call(number)
-            for k, region in enumerate(call.regions):
-                of_root = sizes.setdefault(region.root, {})
-                of_root[number] = max(of_root.get(number, 0), bytes_of(call.nest, k))
-        return sum(max(of_root.values()) for of_root in sizes.values() if len(of_root) > 1)
+    def is_large(self, number: int) -> bool:
+        """Whether a call touches enough memory for chunks to save traffic."""
+        nest = self.call(number).nest
+        return any(bytes_of(nest, k) >= self.options.shared for k in range(len(nest.operands)))
+
+    def is_read_elsewhere(self, parts: Mapping[int, Chunk]) -> bool:
+        """Whether other calls of the function touch a large operand of some calls as well."""
+        return any(bytes_of(self.call(number).nest, k) >= self.options.shared and self.options.touched[region.root] > 1
+                   for number in parts for k, region in enumerate(self.call(number).regions))
 
     def all_apart(self, intervals: Sequence[ByteInterval], other_intervals: Sequence[ByteInterval]) -> bool:
         return all(self.chunks.apart(a, b) for a in intervals for b in other_intervals)
