@@ -17,7 +17,7 @@ from nki_mlir.language.functions import BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
-from nki_mlir.migration.guarded_windows import GuardedWindows
+from nki_mlir.migration.named_views import NamedViews
 from nki_mlir.migration.operation_text import EarlierOperation, OperationText
 from nki_mlir.migration.views import bound_of, masked, part_of
 
@@ -61,7 +61,7 @@ def is_repeated(source: TensorFact, into: TensorFact) -> bool:
     return any(old == "1" and new not in ("1", "?") for old, new in zip(source.shape[1:], into.shape[1:]))
 
 
-class ElementwiseTexts(GuardedWindows):
+class ElementwiseTexts(NamedViews):
     """Adds elementwise operations of tiles."""
 
     def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:

@@ -42,8 +42,17 @@ def values_of(tree: ast.FunctionDef) -> dict[str, ast.expr]:
     """Return the values of the names that a function assigns once and that are no parameters."""
     assigned = bound_names(tree)
     parameters = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
-    return {target.id: node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets
+    pairs = [pair for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets
+             for pair in _assignments(target, node.value)]
+    return {target.id: value for target, value in pairs
             if isinstance(target, ast.Name) and assigned[target.id] == 1 and target.id not in parameters}
+
+
+def _assignments(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the single assignments of ``a, b = x, y``."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts))
+    return [(target, value)]
 
 
 def divisor(node: ast.expr, values: Mapping[str, ast.expr]) -> int:

@@ -39,7 +39,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.names import Names, limit_of
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
-from nki_mlir.migration.views import Integer, Item, NotAView, Part, RowNumbers, SubscriptText, masked, render
+from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
 
 MARK = re.compile(r"__nki_result_(\d+)__")
 COMPUTED = re.compile(r"\w+(\.\w+)*\(")              # begins with a call, not with a name
@@ -71,6 +71,7 @@ class FunctionScope:
     transposed: dict[str, str] = field(default_factory=dict)    # tiles with the dtype of the tensor that is transposed
     used_names: set[str] = field(default_factory=set)
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
+    views: dict[str, NamedView] = field(default_factory=dict)
     sizes: dict[str, str] = field(default_factory=dict)         # `x.shape[1]` where a statement has named it
     cut_sizes: set[str] = field(default_factory=set)            # sizes of parameters that a mask of the caller has cut
     tensor_names: set[str] = field(default_factory=set)         # arguments `name=` of tensors

@@ -330,12 +330,12 @@ class Statements(FunctionCalls):
 
     def _pairs(self, target: cst.BaseExpression, value: cst.BaseExpression
                ) -> list[tuple[cst.BaseExpression, cst.BaseExpression]] | None:
-        """Return ``a, b = x, y`` as single assignments if it contains kernel operations and the order does not matter.
-        """
+        """Return ``a, b = x, y`` as single assignments if it contains kernel operations or views, and the order does
+        not matter."""
         if not (isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, cst.Tuple)
                 and len(target.elements) == len(value.elements)):
             return None
-        if not re.search(r"\(", self.code(value)):
+        if not re.search(r"\(", self.code(value)) and not self.has_views(value):
             return None
         pairs = [(t.value, v.value) for t, v in zip(target.elements, value.elements)]
         for k, (left, _) in enumerate(pairs):
@@ -353,9 +353,10 @@ class Statements(FunctionCalls):
         if result is not None:
             self.uncut_part(name, result)
         if result is None:
-            text = f"{name} = {self.text(value)}"
+            text = self.text(value)
             self.bind(name, self.received(name, fact))
-            return [text]
+            self.name_view(name, value, text)
+            return [f"{name} = {text}"]
         if result.expression and not result.condition and not result.part:
             texts = [f"{name} = {self.settled(result.expression)}"]
         else:

@@ -54,6 +54,15 @@ class SubscriptText:
     counts: frozenset[str] = frozenset()            # names of counts that masks leave: a tile has no more elements
 
 
+@dataclass(frozen=True)
+class NamedView:
+    """The view of a name, and the versions of all names that its text reads: None if the name is assigned several
+    times."""
+
+    view: SubscriptText
+    versions: dict[str, int] | None
+
+
 def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
     """Return the text of a subscript of ``size`` elements from ``start``."""
     if step != "1":

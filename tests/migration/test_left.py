@@ -325,3 +325,9 @@ def test_objects_whose_methods_compute_on_tiles__are_left():
         (44, "other.tile: its value depends on the class Other")]
     assert "twice = held.tile + held.tile" in text and "nl.store(out[held.rows(0), :], Inner(twice).tile)" in text
     assert "out = nl.ndarray((sizes.rows, 8)" in text
+
+
+def test_a_view_of_a_name_with_two_values_is_left_under_a_mask():
+    left, text = migrated("block = x[p, f]\n    block = nl.load(block, mask=p < 8)")
+    assert left == ["the view block, whose elements a mask selects later: subscript the tensor where it is read or written"]
+    assert "    block = nl.load(block, mask=p < 8)" in text

@@ -132,6 +132,22 @@ def squares_apart(x, limit=0.5):
     return out
 
 
+@nki.jit
+def named_blocks(a):
+    """Views that have names, whose elements masks select where they are read and written."""
+    rows, cols = a.shape
+    out = nl.ndarray((rows, cols), dtype=a.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+    for i in nl.affine_range((rows + 127) // 128):
+        for j in nl.affine_range((cols + 63) // 64):
+            source, target = a[i * 128 + i_p, j * 64 + i_f], out[i * 128 + i_p, j * 64 + i_f]
+            block = a[i * 128 + i_p, j * 64 + i_f]
+            inside = (i * 128 + i_p < rows) & (j * 64 + i_f < cols)
+            tile = nl.load(source, mask=inside) * nl.load(block, mask=inside)
+            nl.store(target, value=tile, mask=inside)
+    return out
+
+
 def cases():
     r = np.random.default_rng(0)
 
@@ -139,4 +155,4 @@ def cases():
         return r.standard_normal(shape).astype(np.float32)
     return [(pieces_of_statistics, (f(160, 56),)), (shifted_and_summed, (f(160, 24),)), (chunked_softmax, (f(160, 40), 24)),
             (bias_relu_grid[2, 2], (f(200, 300), f(1, 300))), (kl_rows, (f(256, 40), f(256, 40))),
-            (chunked_softmax, (f(200, 250),)), (squares_apart, (f(64, 24),))]
+            (chunked_softmax, (f(200, 250),)), (squares_apart, (f(64, 24),)), (named_blocks, (f(200, 100),))]

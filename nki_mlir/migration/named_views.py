@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Names of views, whose subscripts replace the names where a mask restricts them:
+
+    block = a[i * 128 + i_p, i_f]                      tile = nl.load(a[nl.ds(i * 128, num_rows), 0:512])
+    tile = nl.load(block, mask=i * 128 + i_p < rows)
+
+A view of the current generation lies within its tensor; index vectors may leave it where a mask excludes them.
+"""
+
+from collections.abc import Iterable
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.facts import Fact, IndexFact, MaskFact, TensorFact
+from nki_mlir.migration.guarded_windows import GuardedWindows
+from nki_mlir.migration.views import NamedView
+
+
+class NamedViews(GuardedWindows):
+    """Notes the views that names have."""
+
+    def name_view(self, name: str, value: cst.BaseExpression, text: str) -> None:
+        """Note the view of HBM that a name is assigned; ``text`` is the view's text. The assignment goes if nothing
+        reads the name any more."""
+        view = self.views.get(id(value))
+        if view is None or not is_in_hbm(self.scope.facts[name]) or not any(
+                isinstance(item, IndexFact) for item in view.items):
+            return
+        once = name in self.values
+        self.scope.views[name] = NamedView(view, self._versions(terms.names(text)) if once else None)
+        if once:
+            self.vectors.add(name)
+
+    def has_views(self, values: cst.Tuple) -> bool:
+        """Return whether a tuple has a view of HBM by index vectors."""
+        return any(isinstance(e.value, cst.Subscript) and isinstance(e.value.value, cst.Name) and is_in_hbm(
+            self.scope.facts.get(e.value.value.value, Fact())) and any(
+            isinstance(self.scope.facts.get(name), IndexFact) for name in terms.names(self.code(e.value)))
+            for e in values.elements)
+
+    def _versions(self, names: Iterable[str]) -> dict[str, int]:
+        return {name: self.scope.versions.get(name, 0) for name in names}
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        """Note the view of a name whose text still has the same meaning."""
+        node = super().leave_Name(original_node, updated_node)
+        named = self.scope.views.get(original_node.value)
+        if named is not None and named.versions is not None and is_in_hbm(self.fact(node)) and (
+                self._versions(named.versions) == named.versions):
+            self.views[id(node)] = named.view
+        return node
+
+    def viewed(self, node: cst.CSTNode, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
+        """Return the text and the fact of an operand under a mask. A view is left for a person if its name is
+        assigned several times, or if its subscript's names changed: without the mask it may leave the tensor."""
+        if isinstance(node, cst.Name) and mask is not None and mask.bounds and id(node) not in self.views and (
+                node.value in self.scope.views and is_in_hbm(self.fact(node))):
+            self.left(f"the view {node.value}, whose elements a mask selects later: subscript the tensor where it is "
+                      "read or written")
+        return super().viewed(node, mask)
+
+
+def is_in_hbm(fact: Fact) -> bool:
+    """Return whether a value is a tensor or a view of one in HBM."""
+    return isinstance(fact, TensorFact) and not fact.on_chip
