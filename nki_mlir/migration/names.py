@@ -105,7 +105,8 @@ def with_named_imports(text: str) -> str:
             case ast.ImportFrom(module=str(path), names=[ast.alias(name=name)], lineno=line) if (
                     name == ELSEWHERE.get(path, ("", ""))[0]):
                 lines[line - 1] = lines[line - 1].replace(path, ELSEWHERE[path][1])
-            case ast.Call(func=ast.Name(id="allclose"), keywords=[*_, ast.keyword(arg="verbose", value=value)]):
+            case ast.Call(func=ast.Name(id="allclose"), keywords=[*_, ast.keyword(arg="verbose", value=value)]) if (
+                    "neuronxcc.starfish.support.util" in text):
                 line = (value.end_lineno or 1) - 1          # of which numpy's function has no parameter
                 lines[line] = re.sub(r",\s*verbose=[^,)]*", "", lines[line])
             case ast.ImportFrom(module=("neuronxcc.nki.language" | "neuronxcc.nki.isa") as path,
