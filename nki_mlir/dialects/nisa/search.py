@@ -15,6 +15,7 @@ from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, UINT16, UINT32
 
 EIGHT, LONGEST = 8, Machine.search_max
+LEAST_KEY = np.int32(-1 << 31)
 
 
 def check_length(op: Op, check: Check, label: str) -> None:
@@ -41,19 +42,25 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
 
 
 def greatest(rows: np.ndarray, count: int) -> np.ndarray:
-    """Return the largest values of each row, largest first; NaN comes last.
+    """Return the largest values of each float32 row, largest first; NaN comes last, and -0 behind 0.
 
-    In long rows these are in the groups of elements with the largest maxima: only these are sorted.
+    The function sorts keys, integers in the order of the floats. In long rows the largest are in the groups of elements
+    with the largest maxima: only these are sorted.
     """
-    groups = rows.shape[1] // count
+    keys = np.where(np.isnan(rows), LEAST_KEY, flipped(np.ascontiguousarray(rows).view(np.int32)))
+    groups = keys.shape[1] // count
     if groups > 4 * count:
-        members = rows[:, :groups * count].reshape(len(rows), count, groups)
-        maxima = np.fmax.reduce(members, axis=1)
-        chosen = np.argpartition(-maxima, count - 1, axis=1)[:, None, :count]
-        candidates = np.take_along_axis(members, chosen, axis=2).reshape(len(rows), -1)
-        rows = np.concatenate([candidates, rows[:, groups * count:]], axis=1)
-    result: np.ndarray = -np.sort(-rows, axis=1)[:, :count]
-    return result
+        members = keys[:, :groups * count].reshape(len(keys), count, groups)
+        chosen = np.argpartition(members.max(axis=1), -count, axis=1)[:, None, -count:]
+        candidates = np.take_along_axis(members, chosen, axis=2).reshape(len(keys), -1)
+        keys = np.concatenate([candidates, keys[:, groups * count:]], axis=1)
+    result: np.ndarray = np.sort(keys, axis=1)[:, :-count - 1:-1]
+    return flipped(result).view(np.float32)
+
+
+def flipped(bits: np.ndarray) -> np.ndarray:
+    """Return the keys of float32 bits, or the bits of keys; the bits of ``LEAST_KEY`` are NaN."""
+    return np.ascontiguousarray(bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF)))
 
 
 def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu.addressed_nest import addressed, does_stream
 from nki_mlir.targets.cpu.image import Site
-from nki_mlir.targets.cpu.routines import Routine, RowCopies
+from nki_mlir.targets.cpu.routines import Routine, TileRoutine
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteInterval
 
@@ -188,7 +188,7 @@ class NativeLoad(RoutineCall):
 
 @dataclass(eq=False)
 class TileCall(RoutineCall):
-    """An operation on tiles that is not a nest: a routine that moves rows by their numbers, or a call of the host.
+    """An operation on tiles that is not a nest: a routine of its kind, or a call of the host.
 
     ``piece`` is the region to which rows of a table are stored, or from which they are read. ``symbols`` are the values
     of the operation's symbols.
@@ -202,7 +202,7 @@ class TileCall(RoutineCall):
 
     @property
     def on_host(self) -> bool:
-        return not isinstance(self.function, RowCopies)
+        return not isinstance(self.function, TileRoutine)
 
 
 @dataclass(eq=False)

@@ -98,8 +98,7 @@ class FunctionEmitter(HostInstructions):
             results.append(self.mul(value, x) if is_zero else value)
             special.append(self._is_in(results[-1], DENORMAL | NAN))
         narrow = self._narrowed(results)
-        bits = cast(Value, self._llvm("bitcast", [self.joined(special)], ir.IntegerType.get_signless(lanes)))
-        bits = self.extui(bits, "i64") if lanes < 64 else bits
+        bits = self.bits_of(self.joined(special))
         branch = self.scf.IfOp(self.cmp("eq", bits, 0), [narrow.type], has_else=True)
         with ir.InsertionPoint(branch.then_block):
             self.scf.YieldOp([narrow])
@@ -113,16 +112,35 @@ class FunctionEmitter(HostInstructions):
         arguments, results = (self.stack_memory(2 * index.type.shape[0]) for _ in range(2))
         for value, memory in ((index, arguments), (elements, results)):
             self._llvm("store", [value, memory], alignment=self._alignment(BFLOAT16, 64))
-        count = self._llvm("intr.ctpop", [bits], self.i64_type)
-        op = self.scf.ForOp(self.i64(0), count, self.i64(1), [bits])
-        with ir.InsertionPoint(op.body):
-            remaining, = op.inner_iter_args
-            lane = self._llvm("intr.cttz", [remaining], self.i64_type, is_zero_poison=ir.BoolAttr.get(True))
+
+        def look_up(lane: Value, _: list[Value]) -> list[Value]:
             number = self.extui(self._load(self.at(arguments, lane, half), half, BFLOAT16), "i64")
             element = self._load(self.at(table, number, half), half, BFLOAT16)
             self._llvm("store", [element, self.at(results, lane, half)], alignment=self._alignment(BFLOAT16, 64))
-            self.scf.YieldOp([self.and_(remaining, self.sub(remaining, 1))])
+            return []
+        self.each_bit(bits, [], look_up)
         return self._load(results, elements.type, BFLOAT16)
+
+    # -- flags ---------------------------------------------------------------------------------------------------------
+    def bits_of(self, flags: Value) -> Value:
+        """Return a vector of flags as the bits of an integer."""
+        return cast(Value, self._llvm("bitcast", [flags], ir.IntegerType.get_signless(flags.type.shape[0])))
+
+    def lowest_bit(self, bits: Value) -> Value:
+        """Return the number of the lowest bit that is set; one is."""
+        return cast(Value, self._llvm("intr.cttz", [bits], self.i64_type, is_zero_poison=ir.BoolAttr.get(True)))
+
+    def each_bit(self, bits: Value, carried: Sequence[Value],
+                 visit: Callable[[Value, list[Value]], Sequence[Value]]) -> list[Value]:
+        """Emit ``visit(number, carried values)`` for each bit that is set, from the lowest one up."""
+        bits = bits if bits.type == self.i64_type else self.extui(bits, "i64")
+        loop = self.scf.ForOp(self.i64(0), self._llvm("intr.ctpop", [bits], self.i64_type), self.i64(1),
+                              [bits, *carried])
+        with ir.InsertionPoint(loop.body):
+            remaining, *values = loop.inner_iter_args
+            after = visit(self.lowest_bit(remaining), values)
+            self.scf.YieldOp([self.and_(remaining, self.sub(remaining, 1)), *after])
+        return list(loop.results)[1:]
 
     # -- integers ------------------------------------------------------------------------------------------------------
     def i64(self, number: int) -> Value:

@@ -17,7 +17,7 @@ import numpy as np
 from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects import native
-from nki_mlir.dialects.access import Constraint, Linear
+from nki_mlir.dialects.access import Constraint, Linear, Tile
 from nki_mlir.dialects.enclosing_conditions import interval_given
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
@@ -29,7 +29,8 @@ from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Site
 from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
-from nki_mlir.targets.cpu.routines import Limits, row_copies_of
+from nki_mlir.targets.cpu.routines import Limits, RowCopies, row_copies_of
+from nki_mlir.targets.cpu.searches import IndicesOfEight, Search, search_of
 from nki_mlir.targets.cpu.values import Values
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist import function as waist
@@ -236,18 +237,40 @@ class NativeReader:
         return self.common.site(op, "bounds", region.name, region.size // itemsize, itemsize, upper)
 
     def tile_operation(self, node: waist.TileInstruction) -> None:
-        """Lower an instruction that is not a structured operation: a routine copies rows by their indices, the
-        interpreter runs the others."""
-        op, read = node.op, node.instruction
-        rows = row_copies_of(read)
+        """Lower an instruction that is not a structured operation: to a routine, or for the interpreter."""
+        read = node.instruction
         regions = [self.values.views[tile.handle] for _, tile in read.operands()]
-        if rows is None or len({region.root for region in regions}) < len(regions):
+        distinct = len({region.root for region in regions}) == len(regions)
+        rows, search = row_copies_of(read), search_of(read)
+        if rows is not None and distinct:
+            self.row_copies(node, rows, regions)
+        elif search is not None and (distinct or works_in_place(search[0], regions)):
+            self.search(node, *search, regions)
+        else:
             self.on_host(node, read)
-            return
+
+    def placed(self, op: Op, regions: Sequence[cpu.ByteRegion], symbols: list[Linear]) -> dict[str, cpu.ByteRegion]:
+        """Return the regions of tiles from their first element on, by name."""
+        return {field.name: replace(region, offset=region.offset.plus(_combined(tile.offset, symbols),
+                                                                      tile.dtype.itemsize))
+                for (field, tile), region in zip(op.operands(), regions)}
+
+    def search(self, node: waist.TileInstruction, search: Search, names: Sequence[str],
+               regions: Sequence[cpu.ByteRegion]) -> None:
+        """Lower a search to its routine."""
+        op = node.instruction
+        symbols = [self.values.form(v) for v in op.symbols]
+        tiles = self.placed(op, regions, symbols)
+        accesses = [interval_of(tile, tiles[field.name], field.writes)
+                    for field, tile in op.operands()]
+        arguments = (self.common.site(node.op), *[tiles[name].address for name in names])
+        self.function.add(cpu.TileCall(search, arguments, op, regions, symbols, accesses))
+
+    def row_copies(self, node: waist.TileInstruction, rows: RowCopies, regions: Sequence[cpu.ByteRegion]) -> None:
+        """Lower an operation that moves rows by their numbers to a routine."""
+        op, read = node.op, node.instruction
         symbols = [self.values.form(v) for v in read.symbols]
-        placed = {field.name: replace(region, offset=region.offset.plus(_combined(tile.offset, symbols),
-                                                                        tile.dtype.itemsize))
-                  for (field, tile), region in zip(read.operands(), regions)}
+        placed = self.placed(read, regions, symbols)
         starts = {name: region.address for name, region in placed.items()}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
@@ -255,14 +278,8 @@ class NativeReader:
         record = self.function.constant(np.zeros(2, np.int64))
         site = self.common.site(op, "row", len(self.function.constants) - 1, *rows_of(table))
         start = Linear() if table.on_chip else _combined(table.access.free, symbols)
-        written = {field.name for field, _ in read.operands() if field.writes}
-        accesses = []
-        for (field, tile), region in zip(read.operands(), regions):
-            dims = tuple([(step * tile.dtype.itemsize, n) for step, n in zip(tile.strides, tile.shape)])
-            ends, size = [step * (n - 1) for step, n in dims], tile.dtype.itemsize
-            low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends) + size - 1
-            accesses.append(ByteInterval(region.root, starts[field.name], low, high, field.name in written, dims,
-                                         0 if tile is table else size))
+        accesses = [interval_of(tile, placed[field.name], field.writes, tile is not table)
+                    for field, tile in read.operands()]
         arguments = (starts["index"], starts[source], starts[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
         rows = replace(rows, streams=native.STREAMS in op.attributes and rows.can_stream)
         self.function.add(cpu.TileCall(rows, arguments, read, regions, symbols, accesses, placed[piece]))
@@ -297,6 +314,22 @@ class NativeReader:
             limits = native_marks.limits_of(op)
             self.function.emit(limits, *forms, site)
             self.checked.add((limits, tuple(forms)))
+
+
+def interval_of(tile: Tile, region: cpu.ByteRegion, writes: bool, by_runs: bool = True) -> ByteInterval:
+    """Return the bytes of a tile from its first element on: of each run, or without ``by_runs`` all between the first
+    and the last."""
+    size = tile.dtype.itemsize
+    dims = tuple([(step * size, n) for step, n in zip(tile.strides, tile.shape)])
+    ends = [step * (n - 1) for step, n in dims]
+    low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends) + size - 1
+    return ByteInterval(region.root, region.address, low, high, writes, dims, size if by_runs else 0)
+
+
+def works_in_place(search: Search, regions: Sequence[cpu.ByteRegion]) -> bool:
+    """Whether a search replaces elements of its data, and its other operands are in other buffers."""
+    return isinstance(search, IndicesOfEight) and search.in_place and len(
+        {region.root for region in regions}) == len(regions) - 1
 
 
 def _combined(form: Linear, symbols: list[Linear]) -> Linear:

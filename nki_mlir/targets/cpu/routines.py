@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiles nests, copies of rows and checks to functions, each once for all kernels of the process.
+"""Compiles nests, copies of rows, searches and checks to functions, each once for all kernels of the process.
 
 A routine is ``i64 routine(i64* arguments)``: the addresses of the nest's inputs and outputs, then its symbols. It
 returns 0, or a status where a check fails.
@@ -24,7 +24,8 @@ from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import Loops, MemoryUse, stored_bytes
 from nki_mlir.targets.cpu.passes.align_stack import AlignStack
-from nki_mlir.targets.cpu.schedule import reach_of, schedule
+from nki_mlir.targets.cpu.schedule import cost_of, reach_of, schedule
+from nki_mlir.targets.cpu.searches import IndicesOfEight, LargestEight
 from nki_mlir.targets.cpu.tile_registers import FEATURES, TileRegisterProduct
 from nki_mlir.targets.runtime import host, jit
 from nki_mlir.targets.runtime.jit import Batch, addresses_text, code_context, compile_functions, lower
@@ -60,6 +61,11 @@ class RowCopies:
     def title(self) -> str:
         name = "gather" if self.gathers else "scatter"
         return f"{name}_{self.count}_{self.row.title}" + "_streamed" * self.streams
+
+    @property
+    def cost(self) -> float:
+        """The nanoseconds that it takes, roughly."""
+        return self.count * cost_of(self.row)
 
     @property
     def can_stream(self) -> bool:
@@ -213,7 +219,8 @@ class Limits:
         return lowest
 
 
-Routine = Nest | AddressedNest | TileProduct | TileRegisterProduct | Limits | RowCopies
+TileRoutine = RowCopies | LargestEight | IndicesOfEight         # of operations on tiles that are not nests
+Routine = Nest | AddressedNest | TileProduct | TileRegisterProduct | Limits | TileRoutine
 
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
@@ -288,7 +295,7 @@ def _emit(function: Operation, routine: Routine) -> None:
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
             return
-        if isinstance(routine, RowCopies):
+        if isinstance(routine, TileRoutine):
             leave.operands[0] = routine.emit(code, words)
             return
         if isinstance(routine, TileRegisterProduct):

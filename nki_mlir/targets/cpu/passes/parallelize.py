@@ -14,7 +14,7 @@ from math import prod
 
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.routines import RowCopies
+from nki_mlir.targets.cpu.routines import TileRoutine
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.overlap import ByteInterval, Iterations
@@ -74,8 +74,8 @@ def running_cost(block: cpu.NativeBlock, times: int = 1) -> float:
     for node in block.nodes:
         if isinstance(node, cpu.Compute | cpu.Spread):
             total += times * cost_of(node.nest)
-        elif isinstance(node, cpu.TileCall) and isinstance(node.function, RowCopies):
-            total += times * (node.function.count * cost_of(node.function.row))
+        elif isinstance(node, cpu.TileCall) and isinstance(node.function, TileRoutine):
+            total += times * node.function.cost
         total += sum(running_cost(inner, times * repetitions(node)) for inner in cpu.sub_blocks(node))
     return total
 
