@@ -5,6 +5,7 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.10 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 15))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 JOBS ?= 2
+EXTRAS ?= jax,torch,dev
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
@@ -18,7 +19,7 @@ $(BIN)/python:
 
 # Without .pyc files every start of a command costs a fifth of a second more.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install $(PIP_OPTIONS) --quiet --disable-pip-version-check -c constraints.txt -e '.[jax,torch,dev]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	$(BIN)/python -m compileall -q nki_mlir
 	@touch $@
 

@@ -14,13 +14,19 @@ import pytest
 from nki_mlir.compat import install
 from nki_mlir.language.current.refused_python import RefusedPython, refused_python
 from nki_mlir.migration.files import migrated
+from tests.property_counts import FUZZ
 
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
-FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name) for name in (
-    "diffusion", "exercises", "flash_attention", "gradients", "helpers", "memory", "models", "names", "norms",
-    "options", "pools", "programs", "scans", "sequences", "serving", "tiles", "tutorials", "windows", "wrappers")]
+FURTHER_NAMES = ("diffusion", "exercises", "flash_attention", "gradients", "helpers", "memory", "models", "names", "norms",
+                 "options", "pools", "programs", "scans", "sequences", "serving", "tiles", "tutorials", "windows", "wrappers")
+FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name) for name in FURTHER_NAMES]
+# In a normal run each file of further kernels runs on one executor, in `make fuzz` on all.
+OTHER_EXECUTORS = ("interpreter", "jit", "isa")
+FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.fuzz, id=f"{name}-{on}")
+                        for k, name in enumerate(FURTHER_NAMES)
+                        for on in (OTHER_EXECUTORS if FUZZ else OTHER_EXECUTORS[k % 3:][:1])]
 LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]
@@ -126,8 +132,7 @@ def test_text_is_formatted(files, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("file", FURTHER)
-@pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
+@pytest.mark.parametrize(("file", "on"), FURTHER_ON_EXECUTORS)
 def test_further_kernels_on_other_executors(file, on, tmp_path):
     new = tmp_path / f"{file.stem}_on_{on}.py"
     new.write_text(of(file).new)
@@ -170,7 +175,7 @@ def test_text_keeps_comments_and_names():
 
 
 @pytest.mark.parametrize("file", [*(pytest.param(p, id=p.stem) for p in (IDIOMS, LAUNCHES, LAYERS)),
-                                  *FURTHER])
+                                  *FURTHER[::1 if FUZZ else 4]])
 def test_second_round_changes_nothing(file, tmp_path):
     new = tmp_path / "again.py"
     new.write_text(of(file).new)
