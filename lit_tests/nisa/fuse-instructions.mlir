@@ -68,6 +68,18 @@ func.func @copied() {
   return
 }
 
+// A copy between two loops is of any engine, too.
+// CHECK-LABEL: func.func @alone(
+// CHECK:         %[[P:.*]] = memref.alloc() : memref<128x512xf32, "psum">
+// CHECK:         %[[R:.*]] = memref.alloc() : memref<128x512xf32, "sbuf">
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[R]], %[[P]]) {{.*}}engine = "unknown"
+func.func @alone() {
+  %p = memref.alloc() : !bank
+  %r = memref.alloc() : !tile
+  "nisa.activation"(%r, %p) {access = [#tile, #tile], engine = "unknown", fn = "copy", imm = 1.0 : f64, mask = #all, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!tile, !bank) -> ()
+  return
+}
+
 // Two operations with numbers are one instruction, a third joins the product with a tile.
 // CHECK-LABEL: func.func @scalars(
 // CHECK:         "nisa.tensor_scalar"(%[[U:[a-z0-9_]+]], %[[X:[a-z0-9_]+]]) {{.*}}imm0 = 2.0{{.*}}, imm1 = 3.0{{.*}}, op0 = "multiply", op1 = "add"

@@ -59,7 +59,7 @@ def fuse_instructions(code: Code) -> int:
     """Fuse instructions in place, and return the number of removed ones."""
     uses, pairs = uses_of(code), FusedPairs(code.machine)
     return sum(_FusedRun(code.machine, block, run, uses, pairs).fused for block in blocks(code.body)
-               for run in list(runs_of(block.nodes)) if len(run) > 1)
+               for run in list(runs_of(block.nodes)))
 
 
 @dataclass(eq=False)
