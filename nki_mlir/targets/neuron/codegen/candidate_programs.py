@@ -10,6 +10,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
+from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
 from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
@@ -63,6 +64,7 @@ class Prepared:
         self.code, self.candidate = code, candidate
         self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(
             code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
+        self.merges: int = step("merge-instructions", code, lambda: merge_instructions(code)) if candidate.merge else 0
         evicts: bool = step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         self.overwrites: bool = candidate.overwrite and step("overwrite-operands", code,
                                                              lambda: overwrite_operands(code))

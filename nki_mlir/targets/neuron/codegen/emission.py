@@ -71,7 +71,7 @@ class Observation:
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
 OPTIMIZATIONS = ("roll", "fuse", "coalesce", "transposes", "indices", "forward", "interleave", "reorder", "engines",
-                 "issuers", "loads", "evict", "overlap", "pipeline", "overwrite")
+                 "issuers", "loads", "evict", "overlap", "pipeline", "overwrite", "merge")
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Emission(SearchOptions):
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are unrolled."""
         return cls(unroll_limit=WRITTEN_OUT, roll=False, fuse=False, coalesce=False, transposes=False, indices=False,
-                   forward=False, interleave=False, loads=False, evict=False, overwrite=False, vendor=True,
-                   static=static, level=level)
+                   forward=False, interleave=False, loads=False, evict=False, overwrite=False, merge=False,
+                   vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
@@ -107,7 +107,7 @@ class Emission(SearchOptions):
         optimizations."""
         return cls(unroll_limit=UNROLL_LIMIT, roll=False, fuse=False, coalesce=False, transposes=False, indices=False,
                    forward=False, interleave=False, reorder=False, engines=False, issuers=False, loads=False,
-                   evict=False, overlap=False, pipeline=False, overwrite=False)
+                   evict=False, overlap=False, pipeline=False, overwrite=False, merge=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":

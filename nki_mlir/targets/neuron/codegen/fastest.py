@@ -42,6 +42,7 @@ from nki_mlir.targets.neuron.codegen.candidate_programs import (
 from nki_mlir.targets.neuron.codegen.cut_short import cut_short
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
+from nki_mlir.targets.neuron.codegen.merge_instructions import ENGINES as MERGED_ENGINES
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak
 from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
@@ -57,6 +58,7 @@ ROUNDS = 1.08  # times the bound of balanced engines: up to this, no longer bodi
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
 WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
+MERGED = 1.02                   # merged instructions are timed if balanced engines are busy for that much less time
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
 LONGER = Candidate(BODY, BODY)  # timed where short bodies or rounds take more than ``CLOSEST`` times their bound
@@ -83,6 +85,7 @@ class TimedCandidates:
         self.crowded: dict[Candidate, float] = {}       # candidates whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
+        self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
         self.longer: Candidate | None = None    # timed beside candidates that end the search though not at their bound
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
 
@@ -127,7 +130,7 @@ class TimedCandidates:
         """Return the variants of a candidate to time before it if its first order takes long, and keep its code. A
         variant keeps all loads of the kernel if these take less time; fewer results in PSUM if products may wait for
         banks; results written over operands if SBUF has no room for two iterations; or more tiles on chip if spills
-        take long."""
+        take long; or merged instructions."""
         if candidate.memory == SPILLED[0] and candidate not in self.variants.values() and (
                 prepared.schedules.bound() > self.unspilled * THRASHES):
             fuller = [candidate._replace(memory=memory) for memory in SPILLED[1:]]
@@ -135,6 +138,10 @@ class TimedCandidates:
             self.postponed[candidate] = prepared
             return fuller
         if candidate.pipelined or candidate.memory:
+            return []
+        if merging := self.merging(candidate, prepared):
+            return merging
+        if self.merged_is_faster(candidate):
             return []
         several, ns = list[Candidate](), next(prepared.arrangements(self.options.level, inf, inf)).ns
         if ns > self.least_time() * HOPELESS:
@@ -156,11 +163,34 @@ class TimedCandidates:
             self.postponed[candidate] = prepared
         return several
 
+    def merging(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
+        """Return the variant of a candidate with merged instructions, if the engines that run these are busy longest,
+        and for less time then. Keep the code of both."""
+        variant = candidate._replace(merge=True)
+        if not self.options.merge or candidate.merge or variant in self.unmerged or (
+                prepared.schedules.busiest() not in MERGED_ENGINES):
+            return []
+        self.unmerged[variant] = bound = prepared.schedules.bound(balanced=True)
+        other = self.prepared(variant)
+        if other.schedules.bound(balanced=True) * MERGED > bound:
+            return []
+        self.variants[variant] = candidate
+        self.postponed |= {candidate: prepared, variant: other}
+        return [variant]
+
+    def merged_is_faster(self, candidate: Candidate) -> bool:
+        """Return whether a program is faster than a candidate can be whose variant with merged instructions was timed:
+        its engines are busy for longer if they share their work evenly."""
+        variant = candidate._replace(merge=True)
+        return not candidate.merge and variant in self.variants and self.least_time() <= self.unmerged[variant]
+
     def time(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time the programs of a candidate that may be the fastest."""
         if candidate.pipelined:
             if prepared.pipelined:
                 self.time_rounds(candidate, prepared)
+            return
+        if self.merged_is_faster(candidate):
             return
         if candidate.results == 100 and not candidate.memory:
             self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first_engine=True))

@@ -149,13 +149,22 @@ class Schedules:
         """Return ns that every order takes at least. ``first_engine``: with each step on its class's first engine;
         ``loads``: with these additional loads; ``balanced``: with engines that share steps as program order balances
         them."""
+        return max(self.busy(first_engine, loads, balanced).values(), default=0.0)
+
+    def busiest(self) -> object:
+        """Return the part of the machine that is busy longest if engines share steps: an engine, or part of memory."""
+        busy = self.busy(balanced=True)
+        return max(busy, key=busy.__getitem__, default=None)
+
+    def busy(self, first_engine: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> dict[object, float]:
+        """Return ns for which parts of the machine are busy (``bound``)."""
         transfers = Transfers(self.code.machine)
-        total = moving([transfers.of(op) for op in loads], self.code.machine)
+        total: dict[object, float] = dict(moving([transfers.of(op) for op in loads], self.code.machine))
         for parts, times in zip(self.parts, self.times):
             for _, _, graph in parts:
                 for part, ns in graph.busy(first_engine, balanced).items():
                     total[part] = total.get(part, 0.0) + ns * times
-        return max(total.values(), default=0.0)
+        return total
 
     def traffic(self) -> tuple[float, int]:
         """Return bytes to and from HBM, and bytes of the HBM buffers that steps access."""

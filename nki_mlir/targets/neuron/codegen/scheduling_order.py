@@ -31,7 +31,7 @@ class Order(NamedTuple):
 
 ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
     (2, 50), (3, 50), (1, 50), (2, 0), (3, 300))), Order(ahead=50, share=3, issue=False),
-    *(Order(ahead=ahead, share=share) for share, ahead in ((0, 100), (2, 300), (3, 0))))
+    *(Order(ahead=ahead, share=share) for share, ahead in ((0, 100), (2, 300), (3, 0))), Order(ahead=500, passed=16))
 MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
                     for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
 

@@ -16,6 +16,7 @@ class SearchOptions:
     evict: bool = True          # evict results from PSUM where products would wait for its banks
     overlap: bool = True        # overlap iterations of the device's loops
     pipeline: bool = True       # pipeline the loops that remain in long code
+    merge: bool = True          # let one instruction process the tiles of several
     overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
     spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
 
@@ -25,7 +26,8 @@ class Candidate(NamedTuple):
     ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
     none leaves it. ``results``: percent of PSUM that results may fill before others leave it. ``overlap``: iterations
     of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their iterations in
-    flight may fill; 0: they are not. ``overwrite``: results are written over operands."""
+    flight may fill; 0: they are not. ``overwrite``: results are written over operands. ``merge``: one instruction
+    processes the tiles of several."""
 
     limit: int
     body: int
@@ -35,3 +37,4 @@ class Candidate(NamedTuple):
     overlap: bool = False
     pipelined: int = 0
     overwrite: bool = False
+    merge: bool = False

@@ -45,17 +45,18 @@ def timed(monkeypatch: pytest.MonkeyPatch, source: str, arguments: tuple[str, ..
 
 
 @pytest.mark.parametrize("source, arguments, variant", [
-    (*SCAN, (False, 100, False)),                           # tiles that stay in SBUF leave no room for results
-    (*NORM, (True, 100, True)),                             # an iteration fills more than half of SBUF
-    (*ATTENTION, (True, fastest.FREE_BANKS, False))])       # products wait for banks
+    (*SCAN, (False, 100, False, False)),                    # tiles that stay in SBUF leave no room for results
+    (*NORM, (True, 100, True, False)),                      # an iteration fills more than half of SBUF
+    (*ATTENTION, (True, fastest.FREE_BANKS, False, True))])     # products wait for banks, copies limit the time
 def test_a_variant_that_is_likely_faster__is_timed_alone(monkeypatch: pytest.MonkeyPatch, source: str,
-                                                         arguments: tuple[str, ...], variant: tuple[bool, int, bool]
-                                                         ) -> None:
+                                                         arguments: tuple[str, ...],
+                                                         variant: tuple[bool, int, bool, bool]) -> None:
     candidates = timed(monkeypatch, source, arguments)
-    assert {(candidate.loads, candidate.results, candidate.overwrite) for candidate, _ in candidates} == {variant}
+    assert {(candidate.loads, candidate.results, candidate.overwrite, candidate.merge)
+            for candidate, _ in candidates} == {variant}
     monkeypatch.setattr(TimedCandidates, "before", lambda *_: [])
     others = timed(monkeypatch, source, arguments)
-    if candidates[-1][0].overwrite:             # no other way to find it
+    if variant[2] or variant[3]:                # no other way to find it
         assert others[-1][1] > candidates[-1][1] * 1.1
     else:
         assert others[-1] == candidates[-1] and len(others) > len(candidates)

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// RUN: nki-opt --merge-instructions %s | FileCheck %s
+
+!x = memref<128x1024xbf16, "sbuf">
+!bank = memref<128x128xbf16, "psum">
+!tile = memref<128x128xbf16, "sbuf">
+!sums = memref<128x4xf32, "sbuf">
+#all = affine_set<() : (0 == 0)>
+#tile = #nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>
+#second = #nki.access<bf16, affine_map<() -> (0, 128)>, [[1, 128], [1, 128]]>
+#third = #nki.access<bf16, affine_map<() -> (0, 256)>, [[1, 128], [1, 128]]>
+#sum0 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>
+#sum1 = #nki.access<f32, affine_map<() -> (0, 2)>, [[1, 128], [1, 1]]>
+
+// The transposes write parts of one bank, which one copy moves.
+// CHECK-DAG:     #[[M0:.*]] = affine_map<() -> (0, 0)>
+// CHECK-DAG:     #[[M128:.*]] = affine_map<() -> (0, 128)>
+// CHECK-DAG:     #[[M256:.*]] = affine_map<() -> (0, 256)>
+// CHECK-LABEL: func.func @transposes(
+// CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x1024xbf16, "sbuf">
+// CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<128x2x128xbf16, "sbuf">
+// CHECK-NEXT:    %[[P:.*]] = memref.alloc() : memref<128x2x128xbf16, "psum">
+// CHECK-NEXT:    "nisa.nc_transpose"(%[[P]], %[[X]]) {{.*}}<bf16, #[[M0]], {{.*}}<bf16, #[[M0]],
+// CHECK-NEXT:    "nisa.nc_transpose"(%[[P]], %[[X]]) {{.*}}<bf16, #[[M128]], {{.*}}<bf16, #[[M128]],
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[T]], %[[P]]) {{.*}}<bf16, #[[M0]], {{\[\[}}1, 128], [1, 256]]>
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[X]], %[[T]], %[[T]]) {{.*}}<bf16, #[[M256]], {{.*}}<bf16, #[[M0]], {{.*}}<bf16, #[[M128]],
+// CHECK-NEXT:    return
+func.func @transposes() {
+  %x = memref.alloc() : !x
+  %p = memref.alloc() : !bank
+  %t = memref.alloc() : !tile
+  %q = memref.alloc() : !bank
+  %u = memref.alloc() : !tile
+  "nisa.nc_transpose"(%p, %x) {access = [#tile, #tile], engine = "tensor", mask = #all} : (!bank, !x) -> ()
+  "nisa.tensor_copy"(%t, %p) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!tile, !bank) -> ()
+  "nisa.nc_transpose"(%q, %x) {access = [#tile, #second], engine = "tensor", mask = #all} : (!bank, !x) -> ()
+  "nisa.tensor_copy"(%u, %q) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!tile, !bank) -> ()
+  "nisa.tensor_tensor"(%x, %t, %u) {access = [#third, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!x, !tile, !tile) -> ()
+  return
+}
+
+// Maxima of rows become one instruction over two rows, whose results are two elements apart.
+// CHECK-LABEL: func.func @rows(
+// CHECK:         "nisa.tensor_reduce"(%[[S:.*]], %[[X:.*]]) {access = [#nki.access<f32, #{{.*}}, {{\[\[}}1, 128], [2, 2], [1, 1]]>, #nki.access<bf16, #{{.*}}, {{\[\[}}1, 128], [128, 2], [1, 128]]>], axes = [2]
+// CHECK-NEXT:    return
+func.func @rows() {
+  %x = memref.alloc() : !x
+  %s = memref.alloc() : !sums
+  "nisa.tensor_reduce"(%s, %x) {access = [#sum0, #tile], axes = [1], engine = "unknown", mask = #all, negate = false, op = "maximum"} : (!sums, !x) -> ()
+  "nisa.tensor_reduce"(%s, %x) {access = [#sum1, #second], axes = [1], engine = "unknown", mask = #all, negate = false, op = "maximum"} : (!sums, !x) -> ()
+  return
+}
+
+// An instruction that reads the result of another stays behind it.
+// CHECK-LABEL: func.func @chain(
+// CHECK:         "nisa.tensor_copy"(%[[X:.*]], %[[X]]) {{.*}}<bf16, #[[M128]], {{.*}}<bf16, #[[M0]],
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[X]], %[[X]]) {{.*}}<bf16, #[[M256]], {{.*}}<bf16, #[[M128]],
+// CHECK-NEXT:    return
+func.func @chain() {
+  %x = memref.alloc() : !x
+  "nisa.tensor_copy"(%x, %x) {access = [#second, #tile], engine = "unknown", mask = #all} : (!x, !x) -> ()
+  "nisa.tensor_copy"(%x, %x) {access = [#third, #second], engine = "unknown", mask = #all} : (!x, !x) -> ()
+  return
+}

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""merge-instructions: let one instruction process several tiles that instructions of one form process one by one.
+
+before:  p0 = transpose of x0; t0 = copy p0; ...      after:  p[0] = transpose of x0; ... p[3] = transpose of x3
+         p3 = transpose of x3; t3 = copy p3                   t = copy p
+
+An engine takes a fixed time for each instruction, and the time of its elements. The pass merges instructions that
+compute each element, or each row's maximum, by itself, and differ only in their tiles. Each operand is the same
+tile for all of them, or steps through a buffer at equal distances, or is in separate buffers of the block, which
+become one buffer, in PSUM at most a bank. Operands are computed before the merged instruction: at most ``HOISTED``
+instructions move in front of it for each further one. It processes at most ``elements`` elements in each partition,
+and takes less time than those that it replaces. Each value is computed as before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
+from nki_mlir.dialects.nki.reduction import ReducingFree
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.target_findings import findings
+from nki_mlir.dialects.verification import verify
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, own_memory, touched
+from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, note, plain, uses_of
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+
+ELEMENTS = 512                  # in each partition: beyond, the fixed time hardly counts
+NEAR = 64                       # steps between the first and the last of the instructions that are merged
+HOISTED = 8                     # instructions that move in front of the first for each further one
+RANK = 4                        # dimensions of a merged operand
+ENGINES = Engine.VECTOR, Engine.SCALAR         # they take a fixed time for each instruction, and read PSUM
+EXACT = "maximum", "minimum"     # reductions that do not depend on the order
+GONE = -1
+
+
+class MergeInstructions(RecordsPass, name="merge-instructions", reads=Level.NISA):
+    elements: int = 512         # most elements in each partition that a merged instruction processes
+
+    def rewritten(self, code: Code) -> None:
+        merge_instructions(code, self.elements)
+
+
+def merge_instructions(code: Code, elements: int = ELEMENTS) -> int:
+    """Merge instructions in place, and return the number of removed ones."""
+    forms = MergedForms(code.machine, elements)
+    runs = [(block, run) for block in blocks(code.body) for run in list(runs_of(block.nodes)) if forms.repeat(run)]
+    if not runs:
+        return 0
+    uses = uses_of(code)
+    return sum(_MergedRun(block, run, uses, forms).merged for block, run in runs)
+
+
+class MergedForms:
+    """Decides whether operations of a form may be merged, and how, each once. ``elements``: the most in each partition
+    that an instruction processes."""
+
+    def __init__(self, machine: Machine, elements: int) -> None:
+        self.machine, self.elements = machine, elements
+        self.verdicts: dict[object, bool] = {}
+        self.paying: dict[object, bool] = {}
+
+    def of(self, op: Op) -> object | None:
+        """Return the form of an operation that may be merged with others of its form; else None."""
+        if op.mask or op.limits or op.symbols or op.extra or op.runs_on not in ENGINES:
+            return None
+        form = op.form()
+        verdict = self.verdicts.get(form)
+        if verdict is None:
+            verdict = self.verdicts[form] = may_merge(op, self.elements)
+        return form if verdict else None
+
+    def repeat(self, run: Sequence[InstructionStep]) -> bool:
+        """Return whether operations of a run that may be merged have equal forms."""
+        if any([NO_REORDER in step.op.extra for step in run]):
+            return False
+        forms = [form for step in run if (form := self.of(step.op)) is not None]
+        return len(set(forms)) < len(forms)
+
+    def pays(self, old: Op, new: Op, count: int) -> bool:
+        """Return whether the target has a merged instruction, and it takes less time than ``count`` of the old form."""
+        key = old.form(), new.form()
+        pays = self.paying.get(key)
+        if pays is None:
+            pays = self.paying[key] = self.ns(new) < self.ns(old) * count and self.exists(old, new)
+        return pays
+
+    def exists(self, old: Op, new: Op) -> bool:
+        try:
+            verify(new)
+        except NkiMlirError:
+            return False
+        return not {str(f.error) for f in findings(new, self.machine)} - {
+            str(f.error) for f in findings(old, self.machine)}
+
+    def ns(self, op: Op) -> float:
+        return float(self.machine.cost(op.runs_on, op.work()).busy)
+
+
+def may_merge(op: Op, elements: int) -> bool:
+    """Return whether an instruction computes its elements, or the maxima of rows, by themselves, and takes at most half
+    of the elements."""
+    if not plain(op) or not op.is_loop_nest or op.has_linear_attributes or op.partition_group > 1:
+        return False
+    sources, targets = op.sources(), op.targets()
+    if not sources or len(targets) != 1 or any(tile.space == HBM or len(tile.shape) < 2 for _, tile in op.operands()):
+        return False
+    if max(tile.free_elements for _, tile in op.operands()) * 2 > elements or op.index_forms():
+        return False
+    iteration = op.iteration()
+    if iteration.reduced and not (isinstance(op, ReducingFree) and op.op in EXACT):
+        return False                            # sums of other extents may be added in another order
+    every = tuple(range(len(iteration.extents)))
+    apart = op.axes_apart(iteration) | iteration.reduced
+    return apart.issuperset(every) and all(iteration.axes[field.name] == every for field, _ in op.operands())
+
+
+Joined = dict[DeviceBuffer, tuple[DeviceBuffer, int]]       # by a buffer, the one that it became a part of, and which
+
+
+class Operand(NamedTuple):
+    """An operand of merged instructions: the first one's tile and the distance of the next in elements, 0 if all have
+    the same tile. ``buffers``: those that become one, if the tiles are in separate buffers."""
+
+    tile: Tile
+    step: int
+    buffers: tuple[DeviceBuffer, ...]
+
+
+class _MergedRun:
+    """One run of steps, by number. ``order``: the steps in their new order, ``GONE`` where one has joined a group;
+    ``position``: where each is; ``members``: by the first step of a group, its steps; ``leader``: the first step of the
+    group of each step, or itself."""
+
+    def __init__(self, block: Block, run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
+                 forms: MergedForms) -> None:
+        self.block, self.steps, self.uses, self.forms = block, list(run), uses, forms
+        self.local = {buffer for buffer in block.buffers if buffer in uses and uses[buffer].free}
+        dependences = Dependences(touched(run, own_memory))
+        self.before = [dependences.add(k, k) for k in range(len(run))]
+        self.order = list(range(len(run)))
+        self.position = list(range(len(run)))
+        self.leader = list(range(len(run)))
+        self.members: dict[int, list[int]] = {}
+        self.merged = 0
+        self.wide: list[DeviceBuffer] = []      # buffers that took the place of others
+        self.removed: set[DeviceBuffer] = set()
+        open_groups: dict[object, int] = {}
+        for k, step in enumerate(run):
+            form = forms.of(step.op)
+            if form is None:
+                continue
+            first = open_groups.get(form)
+            if first is None or not self.join(first, k):
+                if first is not None:
+                    self.close(first)
+                open_groups[form] = k
+                self.members[k] = [k]
+        for first in open_groups.values():
+            self.close(first)
+        if self.merged:
+            self.rewrite()
+
+    # -- which instructions --------------------------------------------------------------------------------------------
+    def join(self, first: int, k: int) -> bool:
+        """Merge a step into a group if its operands can be computed in front of the group. Return whether it did."""
+        members = self.members[first]
+        if self.position[k] - self.position[first] > NEAR or self.operands([*members, k]) is None:
+            return False
+        hoisted = self.needed_in_front(first, k)
+        if hoisted is None:
+            return False
+        begin, end = self.position[first], self.position[k]
+        moved = set(hoisted)
+        self.order[begin:end + 1] = [*hoisted, *[n for n in self.order[begin:end] if n not in moved], GONE]
+        for at in range(begin, end):
+            if self.order[at] != GONE:
+                self.position[self.order[at]] = at
+        self.leader[k] = first
+        members.append(k)
+        return True
+
+    def needed_in_front(self, first: int, k: int) -> list[int] | None:
+        """Return the steps behind the first one that a step depends on, in order; None if the first is among them, or
+        if they are many."""
+        begin, needed, waiting = self.position[first], set[int](), [k]
+        while waiting:
+            step = waiting.pop()
+            for member in self.members.get(step, (step,)):
+                for other in self.before[member]:
+                    other = self.leader[other]
+                    if other == first:
+                        return None
+                    if self.position[other] > begin and other not in needed:
+                        needed.add(other)
+                        waiting.append(other)
+                        if len(needed) > HOISTED:
+                            return None
+        return sorted(needed, key=self.position.__getitem__)
+
+    def operands(self, members: Sequence[int]) -> dict[str, Operand] | None:
+        """Return the operands of an instruction that replaces several; None if there is no such instruction."""
+        ops = [self.steps[k].op for k in members]
+        first, operands = ops[0], dict[str, Operand]()
+        if max(tile.free_elements for _, tile in first.operands()) * len(ops) > self.forms.elements:
+            return None
+        for field, tile in first.operands():
+            tiles = [getattr(op, field.name) for op in ops]
+            operand = self.operand(tiles)
+            if operand is None or len(tile.shape) >= RANK or (not operand.step and field.writes) or (
+                    operand.step and field.name in first.row_operands):
+                return None
+            operands[field.name] = operand
+        together = {operand.buffers for operand in operands.values()}
+        return operands if len(set(chain(*together))) == sum(map(len, together)) else None     # else in another order
+
+    def operand(self, tiles: Sequence[Tile]) -> Operand | None:
+        first, second = tiles[:2]
+        handles = tuple([tile.handle for tile in tiles])
+        if len(set(handles)) == 1:
+            step = second.access.free.const - first.access.free.const
+            steps = [b.access.free.const - a.access.free.const for a, b in pairwise(tiles)]
+            same = all(tile.access.partition == first.access.partition for tile in tiles)
+            return Operand(first, step, ()) if same and set(steps) == {step} and step >= 0 else None
+        if len(set(handles)) < len(handles) or any(tile.access != first.access for tile in tiles):
+            return None
+        shape, dtype = first.handle.shape, first.handle.dtype
+        if any(buffer not in self.local or (buffer.shape, buffer.dtype) != (shape, dtype) for buffer in handles):
+            return None
+        if first.space == PSUM and first.handle.bytes_per_partition * len(handles) > self.forms.machine.psum_bank_bytes:
+            return None
+        return Operand(first, first.row, handles)
+
+    # -- one instruction in place of several ---------------------------------------------------------------------------
+    def close(self, first: int) -> None:
+        """Replace a group by one instruction, if the target has it and it takes less time."""
+        members = self.members[first]
+        operands = self.operands(members) if len(members) > 1 else None
+        if operands is None:
+            return
+        op = merged(self.steps[first].op, operands, len(members))
+        if not self.forms.pays(self.steps[first].op, op, len(members)):
+            return
+        step = self.steps[first]
+        for k in members:
+            for _, tile in self.steps[k].op.operands():
+                uses = self.uses[tile.handle]
+                uses.writers.pop(self.steps[k], None)
+                uses.readers.pop(self.steps[k], None)
+        joined: Joined = {}
+        for operand in operands.values():
+            if operand.buffers and operand.buffers[0] not in joined:
+                self.join_buffers(operand.buffers, joined)
+        step.op, step.work = changed(op, lambda tile: in_joined(tile, joined)), None
+        note(self.uses, step)
+        self.members[first] = [first]
+        self.before[first] = sorted({self.leader[other] for k in members for other in self.before[k]} - {first})
+        self.merged += len(members) - 1
+
+    def join_buffers(self, buffers: Sequence[DeviceBuffer], joined: Joined) -> None:
+        """Put buffers side by side into a new one, for all instructions that use them."""
+        old = buffers[0]
+        wide = replace(old, shape=(old.shape[0], len(buffers), *old.shape[1:]))
+        uses = self.uses[wide] = BufferUses()
+        joined.update({buffer: (wide, number) for number, buffer in enumerate(buffers)})
+        for buffer in buffers:
+            before = self.uses.pop(buffer)
+            for step in {**before.writers, **before.readers}:
+                step.op, step.work = changed(step.op, lambda tile: in_joined(tile, joined)), None
+            uses.writers.update(before.writers)
+            uses.readers.update(before.readers)
+        self.local.difference_update(buffers)
+        self.removed.update(buffers)
+        self.local.add(wide)
+        self.wide.append(wide)
+
+    def rewrite(self) -> None:
+        """Put the steps into the block in their new order. The steps of a group that were not merged stay adjacent."""
+        steps = [self.steps[member] for k in self.order if k != GONE for member in self.members.get(k, (k,))]
+        nodes, first = self.block.nodes, self.steps[0]
+        begin = next(at for at, node in enumerate(nodes) if node is first)
+        nodes[begin:begin + len(self.steps)] = steps
+        self.block.buffers = [buffer for buffer in (*self.block.buffers, *self.wide) if buffer not in self.removed]
+
+
+def merged(op: Op, operands: dict[str, Operand], count: int) -> Op:
+    """Return an instruction over the tiles of ``count``: the tiles are a dimension behind the partitions, which is
+    joined with the next one if that is possible for all operands."""
+    dims = {name: (operand.tile.access.dims[0], (operand.step, count), *operand.tile.access.dims[1:])
+            for name, operand in operands.items()}
+    fields: dict[str, object] = {}
+    if isinstance(op, ReducingFree):
+        fields["axes"] = tuple([axis + 1 for axis in op.axes])
+    elif all(pattern[1][0] == pattern[2][0] * pattern[2][1] for pattern in dims.values()):
+        dims = {name: (pattern[0], (pattern[2][0], count * pattern[2][1]), *pattern[3:])
+                for name, pattern in dims.items()}
+    tiles = {name: operand.tile.patterned(dims=dims[name]) for name, operand in operands.items()}
+    return changed(op, None, **tiles, **fields)
+
+
+def in_joined(tile: Tile, joined: Joined) -> Tile:
+    """Return the tile in the buffer into which its own was put."""
+    if (entry := joined.get(tile.handle)) is None:
+        return tile
+    wide, number = entry
+    access = replace(tile.access, free=tile.access.free.plus(Linear(number * tile.row)))
+    return Tile(wide, tile.space, wide.shape, wide.dtype, access, tile.label)
