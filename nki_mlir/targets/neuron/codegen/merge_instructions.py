@@ -124,7 +124,7 @@ def may_merge(op: Op, elements: int) -> bool:
 Joined = dict[DeviceBuffer, tuple[DeviceBuffer, int]]       # by a buffer, the one that it became a part of, and which
 
 
-class Operand(NamedTuple):
+class MergedOperand(NamedTuple):
     """An operand of merged instructions: the first one's tile and the distance of the next in elements, 0 if all have
     the same tile. ``buffers``: those that become one, if the tiles are in separate buffers."""
 
@@ -204,10 +204,10 @@ class _MergedRun:
                             return None
         return sorted(needed, key=self.position.__getitem__)
 
-    def operands(self, members: Sequence[int]) -> dict[str, Operand] | None:
+    def operands(self, members: Sequence[int]) -> dict[str, MergedOperand] | None:
         """Return the operands of an instruction that replaces several; None if there is no such instruction."""
         ops = [self.steps[k].op for k in members]
-        first, operands = ops[0], dict[str, Operand]()
+        first, operands = ops[0], dict[str, MergedOperand]()
         if max(tile.free_elements for _, tile in first.operands()) * len(ops) > self.forms.elements:
             return None
         for field, tile in first.operands():
@@ -220,14 +220,14 @@ class _MergedRun:
         together = {operand.buffers for operand in operands.values()}
         return operands if len(set(chain(*together))) == sum(map(len, together)) else None     # else in another order
 
-    def operand(self, tiles: Sequence[Tile]) -> Operand | None:
+    def operand(self, tiles: Sequence[Tile]) -> MergedOperand | None:
         first, second = tiles[:2]
         handles = tuple([tile.handle for tile in tiles])
         if len(set(handles)) == 1:
             step = second.access.free.const - first.access.free.const
             steps = [b.access.free.const - a.access.free.const for a, b in pairwise(tiles)]
             same = all(tile.access.partition == first.access.partition for tile in tiles)
-            return Operand(first, step, ()) if same and set(steps) == {step} and step >= 0 else None
+            return MergedOperand(first, step, ()) if same and set(steps) == {step} and step >= 0 else None
         if len(set(handles)) < len(handles) or any(tile.access != first.access for tile in tiles):
             return None
         shape, dtype = first.handle.shape, first.handle.dtype
@@ -235,7 +235,7 @@ class _MergedRun:
             return None
         if first.space == PSUM and first.handle.bytes_per_partition * len(handles) > self.forms.machine.psum_bank_bytes:
             return None
-        return Operand(first, first.row, handles)
+        return MergedOperand(first, first.row, handles)
 
     # -- one instruction in place of several ---------------------------------------------------------------------------
     def close(self, first: int) -> None:
@@ -289,7 +289,7 @@ class _MergedRun:
         self.block.buffers = [buffer for buffer in (*self.block.buffers, *self.wide) if buffer not in self.removed]
 
 
-def merged(op: Op, operands: dict[str, Operand], count: int) -> Op:
+def merged(op: Op, operands: dict[str, MergedOperand], count: int) -> Op:
     """Return an instruction over the tiles of ``count``: the tiles are a dimension behind the partitions, which is
     joined with the next one if that is possible for all operands."""
     dims = {name: (operand.tile.access.dims[0], (operand.step, count), *operand.tile.access.dims[1:])
