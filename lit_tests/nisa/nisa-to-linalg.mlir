@@ -237,3 +237,37 @@ func.func @may_alias(%x: !hbm, %y: !hbm) attributes {nki.may_alias} {
   "nisa.dma_copy"(%y, %x) {access = [#hbm, #hbm], mask = #all, engine = "unknown"} : (!hbm, !hbm) -> ()
   return
 }
+
+// Registers of an engine get the fold of the elements that an instruction writes, in float32.
+// CHECK-LABEL: func.func @registers(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x64xf32, "sbuf">, %[[R:[a-z0-9]+]]: memref<128x1xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref
+// CHECK-NEXT:    %[[TOTAL:.*]] = memref.alloc() : memref<128x1xf32, "sbuf">
+// CHECK:         linalg.fill ins(%[[ZERO:.*]] : f32) outs(%[[TOTALS:.*]] :
+// CHECK:         linalg.generic {{.*}} ins(%[[XV:.*]] : {{.*}}) outs(%[[YV:.*]], %[[SUM:.*]] :
+// CHECK-NEXT:    ^bb0(%[[IN:.*]]: f32, %{{.*}}: f32, %[[BEFORE:.*]]: f32):
+// CHECK:           %[[VALUE:.*]] = "scalar.activation"(%{{.*}}) {fn = "exp"} : (f32) -> f32
+// CHECK-NEXT:      %[[AFTER:.*]] = "scalar.alu"(%[[BEFORE]], %[[VALUE]]) {fn = "add"} : (f32, f32) -> f32
+// CHECK-NEXT:      linalg.yield %[[VALUE]], %[[AFTER]]
+// CHECK:         linalg.generic {{.*}} ins(%[[RV:.*]], %[[TV:.*]] : {{.*}}) outs(%[[RV2:.*]] :
+// CHECK-NEXT:    ^bb0(%[[OLD:.*]]: f32, %[[PART:.*]]: f32, %{{.*}}: f32):
+// CHECK-NEXT:      "scalar.alu"(%[[OLD]], %[[PART]]) {fn = "add"}
+#registers = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>
+func.func @registers(%y: !f32, %r: memref<128x1xf32, "sbuf">, %x: !f32) {
+  "nisa.exponential"(%y, %r, %x) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0>, access = [#f32, #registers, #f32],
+    engine = "vector", imm = 0.0 : f64, mask = #all, reduce_cmd = "reduce", reduce_op = "add"}
+    : (!f32, memref<128x1xf32, "sbuf">, !f32) -> ()
+  return
+}
+
+// A cumulative instruction keeps its registers from element to element, in order.
+// CHECK-LABEL: func.func @cumulative(
+// CHECK:         linalg.generic {{.*}}iterator_types = ["parallel", "reduction"]{{.*}} ins(%[[XV:.*]] : {{.*}}) outs(%[[YV:.*]], %[[CARRY:.*]] :
+// CHECK-NEXT:    ^bb0(%[[IN:.*]]: f32, %{{.*}}: f32, %[[BEFORE:.*]]: f32):
+// CHECK:           %[[NEXT:.*]] = "scalar.alu"(%{{.*}}, %[[BEFORE]]) {fn = "add"} : (f32, f32) -> f32
+// CHECK-NEXT:      linalg.yield %[[NEXT]], %[[NEXT]]
+func.func @cumulative(%y: !f32, %r: memref<128x1xf32, "sbuf">, %x: !f32) {
+  "nisa.tensor_scalar_cumulative"(%y, %r, %x) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0>,
+    access = [#f32, #registers, #f32], engine = "vector", imm0 = 2.0 : f64, mask = #all, op0 = "multiply", op1 = "add",
+    reduce_cmd = "reduce", reduce_op = "add"} : (!f32, memref<128x1xf32, "sbuf">, !f32) -> ()
+  return
+}

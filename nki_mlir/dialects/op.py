@@ -72,6 +72,10 @@ class LoweringBuilder(Protocol):
     def recurrence(self, op: "Op") -> None:
         """Emit ``dst`` = op.next(the element before it, the elements of the sources), along all free axes."""
 
+    def accumulation(self, op: "Op", scans: bool = False) -> None:
+        """Emit ``dst = op.body(sources)``, and the fold of its elements into the registers of ``op``; with ``scans``
+        each element is op.next(the element before it, sources)."""
+
     def rows(self, op: "Op") -> "RowBuilder | None":
         """Return a builder of values of whole partitions, in float32; None if a mask divides them."""
 

@@ -17,6 +17,7 @@ from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.waist.accumulation import accumulation_of
 from nki_mlir.waist.overlap import may_overlap
 from nki_mlir.waist.rows import Expression, Rows, recurrence
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
@@ -163,6 +164,15 @@ class StructuredBuilder:
             self.keep(op)
         else:
             recurrence(rows, op, op.ranges)         # type: ignore[arg-type]
+
+    def accumulation(self, op: Op, scans: bool = False) -> None:
+        """Write ``dst`` = op.body(sources), and fold its elements into the registers of the operation."""
+        rows = self.rows(op)
+        accumulates = accumulation_of(op, scans, self.may_overlap) if rows is not None else None
+        if rows is None or accumulates is None:
+            self.keep(op)
+        else:
+            accumulates.write(rows)
 
 
 class _Work:

@@ -39,10 +39,11 @@ def unconverted(nest: AnyNest, value: int) -> int:
 
 
 def fold_of(nest: AnyNest, output: int = 0) -> Fold | None:
-    """Return an output as a fold, if nothing else uses the value that it holds before."""
+    """Return an output as a fold, if nothing else uses the value that it holds before, or a partial result."""
     old, result = nest.first_output + output, unconverted(nest, nest.results[output])
     step = nest.step(result)
-    if step is None or step.kind != "alu" or len(step.operands) != 2 or nest.uses(old) != 1:
+    if step is None or step.kind != "alu" or len(step.operands) != 2 or any(
+            nest.uses(value) != 1 for value in (old, result, nest.results[output])):
         return None
     for before, value in (step.operands, step.operands[::-1])[:2 if ALU[step.name].commutative else 1]:
         if unconverted(nest, before) == old and (before == old or nest.uses(before) == 1):

@@ -85,8 +85,9 @@ def equal(a: np.ndarray, b: np.ndarray, dtype: DType, bound: float = 0.0, signed
     if a.tobytes() == b.tobytes():
         return True
     left, right = (np.ndarray(x.nbytes // dtype.itemsize, dtype.numpy, x) for x in (a, b))
-    if not dtype.is_float:
-        return bool(bound) and bool(np.all(np.abs(left.astype(np.float64) - right.astype(np.float64)) <= 1))
+    if not dtype.is_float:                  # a step of the float32 that was converted, where that is more than 1
+        step = np.maximum(1, np.spacing(np.abs(left.astype(np.float32))))
+        return bool(bound) and bool(np.all(np.abs(left.astype(np.float64) - right.astype(np.float64)) <= step))
     bound = bound and max(bound, 2.0 ** -dtype.mantissa)
     left, right = left.astype(np.float64), right.astype(np.float64)
     if signed_zero and not np.array_equal(np.signbit(left[left == 0]), np.signbit(right[left == 0])):

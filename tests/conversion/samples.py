@@ -7,6 +7,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Constraint, Linear, Tile
+from nki_mlir.dialects.nisa.accumulating import COMMANDS
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.verification import verify
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -112,8 +113,10 @@ class Sampler:
             shapes_of_tiles["dst"] = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(shape))
         if cls.name == "tensor_partition_reduce":
             shapes_of_tiles["dst"] = (1, *shape[1:])
-        if "reduce_res" in shapes_of_tiles:
-            shapes_of_tiles["reduce_res"] = (shape[0], *(1 for _ in shape[1:]))
+        accumulates = "reduce_cmd" in cls.attributes
+        for name in shapes_of_tiles if accumulates else [n for n in shapes_of_tiles if n == "reduce_res"]:
+            if name not in ("dst", "src", "predicate", "on_true"):
+                shapes_of_tiles[name] = (shape[0], *(1 for _ in shape[1:]))
         return shapes_of_tiles
 
     def attribute(self, cls: type[Op], name: str, kind: type) -> object:
@@ -124,10 +127,17 @@ class Sampler:
                 return self.rng.choice(REDUCTIONS)
             case "reduce_op":
                 return self.rng.choice(REDUCTIONS)
+            case "reduce_cmd":
+                return self.rng.choice(COMMANDS)
+            case "comp0" | "comp1":
+                return self.rng.choice(["equal", "less", "less_equal", "greater", "greater_equal"])
+            case "op0" | "op1" if cls.name == "activate2":
+                return self.rng.choice(["multiply", "add", "subtract", "bypass"])
             case "op" | "op0" | "op1":
                 return self.rng.choice([*BINARY, "bypass"] if name == "op1" else BINARY)
             case "fn":
-                return self.rng.choice([*ACTIVATIONS, "invert"] if cls.dialect == "nki" else list(ACTIVATIONS))
+                other = ["invert"] if cls.dialect == "nki" else ["prelu"] * (cls.name == "activate2")
+                return self.rng.choice([*ACTIVATIONS, *other])
             case "axes":
                 axes = tuple(int(k) for k in range(1, 4) if self.chance(0.5))
                 return axes or (1,)
@@ -142,6 +152,8 @@ class Sampler:
     def dtype(self, cls: type[Op], name: str) -> DType:
         if cls.name in MATRIX:
             return FLOAT32 if name == "dst" and self.chance(0.8) else [FLOAT32, BFLOAT16, FLOAT16][self.rng.integers(3)]
+        if name in ("accumulator", "highest", "bound0", "bound1"):
+            return FLOAT32
         if self.alike:
             return self.common
         return FLOAT32 if self.chance(0.4) else ALL[self.rng.integers(0, len(ALL))]

@@ -24,11 +24,14 @@ def agrees(op, values=()):
 
     A sum starts from 0, so that the sum of negative zeros is 0; NumPy's is a negative zero.
     """
-    fold = getattr(op, "reduce_op", getattr(op, "op", "")) if op.iteration().reduced else ""
+    folds = op.iteration().reduced or hasattr(op, "reduce_cmd")
+    fold = getattr(op, "reduce_op", getattr(op, "op", "")) if folds else ""
     # Under a mask that does not select a box of elements the elements that are summed lie closer together in NumPy's order.
     ordered = fold == "subtract" or (op.mask and (op.name in ("matmul", "nc_matmul") or fold == "average" or len(
         op.targets()) > 1))
     ordered = ordered or op.name in ("bn_stats", "bn_aggr")
+    # The reference adds float32 where an operand that op1 ignores is a float, the nest exact integers.
+    ordered = ordered or op.name == "activate2"
     bound, sums = ORDER_BOUND if ordered else 0.0, fold in ("add", "average", "subtract")
     got = run_module(lower(op), op, values)
     return all(equal(a, b, dtype_at(op, x), bound, signed_zero=not sums)
@@ -48,7 +51,7 @@ def check_samples(cls, vary, count, alike=False):
             run_reference(op, values)
             lower(op)
         except Unsupported as refused:
-            assert "no box" in str(refused)
+            assert "no box" in str(refused) or "does not select a box" in str(refused)
             continue
         except UnderMask as refused:
             assert "under its mask" in str(refused)

@@ -5,10 +5,12 @@ tensor_scalar that accumulates; and the scan, a recurrence along the free axis.
 The machine's registers are an operand, ``accumulator`` [P, 1], which each command updates.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, apply_alu, not_all_in_psum
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS, verify_sum
@@ -47,9 +49,13 @@ def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray, of
 
 
 class Accumulating(PartitionWise):
-    """Family: ``dst``, the registers ``accumulator`` and, if the kernel names it, ``reduce_res`` that reads them."""
+    """Family: ``dst``, the registers ``accumulator`` and, if the kernel names it, ``reduce_res`` that reads them.
+
+    ``body`` computes an element of ``dst`` from those of the sources and, if the class ``counts`` elements, its index.
+    """
 
     rows_apart = True
+    counts: ClassVar[bool] = False
     dst: Out
     accumulator: InOut
     reduce_res: Out | None
@@ -60,9 +66,32 @@ class Accumulating(PartitionWise):
     def overwrites(self, name: str) -> bool:
         return name == "accumulator" and self.reduce_cmd in ("reset", "reset_reduce")
 
+    def body(self, s: ScalarFunctions[V], *sources: V) -> V:
+        raise InternalError(f"{self.full_name()} has no body")
+
+    def elements(self, sources: Sequence[np.ndarray]) -> np.ndarray:
+        """Compute the elements of ``dst`` before they are rounded."""
+        like = sources[0]
+        values = [value if value.shape == like.shape else per_row(value, like) for value in sources]
+        if self.counts:
+            values.append(np.arange(like[0].size, dtype=np.float32).reshape(1, *like.shape[1:]))
+        return np.asarray(self.body(ArrayScalars(FLOAT32), *values), np.float32)
+
+    def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Results:
+        return self.results(self.elements(sources), accumulator)
+
+    def after(self, s: ScalarFunctions[V], registers: V) -> V:
+        """Return what ``reduce_res`` gets of the registers."""
+        return registers
+
+    def lower(self, b: LoweringBuilder) -> None:
+        b.accumulation(self)
+
     def results(self, value: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, ...]:
         after = accumulated(self.reduce_cmd, self.reduce_op, before, value, sums_integers(self))
-        return (value, after) if self.reduce_res is None else (value, after, after.reshape(self.reduce_res.shape))
+        if self.reduce_res is None:
+            return value, after
+        return value, after, np.asarray(self.after(ArrayScalars(FLOAT32), after)).reshape(self.reduce_res.shape)
 
     def verify_accumulator(self, check: Check) -> None:
         check.one_of("reduce_cmd", COMMANDS)
@@ -92,9 +121,8 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
     def verify_target(self, check: TargetCheck) -> None:
         verify_sum(self, check, settled=True)
 
-    def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Results:
-        value = np.asarray(ActivationOp.body(self, ArrayScalars(FLOAT32), *sources))     # type: ignore[arg-type]
-        return self.results(value, accumulator)
+    def body(self, s: ScalarFunctions[V], *sources: V) -> V:
+        return ActivationOp.body(self, s, *sources)                 # type: ignore[arg-type]
 
 
 class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,), mnemonic="SELECT_REDUCE",
@@ -126,11 +154,11 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         check.rule(self.on_true.dtype not in (TFLOAT32, INT32, UINT32), f"on_true cannot be {self.on_true.dtype}",
                    "convert it first")
 
-    def reference(self, accumulator: np.ndarray, predicate: np.ndarray, on_true: np.ndarray,
-                  *on_false: np.ndarray) -> Results:
-        other = per_row(on_false[0], on_true) if on_false else np.float32(self.imm)
-        chosen = (predicate != 0) != self.reverse_pred
-        return self.results(np.where(chosen, on_true, other).astype(np.float32), accumulator)
+    def body(self, s: ScalarFunctions[V], *sources: V) -> V:
+        predicate, on_true, *on_false = sources
+        other = on_false[0] if on_false else s.constant(self.imm)
+        pair = (other, on_true) if self.reverse_pred else (on_true, other)
+        return s.alu("select", predicate, *pair)
 
 
 class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,), mnemonic="RANGE_SELECT", opcode=0x5C,
@@ -147,6 +175,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
     reduce_cmd: str = "idle"
     reduce_op: str = "maximum"
     rows_apart = False                  # it computes with the positions of elements
+    counts = True
     chooses = True
     law = "range_select"
 
@@ -171,13 +200,11 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
                    f"puts {LOWEST:g} outside of the range, got {self.fill:g}", "leave on_false_value out",
                    contested=True)
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> Results:
-        p = src.shape[0]
-        columns = (np.float32(self.base) + np.arange(src[0].size, dtype=np.float32)).reshape(1, -1)
-        inside = (ALU[self.comp0].numpy(columns, bound0.reshape(p, 1)) != 0) & (
-            ALU[self.comp1].numpy(columns, bound1.reshape(p, 1)) != 0)
-        value = np.where(inside.reshape(src.shape), src, np.float32(self.fill))
-        return self.results(value, accumulator)
+    def body(self, s: ScalarFunctions[V], *sources: V) -> V:
+        src, bound0, bound1, index = sources
+        column = s.alu("add", s.constant(self.base), index)
+        inside = s.alu("multiply", s.alu(self.comp0, column, bound0), s.alu(self.comp1, column, bound1))
+        return s.alu("select", inside, src, s.constant(self.fill))
 
 
 class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnemonic="ACTIVATE2", opcode=0x74,
@@ -212,20 +239,18 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
         self.verify_accumulator(check)
         check.one_of("reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"))
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, *tiles: np.ndarray) -> Results:
+    def body(self, s: ScalarFunctions[V], *sources: V) -> V:
+        value, *tiles = sources
         operands = iter(tiles)
-        s = ArrayScalars(FLOAT32)
-        value = src
         for op, tile, number, reverse in ((self.op0, self.operand0, self.imm0, self.reverse0),
                                           (self.op1, self.operand1, self.imm1, self.reverse1)):
-            operand = per_row(next(operands), src) if tile is not None else np.float32(number)
+            operand = next(operands) if tile is not None else s.constant(number)
             value = apply_alu(s, op, value, operand, reverse)
-        if self.fn == "prelu":
-            slope = per_row(next(operands), src) if self.slope is not None else np.float32(self.alpha)
-            value = np.where(value >= 0, value, slope * value)
-        else:
-            value = s.activation(self.fn, np.asarray(value))
-        return self.results(value, accumulator)
+        if self.fn != "prelu":
+            return s.activation(self.fn, value)
+        slope = next(operands) if self.slope is not None else s.constant(self.alpha)
+        is_positive = s.alu("greater_equal", value, s.constant(0.0))
+        return s.alu("select", is_positive, value, s.alu("multiply", slope, value))
 
 
 class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), mnemonic="EXPONENTIAL", opcode=0x75,
@@ -247,9 +272,9 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
         check.one_of("reduce_op", ("add",))
         self.verify_accumulator(check)
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, *highest: np.ndarray) -> Results:
-        limit = per_row(highest[0], src) if highest else np.float32(self.imm)
-        return self.results(ACTIVATIONS["exp"].numpy(src - limit), accumulator)
+    def body(self, s: ScalarFunctions[V], *sources: V) -> V:
+        src, *highest = sources
+        return s.activation("exp", s.alu("subtract", src, highest[0] if highest else s.constant(self.imm)))
 
 
 class _WithOperand(Accumulating):
@@ -266,10 +291,10 @@ class _WithOperand(Accumulating):
         check.rule(not check.bits(["op0"]), "op0 must be arithmetic", "use nisa.tensor_scalar for bit operations")
         self.verify_accumulator(check)
 
-    def with_operand(self, src: np.ndarray, operand: tuple[np.ndarray, ...], reverse: bool = False) -> np.ndarray:
-        """Return src op0 operand0, or operand0 op0 src with ``reverse``."""
-        right = per_row(operand[0], src) if operand else np.float32(self.imm0)          # type: ignore[attr-defined]
-        return np.asarray(apply_alu(ArrayScalars(FLOAT32), self.op0, src, right, reverse))  # type: ignore[attr-defined]
+    def body(self, s: ScalarFunctions[V], *sources: V) -> V:
+        src, *operand = sources
+        right = operand[0] if operand else s.constant(self.imm0)                # type: ignore[attr-defined]
+        return apply_alu(s, self.op0, src, right, getattr(self, "reverse0", False))     # type: ignore[attr-defined]
 
 
 class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", engines=(Engine.VECTOR,),
@@ -291,10 +316,8 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
                    f"reduces by {', '.join(REGISTER_REDUCTIONS)}, got {self.reduce_op}",
                    "reduce with nisa.tensor_reduce")
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Results:
-        value = self.with_operand(src, operand, self.reverse0)
-        computed = self.results(value, accumulator)
-        return (*computed[:2], -computed[2]) if self.negate and len(computed) == 3 else computed
+    def after(self, s: ScalarFunctions[V], registers: V) -> V:
+        return s.alu("negative", registers) if self.negate else registers
 
 
 class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", engines=(Engine.VECTOR,),
@@ -317,11 +340,22 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
             check.rule(not tile.dtype.is_integer or tile.dtype.itemsize < 4, f"{label} cannot be {tile.dtype}",
                        "use a float, or an integer of 16 bits or fewer")
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Results:
-        p = src.shape[0]
-        value = self.with_operand(src, operand).reshape(p, -1)
-        start = 0.0 if self.op1 == "subtract" else float(ALU[self.op1].identity(FLOAT32) or 0.0)
-        carry = accumulator.reshape(p) if self.reduce_cmd == "reduce" else np.full(p, start, np.float32)
+    @property
+    def start(self) -> float:
+        """The registers after a reset."""
+        return 0.0 if self.op1 == "subtract" else float(ALU[self.op1].identity(FLOAT32) or 0.0)
+
+    def next(self, s: ScalarFunctions[V], carry: V, *sources: V) -> V:
+        """Return the element after ``carry``."""
+        return s.alu(self.op1, self.body(s, *sources), carry)
+
+    def lower(self, b: LoweringBuilder) -> None:
+        b.accumulation(self, scans=True)
+
+    def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Results:
+        src, p = sources[0], sources[0].shape[0]
+        value = self.elements(sources).reshape(p, -1)
+        carry = accumulator.reshape(p) if self.reduce_cmd == "reduce" else np.full(p, self.start, np.float32)
         step, scanned = ALU[self.op1].numpy, np.empty(value.shape, np.float32)
         for i in range(value.shape[1]):
             carry = step(value[:, i], carry)

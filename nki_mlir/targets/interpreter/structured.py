@@ -261,7 +261,7 @@ class Body:
     def folded(self, k: int) -> BodyOutput | None:
         """Return output ``k`` as a fold that has an identity, or None."""
         fold = fold_of(self.nest, k)
-        if fold is None or fold.converts or fold.identity is None or self.nest.uses(self.nest.results[k]) != 1:
+        if fold is None or fold.converts or fold.identity is None:
             return None
         identity = fold.dtype.numpy.type(fold.identity)
         return BodyOutput(fold.value, False, fold.fn, identity, of_integers(self.nest, fold.value))
