@@ -2,8 +2,8 @@
 """Derives which events are certainly complete when an instruction starts, in every order that the semaphores allow.
 
 Lanes are engines, which complete their instructions in order, and queues, whose transfers complete as their sixteen DMA
-engines report. A wait for S >= v implies an update u of S if S cannot reach v without u and without everything that
-happens after u, or after the wait; all other updates count as done. Each DMA engine of a queue reports in order, but
+engines report. A wait for S >= v implies an event e if S cannot reach v without e and without everything that happens
+after e, or after the wait; all other updates of S count as done. Each DMA engine of a queue reports in order, but
 one may lag while the fifteen others are far ahead.
 
 The implied updates depend on the happens-before relation, and the relation on the implied updates. The relation is
@@ -111,7 +111,7 @@ class HappensBefore:
             epoch.waits[event.lane] = first_wait, event
             implied = self.implied.get(key)
             if implied is None:
-                implied = self.implied[key] = self.guess(wait.value, epoch)
+                implied = self.implied[key] = self.guess(event, wait.value, epoch)
             for lane, index in implied.items():
                 if clock[lane] < index and lane != event.lane:
                     clock = self.joined(clock, lane, index)
@@ -166,7 +166,7 @@ class HappensBefore:
             epoch.began = event
 
     # -- what a wait implies -------------------------------------------------------------------------------------------
-    def guess(self, value: int, epoch: Epoch) -> dict[int, int]:
+    def guess(self, wait: Event, value: int, epoch: Epoch) -> dict[int, int]:
         """Return the most that a wait can imply: events that have not happened so far count as later."""
         if value <= 0:
             return {}
@@ -175,10 +175,29 @@ class HappensBefore:
             if not updates.down_indices:
                 count = bisect_left(updates.sums, value) + 1
                 if self.reports_in_parts(lane, updates):
+                    if value < isa.COMPLETIONS:
+                        return self.before_transfer(lane, updates.indices[0])
                     count = value // isa.COMPLETIONS
-                return {lane: updates.indices[min(count, len(updates.indices)) - 1]} if count > 0 else {}
-        counts = {lane: len(u.indices) for lane, u in epoch.updates.items()}
-        return self.implied_updates(value, epoch, lambda lane, of: counts[lane], lambda lane, u: len(u.down_indices))
+                return {lane: updates.indices[min(count, len(updates.indices)) - 1]}
+        return self.implied_events(wait, value, epoch, self.known_by_updates(wait, epoch),
+                                   lambda lane, u: len(u.down_indices))
+
+    def before_transfer(self, lane: int, index: int) -> dict[int, int]:
+        """Return the last event before a transfer of a queue on the engine that triggers it."""
+        trigger = self.trace.lanes[lane][index - 1]
+        return {trigger.lane: trigger.index - 1} if trigger.index > 1 else {}
+
+    def known_by_updates(self, wait: Event, epoch: Epoch) -> dict[int, int]:
+        """Return the last events, by lane, that the updates of an epoch are or know, if the wait does not know them.
+        """
+        known, clock = [0] * len(self.clocks), self.clocks[wait.lane]
+        for lane, updates in epoch.updates.items():
+            if updates.indices:
+                event = self.trace.lanes[lane][updates.indices[-1] - 1]
+                known = later_of(known, event.done if event.met else event.clock)
+                known[event.lane] = max(known[event.lane], event.index - 1)
+                known[lane] = max(known[lane], updates.indices[-1])
+        return {lane: index for lane, index in enumerate(known) if lane != wait.lane and index > clock[lane]}
 
     def reports_in_parts(self, lane: int, updates: Updates) -> bool:
         """Return whether the lane is a queue whose DMA engines each add 1 for their part of a transfer."""
@@ -192,74 +211,62 @@ class HappensBefore:
                 continue
             lane, index, number = key
             event, epoch = self.trace.lanes[lane][index - 1], self.epoch_of[key]
-            if len(epoch.updates) == 1:
-                (only, updates), = epoch.updates.items()
-                if not self.trace.is_queue[only] and not updates.down_indices:
-                    continue                # a single engine counts up: the count is exact
-            confirmed = self.confirmed(event, event.instruction.waits[number].value, epoch, implied)
-            supported = {counted: min(count, confirmed.get(counted, 0)) for counted, count in implied.items()}
-            if supported != implied:
-                self.implied[key], changed = {counted: count for counted, count in supported.items() if count}, True
+            only = next(iter(epoch.updates)) if len(epoch.updates) == 1 else None
+            if only is not None and not self.trace.is_queue[only] and not epoch.updates[only].down_indices:
+                continue                    # a single engine counts up: the count is exact
+            value = event.instruction.waits[number].value
+            confirmed = self.implied_events(event, value, epoch, implied, self.certain(event))
+            if confirmed != implied:
+                changed = True
+                if only in implied and not confirmed:       # no transfer is complete, but one was triggered
+                    confirmed = self.before_transfer(only, epoch.updates[only].indices[0])
+                self.implied[key] = confirmed
         return changed
 
-    def confirmed(self, wait: Event, value: int, epoch: Epoch, guessed: dict[int, int]) -> dict[int, int]:
-        """Return the guessed updates without which a wait cannot start, as the relation has it: by lane the index of
-        the last one."""
-        def possible(lane: int, of: tuple[int, int] | None) -> int:
-            """Count the updates of a lane that may happen while ``of`` (lane, index) is not complete, before the wait
-            starts."""
-            indices, events = epoch.updates[lane].indices, self.trace.lanes[lane]
-
-            def excluded(index: int) -> bool:
-                event = events[index - 1]
-                after_wait = event is wait or (event.index > wait.index if event.lane == wait.lane
-                                               else event.clock[wait.lane] >= wait.index)
-                return after_wait or (of is not None and self.knows(event, *of))
-            return first_true(len(indices), lambda k: excluded(indices[k]))
-
+    @staticmethod
+    def certain(wait: Event) -> Callable[[int, Updates], int]:
+        """Return the function that counts the decrements of a lane that are done before a wait."""
         def certain(lane: int, updates: Updates) -> int:
             last_ordered = wait.index - 1 if lane == wait.lane else wait.clock[lane]
             return bisect_left(updates.down_indices, last_ordered + 1)
-        return self.implied_updates(value, epoch, possible, certain, guessed)
+        return certain
 
-    def implied_updates(self, value: int, epoch: Epoch, possible: Callable[[int, tuple[int, int] | None], int],
-                        certain: Callable[[int, Updates], int], guessed: dict[int, int] | None = None
-                        ) -> dict[int, int]:
-        """Return the updates that a wait implies. ``possible`` returns how many updates of a lane may be done without a
-        certain one; ``certain`` is the number of decrements that are done before the wait. With ``guessed``, return at
-        most these."""
+    def implied_events(self, wait: Event, value: int, epoch: Epoch, guessed: dict[int, int],
+                       certain: Callable[[int, Updates], int]) -> dict[int, int]:
+        """Return the guessed events without which a wait cannot start: by lane the index of the last one. ``certain``
+        is the number of decrements that are done before the wait."""
         down = sum(sums_at(u.down_sums, certain(lane, u)) for lane, u in epoch.updates.items() if u.down_indices)
-        needed_updates: dict[int, int] = {}
-        for lane, updates in epoch.updates.items():
-            most = len(updates.indices) if guessed is None else bisect_right(updates.indices, guessed.get(lane, 0))
-            if not most:
-                continue
-            in_parts = self.reports_in_parts(lane, updates)
-
-            def reachable_without(k: int, lane: int = lane, updates: Updates = updates, in_parts: bool = in_parts
-                                  ) -> bool:
-                of = lane, updates.indices[k]
+        needed_events: dict[int, int] = {}
+        for lane, most in guessed.items():
+            def reachable_without(k: int, lane: int = lane) -> bool:
                 self.tried += 1
                 if self.tried > TRIED:
                     raise TooManyUpdates
-                total = -down
-                for other, other_updates in epoch.updates.items():
-                    if other != lane:
-                        total += sums_at(other_updates.sums, possible(other, of))
-                    elif in_parts:
-                        count = max(k + 1, possible(lane, of))
-                        total += (isa.COMPLETIONS - 1) * count + k
-                    elif self.trace.is_queue[lane]:
-                        amount = updates.sums[k] - sums_at(updates.sums, k)
-                        total += sums_at(updates.sums, max(k + 1, possible(lane, of))) - amount
-                    else:
-                        total += sums_at(updates.sums, k)
-                return total >= value
+                return sum(self.reached(wait, other, updates, lane, k + 1) for other, updates in epoch.updates.items()
+                           ) - down >= value
             # Most guesses hold: then one look is enough.
             count = first_true(most, reachable_without) if reachable_without(most - 1) else most
             if count:
-                needed_updates[lane] = updates.indices[count - 1]
-        return needed_updates
+                needed_events[lane] = count
+        return needed_events
+
+    def reached(self, wait: Event, lane: int, updates: Updates, missing_lane: int, missing: int) -> int:
+        """Return the most that the updates of a lane add while an event (``missing_lane``, ``missing``) is not
+        complete, before the wait starts."""
+        indices, events = updates.indices, self.trace.lanes[lane]
+
+        def excluded(k: int) -> bool:
+            event = events[indices[k] - 1]
+            after_wait = event is wait or (event.index > wait.index if event.lane == wait.lane
+                                           else event.clock[wait.lane] >= wait.index)
+            return after_wait or self.knows(event, missing_lane, missing)
+        before = bisect_left(indices, missing)
+        if lane != missing_lane:
+            return sums_at(updates.sums, first_true(len(indices), excluded))
+        if not self.reports_in_parts(lane, updates):
+            return sums_at(updates.sums, before)
+        ahead = max(bisect_right(indices, missing), first_true(len(indices), excluded))
+        return (isa.COMPLETIONS - 1) * ahead + before
 
     # -- semaphores that are cleared -----------------------------------------------------------------------------------
     def unordered_clears(self) -> list[tuple[int, int, Event, Event]]:
