@@ -195,7 +195,7 @@ class Placement:
         sizes = [self.machine.partitions]
         for extent in reversed(nest.extents[1:]):
             sizes.insert(1, min(extent, room))
-            room = max(1, room // extent) if len(sizes) == 1 or not (self.stays(nest) and extent >= ROW) else 1
+            room = 1 if self.stays(nest) and extent >= ROW else max(1, room // extent)
         return sizes
 
     def stays(self, nest: TileNest) -> bool:
@@ -220,7 +220,7 @@ class Placement:
         if ROW <= columns < extent and extent // columns >= self.machine.partitions and self.stays(nest):
             return [merged.divided(axis, columns).arranged(axis)]
         rows = largest_divisor(extent, self.machine.partitions)
-        if rows >= min(extent, 16) or extent <= self.machine.partitions:
+        if rows >= min(extent, 16):
             return [merged.divided(axis, extent // rows).arranged(axis)]
         main = extent - extent % self.machine.partitions
         return [part for start, count in ((0, main), (main, extent - main)) if count

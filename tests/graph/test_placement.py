@@ -1,95 +1,286 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sums of products on tiles: whatever is there before is added to, in dtypes that differ from the sum's."""
+"""Nests of graphs on tiles: values of random nests against NumPy, and the tiles that the placement chooses."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.bindings import ir
-from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.dialects.mlir_ops import shared_context
-from nki_mlir.passes.pass_manager import pass_named, run_passes
-from nki_mlir.targets.interpreter.module import compile_function
+from nki_mlir.diagnostics import Unsupported
 
-DTYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
-RANDOM = np.random.default_rng(0)
-FILL = """%c = arith.constant START : f32
-  linalg.fill ins(%c : f32) outs(%r : memref<MxNxf32, "hbm">)"""
+from .nests import Operation, memref, placed, run, small_machine, steps
+
+# Few partitions and short rows of PSUM, so that small nests have several boxes along each axis.
+SMALL = small_machine(partitions=16, psum_free_max=24, moving_free_max=20)
+EXTENTS = (1, 2, 3, 5, 16, 17, 33)
 
 
-def product(rows: int, inner: int, columns: int, kind: str, fill: str) -> str:
-    """A product that is added to its output, which starts as it is or with a constant."""
-    before, after = ("%old", "%total") if kind == "f32" else ("%wide", "%narrow")
-    widened = [f'%{n} = "scalar.convert"(%{v}) : ({kind}) -> f32' for n, v in (("x", "p"), ("y", "q"))]
-    wide = "" if kind == "f32" else f'%wide = "scalar.convert"(%old) : ({kind}) -> f32'
-    narrow = "" if kind == "f32" else f'%narrow = "scalar.convert"(%total) : (f32) -> {kind}'
-    x, y = ("%p", "%q") if kind == "f32" else ("%x", "%y")
-    a, b, r = (f'memref<{m}x{n}x{kind}, "hbm">' for m, n in ((rows, inner), (inner, columns), (rows, columns)))
-    return f"""func.func @k(%a: {a}, %b: {b}, %r: {r} {{nki.shared = 0 : i64}}) attributes {{nki.results = [2]}} {{
-  {fill}
-  linalg.generic {{indexing_maps = [affine_map<(i, j, k) -> (i, k)>, affine_map<(i, j, k) -> (k, j)>,
-      affine_map<(i, j, k) -> (i, j)>], iterator_types = ["parallel", "parallel", "reduction"]}}
-    ins(%a, %b : {a}, {b}) outs(%r : {r}) {{
-  ^bb0(%p: {kind}, %q: {kind}, %old: {kind}):
-    {chr(10).join(widened) if kind != "f32" else ""}
-    {wide}
-    %m = "scalar.alu"({x}, {y}) {{fn = "multiply"}} : (f32, f32) -> f32
-    %total = "scalar.alu"({before}, %m) {{fn = "add"}} : (f32, f32) -> f32
-    {narrow}
-    linalg.yield {after} : {kind}
+def alu(fn: str, *operands: str, kind: str, result: str = "new") -> str:
+    return f'%{result} = "scalar.alu"({", ".join("%" + o for o in operands)}) {{fn = "{fn}"}} : ' \
+           f'({", ".join([kind] * len(operands))}) -> {kind}'
+
+
+def elementwise(extents, inputs, output, kind="f32", **fields) -> Operation:
+    """The product of the inputs."""
+    lines = [alu("multiply", f"m{k - 1}" if k > 1 else "p0", f"p{k}", kind=kind, result=f"m{k}")
+             for k in range(1, len(inputs))]
+    last = "p0" if len(inputs) == 1 else f"m{len(inputs) - 1}"
+    return Operation(extents, inputs, output, kind, "\n".join([*lines, alu("add", last, last, kind=kind)]),
+                     lambda first, *others: 2 * np.prod(np.broadcast_arrays(first, *others), axis=0), **fields)
+
+
+def fold(extents, inputs, output, kind="f32", fn="add", scale=False, square=False, **fields) -> Operation:
+    """A fold of the input, of its double or of its square."""
+    value = "v" if scale or square else "p0"
+    lines = [alu("multiply" if square else "add", "p0", "p0", kind=kind, result="v")] if value == "v" else []
+    return Operation(extents, inputs, output, kind, "\n".join([*lines, alu(fn, "old", value, kind=kind)]),
+                     lambda a: a * a if square else a + a if scale else a, fold=fn, **fields)
+
+
+def product(extents, inputs, output, kind="f32", computed=(False, False), **fields) -> Operation:
+    """A sum of products in float32, of two inputs or of the double of some."""
+    lines, names = [], []
+    for k, double in enumerate(computed):
+        name = f"p{k}"
+        if kind != "f32":
+            lines.append(f'%x{k} = "scalar.convert"(%{name}) : ({kind}) -> f32')
+            name = f"x{k}"
+        if double:
+            lines.append(alu("add", name, name, kind="f32", result=f"y{k}"))
+            name = f"y{k}"
+        names.append(name)
+    lines.append(alu("multiply", *names, kind="f32", result="m"))
+    if kind == "f32":
+        lines.append(alu("add", "old", "m", kind="f32"))
+    else:
+        lines += [f'%wide = "scalar.convert"(%old) : ({kind}) -> f32', alu("add", "wide", "m", kind="f32", result="sum"),
+                  f'%new = "scalar.convert"(%sum) : (f32) -> {kind}']
+    return Operation(extents, inputs, output, kind, "\n".join(lines), lambda a, b: a * b * 2 ** sum(computed),
+                     fold="add", **fields)
+
+
+def drawn(random: np.random.Generator, axes: int, least: int = 0) -> tuple[int, ...]:
+    """Return some axes in any order."""
+    return tuple(map(int, random.permutation(axes)[:random.integers(least, axes + 1)]))
+
+
+def random_operation(seed: int) -> Operation:
+    random = np.random.default_rng(seed)
+    kind = seed % 4
+    axes = int(random.integers(2 if kind == 3 else 1, 5))
+    extents = tuple(map(int, random.choice(EXTENTS, axes)))
+    large = max(extents) >= 16
+    output = drawn(random, axes, axes if kind == 0 else 0)
+    inputs = [drawn(random, axes) for _ in range((int(random.integers(1, 4)), 1, 1, 2)[kind])]
+    missing = {*range(axes)} - {*output}.union(*inputs)
+    inputs[0] = (*inputs[0], *sorted(missing))
+    fields = {"padding": tuple(map(int, random.integers(0, 3, 3)))} if random.integers(2) else {}
+    if kind == 0 and len(inputs) == 1 and random.integers(2):
+        return Operation(extents, tuple(inputs), output, "f32", "", lambda a: a, result="p0", **fields)
+    if kind == 0:
+        return elementwise(extents, tuple(inputs), output, kind=str(random.choice(["f32", "i32"])), **fields)
+    fields["start"] = random.choice([None, 0.0, 1.0, -1.0])
+    if kind == 3:
+        stray = random.choice(["lr", "lo", "ro", "lro", "lro", "l", "r", "o"], axes)
+        roles = random.permutation(["lr", "lo", "ro", *stray][:axes] if random.integers(4) else stray)
+        inputs = [tuple(int(a) for a in random.permutation(axes) if letter in roles[a]) for letter in "lr"]
+        output = tuple(int(a) for a in random.permutation(axes) if "o" in roles[a])
+        return product(extents, tuple(inputs), output, computed=tuple(map(bool, random.integers(0, 2, 2))),
+                       kind="f32" if large else str(random.choice(["f32", "bf16"])), **fields)
+    dtype = "i32" if kind == 1 and random.integers(2) else "f32"
+    functions = ["add", "maximum", "minimum", "multiply"][:3 if large else 4]
+    functions += ["bitwise_and", "bitwise_or", "bitwise_xor"] if dtype == "i32" else []
+    return fold(extents, tuple(inputs), output, kind=dtype, fn=str(random.choice(functions)),
+                scale=bool(random.integers(2)), **fields)
+
+
+def agrees(operation: Operation, monkeypatch, machine=SMALL) -> None:
+    inputs, before = operation.arrays(np.random.default_rng(0))
+    module = placed(operation.text, monkeypatch, machine)
+    np.testing.assert_array_equal(run(module, inputs, before), operation.expected(inputs, before), operation.text)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_nests(part, monkeypatch):
+    for seed in range(part * 30, part * 30 + 30):
+        agrees(random_operation(seed), monkeypatch)
+
+
+def sums(extents, left, right, output, **fields):
+    return product(extents, (left, right), output, start=0.0, **fields)
+
+
+@pytest.mark.parametrize("operation, expected", [
+    # All elements in the order of memory: as many partitions as divide them, or 128 and a rest.
+    (elementwise((1600,), ((0,),), (0,)), "load 100x16, compute 100x16, store 100x16"),
+    (elementwise((10007,), ((0,),), (0,)),
+     "load 128x78, compute 128x78, store 128x78, load 23, compute 23x1, store 23x1"),
+    (elementwise((127,), ((0,),), (0,)), "load 127, compute 127x1, store 127x1"),
+    (elementwise((16 * 131,), ((0,),), (0,)), "load 16x131, compute 16x131, store 16x131"),
+    (elementwise((15 * 131,), ((0,),), (0,)),
+     "load 128x15, compute 128x15, store 128x15, load 45, compute 45x1, store 45x1"),
+    (elementwise((100, 2600), ((0, 1),), (0, 1)),
+     "2 load 125x1024, 2 compute 125x1024, 2 store 125x1024, load 125x32, compute 125x32, store 125x32"),
+    # A row of at least 256 elements for each partition, if there are more rows than partitions and the result stays.
+    (elementwise((300, 256), ((0, 1),), (0, 1)),
+     "2 load 128x256, 2 compute 128x256, 2 store 128x256, load 44x256, compute 44x256, store 44x256"),
+    (elementwise((300, 255), ((0, 1),), (0, 1)), "load 125x612, compute 125x612, store 125x612"),
+    (elementwise((127, 256), ((0, 1),), (0, 1)), "load 128x254, compute 128x254, store 128x254"),
+    (elementwise((4437, 256), ((0, 1),), (0, 1)),
+     "34 load 128x256, 34 compute 128x256, 34 store 128x256, load 85x256, compute 85x256, store 85x256"),
+    (elementwise((4438, 256), ((0, 1),), (0, 1)),
+     "8 load 128x1024, 8 compute 128x1024, 8 store 128x1024, load 128x684, compute 128x684, store 128x684"),
+    (elementwise((2, 2), ((1, 0),), (0, 1)), "load 2x2, compute 2x2, store 2x2"),
+    # Several axes: partitions go along the longest; along contiguous elements of the result, if it is twice as long.
+    (elementwise((300, 70), ((1, 0),), (0, 1)),
+     "2 load 128x70, 2 compute 128x70, 2 store 128x70, load 44x70, compute 44x70, store 44x70"),
+    (elementwise((50, 90), ((1, 0),), (0, 1)), "load 50x90, compute 50x90, store 50x90"),
+    (elementwise((50, 101), ((1, 0),), (0, 1)), "load 101x50, compute 101x50, store 101x50"),
+    (elementwise((7, 30, 20), ((0, 1, 2), (0, 2)), (0, 1, 2)), "2 load 30x7x20, compute 30x7x20, store 30x7x20"),
+    (elementwise((9, 130, 256), ((0, 1, 2), (0, 2)), (0, 1, 2)),
+     "18 load 128x1x256, 9 compute 128x1x256, 9 store 128x1x256, 18 load 2x1x256, 9 compute 2x1x256, 9 store 2x1x256"),
+    (elementwise((9, 130, 255), ((0, 1, 2), (0, 2)), (0, 1, 2)),
+     "4 load 128x4x255, 2 compute 128x4x255, 2 store 128x4x255, 2 load 128x1x255, compute 128x1x255, "
+     "store 128x1x255, 4 load 2x4x255, 2 compute 2x4x255, 2 store 2x4x255, 2 load 2x1x255, compute 2x1x255, "
+     "store 2x1x255"),
+    # Many operands: the tiles are shorter, powers of two.
+    (elementwise((128, 1024), ((0, 1), (1,), (0, 1), (1,), (0,)), (0, 1)),
+     "8 load 128x512, load 128, 2 compute 128x512, 2 store 128x512"),
+    # Rows of an input that all partitions read are loaded once.
+    (elementwise((300, 700), ((0, 1), (1,)), (0, 1)),
+     "3 load 128x700, 2 compute 128x700, 2 store 128x700, 2 load 44x700, compute 44x700, store 44x700"),
+    # Folds: a partition for each result, rows of at most 1,024 elements.
+    (fold((300, 1100), ((0, 1),), (0,), start=0.0),
+     "2 load 128x1024, 2 fill 128, 4 compute 128, 2 load 128x76, 2 store 128, load 44x1024, fill 44, 2 compute 44, "
+     "load 44x76, store 44"),
+    (fold((300, 70), ((0, 1),), (1,), start=0.0), "load 70x300, fill 70, compute 70, store 70"),
+    (fold((30, 70, 2), ((0, 1, 2),), (1,), start=0.0), "load 70x30x2, fill 70, compute 70, store 70"),
+    # One result: partial sums of as many rows as divide the elements, then their sum.
+    (fold((300, 700), ((0, 1),), (), start=0.0),
+     "load 125x1024, fill 125, 2 compute 125, load 125x656, store 125, load 1x125, fill 1, compute 1, store 1"),
+    (fold((128,), ((0,),), (), start=0.0), "load 1x128, fill 1, compute 1, store 1"),
+    (fold((129,), ((0,),), (), start=0.0),
+     "load 43x3, fill 43, compute 43, store 43, load 1x43, fill 1, compute 1, store 1"),
+    (fold((3, 200), ((1, 0),), (), start=0.0),
+     "load 100x3x2, fill 100, compute 100, store 100, load 1x100, fill 1, compute 1, store 1"),
+    (fold((2003,), ((0,),), (), start=0.0), "load 1x1024, fill 1, 2 compute 1, load 1x979, store 1"),
+    # Products: summed elements along the partitions, 128 rows and 512 columns of a result; an operand whose rows go
+    # along the other axis is transposed on chip, and tiles of the left factor stay for all columns.
+    (sums((130, 600, 140), (2, 0), (2, 1), (0, 1)),
+     "load 128x128, load 128x512, fill 128x512, 2 multiply 128x512, load 12x128, load 12x512, compute 128x512, "
+     "store 128x512, load 128x88, fill 128x88, 2 multiply 128x88, load 12x88, compute 128x88, store 128x88, "
+     "load 128x2, fill 2x512, 2 multiply 2x512, load 12x2, compute 2x512, store 2x512, fill 2x88, 2 multiply 2x88, "
+     "compute 2x88, store 2x88"),
+    (sums((20, 30, 40), (0, 2), (1, 2), (0, 1)),
+     "load 20x40, transpose 40x20, load 30x40, transpose 40x30, fill 20x30, multiply 20x30, compute 20x30, "
+     "store 20x30"),
+    (sums((1, 30, 40), (0, 2), (2, 1), (0, 1)),
+     "load 40x1, load 40x30, fill 1x30, multiply 1x30, compute 1x30, store 1x30"),
+    (sums((30, 40), (0, 1), (1,), (0,)),
+     "load 30x40, transpose 40x30, load 40x1, fill 30x1, multiply 30x1, compute 30x1, store 30x1"),
+    (sums((40,), (0,), (0,), ()), "2 load 40x1, fill 1x1, multiply 1x1, compute 1x1, store 1x1"),
+    (sums((3, 20, 30, 40), (0, 3, 1), (0, 3, 2), (0, 1, 2)),
+     "3 load 40x20, 3 load 40x30, 3 fill 20x30, 3 multiply 20x30, 3 compute 20x30, 3 store 20x30"),
+    (sums((20, 30, 4, 50), (3, 0, 2), (2, 3, 1), (0, 1)),
+     "4 load 50x20, 4 load 50x30, fill 20x30, 4 multiply 20x30, compute 20x30, store 20x30"),
+    (sums((2, 30, 2), (0, 2), (2, 1), (0, 1)),
+     "load 2x2, transpose 2x2, load 2x30, fill 2x30, multiply 2x30, compute 2x30, store 2x30"),
+    (sums((129, 3, 129), (0, 2), (2, 1), (0, 1)),
+     "load 128x128, transpose 128x128, load 128x3, fill 128x3, 2 multiply 128x3, load 1x128, load 1x3, "
+     "compute 128x3, store 128x3, load 128x1, fill 1x3, 2 multiply 1x3, load 1x1, compute 1x3, store 1x3"),
+    # No products: a summed axis that one factor lacks, an axis of the result that both lack, squares.
+    (sums((20, 30, 4, 50), (0, 2, 3), (3, 1), (0, 1)),
+     "load 20x4x50, 6 load 20x5x50, 6 fill 20x5, 6 compute 20x5, 6 store 20x5"),
+    (sums((20, 30, 40, 2), (0, 2), (2, 1), (0, 1, 3)),
+     "load 30x12x40, load 30x40, fill 30x12x2, compute 30x12x2, store 30x12x2, load 30x8x40, fill 30x8x2, "
+     "compute 30x8x2, store 30x8x2"),
+    (fold((20, 30), ((0, 1),), (0,), start=0.0, square=True), "load 20x30, fill 20, compute 20, store 20"),
+    # What is computed from an input is computed once, not for each product.
+    (sums((20, 30, 40), (2, 0), (2, 1), (0, 1), computed=(True, False)),
+     "load 20x40, compute 20x40, transpose 40x20, load 40x30, fill 20x30, multiply 20x30, compute 20x30, store 20x30"),
+    (sums((20, 30), (0, 1), (0, 1), (0,), computed=(True, False)),
+     "2 load 20x30, fill 20, compute 20, store 20"),
+], ids=lambda value: "" if isinstance(value, str) else "x".join(map(str, value.extents)))
+def test_tiles(operation, expected, monkeypatch):
+    assert steps(placed(operation.text, monkeypatch)) == expected
+
+
+def test_tiles_of_the_left_factor_stay_up_to_a_number(monkeypatch):
+    """64 of 66 stay for the second part of the columns, where the cache has room for none."""
+    operation = sums((2, 21, 16 * 66), (2, 0), (2, 1), (0, 1))
+    machine = small_machine(partitions=16, psum_free_max=24, moving_free_max=20, sbuf_bytes_per_partition=12)
+    assert steps(placed(operation.text, monkeypatch, machine)) == (
+        "68 load 16x2, 66 load 16x20, fill 2x20, 66 multiply 2x20, compute 2x20, store 2x20, "
+        "66 load 16x1, fill 2x1, 66 multiply 2x1, compute 2x1, store 2x1")
+
+
+def program(*, rows: int, columns: int, second: str, shape: str) -> str:
+    """The sums of rows of %a, then an elementwise operation on them: %r has this shape."""
+    a, sums, r = (memref(s, "f32") for s in ((rows, columns), (rows,), (rows, columns) if shape == "matrix" else (rows,)))
+    return f"""
+func.func @k(%a: {a}, %r: {r} {{nki.shared = 0 : i64}}) attributes {{nki.results = [1]}} {{
+  %t = memref.alloc() : {sums}
+  %c = arith.constant 0.0 : f32
+  linalg.fill ins(%c : f32) outs(%t : {sums})
+  linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]}} ins(%a : {a}) outs(%t : {sums}) {{
+  ^bb0(%x: f32, %old: f32):
+    %s = "scalar.alu"(%old, %x) {{fn = "add"}} : (f32, f32) -> f32
+    linalg.yield %s : f32
   }}
+  {second.replace("A", a).replace("SUMS", sums).replace("R", r)}
   return
 }}"""
 
 
-def placed(text: str, a: np.ndarray, b: np.ndarray, before: np.ndarray) -> np.ndarray:
-    with shared_context():
-        module = ir.Module.parse(text)
-    run_passes(module, [pass_named("tile-and-place")])
-    assert '"psum"' in str(module)
-    return run(module, [a, b], before)
+DOUBLED = """linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+    ins(%t : SUMS) outs(%r : R) {
+  ^bb0(%x: f32, %old: f32):
+    %s = "scalar.alu"(%x, %x) {fn = "add"} : (f32, f32) -> f32
+    linalg.yield %s : f32
+  }"""
+SHARES = """linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>,
+      affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%a, %t : A, SUMS) outs(%r : R) {
+  ^bb0(%x: f32, %y: f32, %old: f32):
+    %s = "scalar.alu"(%x, %y) {fn = "subtract"} : (f32, f32) -> f32
+    linalg.yield %s : f32
+  }"""
 
 
-def run(module: ir.Module, inputs: list[np.ndarray], before: np.ndarray) -> np.ndarray:
-    result = before.copy()
-    compile_function(the_kernel(module))((), inputs, [result])
-    return result
+@pytest.mark.parametrize("rows, columns, second, shape, expected", [
+    (300, 7, DOUBLED, "vector", "2 load 128x7, 2 fill 128, 2 compute 128, load 44x7, fill 44, compute 44, 2 compute 128x1, 2 store 128x1, compute 44x1, store 44x1"),
+    (130, 300, SHARES, "matrix", "load 128x300, fill 128, compute 128, load 2x300, fill 2, compute 2, compute 128x300, store 128x300, compute 2x300, store 2x300"),
+], ids=["folds of rows", "rows and their folds"])
+def test_tiles_of_earlier_operations_are_not_loaded_again(rows, columns, second, shape, expected, monkeypatch):
+    module = placed(program(rows=rows, columns=columns, second=second, shape=shape), monkeypatch)
+    assert steps(module) == expected
+    a = np.random.default_rng(0).integers(-2, 3, (rows, columns)).astype(np.float32)
+    wanted = 2 * a.sum(1) if shape == "vector" else a - a.sum(1, keepdims=True)
+    np.testing.assert_array_equal(run(module, [a], np.zeros_like(wanted)), wanted)
 
 
-@pytest.mark.parametrize("sizes", [(5, 4, 7), (150, 130, 3)], ids=str)
-@pytest.mark.parametrize("kind", DTYPES)
-def test_a_product_is_added_to_what_is_there(kind, sizes):
-    m, k, n = sizes
-    a, b, before = (RANDOM.integers(-1, 2, s).astype(DTYPES[kind]) for s in ((m, k), (k, n), (m, n)))
-    wanted = before.astype(np.float32) + a.astype(np.float32) @ b.astype(np.float32)
-    np.testing.assert_array_equal(placed(product(m, k, n, kind, ""), a, b, before).astype(np.float32), wanted)
-
-
-@pytest.mark.parametrize("start", ["0.0", "2.5", "-1.0"])
-def test_a_product_starts_with_a_constant(start):
-    a, b, before = (RANDOM.integers(-2, 3, s).astype(np.float32) for s in ((5, 4), (4, 7), (5, 7)))
-    fill = FILL.replace("START", start).replace("MxN", "5x7")
-    np.testing.assert_array_equal(placed(product(5, 4, 7, "f32", fill), a, b, before), a @ b + np.float32(start))
-
-
-FOLD = """func.func @k(%a: memref<5x7x3xi32, "hbm">, %r: memref<5xi32, "hbm"> {nki.shared = 0 : i64})
-    attributes {nki.results = [1]} {
-  linalg.generic {indexing_maps = [affine_map<(i, j, k) -> (i, j, k)>, affine_map<(i, j, k) -> (i)>],
-      iterator_types = ["parallel", "reduction", "reduction"]}
-    ins(%a : memref<5x7x3xi32, "hbm">) outs(%r : memref<5xi32, "hbm">) {
-  ^bb0(%x: i32, %old: i32):
-    %total = "scalar.alu"(%old, %x) {fn = "FN"} : (i32, i32) -> i32
-    linalg.yield %total : i32
-  }
+@pytest.mark.parametrize("shape, width", [((20,), 5), ((3, 7), 4), ((16,), 1)], ids=str)
+def test_gathers(shape, width, monkeypatch):
+    table, rows, result = memref((9, width), "f32"), memref(shape, "i32"), memref((*shape, width), "f32")
+    axes = ", ".join(f"d{k}" for k in range(len(shape)))
+    module = placed(f"""
+func.func @k(%a: {table}, %n: {rows}, %r: {result} {{nki.shared = 0 : i64}}) attributes {{nki.results = [2]}} {{
+  linalg.generic {{indexing_maps = [affine_map<({axes}, e) -> ({axes})>, affine_map<({axes}, e) -> ({axes}, e)>],
+      iterator_types = [{', '.join(['"parallel"'] * (len(shape) + 1))}]}} ins(%n : {rows}) outs(%r : {result}) {{
+  ^bb0(%x: i32, %old: f32):
+    %row = arith.index_cast %x : i32 to index
+    %e = linalg.index {len(shape)} : index
+    %v = memref.load %a[%row, %e] : {table}
+    %s = "scalar.alu"(%v, %v) {{fn = "add"}} : (f32, f32) -> f32
+    linalg.yield %s : f32
+  }}
   return
-}"""
+}}""", monkeypatch, SMALL)
+    random = np.random.default_rng(0)
+    values, numbers = random.integers(-9, 9, (9, width)).astype(np.float32), random.integers(0, 9, shape, np.int32)
+    np.testing.assert_array_equal(run(module, [values, numbers], np.zeros((*shape, width), np.float32)),
+                                  2 * values[numbers])
 
 
-@pytest.mark.parametrize("fn", ["add", "multiply", "maximum"])
-def test_integers_are_folded_by_halves(fn):
-    a, before = (RANDOM.choice([-2, -1, 1], shape).astype(np.int32) for shape in ((5, 7, 3), 5))
-    with shared_context():
-        module = ir.Module.parse(FOLD.replace("FN", fn))
-    run_passes(module, [pass_named("tile-and-place")])
-    ufunc = getattr(np, fn)
-    np.testing.assert_array_equal(run(module, [a], before), ufunc(before, ufunc.reduce(a, axis=(1, 2))))
+@pytest.mark.parametrize("fn", ["subtract", "power"])
+def test_a_fold_that_no_engine_computes_is_refused(fn, monkeypatch):
+    with pytest.raises(Unsupported, match="a reduction whose body is not a sum, product, minimum, maximum or logical"):
+        placed(fold((5, 7), ((0, 1),), (0,), fn=fn).text, monkeypatch)
