@@ -8,17 +8,19 @@ PyTorch's device of that name. It is off by default: MLIR would be loaded into e
 
 import importlib
 import os
+import warnings
 
 SWITCH = "NKI_MLIR_AUTOLOAD"
 CHOICES = ("jax", "torch", "neuron")
 
 
 def listed() -> set[str]:
-    """Return the names that the environment lists; raise an error for an unknown one."""
+    """Return the names that the environment lists. Warn of unknown ones: an error would become PyTorch's, with two
+    tracebacks, in each program that imports it."""
     names = set(os.environ.get(SWITCH, "").replace(",", " ").split())
-    if names - {*CHOICES}:
-        raise ValueError(f"{SWITCH} has {', '.join(sorted(names - {*CHOICES}))}; it takes {', '.join(CHOICES)}")
-    return names
+    if unknown := names - {*CHOICES}:
+        warnings.warn(f"{SWITCH} has {', '.join(sorted(unknown))}; it takes {', '.join(CHOICES)}", stacklevel=3)
+    return names & {*CHOICES}
 
 
 def initialize() -> None:

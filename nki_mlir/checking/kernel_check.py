@@ -139,7 +139,7 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
             if repeats:
                 observer.same_writes.add(error.values["tensor"])
     try:
-        structure, values = eager_run.results(kernel, bound, arrays, observed, judge)
+        structure, values, _ = eager_run.results(kernel, bound, arrays, observed, judge)
     except FewerRanks:
         raise
     except NkiMlirError as error:

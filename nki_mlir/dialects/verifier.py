@@ -121,6 +121,10 @@ class HostOperand(WrongMemory):
 
     @property
     def advice(self) -> tuple[str, str]:
+        if self.values["found"] == "NoneType":
+            return ("an instruction that writes its first argument returns None",
+                    "do not assign the result of such an instruction: nisa.memset(tile, 0.0), not tile = nisa.memset("
+                    "...)")
         exchanged = "form" in self.values and callable(self.operand)
         return ("", f"call it as {self.values['form']}") if exchanged else super().advice
 

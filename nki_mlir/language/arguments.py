@@ -91,7 +91,7 @@ class CalledValue(KernelError, TypeError):
 CALLED = re.compile(r"'([\w.]+)(?:\[\w+\])?' object is not callable")          # Python's text
 CALLED_VALUES = {
     **dict.fromkeys(("Tensor", "NkiTensor"), ("a tensor", "write a subscript in brackets, tile[0]")),
-    **dict.fromkeys(("DType", "numpy.dtype"),
+    **dict.fromkeys(("DType", "numpy.dtype", "numpy.dtypes"),
                     ("a dtype", "convert a tile with nl.copy(tile, dtype=nl.bfloat16), or another dtype")),
     "Shape": ("a shape", "leave out the parentheses, or write a subscript: tile.shape[0]"),
     "MemoryRegion": ("a memory", "leave out the parentheses: buffer=nl.sbuf")}
@@ -108,8 +108,9 @@ def explained(error: AttributeError | TypeError | RecursionError, values: Mappin
         return error
     if isinstance(error, RecursionError):
         return EndlessRecursion(limit=sys.getrecursionlimit()).located(raised_at(error.__traceback__))
-    if isinstance(error, TypeError) and (match := CALLED.fullmatch(str(error))) and match[1] in CALLED_VALUES:
-        kind, instead = CALLED_VALUES[match[1]]
+    if isinstance(error, TypeError) and (match := CALLED.fullmatch(str(error))) and (
+            called := CALLED_VALUES.get(match[1]) or CALLED_VALUES.get(match[1].rpartition(".")[0])):
+        kind, instead = called
         return CalledValue(kind=kind, instead=instead).located(raised_at(error.__traceback__))
     if isinstance(error, TypeError):
         read, attribute = subscripted(error.__traceback__, values), "elements"

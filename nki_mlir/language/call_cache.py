@@ -180,8 +180,9 @@ class ArrayRun:
         self.program, self.inputs = capture.program("jit"), len(capture.inputs)
         self.makers = capture.makers
         self.results = [r.input if r.shared is None else self.inputs + r.shared for r in capture.results]
-        self.updated = [r.input for r in capture.results if r.input is not None]
-        self.detached = self.updated if mode in DETACHED else []
+        returned = [r.input for r in capture.results if r.input is not None]
+        self.updated = {*returned, *capture.updated}
+        self.detached = returned if mode in DETACHED else []
         self.is_one = capture.structure == "one"
         self.new = capture.results[0].shared if self.is_one else None           # the index of a result that is new
 

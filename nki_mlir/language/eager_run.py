@@ -61,9 +61,9 @@ class EagerKernel(Protocol):
 def run_eager(kernel: EagerKernel, bound: Bound, memory: ArgumentMemory) -> object:
     """Run a kernel on bound arguments, whose arrays are in ``memory``, and return its result."""
     judge = partial(ask_capture, kernel, bound)
-    structure, values = results(kernel, bound, memory.arrays, kernel.eager_program(), judge)
+    structure, values, written = results(kernel, bound, memory.arrays, kernel.eager_program(), judge)
     numbers = {id(array): k for k, array in enumerate(memory.arrays)}
-    changed = [numbers[id(v)] for v in values if id(v) in numbers]
+    changed = {numbers[id(v)] for v in (*values, *written) if id(v) in numbers}
     memory.check(changed)
     memory.write_back(changed)
     return assemble(structure, [as_result(bound.tensors[numbers[id(v)]], kernel.mode) if id(v) in numbers
@@ -71,17 +71,16 @@ def run_eager(kernel: EagerKernel, bound: Bound, memory: ArgumentMemory) -> obje
 
 
 def results(kernel: EagerKernel, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
-            ) -> tuple[str | None, list[np.ndarray]]:
-    """Return the structure of a run's result, and its arrays; None, and the inputs that it wrote, if it returns
-    nothing."""
+            ) -> tuple[str | None, list[np.ndarray], list[np.ndarray]]:
+    """Return the structure of a run's result, its arrays, and the inputs that it wrote. If it returns nothing, the
+    structure is None, and the arrays are these inputs."""
     programs = executed(kernel, bound, arrays, program, judge)
     buffers, structure = programs[0].buffers, programs[0].structure
     check_written(programs, kernel.location, kernel.must_write)
     report_missing([(b.handle, b.name, b.created_at or kernel.location) for b in buffers if b.role == "output"])
-    if structure is not None:
-        return structure, [b.handle for b in buffers]
-    written = {b.name for p in programs for b in p.buffers}
-    return None, [array for array, spec in zip(arrays, bound.specs) if spec.name in written]
+    names = {b.name for p in programs for b in p.updated}
+    written = [array for array, spec in zip(arrays, bound.specs) if spec.name in names]
+    return structure, written if structure is None else [b.handle for b in buffers], written
 
 
 def check_run(kernel: EagerKernel, bound: Bound, arrays: list[np.ndarray]) -> None:

@@ -281,10 +281,12 @@ class Kernel(Derived):
     def _capture(self, bound: Bound) -> Specialization:
         from nki_mlir.capture.attempts import capture  # start-up: loads MLIR
         programs: list[Traced] = []
+        updated: set[int] = set()
 
         def body(builder: "MlirBuilder", wrapped: Callable[..., object]) -> tuple[list[Buffer], object]:
             parameters = [builder.parameter(s.shape, s.dtype, s.name) for s in bound.specs]
             programs.append(self.trace(builder, wrapped, bound, parameters))
+            updated.update(k for k, parameter in enumerate(parameters) if parameter in programs[-1].updated)
             return programs[-1].buffers, programs[-1].structure
         captured = capture(self.func, body, self.grid, target=self.platform,
                            unroll_limit=self.options.get("unroll_limit", 50_000), rolls=self.rolls)
@@ -303,7 +305,7 @@ class Kernel(Derived):
             position = {"shared": argument.index} if argument.kind == "shared" else {"input": argument.index}
             results.append(Result(output.name, output.shape, output.dtype, **position, at=output.at or self.location))
         return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure,
-                              captured, self.cores, static=self.static)
+                              captured, self.cores, static=self.static, updated=tuple(sorted(updated)))
 
     @property
     def static(self) -> bool:
@@ -348,7 +350,7 @@ class Kernel(Derived):
             return run_eager(self, bound, memory)
         call = self.cached_call(bound)
         spec = call.capture
-        changed = [r.input for r in spec.results if r.input is not None]
+        changed = {*spec.updated, *(r.input for r in spec.results if r.input is not None)}
         memory.check(changed)
         if on in TRACKS and spec.captured.verdict.undecided and checked():
             from nki_mlir.language.eager_run import check_run  # start-up: imported on first use

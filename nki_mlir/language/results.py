@@ -59,6 +59,7 @@ class Traced:
     structure: str | None
     unwritten: set[int] = field(default_factory=set)                # indices of the buffers that it does not write
     idle_loops: Sequence[Location] = ()                             # a possible reason
+    updated: Sequence[Buffer] = ()                                  # the parameters that it writes
 
 
 def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
@@ -66,7 +67,7 @@ def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mut
     """Check what a kernel's Python returned. ``immutable`` inputs may be written only if they are ``mutable``."""
     written = [p for p in parameters if p in builder.first_writes]
     if returned is None:
-        return Traced(written, None)
+        return Traced(written, None, updated=written)
     buffers: list[Buffer] = []
     structure = _structure(builder, returned, buffers, at)
     for parameter in written:
@@ -76,7 +77,7 @@ def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mut
             raise ImmutableParameter(name=parameter.name).located(builder.first_writes[parameter])
     unwritten = {k for k, b in enumerate(buffers) if b.role != "input" and b not in builder.first_writes
                  and 0 not in b.shape}
-    return Traced(buffers, structure, unwritten, builder.properties.get("idle_loops", []))
+    return Traced(buffers, structure, unwritten, builder.properties.get("idle_loops", []), written)
 
 
 def _structure(builder: object, value: object, buffers: list[Buffer], at: Location) -> str:

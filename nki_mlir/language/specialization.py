@@ -87,6 +87,7 @@ class Specialization:
     captured: "Captured"
     cores: tuple[int, ...] = ()         # the core of each program, if the launch names several cores
     static: bool = False                # the compiler's option --disable-dge is set: it writes all descriptors
+    updated: tuple[int, ...] = ()       # the inputs that it writes, also those that it does not return
     programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
 
     def __repr__(self) -> str:

@@ -161,7 +161,8 @@ def dtype_of(value: Any) -> DType:
     try:
         dtype = np.dtype(value)
     except TypeError:
-        raise TypeError(f"{value!r} is not an element type; {_nearest(str(value))}") from None
+        advice = _nearest(value if isinstance(value, str) else "")
+        raise TypeError(f"{value!r} is not an element type; {advice}") from None
     if dtype.metadata and dtype.metadata.get("nki") == "tfloat32":
         return TFLOAT32
     if dtype not in _BY_NUMPY:

@@ -37,7 +37,7 @@ class EagerDriver:
             builder = program(*arguments, **options)
             builder.observer = self
             return builder
-        _, values = eager_run.results(kernel, bound, arrays, observed, lambda launch, builders: None)
+        _, values, _ = eager_run.results(kernel, bound, arrays, observed, lambda launch, builders: None)
         return [np.asarray(v) for v in values]
 
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:

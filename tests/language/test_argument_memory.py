@@ -250,6 +250,20 @@ def test_parameters_that_are_written_and_not_returned(layout, on):
     np.testing.assert_array_equal(base, memory())
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("on", [*ALL, "simulate"])
+@pytest.mark.parametrize("calls", [0, 2], ids=["first call", "repeated calls"])
+def test_read_only_arrays_are_not_written_by_kernels_that_return_others(calls, on):
+    kernel = current_nki.simulate(written_unsaid) if on == "simulate" else written_unsaid.on(on)
+    for _ in range(calls):
+        kernel(memory()[:8, :8].copy(), np.zeros((8, 8), np.float32))
+    x = np.zeros((8, 8), np.float32)
+    x.flags.writeable = False
+    with pytest.raises(TypeError, match="writes its parameter b, and the array passed for it is read-only"):
+        kernel(memory()[:8, :8].copy(), x)
+    assert not x.any()
+
+
 # -- what overlaps -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("strides, repeats", [
     ((32, 4), False), ((4, 32), False), ((4, 4), True), ((0, 4), True), ((-32, -4), False), ((28, 4), True),

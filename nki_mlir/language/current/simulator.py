@@ -280,7 +280,11 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
     if not rounds():
         check_apart(working)
         core = partial(UnroundedCore, exact=ExactMemory())
-    structure, values = results(kernel, bound, working, partial(core, target=target, fill=sentinel), report_races)
+    structure, values, written = results(kernel, bound, working, partial(core, target=target, fill=sentinel),
+                                         report_races)
+    addresses = {id(a) for a in written}
+    memory.check([k for k, (copy, g) in enumerate(zip(working, tensors)) if id(copy) in addresses
+                  and framework(g) is None])                        # arrays of JAX are always read-only, and stay
     memory.write_back()
     array_of = {id(copy): g for g, array, copy in zip(tensors, arrays, working)
                 if array.flags.writeable and framework(g) != "jax"}         # arrays that can be updated in place

@@ -190,14 +190,14 @@ class HappensBefore:
     def known_by_updates(self, wait: Event, epoch: Epoch) -> dict[int, int]:
         """Return the last events, by lane, that the updates of an epoch are or know, if the wait does not know them.
         """
-        known, clock = [0] * len(self.clocks), self.clocks[wait.lane]
+        last, clock = [0] * len(self.clocks), self.clocks[wait.lane]
         for lane, updates in epoch.updates.items():
             if updates.indices:
                 event = self.trace.lanes[lane][updates.indices[-1] - 1]
-                known = later_of(known, event.done if event.met else event.clock)
-                known[event.lane] = max(known[event.lane], event.index - 1)
-                known[lane] = max(known[lane], updates.indices[-1])
-        return {lane: index for lane, index in enumerate(known) if lane != wait.lane and index > clock[lane]}
+                last = later_of(last, event.done if event.met else event.clock)
+                last[event.lane] = max(last[event.lane], event.index - 1)
+                last[lane] = max(last[lane], updates.indices[-1])
+        return {lane: index for lane, index in enumerate(last) if lane != wait.lane and index > clock[lane]}
 
     def reports_in_parts(self, lane: int, updates: Updates) -> bool:
         """Return whether the lane is a queue whose DMA engines each add 1 for their part of a transfer."""
