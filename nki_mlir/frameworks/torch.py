@@ -32,8 +32,17 @@ from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
 from nki_mlir.frameworks.torch_backward import differentiated_once
-from nki_mlir.frameworks.torch_operator import TENSORS, allocate_results, callee_named, innermost, layout_of, watched
+from nki_mlir.frameworks.torch_operator import (
+    TENSORS,
+    allocate_results,
+    callee_named,
+    innermost,
+    layout_of,
+    names_of,
+    watched,
+)
 from nki_mlir.frameworks.torch_values import NKI_DTYPE, in_structure, structure_of
+from nki_mlir.language.argument_memory import ReadOnlyArgument
 from nki_mlir.language.arguments import (
     BadArgument,
     ElementType,
@@ -122,6 +131,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     if not any([isinstance(t, torch.Tensor) for t in tensors]):
         refuse(NoTorchTensor, name=kernel.__name__)
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
+    arrays: dict[int, Any] = {n: t for n, t in enumerate(tensors) if isinstance(t, np.ndarray)}
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
     kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
@@ -133,6 +143,9 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         plan, before = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, before, tensors)
         refuse_update([tensors[n] for n in plan[1]], kernel)        # the more specific error comes first
+        for n, parameter in zip(plan[1], names_of(callee_named(plan[0]).record)):
+            if n in arrays and not arrays[n].flags.writeable:
+                raise ReadOnlyArgument(name=parameter).here()
         if differentiable(plan) and records(map(innermost, tensors)) and not torch.compiler.is_exporting():
             refuse_gradient(kernel.__name__)
     name, updated, read_only, outputs, returned, structure = plan

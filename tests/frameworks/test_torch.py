@@ -168,6 +168,15 @@ def test_update__of_a_tensor_that_is_not_contiguous(executor):
     assert not wide[:, 1::2].any() and not wide[8:].any()
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_update__of_a_read_only_array__is_refused():
+    table = np.zeros((32, 16), np.float32)
+    table.flags.writeable = False
+    with pytest.raises(TypeError, match="the array passed for it is read-only"):
+        kernels.add_rows(table, B[:8])
+    assert not table.any()
+
+
 def test_update__of_bfloat16():
     table = A.bfloat16()
     kernels.put_rows(table, B[:8].bfloat16())
