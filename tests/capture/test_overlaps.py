@@ -11,7 +11,7 @@ from nki_mlir.capture.index import Index, Mask, Symbol, arange
 from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.races.hazards import by_elements, first_element
 from nki_mlir.capture.races.overlaps import MOST_POINTS, Apart, happens, meeting
-from nki_mlir.capture.races.owners import is_pattern, patterns_of
+from nki_mlir.capture.races.owners import AGAINST, Owners, is_pattern, patterns_of
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.strides import Dim
@@ -134,6 +134,47 @@ def test_elements_of_numbered_iterations(case):
         assert (overlap is not None) == bool(met)
         if overlap is not None:
             assert (frozenset((overlap.first, overlap.second)), *overlap.element) in met
+
+
+@st.composite
+def tiles_by_owner(draw):
+    """Touches of a tile in SBUF, each with its owner and the (partition, byte) pairs that it touches."""
+    buffer, inner, listed = Buffer((64, 64), FLOAT32, "sbuf", "t"), symbol("j", draw(WITH_STEPS)), []
+    signed, counts = st.integers(-1, 1), st.integers(1, 3)
+    for _ in range(draw(st.integers(2, 5))):
+        partition, free = (Index(at, {inner: c} if (c := draw(signed)) else {}) for at in (24, draw(st.integers(28, 36))))
+        dims = tuple(Dim(draw(signed), draw(st.sampled_from((-2, -1, 0, 1, 1, 2, 3))), draw(counts)) for _ in range(2))
+        conditions = [Mask(((Index(draw(signed), {inner: 1}), draw(st.booleans())),), draw(st.booleans()))
+                      for _ in range(draw(st.integers(0, 2)) // 2)]
+        view = View(buffer, partition, free, dims, draw(st.sampled_from((FLOAT32, FLOAT32, BFLOAT16))))
+        kind = draw(st.sampled_from(tuple(AGAINST)))
+        one = Touch(view, kind != "read", kind == "added", True, (inner,), None, tuple(conditions), None, HERE, 0)
+        touched = set()
+        for j in numbers(inner):
+            if bytes_of(touch(buffer, view.dtype, free, [], True, conditions), {inner: j}):
+                for k in itertools.product(*(range(d.count) for d in dims)):
+                    row = value(partition, {inner: j}) + sum(d.partition * n for d, n in zip(dims, k))
+                    element = value(free, {inner: j}) + sum(d.free * n for d, n in zip(dims, k))
+                    size = view.dtype.itemsize
+                    touched |= {(row, element * size + byte) for byte in range(size)}
+        listed.append((one, draw(st.integers(0, 2)), kind, touched))
+    return buffer, listed
+
+
+@tries(80)
+@given(tiles_by_owner())
+def test_first_touch_that_races_with_an_earlier_one(case):
+    buffer, listed = case
+    owners = Owners(buffer, [(one, by) for one, by, _, _ in listed])
+    for number, (_, by, kind, touched) in enumerate(listed):
+        races = {earlier: touched & others for earlier, (_, owner, other_kind, others) in enumerate(listed[:number])
+                 if owner != by and other_kind in AGAINST[kind] and touched & others}
+        race = owners.touch(number)
+        assert (race is not None) == bool(races)
+        if race is not None:
+            element, earlier = race
+            assert owners.element(element) in races[earlier]
+            break
 
 
 def test_conditions__that_hold_between_the_ends_alone():
