@@ -138,6 +138,15 @@ class Builder:
         """
         raise InternalError("a builder must perform operations")
 
+    def repeats(self) -> bool:
+        """Return whether ``perform_again`` may perform operations now."""
+        return False
+
+    def perform_again(self, op: Op, operands: Operands, views: Sequence[View], memo: Memo, at: Location) -> None:
+        """Perform an operation at this location, like one that this builder has performed: of the same form, with tiles
+        that start on chip where those of the other do. It has neither mask, limits nor symbols."""
+        raise InternalError("a builder whose operations repeat must perform them")
+
     def undo(self, result: View) -> bool:
         """Undo the operation that computed ``result``, so that it can write elsewhere, and return whether that is
         possible. An execution is not undone."""

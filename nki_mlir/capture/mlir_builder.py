@@ -23,12 +23,13 @@ from nki_mlir.capture.waiting_result import WaitingResult, WaitingWriter
 from nki_mlir.capture.wrapping import definition_location, name_of
 from nki_mlir.capture.writes import FirstUses, OutputWrites
 from nki_mlir.diagnostics import DeviceRules, KernelError, Location
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.enclosing_conditions import EQ, SGE
 from nki_mlir.dialects.late_operations import DelayedAllocation, DelayedOperation, LateOperations, LateValue
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.nki.movement import TRANSPOSES
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import In, Op
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
@@ -77,13 +78,18 @@ class MlirBuilder(CaptureAttempt):
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
                  at: Location | None = None) -> Buffer:
+        is_plain = not name and not attributes
         name = self.new_name(name)
         private = self.new_private() if space == "hbm" and not shared else None
         if shared or (private is not None and ("output", *private) in self.plan.reasons):
+            if self.recorder is not None:
+                self.recorder.repeatable = False
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
         buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, LateValue(late=self.late), self.scopes[-1],
                         turn=self.touches.turn)
+        if self.recorder is not None:
+            self.recorder.allocated(buffer, is_plain)
         if private is not None:
             self.private[buffer] = private
         named = self.plain_allocation
@@ -211,6 +217,54 @@ class MlirBuilder(CaptureAttempt):
         self.first_uses.used(op, operands, views, scopes)
         if not waits:
             self.write(op, operands, memo, marks)
+
+    def repeats(self) -> bool:
+        return not (self.masking or self.taken_back) and self.writes_late() and not any(
+            [self.properties.get(of) for of in MARKS.values()])
+
+    def perform_again(self, op: Op, operands: Operands, views: Sequence[View], memo: Memo, at: Location) -> None:
+        self.advance()
+        memory, scope, opened = self.memory, self.scopes[0], self.first_uses.open
+        memory.now = number = memory.now + 1
+        unsettled = False
+        for view in views:
+            buffer = view.buffer
+            if (tile := buffer.live_range) is not None:
+                tile.last = number
+                if not tile.first:
+                    tile.first = number
+            if buffer.scope is not scope:
+                self.out_of_scope(buffer)
+            if buffer in opened:
+                unsettled = True
+        if self.grid:
+            self.dependences.check(op, views, (), self.scopes, self.open_programs())
+        if self.touches.turn is not None or self.touches.several or op.acts_outside:
+            self.touches.performed(op, views, (), False, self.scopes)
+        waiting = self.waiting
+        waits = waiting is not None and waiting.writer is None and views[0].buffer is waiting.buffer
+        if waiting is not None and waits:
+            waiting.writer = WaitingWriter(op, operands, memo, [], waiting.writer_at or at, views)
+            if "fills" not in memo:
+                memo["fills"] = fills(op, operands)
+            if not memo["fills"] or any([view.buffer is waiting.buffer for view in views[1:]]):
+                self.first_uses.allocated(waiting.buffer)
+                unsettled = True
+        elif waiting is not None:
+            self.emit_waiting()
+            unsettled = True
+        if unsettled:
+            self.first_uses.used(op, operands, views, self.scopes)
+        if not waits:
+            self.late.entries.append(DelayedOperation(op, operands, memo, [], at))
+            self.trace.counted += 1
+        self.last = op
+        for (field, _), view in zip(operands, views):
+            if field.role is not In:
+                buffer = view.buffer
+                buffer.is_written = True
+                if buffer.space == HBM:
+                    self.wrote(op, buffer, ())
 
     def write(self, op: Op, operands: Operands, memo: Memo, marks: list[str], at: Location | None = None) -> None:
         """Emit an operation with these marks."""

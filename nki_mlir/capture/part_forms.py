@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nki_mlir.capture import strides
 from nki_mlir.capture.errors import RankTooSmall
 from nki_mlir.capture.strides import ONE_MORE, Dim, Shape
-from nki_mlir.dialects.access import Access, Form, Linear, Tile
+from nki_mlir.dialects.access import Access, Form, Linear, Tile, dense
 from nki_mlir.dialects.verifier import TooManyPartitions
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import BY_NAME
@@ -35,6 +35,23 @@ def whole_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]
         dims.append(Dim(1, 0, shape[k]) if k == partition else Dim(0, step, shape[k]))
         step *= 1 if k == partition else shape[k]
     return tuple(reversed(dims))
+
+
+@lru_cache(4096)
+def dense_shape(shape: tuple[int, ...]) -> tuple[Shape, tuple[int, ...]]:
+    """Return the shape of a dense tensor, one object for equal ones, and its strides."""
+    return Shape(shape), dense(shape)
+
+
+@lru_cache(4096)
+def strided_part(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[PartForm, int, int]:
+    """Return the form of a part of a tensor in HBM, and the distances from its start to its first and last element. The
+    part has elements."""
+    dims = tuple([Dim(0, step, count) for step, count in zip(strides, shape)])
+    reach = [step * (count - 1) for step, count in zip(strides, shape)]
+    pattern = pattern_of(dims, False) if is_tile(dims, False) else None
+    return (PartForm(dims, Shape(shape), pattern, None), sum([by for by in reach if by < 0]),
+            sum([by for by in reach if by > 0]))
 
 
 @lru_cache(4096)

@@ -12,6 +12,7 @@ from nki_mlir.capture.builder import Builder
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki, repeated_calls
+from nki_mlir.language.current.recorded_calls import EmittedOperation
 from nki_mlir.language.kernel import describe_array, is_array
 from tests.random_programs.current import CurrentWriter
 from tests.random_programs.test_random_kernels import current_kernel
@@ -19,13 +20,9 @@ from tests.random_programs.test_random_kernels import current_kernel
 
 def captured(kernel, *arrays):
     """The text of each module, with the number of calls that were repeated."""
-    repeats = []
-    def counted(*arguments, repeat=repeated_calls.repeat):
-        repeats.append(1)
-        repeat(*arguments)
-    with patch.object(repeated_calls, "repeat", counted):
+    with patch.object(repeated_calls, "repeat", wraps=repeated_calls.repeat) as repeat:
         call = kernel.specialize(kernel.bind(arrays, {}, is_array, describe_array))
-    return [str(variant.module) for variant in call.captured.variants.values()], len(repeats)
+    return [str(variant.module) for variant in call.captured.variants.values()], repeat.call_count
 
 
 def fresh(kernel):
@@ -46,7 +43,7 @@ def after_another(monkeypatch):
         create(builder, *arguments, **keywords)
         for recorded in records.values():
             for step in recorded.steps:
-                if isinstance(step, repeated_calls.EmittedOperation):
+                if isinstance(step, EmittedOperation):
                     step.verified = None                # it belongs to the previous builder
         builder.recorded_calls = records
     monkeypatch.setattr(Builder, "__init__", created)

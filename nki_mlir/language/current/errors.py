@@ -165,5 +165,8 @@ def warn(text: str, at: Location | None = None) -> None:
     """Warn at the kernel's source line. The same warning is shown once per line."""
     builder = current.get()
     if builder is not None and builder.recorder is not None:
-        builder.recorder.repeatable = False
+        if at is None:
+            builder.recorder.warned(text)
+        else:
+            builder.recorder.repeatable = False
     warn_once(text, NkiWarning, at or user_location())

@@ -25,6 +25,7 @@ from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer, invalid, older, one_of, warn
 from nki_mlir.language.current.indexing import subscript
 from nki_mlir.language.current.memory import psum
+from nki_mlir.language.current.repeated_calls import repeatable
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, SIMULATED, UNARY, VERDICTS, token
 from nki_mlir.scalar.alu import ALU
@@ -52,6 +53,7 @@ def result_type(dtype: object, *operands: object) -> DType:
 
 def _binary(name: str) -> Callable[..., object]:
     @reported
+    @repeatable
     @token(name, name, f"{functions.summary(name)}; x or y may be a number.")
     def operate(x: float | NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
         if name in SIMULATED:
@@ -90,6 +92,7 @@ EVERYWHERE = {"sin": "sin_reduced"}        # variants that first reduce the argu
 
 def _unary(name: str) -> Callable[..., object]:
     @reported
+    @repeatable
     @token(name, name, f"Compute ``{name}(x)`` of every element.")
     def operate(x: NkiTensor, dtype: object) -> NkiTensor:
         source = on_chip(name, "x", x)
@@ -108,6 +111,7 @@ globals().update(ELEMENTWISE)
 
 # -- data movement -----------------------------------------------------------------------------------------------------
 @reported
+@repeatable
 def load(src: NkiTensor, dtype: object) -> NkiTensor:
     """Load an HBM tensor into a new SBUF tile."""
     in_hbm("load", "src", src)
@@ -129,6 +133,7 @@ def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
 
 
 @reported
+@repeatable
 def store(dst: NkiTensor, value: NkiTensor) -> None:
     """Store an SBUF tile to HBM."""
     in_hbm("store", "dst", dst)
@@ -136,6 +141,7 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
 
 @reported
+@repeatable
 @token("copy")
 def copy(x: NkiTensor, dtype: object) -> NkiTensor:
     """Copy an on-chip tile to a new SBUF tile of the same shape."""
@@ -143,6 +149,7 @@ def copy(x: NkiTensor, dtype: object) -> NkiTensor:
 
 
 @reported
+@repeatable
 def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
     """Transpose a 2-D tile (exchange partition and free axis) into a new PSUM tile."""
     source = on_chip("transpose", "x", x)
@@ -159,6 +166,7 @@ def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
 
 
 @reported
+@repeatable
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool) -> NkiTensor:
     """Compute x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM."""
     left, right = on_chip("matmul", "x", x), on_chip("matmul", "y", y)
@@ -203,6 +211,7 @@ def tile_and_axes(op: str, x: object, axis: object) -> tuple[View, list[int]]:
 
 def _reduction(name: str, op: str) -> Callable[..., object]:
     @reported
+    @repeatable
     @token(op, name, f"Compute ``{name}`` over the last free axes, accumulated in float32.")
     def operate(x: object, axis: int | Sequence[int], dtype: object, keepdims: bool) -> NkiTensor:
         return low.adopt(ops.reduce(op, *tile_and_axes(name, x, axis), dtype=result_type(dtype, x), keepdims=keepdims))

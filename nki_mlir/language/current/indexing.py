@@ -7,12 +7,13 @@ row for each. Index vectors of the beta generation (``nl.arange``, ``nl.mgrid``)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from nki_mlir.capture.errors import BadSliceSize, TwoEllipses
 from nki_mlir.capture.index import DynamicSlice, Index, broadcast_shape, check_placed
-from nki_mlir.capture.strides import EVERYTHING, NUMBERS, expand_ellipsis
+from nki_mlir.capture.strides import EVERYTHING, NUMBERS, Shape, expand_ellipsis
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, out_of_range, require
 from nki_mlir.language.current.memory import Indirection, VirtualRegister
@@ -42,6 +43,8 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     """Return the view ``tensor[key]``. Integers drop their dimension, but an on-chip view keeps dimension 0 and at
     least one free dimension."""
     items = key if isinstance(key, tuple) else (key,)
+    if (part := _plain_part(tensor, items)) is not None:
+        return part
     if len(items) != tensor.ndim or not all([type(item) in NUMBERS for item in items]):
         core_rule(sum(i is Ellipsis for i in items) <= 1, TwoEllipses)
         count = sum(i is not Ellipsis for i in items)
@@ -80,6 +83,33 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
             dropped.pop()
         shape, strides = ([n for d, n in enumerate(numbers) if d not in dropped] for numbers in (shape, strides))
     return view.of_pattern(shape, strides, offset)
+
+
+def _plain_part(tensor: NkiTensor, items: tuple[object, ...]) -> NkiTensor | None:
+    """Return the part of a tensor that slices between numbers inside of it select, one for each dimension; None for
+    other subscripts."""
+    shape = tensor.shape
+    if len(items) != len(shape) or tensor.indirection is not None:
+        return None
+    extents, offset, strides = [], tensor.offset, tensor.strides
+    for item, extent, stride in zip(items, shape, strides):
+        if type(item) is not slice or item.step is not None:
+            return None
+        start, stop = item.start, item.stop
+        if start is None and stop is None:
+            extents.append(extent)
+            continue
+        if type(start) is not int or type(stop) is not int or not 0 <= start <= stop <= extent:
+            return None
+        extents.append(stop - start)
+        offset += start * stride
+    return NkiTensor.opened.of_parts(tensor.storage, _shape(*extents), strides, offset, tensor.dtype, tensor.base)
+
+
+@lru_cache(4096)
+def _shape(*extents: int) -> Shape:
+    """Return the shape of these extents: one object for equal ones, which tables of shapes find fast."""
+    return Shape(extents)
 
 
 def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:

@@ -10,7 +10,8 @@ from typing import Any
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.index import Index
 from nki_mlir.capture.locations import user_location
-from nki_mlir.capture.strides import ONE_MORE, Dim
+from nki_mlir.capture.part_forms import constant_access, strided_part
+from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects import verifier
@@ -52,7 +53,10 @@ def allocate(shape: Sequence[int], dtype: DType, region: memories.MemoryRegion =
                               attributes=attributes)
     if is_shared:
         buffer.created_at = user_location()
-    tensor = NkiTensor.full(memories.Storage(buffer, region, dtype, address, identity))
+    storage = memories.Storage(buffer, region, dtype, address, identity)
+    if builder.recorder is not None:
+        builder.recorder.stored(storage)
+    tensor = NkiTensor.full(storage)
     if region is memories.MemoryRegion.shared_hbm:
         builder.properties.setdefault("shared_tensors", []).append(tensor)
     return tensor
@@ -63,6 +67,8 @@ def adopt(view: View, verdict: bool = False) -> NkiTensor:
     region = {"sbuf": memories.sbuf, "psum": memories.psum, "hbm": memories.private_hbm}[view.buffer.space]
     write_history.note(view)
     tensor = NkiTensor.of_view(view, region, verdict)
+    if (recorder := active().recorder) is not None:
+        recorder.stored(tensor.storage)
     write_history.mark(tensor.storage, view)
     return tensor
 
@@ -75,10 +81,26 @@ def core_view(tensor: NkiTensor) -> View:
         views, key = tensor.storage.views, (tensor.offset, tensor.strides, tensor.shape, tensor.dtype.name)
         view = views.get(key)
         if view is None:
-            tensor.check_reach()
-            view = views[key] = _core_view(tensor)
+            view = views[key] = (None if tensor.on_chip else _part_of_hbm(tensor)) or _checked_view(tensor)
         object.__setattr__(tensor, "core", view)
     return view
+
+
+def _part_of_hbm(tensor: NkiTensor) -> View | None:
+    """Return the core view of a tensor in HBM, or None if it reaches out of its storage."""
+    shape, offset, dtype = tensor.shape, tensor.offset, tensor.dtype
+    if 0 in shape:
+        return None
+    part, first, last = strided_part(shape, tensor.strides)
+    if offset + first < 0 or offset + last >= tensor.storage.row(dtype):
+        return None
+    access = None if part.pattern is None else constant_access(dtype.name, None, offset, part.pattern)
+    return View.of_form(tensor.storage.buffer, ZERO, Index(offset), dtype, part, access)
+
+
+def _checked_view(tensor: NkiTensor) -> View:
+    tensor.check_reach()
+    return _core_view(tensor)
 
 
 def _core_view(tensor: NkiTensor) -> View:

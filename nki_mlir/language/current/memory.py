@@ -9,7 +9,7 @@ import enum
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar, NoReturn
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.dialects.access import HBM
 from nki_mlir.environment import TARGET
 from nki_mlir.language import functions
 from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, warn
@@ -147,9 +148,16 @@ def form_of_storage(*parts: object) -> object:
     return object()
 
 
-@dataclass(frozen=True, eq=False)
+@lru_cache(4096)
+def row_of(shape: tuple[int, ...], on_chip: bool, itemsize: int, of_itemsize: int) -> int:
+    """Return how many elements of ``of_itemsize`` bytes a partition has (in HBM the entire allocation)."""
+    return prod(shape[1:] if on_chip else shape) * itemsize // of_itemsize
+
+
+@dataclass(eq=False, slots=True)
 class Storage:
-    """An allocation: the capture core's buffer and its region.
+    """An allocation: the capture core's buffer and its region. Immutable, though not declared so: kernels create very
+    many.
 
     ``identity``: it holds an identity matrix. ``verdict``: it is the result of a comparison, which kernels assert.
     ``written_elements``: the views that instructions have written (``write_history.py``). ``views``: the core views of
@@ -164,22 +172,26 @@ class Storage:
     verdict: bool = False
     written_elements: set[Any] = field(default_factory=set)
     views: dict[tuple[Any, ...], View] = field(default_factory=dict)
+    _form: object = None
 
     @property
     def on_chip(self) -> bool:
-        return self.buffer.on_chip
+        return self.buffer.space != HBM
 
-    @cached_property
+    @property
     def form(self) -> object:
         """An object that allocations share whose tensors of one pattern are alike to instructions."""
-        buffer = self.buffer
-        return form_of_storage(self.region, self.dtype, self.address is None, self.identity, self.verdict, buffer.shape,
-                               buffer.dtype, buffer.space, buffer.partition_dim)
+        if self._form is None:
+            buffer = self.buffer
+            self._form = form_of_storage(self.region is shared_hbm, self.dtype.name, self.address is None,
+                                         self.identity, self.verdict, buffer.shape, buffer.dtype.name, buffer.space,
+                                         buffer.partition_dim)
+        return self._form
 
     def row(self, dtype: DType) -> int:
         """Return how many elements of ``dtype`` a partition of the allocation has (in HBM the entire allocation)."""
-        shape = self.buffer.shape[1:] if self.on_chip else self.buffer.shape
-        return prod(shape) * self.buffer.dtype.itemsize // dtype.itemsize
+        buffer = self.buffer
+        return row_of(buffer.shape, buffer.space != HBM, buffer.dtype.itemsize, dtype.itemsize)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from nki_mlir.capture.errors import BadBroadcast, BadReshape
+from nki_mlir.capture.part_forms import dense_shape
 from nki_mlir.capture.strides import Shape, known_extents, reshaped
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.view_rules import check_bits, check_order, check_unit
@@ -32,6 +33,7 @@ from nki_mlir.language.current.older_methods import Address, OlderMethods
 from nki_mlir.language.current.reach import check_reach
 from nki_mlir.language.signatures.table import language_functions
 from nki_mlir.machine import Machine
+from nki_mlir.scalar.dtypes import DType
 
 BACKWARDS = "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
 
@@ -45,7 +47,7 @@ class NkiTensor(OlderMethods):
     ``NkiTensor(name=, shape=, dtype=)`` without a storage describes an array, for compilation outside a kernel.
     """
 
-    __slots__ = ("__weakref__", "base", "core", "dtype", "indirection", "offset", "shape", "storage", "strides")
+    __slots__ = ("__weakref__", "base", "core", "dtype", "form", "indirection", "offset", "shape", "storage", "strides")
 
     opened: ClassVar[type["NkiTensor"]]         # a subclass that accepts assignments to attributes until all are set
 
@@ -62,13 +64,25 @@ class NkiTensor(OlderMethods):
         self.shape, self.strides = Shape(shape), tuple(dense(shape) if strides is None else strides)
         self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
         self.core: View | None = None                               # cached by ``core_view``
+        self.form: object = None                                    # cached by ``repeated_calls.form_of``
         if type(self) is not NkiTensor:                             # which refuses assignments
             self.__class__ = NkiTensor
 
     @classmethod
     def full(cls, storage: Storage) -> "NkiTensor":
-        shape = storage.buffer.shape
-        return cls(storage, shape, dense(shape), 0, storage.dtype)
+        shape, strides = dense_shape(storage.buffer.shape)
+        return cls.opened.of_parts(storage, shape, strides, 0, storage.dtype, shape)
+
+    @classmethod
+    def of_parts(cls, storage: Storage, shape: Shape, strides: tuple[int, ...], offset: int, dtype: DType,
+                 base: tuple[int, ...], indirection: Indirection | None = None) -> "NkiTensor":
+        """Return a tensor with these parts as they are; ``cls`` is ``opened``."""
+        tensor = object.__new__(cls)
+        tensor.storage, tensor.shape, tensor.strides, tensor.offset = storage, shape, strides, offset
+        tensor.dtype, tensor.base, tensor.indirection = dtype, base, indirection
+        tensor.core = tensor.form = None
+        tensor.__class__ = NkiTensor
+        return tensor
 
     @classmethod
     def of_view(cls, view: View, region: MemoryRegion, verdict: bool = False) -> "NkiTensor":
