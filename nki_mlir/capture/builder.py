@@ -26,7 +26,7 @@ from nki_mlir.capture.strides import same_extents
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, PSUM, Tile
-from nki_mlir.dialects.op import FRESH, Iteration, Op, Out, TileField
+from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField
 from nki_mlir.dialects.operation_kind import same_value
 from nki_mlir.dialects.target_findings import findings
 from nki_mlir.dialects.target_rules import NotOnTarget
@@ -461,14 +461,6 @@ def from_fresh(op: Op, operands: Operands, operand_views: Sequence[View]) -> boo
             if field.writes and buffer.on_chip and (fresh or not buffer.is_written):
                 buffer.fresh = True
     return fresh
-
-
-def fills(op: Op, operands: Operands) -> bool:
-    """Return whether an operation overwrites the complete buffer of its first operand, without reading it."""
-    if not operands or op.mask:
-        return False
-    field, tile = operands[0]
-    return field.role is Out and tile.form.is_whole and not (op.symbols and tile.access.symbols_used())
 
 
 def form_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:

@@ -86,7 +86,7 @@ class CaptureAttempt(Builder):
         return tuple(f for s in self.scopes for f in s.facts)
 
     def at_top_level(self) -> bool:
-        return super().at_top_level() and len(self.scopes) == 1
+        return self.inlined == 0 and len(self.scopes) == 1
 
     def performed(self) -> int:
         """Return the number of operations so far, including those that are not emitted yet."""

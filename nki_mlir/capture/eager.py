@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nki_mlir.capture.builder import Builder, Marks, Memo, Operands, Site, Views, fills
+from nki_mlir.capture.builder import Builder, Marks, Memo, Operands, Site, Views
 from nki_mlir.capture.errors import NoRoomForTensor, OfAnotherCall
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, Turn
@@ -22,7 +22,7 @@ from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import DeviceRules, KernelError, Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, fills
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, floating, starts

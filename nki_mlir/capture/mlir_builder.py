@@ -9,7 +9,7 @@ import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
 from nki_mlir.capture.affine import Affine
-from nki_mlir.capture.builder import Marks, Memo, Operands, Site, fills
+from nki_mlir.capture.builder import Marks, Memo, Operands, Site
 from nki_mlir.capture.capture_attempt import CaptureAttempt, UnrollPlan
 from nki_mlir.capture.errors import OfAnotherCall, OutOfScope
 from nki_mlir.capture.index import Index, Mask, NeedsValue, Symbol
@@ -26,10 +26,11 @@ from nki_mlir.diagnostics import DeviceRules, KernelError, Location
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.enclosing_conditions import EQ, SGE
+from nki_mlir.dialects.kernel_function import write_signature
 from nki_mlir.dialects.late_operations import DelayedAllocation, DelayedOperation, LateOperations, LateValue
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.nki.movement import TRANSPOSES
-from nki_mlir.dialects.op import In, Op
+from nki_mlir.dialects.op import In, Op, fills
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
@@ -219,24 +220,17 @@ class MlirBuilder(CaptureAttempt):
             self.write(op, operands, memo, marks)
 
     def repeats(self) -> bool:
-        return not (self.masking or self.taken_back) and self.writes_late() and not any(
-            [self.properties.get(of) for of in MARKS.values()])
+        return not (self.masking or self.taken_back or any(map(self.properties.get, MARKS.values()))) and (
+            self.writes_late())
 
     def perform_again(self, op: Op, operands: Operands, views: Sequence[View], memo: Memo, at: Location) -> None:
         self.advance()
-        memory, scope, opened = self.memory, self.scopes[0], self.first_uses.open
-        memory.now = number = memory.now + 1
-        unsettled = False
+        self.memory.use(views)
+        scope, opened, unsettled = self.scopes[0], self.first_uses.open, False
         for view in views:
-            buffer = view.buffer
-            if (tile := buffer.live_range) is not None:
-                tile.last = number
-                if not tile.first:
-                    tile.first = number
-            if buffer.scope is not scope:
+            if (buffer := view.buffer).scope is not scope:
                 self.out_of_scope(buffer)
-            if buffer in opened:
-                unsettled = True
+            unsettled |= buffer in opened
         if self.grid:
             self.dependences.check(op, views, (), self.scopes, self.open_programs())
         if self.touches.turn is not None or self.touches.several or op.acts_outside:
@@ -435,14 +429,8 @@ class MlirBuilder(CaptureAttempt):
             self._op("func.return", at=self.defined_at)
         for buffer, allocation in self.first_uses.allocations.items():
             allocation.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
-        block = self.scopes[0].block
-        signature = ir.FunctionType.get([a.type for a in block.arguments], [])
-        attributes = self.function.attributes
-        attributes["function_type"] = ir.TypeAttr.get(signature)
-        attributes["arg_attrs"] = ir.ArrayAttr.get([
-            ir.DictAttr.get({k: self.make.value(v) for k, v in marks.items()}) for marks in self.arguments])
-        attributes["nki.grid"] = self.make.value(tuple(self.grid))
-        attributes["nki.results"] = self.make.value(tuple(r.handle.value.arg_number for r in results))
+        write_signature(self.function, self.make, self.arguments, self.grid,
+                        [r.handle.value.arg_number for r in results])
         self.first_uses.fill(self.make, self.function)
         return self.module
 

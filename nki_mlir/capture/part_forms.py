@@ -90,6 +90,17 @@ def whole_part(shape: tuple[int, ...], dtype_name: str, space: str) -> tuple[Par
     return PartForm(dims, Shape(shape), pattern, Tile(None, space, shape, dtype, access).form), access
 
 
+@lru_cache(4096)
+def complete_tile(shape: tuple[int, ...], dtype_name: str, space: str) -> tuple[PartForm, Access]:
+    """Return the form and the access of complete tiles whose free dimensions of extent 1 step by 0."""
+    if 1 not in shape[1:]:
+        return whole_part(shape, dtype_name, space)
+    dims = (Dim(1, 0, shape[0]), *[Dim(0, 0 if n == 1 else step, n) for n, step in zip(shape[1:], dense(shape)[1:])])
+    pattern = pattern_of(dims, True)
+    access = constant_access(dtype_name, 0, 0, pattern)
+    return PartForm(dims, Shape(shape), pattern, Tile(None, space, shape, BY_NAME[dtype_name], access).form), access
+
+
 def part_form(dims: tuple[Dim, ...], spans: Sequence[int], on_chip: bool, tile: Tile | None) -> PartForm:
     """Return the form of the parts of a view that subscripts of these steps and counts select; ``tile`` is the view as
     an operand, if it is one."""

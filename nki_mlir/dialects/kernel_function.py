@@ -7,13 +7,14 @@
 writes overlaps no other one.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.bindings import Module, Operation, Type, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.attributes import MalformedAttribute, read_value
+from nki_mlir.dialects.attributes import Attributes, MalformedAttribute, read_value
 from nki_mlir.dialects.source_locations import errors_at, location_of
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
@@ -58,6 +59,17 @@ class KernelFunction:
     @property
     def shared(self) -> list[ArgumentSpec]:
         return sorted((a for a in self.arguments if a.kind == "shared"), key=lambda a: a.index)
+
+
+def write_signature(function: Operation, make: Attributes, arguments: Sequence[Mapping[str, Any]],
+                    grid: Sequence[int], results: Sequence[int]) -> None:
+    """Set the attributes of a function whose block is complete. ``arguments`` are the marks of each argument."""
+    kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    attributes = function.attributes
+    attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
+    attributes["arg_attrs"] = ir.ArrayAttr.get([
+        ir.DictAttr.get({name: make.value(value) for name, value in marks.items()}) for marks in arguments])
+    attributes["nki.grid"], attributes["nki.results"] = make.value(tuple(grid)), make.value(tuple(results))
 
 
 def kernel_functions(module: Module) -> list[KernelFunction]:

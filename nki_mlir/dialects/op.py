@@ -423,3 +423,11 @@ def _tile_field(name: str, kind: object) -> TileField | None:
         if len(inner) == 1 and inner[0] in (In, Out, InOut):
             return TileField(name, inner[0], True)
     return None
+
+
+def fills(op: Op, operands: Sequence[tuple[TileField, Tile]]) -> bool:
+    """Return whether an operation overwrites the complete buffer of its first operand, without reading it."""
+    if not operands or op.mask:
+        return False
+    field, tile = operands[0]
+    return field.role is Out and tile.form.is_whole and not (op.symbols and tile.access.symbols_used())

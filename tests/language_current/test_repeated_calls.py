@@ -156,3 +156,33 @@ def test_errors_of_repeated_calls():
         errors.append(str(error.value))
     assert errors[0] == errors[1]
     assert "the access pattern reaches elements 24576 to 32767" in errors[0]
+
+
+@nki.jit
+def rows(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    totals = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.psum)
+    for k in range(4):
+        part = slice(k * 128, k * 128 + 128)
+        tile = nl.load(x[part], dtype=nl.bfloat16 if k % 2 else None)
+        largest, column = nl.max(tile, axis=1, keepdims=True), nl.copy(tile[:, k:k + 1])
+        powers = nl.exp(nl.subtract(tile, largest))
+        nisa.tensor_copy(dst=totals, src=nl.sum(powers, axis=1, keepdims=True))
+        nl.store(out[part], nl.divide(powers, totals) + column * 0.5)
+    nl.store(out[0:128, 0:128], nl.transpose(nl.matmul(tile, tile, transpose_x=True)[:, 0:128]))
+    return out
+
+
+def test_functions_that_return_tiles():
+    x = np.zeros((512, 128), np.float32)
+    shown, texts = [], []
+    for run in (captured, with_checks):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            texts.append(run(fresh(rows), x))
+        shown.append([(str(w.message), w.lineno) for w in warned])
+    (text, repeats), expected = texts
+    assert text == expected
+    assert 'nki.name = "largest"' in text[0] and 'nki.name = "column"' in text[0]
+    assert repeats > 15
+    assert len(shown[0]) > 2 and shown[0] == shown[1]

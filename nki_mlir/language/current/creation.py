@@ -8,6 +8,7 @@ import numpy as np
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
+from nki_mlir.dialects.access import HBM
 from nki_mlir.language import creation, functions
 from nki_mlir.language.creation import makes
 from nki_mlir.language.current import assignment
@@ -17,6 +18,11 @@ from nki_mlir.language.current.errors import aligned_byte, core_rule, integer, i
 from nki_mlir.language.current.memory import MemoryRegion, Storage, machine, region, region_value
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
+
+
+def is_shape_of_tile(shape: tuple[object, ...]) -> bool:
+    """Return whether a shape consists of positive Python integers."""
+    return shape != () and all([type(n) is int and n > 0 for n in shape])
 
 
 def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Sequence[int],
@@ -43,6 +49,9 @@ def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Se
 def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, address: Sequence[int] | None) -> NkiTensor:
     """Create a tensor with uninitialized elements."""
     builder = active("nl.ndarray")
+    if type(buffer) is MemoryRegion and type(dtype) is DType and type(shape) is tuple and not name and (
+            address is None and is_shape_of_tile(shape) and buffer.space != HBM):
+        return low.allocate(shape, dtype, buffer)
     extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     # Empty tensors are allowed in HBM only (empty batches).
     least = int(region_value(buffer) not in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm))

@@ -317,7 +317,8 @@ def set_elements(tensor: NkiTensor, key: object, value: object) -> None:
 
 def copied_as(tensor: NkiTensor, dtype: object) -> NkiTensor:
     """Copy a tensor, converted to another dtype."""
-    return copy(tensor, dtype)
+    result: NkiTensor = copy(tensor, dtype)
+    return result
 
 
 for _method, _name in tensor_object.BINARY.items():

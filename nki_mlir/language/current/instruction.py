@@ -92,7 +92,7 @@ def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...]
                    ) -> bool:
     """Return whether the destination is an empty part of a tensor. Operands that are not empty are an error then."""
     dst = keywords.get("dst", arguments[0] if arguments else None)
-    if not isinstance(dst, NkiTensor) or dst.size:
+    if not isinstance(dst, NkiTensor) or 0 not in dst.shape:
         return False
     for value in (*arguments, *keywords.values()):
         if isinstance(value, NkiTensor) and value.size > value.shape[0]:

@@ -10,12 +10,12 @@ from typing import Any
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.index import Index
 from nki_mlir.capture.locations import user_location
-from nki_mlir.capture.part_forms import constant_access, strided_part
+from nki_mlir.capture.part_forms import complete_tile, constant_access, strided_part
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects import verifier
-from nki_mlir.dialects.access import dense
+from nki_mlir.dialects.access import HBM, dense
 from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
@@ -81,21 +81,27 @@ def core_view(tensor: NkiTensor) -> View:
         views, key = tensor.storage.views, (tensor.offset, tensor.strides, tensor.shape, tensor.dtype.name)
         view = views.get(key)
         if view is None:
-            view = views[key] = (None if tensor.on_chip else _part_of_hbm(tensor)) or _checked_view(tensor)
+            view = views[key] = _plain_view(tensor) or _checked_view(tensor)
         object.__setattr__(tensor, "core", view)
     return view
 
 
-def _part_of_hbm(tensor: NkiTensor) -> View | None:
-    """Return the core view of a tensor in HBM, or None if it reaches out of its storage."""
-    shape, offset, dtype = tensor.shape, tensor.offset, tensor.dtype
+def _plain_view(tensor: NkiTensor) -> View | None:
+    """Return the core view of a part of HBM, or of a complete tile; None for other tensors, and for those that reach
+    out of their storage."""
+    shape, offset, dtype, buffer = tensor.shape, tensor.offset, tensor.dtype, tensor.storage.buffer
     if 0 in shape:
         return None
+    if buffer.space != HBM:
+        if offset or dtype is not buffer.dtype or not _is_whole_tile(buffer.shape, shape, tensor.strides):
+            return None
+        part, access = complete_tile(shape, dtype.name, buffer.space)
+        return View.of_form(buffer, ZERO, ZERO, dtype, part, access)
     part, first, last = strided_part(shape, tensor.strides)
     if offset + first < 0 or offset + last >= tensor.storage.row(dtype):
         return None
-    access = None if part.pattern is None else constant_access(dtype.name, None, offset, part.pattern)
-    return View.of_form(tensor.storage.buffer, ZERO, Index(offset), dtype, part, access)
+    start = None if part.pattern is None else constant_access(dtype.name, None, offset, part.pattern)
+    return View.of_form(buffer, ZERO, Index(offset), dtype, part, start)
 
 
 def _checked_view(tensor: NkiTensor) -> View:
@@ -105,9 +111,6 @@ def _checked_view(tensor: NkiTensor) -> View:
 
 def _core_view(tensor: NkiTensor) -> View:
     buffer, dtype = tensor.storage.buffer, tensor.dtype
-    if buffer.on_chip and not tensor.offset and dtype is buffer.dtype and _is_whole_tile(
-            buffer.shape, tuple(tensor.shape), tensor.strides):
-        return View.whole_tile(buffer)
     if not tensor.on_chip:
         dims = tuple(Dim(0, s, n) for s, n in zip(tensor.strides, tensor.shape))
         return View(buffer, Index(), Index(tensor.offset), dims, dtype)
@@ -124,9 +127,9 @@ def _core_view(tensor: NkiTensor) -> View:
 
 @lru_cache(4096)
 def _is_whole_tile(of_buffer: tuple[int, ...], shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return whether a view of an on-chip buffer, from its first element on, is all of it in its shape. Its free
-    extents are above 1, since other views of extent 1 step by 0."""
-    return shape == of_buffer and len(shape) > 1 and 1 not in shape[1:] and strides == dense(shape)
+    """Return whether a view of an on-chip buffer, from its first element on, is all of it in its shape."""
+    return tuple(shape) == of_buffer and 1 < len(shape) and strides == dense(shape) and (
+        shape[0] <= PARTITIONS or 1 not in shape[1:])
 
 
 def table_of(tensor: NkiTensor) -> View:

@@ -196,8 +196,9 @@ def repeat(builder: Builder, recorded: RecordedCall, views: list[View], tensors:
             if number is None:
                 function(views[view], *values)
             else:
+                assert function is write_history.mark
                 storage = storages[number] if number in storages else tensors[number].storage
-                function(storage, views[view], *values)
+                storage.written_elements.add(write_history.elements_of(views[view]))
         elif kind is CreatedTensor:
             create(builder, recorded, step, views, storages, at)        # type: ignore[arg-type]
         else:

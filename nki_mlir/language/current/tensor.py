@@ -75,12 +75,11 @@ class NkiTensor(OlderMethods):
 
     @classmethod
     def of_parts(cls, storage: Storage, shape: Shape, strides: tuple[int, ...], offset: int, dtype: DType,
-                 base: tuple[int, ...], indirection: Indirection | None = None) -> "NkiTensor":
-        """Return a tensor with these parts as they are; ``cls`` is ``opened``."""
+                 base: tuple[int, ...]) -> "NkiTensor":
+        """Return a tensor of these parts; ``cls`` is ``opened``."""
         tensor = object.__new__(cls)
         tensor.storage, tensor.shape, tensor.strides, tensor.offset = storage, shape, strides, offset
-        tensor.dtype, tensor.base, tensor.indirection = dtype, base, indirection
-        tensor.core = tensor.form = None
+        tensor.dtype, tensor.base, tensor.core, tensor.form, tensor.indirection = dtype, base, None, None, None
         tensor.__class__ = NkiTensor
         return tensor
 
@@ -416,7 +415,10 @@ class NkiTensor(OlderMethods):
         base = *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize
         indirection = None
         if scalar_offset is not None:
-            indirection = _scalar_offset(scalar_offset, indirect_dim, base)
+            one_index(scalar_offset, "scalar_offset")
+            dimension(indirect_dim, 0, len(base), len(base), "indirect_dim")
+            indirection = Indirection("scalar", scalar_offset, prod(base[indirect_dim + 1:]), base[indirect_dim],
+                                      indirect_dim)
         elif vector_offset is not None:
             self.check_rows(indirect_dim, vector_offset, "vector_offset is for indirect_dim 0",
                             "use indirect_dim=0, or scalar_offset")
@@ -474,12 +476,6 @@ class _OpenNkiTensor(NkiTensor):
 
 
 NkiTensor.opened = _OpenNkiTensor
-
-
-def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirection:
-    one_index(value, "scalar_offset")
-    dimension(dim, 0, len(base), len(base), "indirect_dim")
-    return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)
 
 
 def check_integers(value: object, subject: str, dtype: str = "nl.int32") -> None:

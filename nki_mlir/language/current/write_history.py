@@ -63,7 +63,7 @@ def _array(view: View, kind: int, flags: Flags) -> np.ndarray:
     of_buffer = flags[kind]
     if isinstance(of_buffer, bool):
         of_buffer = flags[kind] = _no_flags(view.buffer) | of_buffer
-    return _elements(view.buffer, of_buffer, *_elements_of(view))
+    return _elements(view.buffer, of_buffer, *elements_of(view))
 
 
 def _no_flags(buffer: Buffer) -> np.ndarray:
@@ -71,14 +71,14 @@ def _no_flags(buffer: Buffer) -> np.ndarray:
     return np.zeros((shape[0], int(np.prod(shape[1:]))), np.bool_)
 
 
-def _elements_of(view: View) -> tuple[int, int, int, tuple[Dim, ...]]:
+def elements_of(view: View) -> tuple[int, int, int, tuple[Dim, ...]]:
     """Return a hashable key of the elements that a view has, without a reference to its buffer."""
     return view.dtype.itemsize, view.partition.const, view.free.const, view.dims
 
 
 def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, free: int, dims: tuple[Dim, ...]
               ) -> np.ndarray:
-    """Return the flags of the elements that a key of ``_elements_of`` names. A view of another item size gets the flags
+    """Return the flags of the elements that a key of ``elements_of`` names. A view of another item size gets the flags
     of entire partitions (in HBM of the entire buffer)."""
     if itemsize != buffer.dtype.itemsize:
         return flags[partition:partition + dims[0].count] if buffer.on_chip else flags
@@ -125,7 +125,7 @@ def mark(storage: Storage, view: View) -> None:
     """Record on ``storage``, in any memory, that an instruction writes a view of it."""
     if (recorder := active().recorder) is not None:
         recorder.noted(mark, storage, view)
-    storage.written_elements.add(_elements_of(view))
+    storage.written_elements.add(elements_of(view))
 
 
 def touched(storage: Storage, view: View) -> bool:
@@ -138,7 +138,7 @@ def touched(storage: Storage, view: View) -> bool:
     flags = _no_flags(buffer)
     for elements in storage.written_elements:
         _elements(buffer, flags, *elements)[...] = True
-    return bool(_elements(buffer, flags, *_elements_of(view)).any())
+    return bool(_elements(buffer, flags, *elements_of(view)).any())
 
 
 def note_read(view: View) -> None:
