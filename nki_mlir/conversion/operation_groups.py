@@ -24,6 +24,7 @@ from nki_mlir.dialects.attributes import elements, read_access
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import OperationParts, parts_of, recognized
+from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import REGISTRY, Op, changed
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.transforms.split_masked_loops import is_masked
@@ -97,6 +98,7 @@ class OperationForm:
     reaches: tuple[tuple[int, int], ...]
     may_fold: bool
     stays: bool                 # is not grouped
+    alone: bool                 # an instruction, which is grouped with no other operation
 
 
 class TileOperation(NamedTuple):
@@ -206,7 +208,7 @@ class Groups:
                 buffer.allocation, buffer.position = op, position
                 self.allocations[position] = buffer
                 steps.append(buffer)
-            elif name.startswith("nki.") and name in REGISTRY:
+            elif name.startswith(("nki.", "nisa.")) and name in REGISTRY:
                 form, operands = self.form(op)
                 if self.masked:
                     return []
@@ -237,7 +239,8 @@ class Groups:
             if form is None:
                 form = self.moved[moved_key] = self.new_form(op, parts)
             elif form.starts != starts:
-                form = OperationForm(form.tiles, form.outline, starts, form.reaches, form.may_fold, form.stays)
+                form = OperationForm(form.tiles, form.outline, starts, form.reaches, form.may_fold, form.stays,
+                                     form.alone)
             self.forms[key] = form
         return form, parts.operands
 
@@ -248,15 +251,16 @@ class Groups:
         operands = recognized_op.operands()
         return OperationForm(len(operands), self.outlines.setdefault(key, Outline(op.name)), starts,
                              tuple([reach_of(operands[number][1].access) for number, _ in starts]),
-                             may_fold(recognized_op), recognized_op.acts_outside)
+                             may_fold(recognized_op), recognized_op.acts_outside or isinstance(
+                                 recognized_op, GpsimdCallOp), recognized_op.dialect == "nisa")
 
     def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
         for step in steps:
             if type(step) is TileOperation:
-                if self.open and not self.continues(step):
+                if self.open and (step.form.alone or not self.continues(step)):
                     self.close()
                 self.open.append(step)
-                if not step.form.may_fold:
+                if step.form.alone or not step.form.may_fold:
                     self.close()
             elif type(step) is SourceBuffer:
                 if self.open:
