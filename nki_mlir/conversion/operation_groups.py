@@ -4,8 +4,8 @@
 The instructions of an operation in the function's top block depend only on the parts of ``GroupKey`` and on the starts
 of its patterns (all in HBM; in SBUF the patterns of parts of buffers). If these starts differ, the starts of the
 instructions' patterns differ by the same distance. Two operations in a row may become one instruction if the first may
-be a fold and nothing else uses its result: they are one group. Operations in loops and branches, operations on views,
-and meetings of programs are lowered one by one.
+be a fold and nothing else uses its result: they are one group. An instruction is a group alone. Operations in loops and
+branches, operations on views, and meetings of programs are lowered one by one.
 """
 
 from collections.abc import Sequence
@@ -248,11 +248,14 @@ class Groups:
         self.masked |= self.splits and is_masked(op)
         recognized_op = recognized(op, parts).op
         key, starts = outline_of(recognized_op)
-        operands = recognized_op.operands()
-        return OperationForm(len(operands), self.outlines.setdefault(key, Outline(op.name)), starts,
-                             tuple([reach_of(operands[number][1].access) for number, _ in starts]),
-                             may_fold(recognized_op), recognized_op.acts_outside or isinstance(
-                                 recognized_op, GpsimdCallOp), recognized_op.dialect == "nisa")
+        tiles = [tile for _, tile in recognized_op.operands()]
+        moving = [tiles[number] for number, _ in starts]
+        alone = recognized_op.dialect == "nisa"
+        # Starts of a pattern of another dtype count other elements than the starts in its buffer.
+        stays = recognized_op.acts_outside or isinstance(recognized_op, GpsimdCallOp) or (
+            alone and any(tile.dtype is not tile.base_dtype for tile in moving))
+        return OperationForm(len(tiles), self.outlines.setdefault(key, Outline(op.name)), starts,
+                             tuple([reach_of(tile.access) for tile in moving]), may_fold(recognized_op), stays, alone)
 
     def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
         for step in steps:
