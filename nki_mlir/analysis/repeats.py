@@ -96,8 +96,8 @@ class _Level(Generic[O]):
         self.before = [0]               # number of the operations in front of each item
         for at, item in enumerate(items):
             item.at, item.last_use = at, -1
-            for source in (*item.sources, *item.inner):
-                if isinstance(source, Item):
+            for source in (*item.sources, *item.inner) if item.inner else item.sources:
+                if type(source) is Item:
                     source.last_use = at
             self.before.append(self.before[-1] + (1 if item.loop is None else sum(1 for _ in item.operations())))
 
@@ -157,8 +157,9 @@ class _Level(Generic[O]):
         """Return how far each item from ``start`` on moves in a period, and where the repetition ends."""
         items, steps = self.items, list[Steps]()
         at = start + period
-        while at < len(items) and items[at].form == items[at - period].form and self.fits(at, start, period):
-            step = self.step(at, at - period)
+        while at < len(items) and (item := items[at]).form == (before := items[at - period]).form and (
+                self.fits(item, before, start, period)):
+            step = tuple([a - b for a, b in zip(item.starts, before.starts)])
             if len(steps) < period:
                 steps.append(step)
             elif steps[(at - start) % period] != step:
@@ -166,12 +167,13 @@ class _Level(Generic[O]):
             at += 1
         return steps, at
 
-    def fits(self, at: int, start: int, period: int) -> bool:
-        """Return whether the operands correspond to the operands one period before: they are defined before the loop,
-        or one period earlier."""
-        for new, old in zip(self.items[at].sources, self.items[at - period].sources):
-            if isinstance(new, Item) and new.at >= start:
-                if not isinstance(old, Item) or new.at - old.at != period:
+    @staticmethod
+    def fits(item: Item[O], before: Item[O], start: int, period: int) -> bool:
+        """Return whether the operands correspond to the operands of the item one period before: they are defined before
+        the loop, or one period earlier."""
+        for new, old in zip(item.sources, before.sources):
+            if type(new) is Item and new.at >= start:
+                if type(old) is not Item or new.at - old.at != period:
                     return False
             elif new != old:
                 return False

@@ -271,7 +271,9 @@ class Tile:
 
     @property
     def form(self) -> Form:
-        if self._form is None:
+        if self._form is None and self._layout is not None:
+            self._form = self._layout.form
+        elif self._form is None:
             access = self.access
             self._form = _form(self.space, self.base_shape, self.base_dtype, access.dtype, access.dims)
         return self._form
@@ -288,7 +290,7 @@ class Tile:
         """Return the same elements of another buffer, which messages may name by another label."""
         tile = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access,
                     self.label if label is None else label)
-        tile._layout = self.layout
+        tile._layout, tile._form = self.layout, self._form
         return tile
 
     def patterned(self, **parts: Any) -> "Tile":

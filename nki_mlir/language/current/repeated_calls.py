@@ -216,10 +216,10 @@ def create(builder: Builder, recorded: RecordedCall, step: CreatedTensor, views:
            storages: dict[int, Storage], at: Location) -> None:
     """Create a tile of a call, and its views."""
     buffer = builder.allocate(step.shape, step.dtype, step.space, at=at)
-    whole = View.whole_tile(buffer)
+    core = View.whole_tile(buffer)
     for number, view in enumerate(recorded.views):
         if view.tensor == step.number:
-            views[number] = whole if view.dims is None else part_of(whole, view)
+            views[number] = core if view.dims is None else part_of(core, view)
     if step.storage is not None:
         region, dtype, identity, verdict = step.storage
         storages[step.number] = Storage(buffer, region, dtype, None, identity, verdict)

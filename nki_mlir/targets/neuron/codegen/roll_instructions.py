@@ -54,24 +54,28 @@ def items_of(block: records.Block, lines: bool = False) -> list[Item[Element]]:
     definitions: dict[records.DeviceBuffer, Item[Element]] = {}
 
     def define(buffer: records.DeviceBuffer, user: object) -> None:
-        if buffer in unused:
-            del unused[buffer]
-            item = definitions[buffer] = Item[Element](form_of_buffer(buffer, user), (), [], buffer)
-            items.append(item)
+        del unused[buffer]
+        item = definitions[buffer] = Item(form_of_buffer(buffer, user), (), [], buffer)
+        items.append(item)
 
     for node in block.nodes:
         if type(node) is not records.InstructionStep:
             handles = [tile.handle for inner in records.nodes_in(records.Block([node]))
                        for tile in records.tiles_of(inner)]
             for handle in handles:
-                define(handle, None)
+                if handle in unused:
+                    define(handle, None)
             items.append(Item(object(), (), [], node, [definitions.get(handle) for handle in handles]))
             continue
         op = node.op
         values, starts, handles, still = op.__dict__, list[int](), list[records.DeviceBuffer](), list[object]()
+        forms: list[object] = []
         for field in op.tiles:
-            tile = values[field.name]
-            if tile is not None:
+            tile: Tile | None = values[field.name]
+            if tile is None:
+                forms.append(None)
+            else:
+                forms.append(tile._form or tile.form)
                 access = tile.access
                 handles.append(tile.handle)
                 if access.partition is not None:
@@ -80,9 +84,10 @@ def items_of(block: records.Block, lines: bool = False) -> list[Item[Element]]:
                 if tile.handle not in unused and tile.handle not in definitions:
                     still.append(tile.handle)
         form = object() if op.symbols or op.acts_outside else (
-            op.form(), None if lines else node.location, op.mask, op.limits, *op.extra.items(), *still)
+            op.kind(), *forms, None if lines else node.location, op.mask, op.limits, *op.extra.items(), *still)
         for handle in handles:
-            define(handle, form)
+            if handle in unused:
+                define(handle, form)
         items.append(Item(form, tuple(starts), [definitions.get(handle, handle) for handle in handles], node))
     for buffer in list(unused):
         define(buffer, None)
