@@ -212,7 +212,7 @@ KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
            pytest.param(parts_apart, [(128, 128)], None, 19, id="parts apart"),
            pytest.param(program_ids, [(4, 128, 64)], (2, 2), 5, id="symbols"),
            pytest.param(attributes, [(128, 128)], None, 32, id="attributes"),
-           pytest.param(loops_and_instructions, [(128, 64)], None, 8, id="loops")]
+           pytest.param(loops_and_instructions, [(128, 64)], None, 10, id="loops")]
 
 
 @pytest.mark.parametrize(("function", "shapes", "grid", "repeated"), KERNELS)
