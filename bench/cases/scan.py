@@ -7,7 +7,7 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
-from case import Case, case, random
+from case import Case, case, random, tolerance
 from selective_scan import reference
 
 
@@ -18,7 +18,8 @@ def selective_scan(delta, u, a, b, c):
     out = nl.ndarray((channels, steps), dtype=u.dtype, buffer=nl.shared_hbm)
     for tile in nl.affine_range(channels // 128):
         rows = nl.ds(tile * 128, 128)
-        rate, inputs, decay = nl.load(delta[rows, :]), nl.load(u[rows, :]), nl.load(a[rows, :])
+        rate, inputs = nl.load(delta[rows, :]), nl.load(u[rows, :])
+        decay = nl.copy(nl.load(a[rows, :]), dtype=nl.float32)
         driven = nl.multiply(rate, inputs)
         total = nl.zeros((128, steps), dtype=nl.float32, buffer=nl.sbuf)
         for n in nl.affine_range(a.shape[1]):
@@ -58,10 +59,12 @@ def torch_formula(delta: Any, u: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @case("selective_scan")
-def scan() -> Case:
+def scan(dtype: str = "float32") -> Case:
     rng = np.random.default_rng(0)
-    delta, a = (rng.uniform(*span, shape).astype(np.float32) for span, shape in
+    delta, a = (rng.uniform(*span, shape).astype(dtype) for span, shape in
                 (((0, 0.1), (256, 1024)), ((-2, -0.5), (256, 16))))
-    u, b, c = random(256, 1024), random(16, 1024, seed=1), random(16, 1024, seed=2)
+    u, b, c = random(256, 1024, dtype=dtype), random(16, 1024, seed=1, dtype=dtype), random(16, 1024, seed=2,
+                                                                                           dtype=dtype)
     arrays = delta, u, a, b, c
-    return Case(arrays, selective_scan, formula, torch_formula, "copy", 3 * u.nbytes, lambda: reference(*arrays))
+    return Case(arrays, selective_scan, formula, torch_formula, "copy", 3 * u.nbytes, lambda: reference(*arrays),
+                tolerance(dtype))
