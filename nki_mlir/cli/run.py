@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
+from nki_mlir.alone import permanent_imports
 from nki_mlir.cli import command
 
 if TYPE_CHECKING:
@@ -185,7 +186,8 @@ def steps(options: argparse.Namespace) -> bool:
 def run(options: argparse.Namespace) -> int:
     """Run, print, save and compare, as the options select."""
     if options.time:
-        from nki_mlir.cli.timing import time_all  # start-up: imported on first use
+        with permanent_imports():
+            from nki_mlir.cli.timing import time_all  # start-up: imported on first use
         return time_all(options)
     source, = options.source
     options.on = options.on or ("" if options.stepped else executor_of(source))
