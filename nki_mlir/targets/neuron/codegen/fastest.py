@@ -144,18 +144,18 @@ class TimedCandidates:
         if self.merged_is_faster(candidate):
             return []
         several, ns = list[Candidate](), next(prepared.arrangements(self.options.level, inf, inf)).ns
-        if ns > self.least_time() * HOPELESS:
-            return several
-        if candidate.results == 100 and ns > prepared.schedules.bound() * WAITS:
+        least_time = self.least_time()
+        hopeless = ns > least_time * HOPELESS
+        if candidate.results == 100 and prepared.schedules.bound() < min(ns / WAITS, least_time):
             if self.options.evict and held_at_peak(prepared.code, FREE_BANKS):
-                several.append(candidate._replace(results=FREE_BANKS))
-            elif self.options.overwrite and not candidate.overwrite and prepared.schedules.half_full:
+                several.append(candidate._replace(results=FREE_BANKS))      # the first order tells nothing of it
+            elif self.options.overwrite and not candidate.overwrite and prepared.schedules.half_full and not hopeless:
                 variant = candidate._replace(overwrite=True)
                 other = self.prepared(variant)
                 if other.overwrites and next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
                     self.postponed[variant] = other
                     several.append(variant)
-        if prepared.dropped and ns > prepared.schedules.bound(loads=prepared.dropped) * HOPELESS:
+        if prepared.dropped and not hopeless and ns > prepared.schedules.bound(loads=prepared.dropped) * HOPELESS:
             several.append(candidate._replace(loads=False))
         several = [variant for variant in several if variant not in self.variants]
         if several:
