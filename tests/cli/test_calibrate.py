@@ -45,9 +45,18 @@ def test_the_kernels_import_standard_names_only(generation, capsys):
     assert set(re.findall(r"^(?:import|from) ([\w.]+)", text, re.M)) == {nki, f"{nki}.isa", f"{nki}.language", "numpy"}
 
 
-def test_both_generations_are_the_same_kernels(measured):
+def test_both_generations_are_the_same_kernels(measured, monkeypatch):
+    """In the case of each kernel and size that repeats its instructions least often."""
+    beta = kernels_of("beta")
+    least = {}
+    for number, (kernel, reps, elements, dtype) in enumerate(beta.CASES):
+        least.setdefault((kernel.__name__, elements, str(dtype)), []).append((reps, number))
+    numbers = sorted(min(cases)[1] for cases in least.values())
+    monkeypatch.setattr(beta, "CASES", [beta.CASES[k] for k in numbers])
+    monkeypatch.setattr(prediction, "kernels_of", lambda generation: beta)
+    current = [measured[k] for k in numbers]
     # queues of transfers before and behind differ
-    assert predicted("beta", "trn2") == [one._replace(ns=pytest.approx(one.ns, rel=0.01)) for one in measured]
+    assert prediction.predicted("beta", "trn2") == [one._replace(ns=pytest.approx(one.ns, rel=0.01)) for one in current]
 
 
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
