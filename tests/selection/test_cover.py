@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions for random expressions: the values of NumPy, whichever instructions take an operand, a constant or both."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from nki_mlir.bindings import operations_of
+from nki_mlir.passes.pass_manager import pass_named, run_passes
+
+from ..graph.nests import Operation, placed, run
+
+BINARY: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum,
+    "less": np.less, "greater_equal": np.greater_equal, "equal": np.equal, "not_equal": np.not_equal,
+    "logical_and": np.logical_and, "logical_or": np.logical_or}
+UNARY: dict[str, Callable[..., np.ndarray]] = {"negative": np.negative, "abs": np.abs}
+FULL, ROWS, COLUMNS = (0, 1), (0,), (1,)                # axes of inputs: one element a partition, or the same for all
+
+
+def expression(random: np.random.Generator, size: int) -> tuple[list[str], Callable[..., np.ndarray]]:
+    """Return the lines of a body that defines %new, and its meaning as a function of three inputs."""
+    lines: list[str] = []
+    values: list[tuple[str, Callable[..., np.ndarray]]] = [
+        (f"%p{k}", lambda *inputs, k=k: inputs[k]) for k in (0, 0, 1, 2)]
+    for number in (2.0, -1.0):
+        lines.append(f"%c{len(lines)} = arith.constant {number} : f32")
+        values.append((f"%c{len(lines) - 1}", lambda *inputs, number=number: np.float32(number)))
+    for step in range(size):
+        last = step == size - 1
+        fn = str(random.choice([*BINARY, "add", "multiply", "subtract", *UNARY, "select", "select"]))
+        count = 1 if fn in UNARY else 3 if fn == "select" else 2
+        chosen = [values[-1 if k == 0 and random.integers(2) else int(random.integers(len(values)))] for k in range(count)]
+        random.shuffle(chosen)
+        name = "%new" if last else f"%v{step}"
+        lines.append(f'{name} = "scalar.alu"({", ".join(v for v, _ in chosen)}) {{fn = "{fn}"}} : '
+                     f'({", ".join(["f32"] * count)}) -> f32')
+
+        def meaning(*inputs, fn=fn, parts=tuple(f for _, f in chosen)):
+            arrays = [part(*inputs) for part in parts]
+            if fn == "select":
+                return np.where(arrays[0] != 0, arrays[1], arrays[2])
+            return np.asarray((UNARY | BINARY)[fn](*arrays)).astype(np.float32)
+        values.append((name, meaning))
+    return lines, values[-1][1]
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_random_expressions(part, monkeypatch):
+    for seed in range(part * 40, part * 40 + 40):
+        random = np.random.default_rng(seed)
+        lines, meaning = expression(random, int(random.integers(1, 9)))
+        operation = Operation((5, 7), (FULL, ROWS, COLUMNS), (0, 1), "f32", "\n".join(lines), meaning)
+        module = placed(operation.text, monkeypatch)
+        run_passes(module, [pass_named("linalg-to-nisa")])
+        assert not operations_of(module, lambda name: name.startswith("linalg."))
+        inputs, before = operation.arrays(random)
+        np.testing.assert_array_equal(run(module, inputs, before), operation.expected(inputs, before), operation.text)
