@@ -153,6 +153,10 @@ def sums(extents, left, right, output, **fields):
      "load 44x76, store 44"),
     (fold((300, 70), ((0, 1),), (1,), start=0.0), "load 70x300, fill 70, compute 70, store 70"),
     (fold((30, 70, 2), ((0, 1, 2),), (1,), start=0.0), "load 70x30x2, fill 70, compute 70, store 70"),
+    # No engine folds integers, except bit by bit: halves are combined.
+    (fold((5, 7), ((0, 1),), (0,), kind="i32", start=0),
+     "load 5x7, fill 5, compute 5x7, compute 5x3, compute 5x2, compute 5x1, 2 compute 5, store 5"),
+    (fold((5, 7), ((0, 1),), (0,), kind="i32", fn="bitwise_xor", start=0), "load 5x7, fill 5, compute 5, store 5"),
     # One result: partial sums of as many rows as divide the elements, then their sum.
     (fold((300, 700), ((0, 1),), (), start=0.0),
      "load 125x1024, fill 125, 2 compute 125, load 125x656, store 125, load 1x125, fill 1, compute 1, store 1"),
@@ -208,8 +212,7 @@ def test_tiles_of_the_left_factor_stay_up_to_a_number(monkeypatch):
     operation = sums((2, 21, 16 * 66), (2, 0), (2, 1), (0, 1))
     machine = small_machine(partitions=16, psum_free_max=24, moving_free_max=20, sbuf_bytes_per_partition=12)
     assert steps(placed(operation.text, monkeypatch, machine)) == (
-        "68 load 16x2, 66 load 16x20, fill 2x20, 66 multiply 2x20, compute 2x20, store 2x20, "
-        "66 load 16x1, fill 2x1, 66 multiply 2x1, compute 2x1, store 2x1")
+        "68 load 16x2, 66 load 16x20, fill 2x20, 66 multiply 2x20, compute 2x20, store 2x20, 66 load 16x1, fill 2x1, 66 multiply 2x1, compute 2x1, store 2x1")
 
 
 def program(*, rows: int, columns: int, second: str, shape: str) -> str:

@@ -16,32 +16,39 @@ BINARY: dict[str, Callable[..., np.ndarray]] = {
     "less": np.less, "greater_equal": np.greater_equal, "equal": np.equal, "not_equal": np.not_equal,
     "logical_and": np.logical_and, "logical_or": np.logical_or}
 UNARY: dict[str, Callable[..., np.ndarray]] = {"negative": np.negative, "abs": np.abs}
+FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {            # with scale and bias in one instruction
+    "relu": lambda x: np.maximum(x, 0), "square": np.square}
+POSITIONS = """%i = linalg.index 1 : index
+%n = arith.index_cast %i : index to i32
+%column = "scalar.convert"(%n) : (i32) -> f32"""
 FULL, ROWS, COLUMNS = (0, 1), (0,), (1,)                # axes of inputs: one element a partition, or the same for all
 
 
 def expression(random: np.random.Generator, size: int) -> tuple[list[str], Callable[..., np.ndarray]]:
     """Return the lines of a body that defines %new, and its meaning as a function of three inputs."""
-    lines: list[str] = []
+    lines = [POSITIONS]
     values: list[tuple[str, Callable[..., np.ndarray]]] = [
         (f"%p{k}", lambda *inputs, k=k: inputs[k]) for k in (0, 0, 1, 2)]
+    values.append(("%column", lambda *inputs: np.arange(7, dtype=np.float32)))
     for number in (2.0, -1.0):
         lines.append(f"%c{len(lines)} = arith.constant {number} : f32")
         values.append((f"%c{len(lines) - 1}", lambda *inputs, number=number: np.float32(number)))
     for step in range(size):
         last = step == size - 1
-        fn = str(random.choice([*BINARY, "add", "multiply", "subtract", *UNARY, "select", "select"]))
-        count = 1 if fn in UNARY else 3 if fn == "select" else 2
+        fn = str(random.choice([*BINARY, "add", "multiply", "subtract", *UNARY, *FUNCTIONS, *FUNCTIONS, "select", "select"]))
+        count = 1 if fn in UNARY or fn in FUNCTIONS else 3 if fn == "select" else 2
         chosen = [values[-1 if k == 0 and random.integers(2) else int(random.integers(len(values)))] for k in range(count)]
         random.shuffle(chosen)
         name = "%new" if last else f"%v{step}"
-        lines.append(f'{name} = "scalar.alu"({", ".join(v for v, _ in chosen)}) {{fn = "{fn}"}} : '
+        kind = "activation" if fn in FUNCTIONS else "alu"
+        lines.append(f'{name} = "scalar.{kind}"({", ".join(v for v, _ in chosen)}) {{fn = "{fn}"}} : '
                      f'({", ".join(["f32"] * count)}) -> f32')
 
         def meaning(*inputs, fn=fn, parts=tuple(f for _, f in chosen)):
             arrays = [part(*inputs) for part in parts]
             if fn == "select":
                 return np.where(arrays[0] != 0, arrays[1], arrays[2])
-            return np.asarray((UNARY | BINARY)[fn](*arrays)).astype(np.float32)
+            return np.asarray((UNARY | BINARY | FUNCTIONS)[fn](*arrays)).astype(np.float32)
         values.append((name, meaning))
     return lines, values[-1][1]
 
