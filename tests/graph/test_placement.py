@@ -200,6 +200,9 @@ def sums(extents, left, right, output, **fields):
     # What is computed from an input is computed once, not for each product.
     (sums((20, 30, 40), (2, 0), (2, 1), (0, 1), computed=(True, False)),
      "load 20x40, compute 20x40, transpose 40x20, load 40x30, fill 20x30, multiply 20x30, compute 20x30, store 20x30"),
+    (sums((30, 40), (0, 1), (1,), (0,), computed=(True, False)), "2 load 30x40, fill 30, compute 30, store 30"),
+    (sums((20, 30, 40), (2, 0), (2, 1), (0, 1), kind="bf16"),
+     "load 40x20, load 40x30, fill 20x30, multiply 20x30, compute 20x30, store 20x30"),
     (sums((20, 30), (0, 1), (0, 1), (0,), computed=(True, False)),
      "2 load 20x30, fill 20, compute 20, store 20"),
 ], ids=lambda value: "" if isinstance(value, str) else "x".join(map(str, value.extents)))

@@ -53,14 +53,44 @@ def expression(random: np.random.Generator, size: int) -> tuple[list[str], Calla
     return lines, values[-1][1]
 
 
+def check(operation: Operation, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = placed(operation.text, monkeypatch)
+    run_passes(module, [pass_named("linalg-to-nisa")])
+    assert not operations_of(module, lambda name: name.startswith("linalg."))
+    inputs, before = operation.arrays(random)
+    np.testing.assert_array_equal(run(module, inputs, before), operation.expected(inputs, before), operation.text)
+
+
+def chain(random: np.random.Generator, kind: str, size: int) -> tuple[list[str], Callable[..., np.ndarray]]:
+    """Return the lines of a body in which each step takes the result of the last one and an input, and its meaning."""
+    functions = ["add", "subtract", "maximum", "minimum", *(["bitwise_xor", "bitwise_and"] if kind == "i32" else ["abs"])]
+    steps = [(str(random.choice(functions)), int(random.integers(3)), bool(random.integers(2))) for _ in range(size)]
+    lines, name = [], "%p0"
+    for number, (fn, k, first) in enumerate(steps):
+        operands = [name] if fn == "abs" else [name, f"%p{k}"] if first else [f"%p{k}", name]
+        name = "%new" if number == size - 1 else f"%v{number}"
+        lines.append(f'{name} = "scalar.alu"({", ".join(operands)}) {{fn = "{fn}"}} : '
+                     f'({", ".join([kind] * len(operands))}) -> {kind}')
+
+    def meaning(*inputs):
+        total = inputs[0]
+        for fn, k, first in steps:
+            operands = [total] if fn == "abs" else [total, inputs[k]] if first else [inputs[k], total]
+            total = getattr(np, fn)(*operands)
+        return total
+    return lines, meaning
+
+
+def test_integers_and_deep_expressions(monkeypatch):
+    for seed in range(24):
+        random, kind = np.random.default_rng(seed), "i32" if seed % 2 else "f32"
+        lines, meaning = chain(random, kind, 40 if seed % 4 > 1 else 4)
+        check(Operation((5, 7), (FULL, ROWS, COLUMNS), (0, 1), kind, "\n".join(lines), meaning), random, monkeypatch)
+
+
 @pytest.mark.parametrize("part", range(3))
 def test_random_expressions(part, monkeypatch):
-    for seed in range(part * 40, part * 40 + 40):
+    for seed in range(part * 30, part * 30 + 30):
         random = np.random.default_rng(seed)
         lines, meaning = expression(random, int(random.integers(1, 9)))
-        operation = Operation((5, 7), (FULL, ROWS, COLUMNS), (0, 1), "f32", "\n".join(lines), meaning)
-        module = placed(operation.text, monkeypatch)
-        run_passes(module, [pass_named("linalg-to-nisa")])
-        assert not operations_of(module, lambda name: name.startswith("linalg."))
-        inputs, before = operation.arrays(random)
-        np.testing.assert_array_equal(run(module, inputs, before), operation.expected(inputs, before), operation.text)
+        check(Operation((5, 7), (FULL, ROWS, COLUMNS), (0, 1), "f32", "\n".join(lines), meaning), random, monkeypatch)
