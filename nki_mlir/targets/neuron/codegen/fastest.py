@@ -182,7 +182,8 @@ class TimedCandidates:
         """Return whether a program is faster than a candidate can be whose variant with merged instructions was timed:
         its engines are busy for longer if they share their work evenly."""
         variant = candidate._replace(merge=True)
-        return not candidate.merge and variant in self.variants and self.least_time() <= self.unmerged[variant]
+        return not candidate.merge and variant in self.variants and (
+            self.least_time() <= self.unmerged.get(variant, -inf))      # a merged variant has variants, too
 
     def time(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time the programs of a candidate that may be the fastest."""

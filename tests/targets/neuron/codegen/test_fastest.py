@@ -211,3 +211,14 @@ def test_an_order_that_misses_its_estimate__does_not_end_the_search() -> None:
     one_issuer = ns(Emission(issuers=False))
     assert ns(Emission()) <= one_issuer
     assert ns(Emission.as_written()) <= one_issuer * 1.01
+
+
+def test_variant_of_a_merged_candidate__is_no_merged_variant_of_another():
+    search = TimedCandidates.__new__(TimedCandidates)
+    plain = Candidate(12000, 1000)
+    timed = plain._replace(merge=True, loads=False)
+    search.variants, search.unmerged, search.timed = {timed: plain._replace(merge=True)}, {}, []
+    search.least_time = lambda: 100.0
+    assert not search.merged_is_faster(timed._replace(merge=False))
+    search.unmerged[timed] = 100.0
+    assert search.merged_is_faster(timed._replace(merge=False)) and not search.merged_is_faster(timed)
