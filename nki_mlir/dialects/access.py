@@ -363,6 +363,14 @@ def same_buffer(a: Tile, b: Tile) -> bool:
     return a.handle is b.handle or (not isinstance(a.handle, np.ndarray) and a.handle == b.handle)
 
 
+def same_pattern(a: Tile, b: Tile) -> bool:
+    """Return whether two operands have the same elements of their buffers, in the same order: the step of an axis of
+    one element does not count."""
+    x, y = a.access, b.access
+    return x == y or ((x.dtype, x.partition, x.free, x.shape) == (y.dtype, y.partition, y.free, y.shape) and all(
+        step == other or count == 1 for (step, count), (other, _) in zip(x.dims, y.dims)))
+
+
 def same_elements(a: Tile, b: Tile) -> bool:
     """Return whether two operands are the same memory, element for element."""
     return same_buffer(a, b) and a.access == b.access

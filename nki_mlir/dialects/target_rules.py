@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.access import PSUM, Ranges, Tile
+from nki_mlir.dialects.access import PSUM, Linear, Ranges, Tile
 from nki_mlir.dialects.verifier import NotOneARow
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.engine import BITS, DOCUMENTED, SINCE, engines_of
@@ -34,6 +34,19 @@ def starts_legally(machine: Machine, tile: Tile, offsets: tuple[int, ...] = (0,)
     steps = (c for _, c in start.symbols)                       # sums of multiples of legal starts are legal
     return (any(o <= start.const and machine.legal_start_partition(start.const - o, tile.partitions) for o in offsets)
             and all(machine.legal_start_partition(abs(c), tile.partitions) for c in steps))
+
+
+def rows_around(machine: Machine, tile: Tile) -> tuple[Tile, range] | None:
+    """Return a tile that starts where engines can and contains the rows of another tile, and the indices of these rows;
+    None if a loop moves the rows."""
+    partition = tile.access.partition
+    if partition is None or partition.symbols:
+        return None
+    first, count = partition.const, tile.shape[0]
+    starts = (first - first % machine.quadrant, 0)
+    start = next(s for s in starts if machine.legal_start_partition(s, first - s + count))
+    rows = range(first - start, first - start + count)
+    return tile.patterned(partition=Linear(start), dims=((1, rows.stop), *tile.access.dims[1:])), rows
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -17,13 +17,12 @@ from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nki.movement import Copying, CopyOp, MemsetOp
 from nki_mlir.dialects.op import Op, TileField, changed
 from nki_mlir.dialects.scalar_body import Elementwise
-from nki_mlir.dialects.target_rules import starts_legally
+from nki_mlir.dialects.target_rules import rows_around, starts_legally
 from nki_mlir.dialects.verification import verify
-from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.scalar.dtypes import UINT8
-from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
+from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards, rows_of, with_target_forwards
 
 Write = Callable[[KernelText, Op], None]
 
@@ -97,13 +96,20 @@ def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
         around, rows = _around(text, tile)
         staging = text.temporary(around.shape, tile.dtype, SBUF)
         call(text, op, "tensor_copy", staging, around)
-        source = _rows_of(staging, rows)
+        source = rows_of(staging, rows)
     if copy.space == PSUM:
         staging = text.temporary(copy.shape, copy.dtype, SBUF)
         call(text, op, "dma_copy", staging, source)
         call(text, op, "tensor_copy", copy, staging)
     else:
         call(text, op, "dma_copy", copy, source)
+
+
+def copy_rows(text: KernelText, op: Copying) -> None:
+    """Write a copy within SBUF of rows from or to any partition: a transfer, and in front of it a copy that reverses
+    elements if one of the tiles steps backwards."""
+    op = with_target_forwards(op)
+    take_rows(text, op, op.dst, op.src)
 
 
 def put_rows(text: KernelText, op: Op, tile: Tile, copy: Tile) -> None:
@@ -118,27 +124,18 @@ def put_rows(text: KernelText, op: Op, tile: Tile, copy: Tile) -> None:
     around, rows = _around(text, tile)
     staging = text.temporary(around.shape, tile.dtype, SBUF)
     call(text, op, "tensor_copy", staging, around)
-    call(text, op, "dma_copy", _rows_of(staging, rows), copy)
+    call(text, op, "dma_copy", rows_of(staging, rows), copy)
     call(text, op, "tensor_copy", around, staging)
 
 
 def _around(text: KernelText, tile: Tile) -> tuple[Tile, range]:
     """Return a tile that starts where engines can and contains the rows of another tile, and the indices of these
     rows."""
-    partition = tile.access.partition
-    count = tile.shape[0]
-    if partition is None or partition.symbols:
+    around = rows_around(text.machine, tile)
+    if around is None:
         raise Unprintable(what="a part of PSUM that starts at a partition of a loop, where no engine can start",
                           fix="let the loop step by 32 partitions")
-    first = partition.const
-    starts = (first - first % Machine.quadrant, 0)
-    start = next(s for s in starts if text.machine.legal_start_partition(s, first - s + count))
-    rows = range(first - start, first - start + count)
-    return tile.patterned(partition=Linear(start), dims=((1, rows.stop), *tile.access.dims[1:])), rows
-
-
-def _rows_of(tile: Tile, rows: range) -> Tile:
-    return tile.patterned(partition=Linear(rows.start), dims=((1, len(rows)), *tile.access.dims[1:]))
+    return around
 
 
 def can_select(op: Op) -> TypeGuard[Elementwise]:

@@ -34,7 +34,7 @@ from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import accumulate_text
 from nki_mlir.printing.kernel_text import KernelText
-from nki_mlir.printing.masked import call, placed, repeated_as, without_repeats
+from nki_mlir.printing.masked import call, copy_rows, placed, repeated_as, without_repeats
 from nki_mlir.printing.statements import number_text, operator_text, with_repeats, write_instruction
 from nki_mlir.printing.tile_text import column, dtype_text, shape_text
 from nki_mlir.scalar.alu import ALU
@@ -72,7 +72,7 @@ def write_statement(text: KernelText, op: Op) -> None:
         transfers.write_function(text, op, row_text(text, op, op.src))
         return
     if isinstance(op, movement.CopyOp | TensorCopyOp) and _moves_rows(text, op):
-        call(text, op, "dma_copy", op.dst, op.src)
+        copy_rows(text, op)
         return
     op = _with_whole_rows(text, op)
     write = TILE_OPERATIONS.get(op.full_name(), write_instruction)
@@ -90,11 +90,12 @@ def _keeps_elements(op: Op) -> bool:
 
 
 def _moves_rows(text: KernelText, op: movement.Copying) -> bool:
-    """Return whether a copy begins at a partition where no engine does, and one transfer, which may convert, can do
-    all of it."""
+    """Return whether a copy within SBUF begins at a partition where no engine does, so that a transfer, which may
+    convert, has to do it."""
     tiles = (op.dst, op.src)
-    return all(tile.space == SBUF and not is_backwards(tile) for tile in tiles) and (
-        not all(starts_legally(text.machine, tile) for tile in tiles))
+    return all(tile.space == SBUF for tile in tiles) and not all(starts_legally(text.machine, tile) for tile in tiles
+                                                                 ) and (op.dst.dtype is op.src.dtype
+                                                                        or not any(map(is_backwards, tiles)))
 
 
 def _copy_columns(text: KernelText, op: ColumnsAddressed, tile: Tile) -> None:

@@ -217,7 +217,7 @@ class Cover:
         if len(node.args) == 1:
             return node.args[0], node.fn, None, False
         left, right = node.args
-        if self.narrow(right, axes):
+        if self.narrow(right, axes) and not isinstance(left, Constant):     # a number needs no tile on the left
             return left, node.fn, right, False
         return (right, node.fn, left, True) if self.narrow(left, axes) else None
 

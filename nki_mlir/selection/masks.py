@@ -20,7 +20,7 @@ from nki_mlir.analysis.mask_boxes import Box, Interval, RowGroup, box_of, in_box
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Constraint, Linear, Mask, Ranges, Tile, active_elements
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
-from nki_mlir.dialects.nisa.movement import DmaCopyOp, MemsetOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, MemsetOp, TensorCopyOp
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.verification import in_buffer
 from nki_mlir.dialects.verifier import OutOfBounds
@@ -297,4 +297,8 @@ class MaskedInstruction:
         """Emit the instruction without a mask."""
         op.mask = ()
         for piece in self.emitter.pieces(op):
-            self.emitter.reach(piece)
+            if isinstance(piece, TensorCopyOp) and piece.dst.space == piece.src.space == SBUF and not (
+                    self.emitter.reachable(piece.dst) and self.emitter.reachable(piece.src)):
+                self.emitter.copy(piece.dst, piece.src)     # a transfer, which reaches rows from any partition
+            else:
+                self.emitter.reach(piece)

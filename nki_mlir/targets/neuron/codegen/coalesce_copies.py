@@ -12,7 +12,7 @@ the first of these instructions to the copy. ``apart`` bounds the number of inst
 from collections.abc import Sequence
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.access import same_pattern
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
 from nki_mlir.dialects.target_findings import findings
@@ -89,14 +89,8 @@ def _may_move(step: InstructionStep, copy: TensorCopyOp) -> bool:
     if not plain(op) or FRESH in op.extra or op.runs_on is Engine.TENSOR or (
             copy.engine not in (Engine.UNKNOWN.value, op.runs_on.value)):
         return False
-    return all(_elements(tile) == _elements(copy.src) and tile.shape == copy.dst.shape and tile.dtype is copy.src.dtype
+    return all(same_pattern(tile, copy.src) and tile.shape == copy.dst.shape and tile.dtype is copy.src.dtype
                for tile in tiles_of(step) if tile.handle is copy.src.handle)
-
-
-def _elements(tile: Tile) -> object:
-    """Return a key of the elements of a tile, in their order: the step of an axis of one element does not count."""
-    access = tile.access
-    return access.partition, access.free, tuple((step if count > 1 else 0, count) for step, count in access.dims)
 
 
 def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], machine: Machine) -> bool:

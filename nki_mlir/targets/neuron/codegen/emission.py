@@ -33,6 +33,7 @@ from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVaria
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.short_loops import fastest_in_loops, in_loops
+from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.static_indices import static_indices
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
@@ -204,6 +205,8 @@ def improved(code: Code, options: Emission) -> tuple[Code, int]:
             options.observation.step("static-indices", code, lambda: static_indices(code))
         if options.forward:
             options.observation.step("forward-transfers", code, lambda: forward_transfers(code))
+        if options.coalesce:        # a constant that is overwritten would keep its tile from being merged
+            options.observation.step("sink-constants", code, lambda: sink_constants(code, move=False))
         if options.fuse:
             options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
         if options.coalesce:

@@ -7,15 +7,18 @@ before:  t[p, 5 - f] = x[p, f]                  after:  s = x[p, f];  t[p, 5 - f
 A transfer that steps backwards moves single elements, one descriptor each; an engine reads and writes in any
 direction. Both tiles of a transfer may be walked from either end, so the pass first lets the tile in HBM step forwards.
 Rows of HBM that partitions get from the last to the first stay: they are as many descriptors as in the other order.
+So does a tile that steps backwards and is written at a partition where no engine starts, unless the other tile, also on
+chip, can step backwards instead: an engine reads rows from any partition together with those in front of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile, full_tile
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.nki.movement import Copying
 from nki_mlir.dialects.op import changed
-from nki_mlir.dialects.target_rules import starts_legally
+from nki_mlir.dialects.target_rules import rows_around, starts_legally
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
@@ -47,14 +50,27 @@ def with_hbm_forwards(op: Copying) -> tuple[Copying, bool]:
     by_rows = 0 in axes and other_tile.on_chip and other_tile.shape[0] > 1
     if by_rows:
         del axes[0]
+    return changed(op, lambda tile: from_other_end(tile, axes)), by_rows
 
-    def walked(tile: Tile) -> Tile:
-        for axis in axes:
-            moved = tile.access.moved(axis, Linear(tile.shape[axis] - 1))
-            dims = tuple((-s, n) if k == axis else (s, n) for k, (s, n) in enumerate(tile.access.dims))
-            tile = tile.patterned(partition=moved.partition, free=moved.free, dims=dims)
-        return tile
-    return changed(op, walked), by_rows
+
+def with_target_forwards(op: Copying) -> Copying:
+    """Return a copy within a memory whose destination steps forwards along its free axes."""
+    axes = [axis for axis, (step, _) in enumerate(op.dst.access.dims) if step < 0]
+    return changed(op, lambda tile: from_other_end(tile, axes))
+
+
+def rows_of(tile: Tile, rows: range) -> Tile:
+    """Return rows of a tile that begins at partition 0."""
+    return tile.patterned(partition=Linear(rows.start), dims=((1, len(rows)), *tile.access.dims[1:]))
+
+
+def from_other_end(tile: Tile, axes: Sequence[int]) -> Tile:
+    """Return the tile, walked from the other end of some axes."""
+    for axis in axes:
+        moved = tile.access.moved(axis, Linear(tile.shape[axis] - 1))
+        dims = tuple((-s, n) if k == axis else (s, n) for k, (s, n) in enumerate(tile.access.dims))
+        tile = tile.patterned(partition=moved.partition, free=moved.free, dims=dims)
+    return tile
 
 
 def _is_backwards(node: object) -> bool:
@@ -66,10 +82,18 @@ def _split(step: InstructionStep, block: Block, code: Code) -> list[InstructionS
     """Return the steps in place of a transfer: the transfer, and copies from and to the tiles that stepped backwards.
     """
     op, _ = with_hbm_forwards(step.op)              # type: ignore[arg-type]
+    if op.dst.space == op.src.space == SBUF and not starts_legally(code.machine, op.dst):
+        op = with_target_forwards(op)
     before, behind = [], []
     for field, tile in op.operands():
-        if not (tile.space == SBUF and is_backwards(tile) and starts_legally(code.machine, tile)):
+        if not (tile.space == SBUF and is_backwards(tile)):
             continue
+        rows = range(tile.shape[0])
+        if not starts_legally(code.machine, tile):
+            around = None if field.writes else rows_around(code.machine, tile)
+            if around is None:
+                continue
+            tile, rows = around
         buffer = DeviceBuffer(tile.handle.name, SBUF, tile.shape, tile.dtype, location=step.location)
         block.buffers.append(buffer)
         staged = replace(full_tile(buffer, tile.shape, tile.dtype, SBUF), label=buffer.name)
@@ -77,5 +101,5 @@ def _split(step: InstructionStep, block: Block, code: Code) -> list[InstructionS
             behind.append(step.with_op(TensorCopyOp(dst=tile, src=staged, symbols=op.symbols, ranges=op.ranges)))
         else:
             before.append(step.with_op(TensorCopyOp(dst=staged, src=tile, symbols=op.symbols, ranges=op.ranges)))
-        op = changed(op, lambda tile: tile, **{field.name: staged})
+        op = changed(op, lambda tile: tile, **{field.name: rows_of(staged, rows)})
     return [*before, step.with_op(op), *behind]

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, Access, Tile, same_buffer
+from nki_mlir.dialects.access import HBM, PSUM, Access, Tile, same_buffer, same_pattern
 from nki_mlir.dialects.nisa.elementwise import ActivationOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import ActivationReduceOp, TensorReduceOp, TensorScalarReduceOp
@@ -134,7 +134,7 @@ class _FusedRun:
         if len(uses.readers) != 1:
             return False
         second, = uses.readers
-        if any(tile.access != between.access for _, tile in second.op.sources() if tile.handle is between.handle):
+        if any(not same_pattern(tile, between) for _, tile in second.op.sources() if tile.handle is between.handle):
             return False
         if type(second.op) is TensorCopyOp:
             return self.fuse_copy(first, second, between)

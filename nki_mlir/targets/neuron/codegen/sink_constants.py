@@ -7,7 +7,8 @@ before:  memset p_0 = 0; memset p_1 = 0            after:  p_0  = l.T @ m      (
 
 The live range of a buffer then begins at its first use, so that buffers with one address may follow each other. The
 pass removes a constant that nothing uses, and one that the next operations overwrite before any of them reads elements
-that they have not written. Several operations may overwrite it together, such as its even and its odd elements.
+that they have not written. Several operations may overwrite it together, such as its even and its odd elements. With
+``move=false`` it removes these constants only, so that the others do not come between instructions to be fused.
 """
 
 from bisect import bisect_left
@@ -29,14 +30,25 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 
 
 class SinkConstants(RecordsPass, name="sink-constants", reads=Level.NISA):
+    move: bool = True           # move constants, too
+
     def rewritten(self, code: records.Code) -> None:
-        sink_constants(code)
+        sink_constants(code, self.move)
 
 
-def sink_constants(code: records.Code) -> None:
+def sink_constants(code: records.Code, move: bool = True) -> None:
     """Move or drop constants, in place."""
     for block in records.blocks(code.body):
-        block.nodes = list(sunk(block))
+        after = list(sunk(block))
+        block.nodes = after if move else in_their_order(block.nodes, after)
+
+
+def in_their_order(before: list[Any], after: list[Any]) -> list[Any]:
+    """Return the nodes that remain of a block, each constant where it was."""
+    constants = {node for node in after if is_constant(node)}
+    others = iter([node for node in after if node not in constants])
+    return [node if node in constants else next(others) for node in before
+            if node in constants or not is_constant(node)]
 
 
 def sunk(block: records.Block) -> Iterator[object]:
