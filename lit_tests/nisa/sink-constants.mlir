@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --sink-constants %s | FileCheck %s
+// RUN: nki-opt --sink-constants=move=false %s | FileCheck %s --check-prefix=STAYS
 
 !tile = memref<128x16xf32, "sbuf">
 #all = affine_set<() : (0 == 0)>
@@ -57,3 +58,13 @@ func.func @in_parts() {
   "nisa.tensor_copy"(%y, %b) {access = [#tile, #tile], engine = "vector", mask = #all} : (!tile, !tile) -> ()
   return
 }
+
+// With move=false only the constant of %b goes.
+// STAYS-LABEL: func.func @constants(
+// STAYS-NEXT:    %[[A:.*]] = memref.alloc() {nki.name = "a"}
+// STAYS-NEXT:    %[[B:.*]] = memref.alloc() {nki.name = "b"}
+// STAYS-NEXT:    %[[U:.*]] = memref.alloc() {nki.name = "u"}
+// STAYS-NEXT:    "nisa.memset"(%[[A]]) {{.*}} value = 1.000000e+00 : f64
+// STAYS-NEXT:    "nisa.tensor_copy"(%[[B]], %[[U]])
+// STAYS-NEXT:    "nisa.tensor_copy"(%[[U]], %[[A]])
+// STAYS-NEXT:    return

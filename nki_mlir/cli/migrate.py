@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("-o", dest="output", default="-", metavar="FILE", help="write to FILE, not to standard output")
     where.add_argument("--in-place", action="store_true", help="overwrite the files")
     where.add_argument("--diff", action="store_true", help="print the difference instead of the file")
-    p.add_argument("--release", default="2.32", help="write for this release, 2.29 to 2.32 (default)")
+    p.add_argument("--release", default="2.32", help="write for this release, 2.27 to 2.32 (default)")
     p.add_argument("--check", nargs="+", metavar="ARG",
                    help="run the old and the new kernel on all executors with these arguments (as --arg of nki-run) "
                         "and compare them; print a kernel that cannot be rewritten from IR; the word cases takes "

@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="pass an argument to the kernel; may be repeated")
     p.add_argument("--grid", default="", metavar="N,M", help="set the launch grid of the kernel")
-    p.add_argument("--release", default="2.32", help="with --to-nki-python: write for this release, 2.29 to 2.32 "
+    p.add_argument("--release", default="2.32", help="with --to-nki-python: write for this release, 2.27 to 2.32 "
                    "(default)")
     p.add_argument("--generation", choices=["current", "beta"], default="current",
                    help="with --to-nki-python: choose the generation of the text (default: current)")

@@ -62,7 +62,10 @@ def is_repeated(source: TensorFact, into: TensorFact) -> bool:
 
 
 class ElementwiseTexts(NamedViews):
-    """Adds elementwise operations of tiles."""
+    """Adds elementwise operations of tiles. ``has_views``: tensors have the methods ``broadcast`` and ``expand_dim``,
+    as in newer releases."""
+
+    has_views = True
 
     def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
         """Return the texts of two operands in one shape, and the fact with that shape."""
@@ -72,7 +75,8 @@ class ElementwiseTexts(NamedViews):
                 text = ""
                 if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
                     named = self.named(wide[0], "wide")
-                    text = f"{narrow[0]}.broadcast(1, {named}.shape[1])"
+                    text = f"{narrow[0]}.broadcast(1, {named}.shape[1])" if self.has_views else (
+                        f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)")
                     return (text, named, second) if narrow is left else (named, text, first)
                 if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
                     text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], wide[0])})"
@@ -98,6 +102,10 @@ class ElementwiseTexts(NamedViews):
         if tensor.shape is None or len(tensor.shape) != 2 or tensor.shape[1] != "1" or rank <= 2:
             return text, tensor
         more = range(2, rank)
+        if not self.has_views:
+            for k in more:
+                text = f"{self.nl}.expand_dims({text}, {k})"
+            return text, tensor.like((*tensor.shape, *("1" for _ in more)))
         return text + "".join(f".expand_dim({k})" for k in more), tensor.like((*tensor.shape, *("1" for _ in more)))
 
     def counts(self) -> set[str]:
@@ -123,7 +131,7 @@ class ElementwiseTexts(NamedViews):
             return text
         self.report.changed(self.line, "the tiles are broadcast to the same shape first")
         shape = tuple(f"{terms.factor(like)}.shape[{k}]" if s == "?" and like else s for k, s in enumerate(shape))
-        if 0 in axes:
+        if 0 in axes or not self.has_views:
             return f"{self.nl}.broadcast_to({text}, {self.tuple_text(shape)})"
         return text + "".join(f".broadcast({k}, {shape[k]})" for k in axes)
 

@@ -36,7 +36,7 @@ from nki_mlir.migration.facts import (
     Unknown,
     function_fact,
 )
-from nki_mlir.migration.names import Names, limit_of
+from nki_mlir.migration.names import RENAMED, Names, limit_of
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
@@ -47,8 +47,6 @@ MODULE = cst.Module([])
 DTYPES = {"float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32", "bool_", "tfloat32",
           "float8_e4m3", "float8_e5m2", "float8_e4m3fn"}
 BUFFERS = {"nl.sbuf": SBUF, "nl.psum": PSUM, "nl.hbm": HBM, "nl.private_hbm": HBM, "nl.shared_hbm": HBM}
-NEWER = {"Tensor": "NkiTensor", "tile_size.psum_fmax": "tile_size.psum_bank_fmax",
-         "tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}
 OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
              cst.Modulo: "mod", cst.Power: "power", cst.BitAnd: "bitwise_and", cst.BitOr: "bitwise_or",
              cst.BitXor: "bitwise_xor", cst.LeftShift: "left_shift", cst.RightShift: "right_shift"}
@@ -295,8 +293,8 @@ class Expressions(cst.CSTTransformer):
             return self.new(f"{self.nl}.{name}", Dtype(f"nl.{name}"))
         if meaning in ("nl.fp32.min", "nisa.fp32.min"):
             return self.new("-3.4028234663852886e38", NumberFact("float"))
-        if package == "nl" and (name in NEWER or name.startswith("tile_size.")):
-            return self.new(f"{self.nl}.{NEWER.get(name, name)}", NumberFact("int") if "." in name else Fact())
+        if package == "nl" and (name in RENAMED or name.startswith("tile_size.")):
+            return self.new(f"{self.nl}.{RENAMED.get(name, name)}", NumberFact("int") if "." in name else Fact())
         return self.note(node.with_changes(), function_fact(meaning))
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:

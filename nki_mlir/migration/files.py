@@ -14,12 +14,14 @@ import libcst as cst
 from nki_mlir.child import module_command
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
-from nki_mlir.language.signatures.table import RELEASES
+from nki_mlir.language.signatures.older_releases import OF_CURRENT, TENSOR
+from nki_mlir.language.signatures.table import releases_with
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, unresolved, with_named_imports
 from nki_mlir.migration.neighbours import imported_files, rewrite_together
 from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
+from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
 
@@ -58,10 +60,9 @@ def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> 
 
 
 def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[Migrated]:
-    releases = RELEASES[RELEASES.index("2.29"):]
-    if release not in releases:
+    if release not in OF_CURRENT:
         raise MigrationError(what=f"there is no release {release} to migrate to",
-                             how=f"choose one of {', '.join(releases)}")
+                             how=f"choose one of {', '.join(OF_CURRENT)}")
     if not os.path.exists(path):           # Path's methods raise errors for names that are too long
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
     if not os.path.isdir(path) and not os.path.isfile(path):        # to read a FIFO would wait for a writer
@@ -86,6 +87,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         report = reports.get(file) or MigrationReport(str(file), muted=1)
         modules[file] = SourceModule(with_named_imports(neighbours[file]), report, _launched(file, neighbours, gridded))
         modules[file].kernels.is_written = file in texts
+        modules[file].kernels.has_views = release in releases_with(f"{TENSOR}.broadcast")
     rewrite_together(modules)
     results = []
     for file in files:
@@ -100,7 +102,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
                 if other_text not in still_read:
                     continue
                 report.left(line, f"{other_text} is of the beta generation, too: migrate the directory")
-        new = newest(new, report, release)
+        new = older(newest(new, report, release), texts[file], report, release)
         if new != texts[file]:
             new = formatted(new, file, report)
         results.append(Migrated(file, texts[file], new, report))

@@ -23,6 +23,10 @@ PACKAGES = {"neuronxcc.nki.language": "nl", "neuronxcc.nki.isa": "nisa", "neuron
             "jax_neuronx.core.nki_call": "nki.nki_call",
             "nki.language": "nl", "nki.isa": "nisa", "nki.typing": "nt", "nki.collectives": "nccl", "nki": "nki"}
 
+# Names of nl that newer releases replaced
+RENAMED = {"Tensor": "NkiTensor", "tile_size.psum_fmax": "tile_size.psum_bank_fmax",
+           "tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}
+
 
 def dotted(node: cst.BaseExpression) -> str | None:
     """Return ``a.b.c`` for a name or for attributes of one."""

@@ -8,9 +8,10 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from nki_mlir.language.current import isa
-from nki_mlir.language.signatures.table import RELEASES
+from nki_mlir.language.signatures.older_releases import MODULES, has_parameter
+from nki_mlir.language.signatures.table import RELEASES, releases_with
 from nki_mlir.migration.expressions import MODULE
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import RENAMED, Names
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.terms import factor
 
@@ -35,8 +36,6 @@ ENUMS: dict[str, type[enum.Enum]] = {"dge_mode": isa.dge_mode, "engine": isa.eng
                                      "reduce_cmd": isa.reduce_cmd}
 CREATION = {"nl.ndarray": ("shape", "dtype", "buffer"), "nl.zeros": ("shape", "dtype", "buffer"),
             "nl.ones": ("shape", "dtype", "buffer"), "nl.full": ("shape", "fill_value", "dtype", "buffer")}
-NAMES = {"nl.tile_size.psum_fmax": "tile_size.psum_bank_fmax",
-         "nl.tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}
 
 
 def newest(text: str, report: MigrationReport, release: str = RELEASES[-1]) -> str:
@@ -81,10 +80,16 @@ class _Newest(cst.CSTTransformer):
     def _changed(self, node: cst.CSTNode, text: str) -> None:
         self.report.changed(self.lines.get(id(node), 0), text)
 
+    def _has(self, meaning: str, parameter: str) -> bool:
+        """Return whether a function has a parameter in the release that the text is for."""
+        package, _, name = meaning.partition(".")
+        return has_parameter(f"{MODULES[package]}.{name}", parameter, RELEASES[self.release])
+
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         """Names that were replaced."""
-        new = NAMES.get(self.names.meaning(original_node))
-        if new is None or self.release < RELEASES.index("2.32"):
+        package, _, name = self.names.meaning(original_node).partition(".")
+        new = RENAMED.get(name) if package == "nl" else None
+        if new is None or self.release < len(RELEASES) - 1:
             return updated_node
         self._changed(original_node, f"the name becomes {new}")
         return cst.parse_expression(f"{self.nl}.{new}")
@@ -116,11 +121,12 @@ class _Newest(cst.CSTTransformer):
         if meaning == "nisa.memset":
             arguments = self._integral(original_node, arguments)
         function = updated_node.func
-        if meaning in ("nisa.tensor_copy_dynamic_src", "nisa.tensor_copy_dynamic_dst"):
+        if meaning in ("nisa.tensor_copy_dynamic_src", "nisa.tensor_copy_dynamic_dst") and RELEASES[
+                self.release] not in releases_with(f"nki.isa.{meaning[5:]}"):
             self._changed(original_node, "a copy of a view with a run-time offset becomes nisa.tensor_copy")
             function = cst.parse_expression(f"{self.nisa}.tensor_copy")
         by_name = {a.keyword.value: a for a in arguments if a.keyword is not None}
-        if meaning == "nisa.dma_copy" and "dst_rmw_op" in by_name:
+        if meaning == "nisa.dma_copy" and "dst_rmw_op" in by_name and not self._has(meaning, "dst_rmw_op"):
             return self._accumulating(original_node, arguments, by_name)
         if function is updated_node.func and len(arguments) == len(updated_node.args) and all(
                 a is b for a, b in zip(arguments, updated_node.args)):
@@ -139,7 +145,7 @@ class _Newest(cst.CSTTransformer):
         if len(positional) > len(names):            # which no release takes
             return arguments
         self._changed(node, f"{meaning} gets its arguments by name, because the order of its parameters changed")
-        return [a if a.keyword is not None else _keyword(names[k], a.value) for k, a in enumerate(arguments)]
+        return [a if a.keyword is not None else keyword_argument(names[k], a.value) for k, a in enumerate(arguments)]
 
     def _accumulating(self, node: cst.Call, arguments: list[cst.Arg], by_name: dict[str, cst.Arg]
                       ) -> cst.BaseExpression:
@@ -205,20 +211,20 @@ class _Newest(cst.CSTTransformer):
             text = MODULE.code_for_node(argument.value)
             word = text.strip("'\"") if text[:1] in "'\"" else ""
             new = KEYWORDS.get(meaning, {}).get(name)
-            if new is not None:
+            if new is not None and not self._has(meaning, name):
                 self._changed(node, f"the parameter {name} of {meaning} becomes {new}")
                 return argument.with_changes(keyword=cst.Name(new))
-            if name in DEAD.get(meaning, ()):
+            if name in DEAD.get(meaning, ()) and not self._has(meaning, name):
                 self._changed(node, f"{meaning} loses its parameter {name}, which the release does not have")
                 return None
-            if meaning == "nisa.dma_copy" and name == "dst_rmw_op" and text == "None":
+            if meaning == "nisa.dma_copy" and name == "dst_rmw_op" and text == "None" and not self._has(meaning, name):
                 return None
-            if meaning == "nisa.sendrecv" and name == "use_gpsimd_dma":
+            if meaning == "nisa.sendrecv" and name == "use_gpsimd_dma" and self._has(meaning, "dma_engine"):
                 self._changed(node, "the engine of nisa.sendrecv becomes a member of an enumeration")
                 if text in ("True", "False"):
                     chosen = "gpsimd_dma" if text == "True" else "dma"
-                    return _keyword("dma_engine", cst.parse_expression(f"{self.nisa}.dma_engine.{chosen}"))
-                return _keyword("dma_engine", cst.parse_expression(
+                    return keyword_argument("dma_engine", cst.parse_expression(f"{self.nisa}.dma_engine.{chosen}"))
+                return keyword_argument("dma_engine", cst.parse_expression(
                     f"{self.nisa}.dma_engine.gpsimd_dma if {text} else {self.nisa}.dma_engine.dma"))
             replaced = ""
             if (name == "buffer" and word in BUFFERS) or (name == "dtype" and word in DTYPE_WORDS):
@@ -303,6 +309,6 @@ class _Shared(cst.CSTTransformer):
         return updated_node.with_changes(value=value.with_changes(args=arguments))
 
 
-def _keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
+def keyword_argument(name: str, value: cst.BaseExpression) -> cst.Arg:
     return cst.Arg(value, keyword=cst.Name(name),
                    equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))

@@ -21,7 +21,7 @@ from nki_mlir.printing.beta import beta_line, defined_tile
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
 from nki_mlir.printing.placement import KeptPlacement
-from nki_mlir.printing.releases import NEWEST, for_release
+from nki_mlir.printing.releases import NEWEST, for_release, has_method
 from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
 from nki_mlir.scalar.dtypes import DType
 
@@ -278,7 +278,8 @@ class KernelText:
                               fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
         tensor = self.tensors[tile.handle]
         return tile_text(tile, tensor.name, tensor.shape, lambda form: self.indices.form(form, op.symbols),
-                         op.ranges, exact, integers=not self.beta)
+                         op.ranges, exact, integers=not self.beta,
+                         broadcasts=self.beta or has_method("broadcast", self.release))
 
     def defines(self, tile: Tile) -> NamedTensor | None:
         """Return the tensor that a tile covers if nothing has used it yet, so that the result of a function can define

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites lines for an older release, with the names and parameters of that release.
-
-A parameter that a release lacks is left out if it has its default. A parameter that was renamed gets its older name.
-"""
+"""Rewrites lines for an older release, with the names and parameters of that release."""
 
 import ast
 
-from nki_mlir.language.signatures import table
+from nki_mlir.language.signatures import older_releases, table
+from nki_mlir.language.signatures.older_releases import MODULES, NEWEST, Lacking
 from nki_mlir.printing.errors import Unprintable
 
-NEWEST, OLDEST = table.RELEASES[-1], "2.29"
-SUPPORTED = table.RELEASES[table.RELEASES.index(OLDEST):]
-MODULES = {"nisa": "nki.isa", "nl": "nki.language"}
+SUPPORTED = older_releases.OF_CURRENT
+OLDEST = SUPPORTED[0]
 
 
 class UnknownRelease(Unprintable):
     code = "NKI-PRINT-RELEASE"
     message = "the printer cannot write a text for release {release}"
-    why = "older releases have no functions that compute tiles; the beta generation is not a release of the current one"
+    why = "the beta generation is not a release of the current one"
     fix = "choose one of {releases}, or generation beta"
 
 
@@ -32,6 +29,11 @@ def has_loop_functions(release: str) -> bool:
     return release in table.releases_with("nki.language.fori_loop")
 
 
+def has_method(method: str, release: str) -> bool:
+    """Return whether tensors of a release have a method."""
+    return release in table.releases_with(f"{older_releases.TENSOR}.{method}")
+
+
 def for_release(line: str, release: str) -> str:
     """Return the line in the form of a release; raise ``Unprintable`` if the release lacks a name or parameter."""
     if release == NEWEST:
@@ -41,11 +43,18 @@ def for_release(line: str, release: str) -> str:
     except SyntaxError:                         # ``else:``, comments
         return line
     changed = False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (name := _public_name(node)) is not None:
-            _check_name(name, release)
-        if isinstance(node, ast.Call) and (name := _public_name(node.func)) is not None:
-            changed = _fit_keywords(node, name, release) or changed
+    try:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and (name := _public_name(node)) is not None:
+                older_releases.check_name(name, release)
+            if isinstance(node, ast.Call) and (name := _public_name(node.func)) is not None:
+                older_releases.check_call(name, release)
+                changed = _fit_keywords(node, name, release) or changed
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                older_releases.check_method(node.func.attr, release)
+    except Lacking as lacking:
+        following = older_releases.next_release(lacking.having, release)
+        raise Unprintable(what=lacking.what, fix=f"print for release {following}") from None
     return ast.unparse(tree) if changed else line
 
 
@@ -64,39 +73,17 @@ def _public_text(node: ast.expr) -> str:
     return name if short in MODULES else text
 
 
-def _check_name(name: str, release: str) -> None:
-    having = table.releases_with(name) if name in table.histories() else SUPPORTED
-    if release not in having:
-        raise Unprintable(what=f"{name}, which release {release} does not have,",
-                          fix=f"print for release {_next(having, release)}")
-
-
-def _next(having: tuple[str, ...], release: str) -> str:
-    later = [r for r in having if table.RELEASES.index(r) > table.RELEASES.index(release)]
-    return later[0] if later else NEWEST
-
-
 def _fit_keywords(call: ast.Call, name: str, release: str) -> bool:
-    """Drop and rename parameters of a call; return whether any changed."""
-    states = dict(table.states_of(name))
-    if not states.get(release, "").startswith("("):
-        return False
-    parameters = table.parsed(release, states[release]).names
-    newest = {p.name: p.default for p in table.parsed(NEWEST, states[NEWEST]).parameters}
+    """Drop, rename and add parameters of a call, whose arguments have names; return whether any changed."""
     before = [(k.arg, k) for k in call.keywords]
     kept_keywords = []
     for keyword in call.keywords:
-        keyword_name = keyword.arg or ""
-        older = next((n for n in table.same(name, keyword_name) if n in parameters), None)
-        if keyword_name not in parameters and older is not None:
-            keyword.arg = older
-        elif keyword_name not in parameters:
-            if _public_text(keyword.value) == newest.get(keyword_name):
-                continue
-            having = table.releases_of_keyword(name, keyword_name)
-            raise Unprintable(what=f"{keyword_name}={ast.unparse(keyword.value)} of {name}, which release {release} "
-                                   f"does not "
-                              "have,", fix=f"print for release {_next(having, release)}")
-        kept_keywords.append(keyword)
+        keyword.arg = older_releases.parameter_in(name, keyword.arg or "", _public_text(keyword.value), release)
+        if keyword.arg is not None:
+            kept_keywords.append(keyword)
+    signature = older_releases.signature_in(name, release)
+    passed = {k.arg or "" for k in kept_keywords} | {*(signature.positional[:len(call.args)] if signature else ())}
+    missing = older_releases.required_in(name, passed, release)
+    kept_keywords += [ast.keyword(n, ast.parse(value, mode="eval").body) for n, value in missing.items()]
     call.keywords = kept_keywords
     return [(k.arg, k) for k in kept_keywords] != before

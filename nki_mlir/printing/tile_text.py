@@ -47,10 +47,10 @@ class AxisSlice:
 
 
 def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool,
-              integers: bool = True) -> str:
+              integers: bool = True, broadcasts: bool = True) -> str:
     """Return the text of a tile of the tensor ``name`` of a shape. With ``exact``, the view has the tile's own dims,
     else the same elements in the same order. With ``integers``, axes that the tile does not have are integers in the
-    subscript."""
+    subscript; with ``broadcasts``, a method repeats elements."""
     base, source = [*shape], name
     if tile.dtype is not tile.base_dtype:
         source = f"{name}.view({dtype_text(tile.dtype)})"
@@ -62,7 +62,7 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
         is_full = all(s.count == s.extent for s in slices)
         text = source if is_full else f"{source}[{', '.join(s.text(form) for s in slices)}]"
         if repeats:
-            if counts == tuple(n for _, n in dims):
+            if broadcasts and counts == tuple(n for _, n in dims):
                 return text + "".join(f".broadcast({axis}, {n})" for axis, n in repeats)
         else:
             reshaped = is_full and (not tile.on_chip or counts[0] == tile.shape[0]) and _is_dense(tile)

@@ -3,6 +3,8 @@
 
 import pytest
 
+from nki_mlir.migration.files import migrated
+from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
 
@@ -85,3 +87,50 @@ def test_keyword_only_parameters_without_a_default(old, new):
     report = MigrationReport("file.py")
     text = newest(f"{HEAD}@nki.jit\ndef kernel({old}):\n    return x\n", report)
     assert text == f"{HEAD}@nki.jit\ndef kernel({new}):\n    return x\n"
+
+
+@pytest.mark.parametrize(("old", "release", "new"), [
+    ("nisa.register_move(r, imm=4)", "2.28", "nisa.register_move(r, imm=4)"),
+    ("nisa.nc_matmul(d, s, m, is_moving_zero=True, psumAccumulateFlag=3)", "2.28",
+     "nisa.nc_matmul(d, s, m, is_moving_onezero=True)"),
+    ("nisa.dma_copy(dst=a, src=b, dst_rmw_op=nl.add)", "2.28", "nisa.dma_copy(dst=a, src=b, dst_rmw_op=nl.add)"),
+    ("nisa.tensor_copy_dynamic_src(d, v)", "2.27", "nisa.tensor_copy_dynamic_src(d, v)"),
+    ("nisa.tensor_copy_dynamic_src(d, v)", "2.28", "nisa.tensor_copy(d, v)"),
+    ("nisa.affine_select(d, [[1, 4]], -1, t, 0.0)", "2.28",
+     "nisa.affine_select(d, [[1, 4]], channel_multiplier=-1, on_true_tile=t, on_false_value=0.0, offset=0)"),
+    ("nisa.dma_copy(dst=a, src=b, priority=None)", "2.29", "nisa.dma_copy(dst=a, src=b)")])
+def test_calls_for_an_older_release(old, release, new):
+    report = MigrationReport("file.py")
+    text = newest(f"{HEAD}{old}\n", report, release)
+    assert older(text, HEAD + old, report, release) == f"{HEAD}{new}\n" and report.is_complete
+
+
+@pytest.mark.parametrize(("call", "release", "reason"), [
+    ("nl.exp(t)", "2.28", "a call of nki.language.exp, which release 2.28 does not have (2.20 to 2.26.1, 2.29 to 2.32 have)"),
+    ("t.permute((1, 0))", "2.30", "nki.language.NkiTensor.permute, which release 2.30 does not have (2.31 to 2.32 have)"),
+    ("nl.tile_size.sbuf_fmax_bytes", "2.29",
+     "nki.language.tile_size.sbuf_fmax_bytes, which release 2.29 does not have (2.30 to 2.32 have)"),
+    ("nl.less(t, t)", "2.27", "a call of nki.language.less without dtype in release 2.27 (2.29 to 2.32 have)"),
+    ("nisa.topk(a, b, t, 8)", "2.31", "nki.isa.topk, which release 2.31 does not have (2.32 has)")])
+def test_names_that_an_older_release_lacks_are_left(call, release, reason):
+    report, text = MigrationReport("file.py"), f"{HEAD}def kernel(t):\n    return {call}\n"
+    assert older(text, text, report, release) == text
+    assert [(e.line, e.text) for e in report.entries if e.left] == [(5, reason)]
+
+
+def test_broadcasts_for_a_release_without_views(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text("""import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    tile = nl.load(x)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile - nl.max(tile, axis=1, keepdims=True))
+    return out
+""")
+    for release, text in (("2.29", "nl.broadcast_to(nl.max("), ("2.32", ".broadcast(1, tile.shape[1])")):
+        result, = migrated(file, release)
+        assert text in result.new and result.report.is_complete

@@ -37,6 +37,7 @@ from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.static_indices import static_indices
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
+from nki_mlir.targets.neuron.codegen.unread_results import unread_results
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid
 
 Result = TypeVar("Result")
@@ -71,8 +72,8 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
-OPTIMIZATIONS = ("roll", "fuse", "coalesce", "transposes", "indices", "forward", "interleave", "reorder", "engines",
-                 "issuers", "loads", "evict", "overlap", "pipeline", "overwrite", "merge")
+OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "forward", "interleave", "reorder",
+                 "engines", "issuers", "loads", "evict", "overlap", "pipeline", "overwrite", "merge")
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Emission(SearchOptions):
     """Options of the emission: the search's options, and the following."""
 
     roll: bool = True           # turn long code without loops into loops if nothing can be much faster
+    unread: bool = True         # drop instructions whose results nothing needs
     fuse: bool = True           # fuse two instructions into one where the values stay equal
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
     transposes: bool = True     # let the DMA engines transpose loads if the target can
@@ -98,17 +100,17 @@ class Emission(SearchOptions):
     def as_written(cls, level: int = 1, static: bool = False) -> "Emission":
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are unrolled."""
-        return cls(unroll_limit=WRITTEN_OUT, roll=False, fuse=False, coalesce=False, transposes=False, indices=False,
-                   forward=False, interleave=False, loads=False, evict=False, overwrite=False, merge=False,
-                   vendor=True, static=static, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
+                   indices=False, forward=False, interleave=False, loads=False, evict=False, overwrite=False,
+                   merge=False, vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Return options for program order, unrolled, with each instruction on its first engine: the baseline of
         optimizations."""
-        return cls(unroll_limit=UNROLL_LIMIT, roll=False, fuse=False, coalesce=False, transposes=False, indices=False,
-                   forward=False, interleave=False, reorder=False, engines=False, issuers=False, loads=False,
-                   evict=False, overlap=False, pipeline=False, overwrite=False, merge=False)
+        return cls(unroll_limit=UNROLL_LIMIT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
+                   indices=False, forward=False, interleave=False, reorder=False, engines=False, issuers=False,
+                   loads=False, evict=False, overlap=False, pipeline=False, overwrite=False, merge=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -198,9 +200,11 @@ def improved(code: Code, options: Emission) -> tuple[Code, int]:
     """Return the code with fewer or cheaper instructions, in the same order, and the number of loops with joined
     iterations."""
     joined = 0
-    if options.level > 0 and any((options.indices, options.forward, options.fuse, options.coalesce, options.transposes,
-                                  options.interleave, options.vendor)):
+    if options.level > 0 and any((options.unread, options.indices, options.forward, options.fuse, options.coalesce,
+                                  options.transposes, options.interleave, options.vendor)):
         code = replace(code, body=copied(code.body))
+        if options.unread:
+            options.observation.step("unread-results", code, lambda: unread_results(code))
         if options.indices:
             options.observation.step("static-indices", code, lambda: static_indices(code))
         if options.forward:

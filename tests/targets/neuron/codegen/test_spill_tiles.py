@@ -178,6 +178,7 @@ def test_operands_of_one_step_that_do_not_fit__are_an_error():
     for t in wide:
         b.memset((t, 0, ROWS, 0, 20000), 1)
     b.add(*((t, 0, ROWS, 0, 20000) for t in wide))
+    b.copy((b.hbm("y", (ROWS, 20000), "output"), 0, ROWS, 0, 20000), (wide[0], 0, ROWS, 0, 20000))
     with pytest.raises(MemoryFull, match=r"SBUF is full: 3 tiles that are live at once take 240000 bytes"):
         emit_code(b.code, Emission())
 

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""unread-results: drop instructions whose results no instruction with an effect outside of the chip's memories needs.
+
+before:  t = load x;  s = exp t;  y = store t          after:  t = load x;  y = store t
+
+Needed are writes of HBM and of tiles at addresses that the kernel chose, which may share memory with others, and reads
+by branches and registers; also instructions that print, meet others, or check run-time indices. From there on,
+everything that writes a tile which a needed instruction reads is needed.
+"""
+
+from nki_mlir.dialects.nisa.indirect import DataAddressed
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, uses_of
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, steps_in
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
+
+
+class UnreadResults(RecordsPass, name="unread-results", reads=Level.NISA):
+    def rewritten(self, code: Code) -> None:
+        unread_results(code)
+
+
+def unread_results(code: Code) -> int:
+    """Drop instructions in place, and return their number."""
+    uses = uses_of(code)
+    if not any(_only_writers_read(buffer_uses) for buffer_uses in uses.values()):
+        return 0
+    needed = _needed(code, uses)
+    dropped = 0
+    for block in blocks(code.body):
+        nodes = [node for node in block.nodes if type(node) is not InstructionStep or node in needed]
+        dropped += len(block.nodes) - len(nodes)
+        block.nodes = nodes
+    return dropped
+
+
+def _only_writers_read(uses: BufferUses) -> bool:
+    return uses.free and bool(uses.writers) and all(reader in uses.writers for reader in uses.readers)
+
+
+def _needed(code: Code, uses: dict[DeviceBuffer, BufferUses]) -> set[InstructionStep]:
+    """Return the instructions that have an effect outside, and all that write what these read."""
+    waiting = [step for step in steps_in(code.body) if _has_effect(step, uses)]
+    needed, reached = set(waiting), set[DeviceBuffer]()
+    while waiting:
+        for _, tile in waiting.pop().op.sources():
+            if tile.handle not in reached:
+                reached.add(tile.handle)
+                new = [writer for writer in uses[tile.handle].writers if writer not in needed]
+                needed.update(new)
+                waiting += new
+    return needed
+
+
+def _has_effect(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool:
+    op, targets = step.op, step.op.targets()
+    return not targets or op.acts_outside or NO_REORDER in op.extra or (
+        isinstance(op, DataAddressed) and op.mode == "error") or any(not uses[tile.handle].free for _, tile in targets)
