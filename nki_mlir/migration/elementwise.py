@@ -8,6 +8,7 @@
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.named_views import NamedViews
 from nki_mlir.migration.operation_text import EarlierOperation, OperationText
+from nki_mlir.migration.quotient_dtypes import FUNCTION as QUOTIENT_DTYPE
 from nki_mlir.migration.views import bound_of, masked, part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
@@ -62,10 +64,10 @@ def is_repeated(source: TensorFact, into: TensorFact) -> bool:
 
 
 class ElementwiseTexts(NamedViews):
-    """Adds elementwise operations of tiles. ``has_views``: tensors have the methods ``broadcast`` and ``expand_dim``,
+    """Adds elementwise operations of tiles. ``broadcasts``: tensors have the methods ``broadcast`` and ``expand_dim``,
     as in newer releases."""
 
-    has_views = True
+    broadcasts = True
 
     def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
         """Return the texts of two operands in one shape, and the fact with that shape."""
@@ -75,7 +77,7 @@ class ElementwiseTexts(NamedViews):
                 text = ""
                 if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
                     named = self.named(wide[0], "wide")
-                    text = f"{narrow[0]}.broadcast(1, {named}.shape[1])" if self.has_views else (
+                    text = f"{narrow[0]}.broadcast(1, {named}.shape[1])" if self.broadcasts else (
                         f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)")
                     return (text, named, second) if narrow is left else (named, text, first)
                 if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
@@ -102,7 +104,7 @@ class ElementwiseTexts(NamedViews):
         if tensor.shape is None or len(tensor.shape) != 2 or tensor.shape[1] != "1" or rank <= 2:
             return text, tensor
         more = range(2, rank)
-        if not self.has_views:
+        if not self.broadcasts:
             for k in more:
                 text = f"{self.nl}.expand_dims({text}, {k})"
             return text, tensor.like((*tensor.shape, *("1" for _ in more)))
@@ -131,7 +133,7 @@ class ElementwiseTexts(NamedViews):
             return text
         self.report.changed(self.line, "the tiles are broadcast to the same shape first")
         shape = tuple(f"{terms.factor(like)}.shape[{k}]" if s == "?" and like else s for k, s in enumerate(shape))
-        if 0 in axes or not self.has_views:
+        if 0 in axes or not self.broadcasts:
             return f"{self.nl}.broadcast_to({text}, {self.tuple_text(shape)})"
         return text + "".join(f".broadcast({k}, {shape[k]})" for k in axes)
 
@@ -316,10 +318,13 @@ class ElementwiseTexts(NamedViews):
     def quotient(self, left: Operand, right: Operand, dtype: str, meaning: str) -> OperationText | None:
         """Return a quotient as a product with a reciprocal, because no device divides tiles. None for integers, whose
         quotients must be exact."""
-        (x, first), (y, second) = left, right
+        (x, first), (y, second), shown = left, right, ""
         tiles = [fact for fact in (first, second) if isinstance(fact, TensorFact)]
         if self.must_be_exact(*tiles, dtype=meaning):
             return None
+        if not dtype:
+            left, right, shown = self.beta_dtype(left, right)
+            (x, _), (y, _) = left, right
         number = next((fact for fact in (first, second) if isinstance(fact, NumberFact)), NumberFact())
         floats = all(tile.is_float for tile in tiles)
         if not isinstance(second, TensorFact):
@@ -341,8 +346,39 @@ class ElementwiseTexts(NamedViews):
             narrow = second.dtype if self.plain(second) and second.dtype != FLOAT32 and number.kind == "int" else ""
             result = self.computed("multiply", self.reciprocal(y, second), (x, NumberFact(number.kind)),
                                    dtype or narrow.replace("nl.", f"{self.nl}.", 1), meaning or narrow)
+        if shown:
+            expression = re.sub(rf", dtype={self.nl}\.float32\)$", ")", result.expression)
+            result.expression, result.dtype = f"{expression[:-1]}, dtype={shown})", shown
+            result.fact = result.fact.like(result.fact.shape, " ")
         result.name, result.exact = "quotient", lambda: self.exact(left, right, dtype, meaning)
         return result
+
+    def beta_dtype(self, left: Operand, right: Operand) -> tuple[Operand, Operand, str]:
+        """Return the operands of a quotient, and the text of the dtype that it has in the beta generation if the text
+        does not show that; the tile that the text names is a variable then."""
+        pair = [left, right]
+        at, *others = [k for k, (_, fact) in enumerate(pair) if isinstance(fact, TensorFact)]
+        text, fact = pair[at]
+        assert isinstance(fact, TensorFact)
+        if any(tile.dtype == FLOAT32 for _, tile in pair if isinstance(tile, TensorFact)):
+            return left, right, ""
+        number, other = pair[1 - at]
+        argument = ""
+        if isinstance(other, TensorFact):
+            if not fact.dtype or fact.dtype != other.dtype:
+                self.report.changed(self.line, "the quotient is float32, because the text does not show the dtypes")
+                return left, right, ""
+            if fact.is_float and other.is_float:
+                return left, right, ""
+        else:
+            kind = other.kind if isinstance(other, NumberFact) else ""
+            if kind == "float" or (kind == "int" and fact.is_float):
+                return left, right, ""
+            argument = "" if kind == "int" and not number.isidentifier() else f", {number}"
+        pair[at] = self.named(text, "tile"), fact
+        if others and number == text:
+            pair[1] = pair[0]
+        return pair[0], pair[1], f"{QUOTIENT_DTYPE}({pair[at][0]}{argument})"
 
     def must_be_exact(self, *facts: Fact, dtype: str = "") -> bool:
         """Return whether a quotient of values with these facts, in that dtype, is a quotient of integers."""

@@ -220,6 +220,16 @@ def function_fact(meaning: str) -> Fact:
     return TileFunction() if name in (*UNARY, "copy") else TileFunction(2) if name in OF_TWO_TILES else Fact()
 
 
+def may_have_tiles(fact: Fact) -> bool:
+    """Return whether a value is or contains a tile, or may do so."""
+    match fact:
+        case Items(items=items):
+            return any(map(may_have_tiles, items))
+        case Many(element=element):
+            return may_have_tiles(element)
+    return isinstance(fact, TensorFact | Unknown) and not isinstance(fact, NoElement)
+
+
 def join(left: Fact, right: Fact) -> Fact:
     """Return the fact that holds for both values, for a name that may have either."""
     if left == right or isinstance(right, NoneFact):

@@ -87,7 +87,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         report = reports.get(file) or MigrationReport(str(file), muted=1)
         modules[file] = SourceModule(with_named_imports(neighbours[file]), report, _launched(file, neighbours, gridded))
         modules[file].kernels.is_written = file in texts
-        modules[file].kernels.has_views = release in releases_with(f"{TENSOR}.broadcast")
+        modules[file].kernels.broadcasts = release in releases_with(f"{TENSOR}.broadcast")
     rewrite_together(modules)
     results = []
     for file in files:

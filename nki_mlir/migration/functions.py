@@ -29,6 +29,7 @@ from nki_mlir.migration.facts import (
     Unknown,
     function_fact,
     join,
+    may_have_tiles,
 )
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import broadcast
@@ -77,11 +78,11 @@ class FunctionCalls(Calls):
             updated = updated.with_changes(args=[self._with_operator(a) for a in updated.args])
         if isinstance(original.func, cst.Name) or name in self.imported:
             return self.note(updated, self._named(name or "", updated))
-        tiles = [fact for a in updated.args if isinstance(fact := self.fact(a.value), TensorFact)]
+        has_tiles = any(may_have_tiles(self.fact(a.value)) for a in updated.args)
         self.without_vectors(name or self.code(original.func), [self.fact(a.value) for a in updated.args])
         if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
             return self.note(updated, computed)
-        return self.note(updated, Unknown() if tiles else Fact())
+        return self.note(updated, Unknown() if has_tiles else Fact())
 
     def _of_elements(self, values: Items | Many, method: str) -> Fact:
         """Return what a method of a list or dictionary returns."""
@@ -163,7 +164,7 @@ class FunctionCalls(Calls):
             case "zip":
                 return Many(Items(tuple(self.element(f) for f in facts)))
         self.without_vectors(name, facts)
-        return Unknown() if any(isinstance(f, TensorFact) for f in facts) else Fact()
+        return Unknown() if any(map(may_have_tiles, facts)) else Fact()
 
     def without_vectors(self, name: str, facts: Sequence[Fact]) -> None:
         """Leave a call that gets an index vector or a mask: no text shows what it computes of it."""

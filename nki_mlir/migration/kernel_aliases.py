@@ -2,15 +2,18 @@
 """Finds wrappers of kernels, and the other names that a file gives its kernels.
 
     k = nki.trace(kernel)           k[grid](...) launches the kernel
+    for k in (first, second):       k[grid](...) launches both
 """
 
 import ast
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import libcst as cst
 
 from nki_mlir.migration.names import Names
 
+UNCLEAR_LAUNCH = ("a launch of a variable that may be a kernel that gets its grid as an argument, or another one: "
+                  "launch each kernel by its name")
 WRAPPERS = frozenset({"nki.jit", "nki.trace", "nki.baremetal", "nki.benchmark", "nki.profile"})
 
 def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[str]) -> dict[str, str]:
@@ -33,6 +36,11 @@ def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[s
             and name not in functions | parameters}
 
 
+def kernel_groups(tree: ast.Module, names: Names, functions: Set[str], wrappers: Set[str]) -> "KernelGroups":
+    """Return the kernels that variables of a file may be."""
+    return KernelGroups(tree, functions, lambda value: _kernel(value, names, wrappers))
+
+
 def _kernel(value: ast.expr, names: Names, wrappers: Set[str]) -> str:
     """Return the name of the kernel in a value, without a wrapper around it; "" for other values."""
     if isinstance(value, ast.Call) and value.args:
@@ -41,6 +49,75 @@ def _kernel(value: ast.expr, names: Names, wrappers: Set[str]) -> str:
             return ""
         value = value.args[0]
     return value.id if isinstance(value, ast.Name) else ""
+
+
+class KernelGroups:
+    """The kernels that a variable may be, if it is not always the same: a variable of a loop or of a comprehension, or
+    a parameter of a function of the host."""
+
+    def __init__(self, tree: ast.Module, kernels: Set[str], kernel_of: Callable[[ast.expr], str]) -> None:
+        self.kernels, self.kernel_of = kernels, kernel_of
+        self.values: dict[str, set[str]] = {}           # by variable; "" for what is no kernel
+        self.assigned: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self.assigned.setdefault(node.targets[0].id, []).append(node.value)
+        host = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name not in kernels}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.For | ast.comprehension):
+                self._bind(node.target, self._elements(node.iter))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in host:
+                function = host[node.func.id]
+                passed = dict(zip((a.arg for a in function.args.args), node.args))
+                passed |= {k.arg: k.value for k in node.keywords if k.arg is not None}
+                for name, value in passed.items():
+                    self._bind(ast.Name(name), [value])
+        for name in self.values.keys() & self.assigned.keys():
+            self._bind(ast.Name(name), self.assigned[name])
+        self.values = {name: values for name, values in self.values.items() if values & kernels and name not in kernels}
+
+    def on_grids(self, gridded: Mapping[str, int]) -> dict[str, int]:
+        """Return the variables whose kernels all have their grid as an argument, with its rank."""
+        ranks = {name: {gridded.get(kernel, 0) for kernel in values} for name, values in self.values.items()}
+        return {name: max(several) for name, several in ranks.items() if len(several) == 1 and several != {0}}
+
+    def unclear_launches(self, subscripts: Iterable[cst.Subscript], gridded: Mapping[str, int]
+                         ) -> Iterator[cst.Subscript]:
+        """Yield the launches through variables of which some kernels have their grid as an argument, and others, or
+        what else they may be, do not."""
+        mixed = {name for name, values in self.values.items() if len({gridded.get(k, 0) for k in values}) > 1}
+        for node in subscripts:
+            if isinstance(node.value, cst.Name) and node.value.value in mixed:
+                yield node
+
+    def _bind(self, target: ast.expr, values: Sequence[ast.expr | None]) -> None:
+        if isinstance(target, ast.Name):
+            found_kernels = {self.kernel_of(value) if value is not None else "" for value in values or [None]}
+            self.values.setdefault(target.id, set()).update(k if k in self.kernels else "" for k in found_kernels)
+        elif isinstance(target, ast.Tuple):
+            for k, part in enumerate(target.elts):
+                self._bind(part, [value.elts[k] if isinstance(value, ast.Tuple) and k < len(value.elts) else None
+                                  for value in values])
+
+    def _elements(self, value: ast.expr) -> Sequence[ast.expr | None]:
+        """Return the elements that a loop takes one after the other; none if the text does not show them."""
+        match value:
+            case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
+                return elements
+            case ast.Name(id=name) if len(self.assigned.get(name, ())) == 1:
+                return self._elements(self.assigned[name][0])
+            case ast.Call(func=ast.Attribute(value=mapping, attr="values" | "items" as method), args=[]):
+                if isinstance(mapping, ast.Name) and len(self.assigned.get(mapping.id, ())) == 1:
+                    mapping = self.assigned[mapping.id][0]
+                if isinstance(mapping, ast.Dict):
+                    return mapping.values if method == "values" else [
+                        ast.Tuple([key or value, value]) for key, value in zip(mapping.keys, mapping.values)]
+            case ast.Call(func=ast.Name(id="zip"), args=[_, *_] as columns):
+                parts = [self._elements(column) for column in columns]
+                return [ast.Tuple([p if p is not None else ast.Constant(None) for p in row]) for row in zip(*parts)]
+            case ast.Call(func=ast.Name(id="enumerate"), args=[first, *_]):
+                return [ast.Tuple([ast.Constant(0), e]) if e is not None else None for e in self._elements(first)]
+        return []
 
 
 def wrapper_of(call: cst.Call, names: Names) -> str:

@@ -2,6 +2,8 @@
 """Launches in the text: grids as plain numbers, one size or a tuple of sizes, and arrays for tensor types."""
 
 import ast
+from collections.abc import Iterable, Mapping, Set
+from typing import cast
 
 import libcst as cst
 
@@ -68,3 +70,15 @@ def grid_kind(node: ast.expr, module: ast.Module, depth: int = 0) -> str:
             kind = grid_kind(first, module, depth)
             return kind if kind == grid_kind(second, module, depth) else ""
     return "size"
+
+
+def launches(subscripts: Iterable[cst.Subscript], names: Names, functions: Set[str], aliases: Mapping[str, str]
+             ) -> dict[str, list[str]]:
+    """Return the grids of a file's launches, by kernel. ``aliases`` has other names of kernels."""
+    grids: dict[str, list[str]] = {}
+    for node in subscripts:
+        name = node.value.value if isinstance(node.value, cst.Name) else ""
+        if (name := aliases.get(name, name)) in functions:
+            grid = [cast(cst.BaseSlice, e.slice.visit(GridAxes(names))) for e in node.slice]
+            grids.setdefault(name, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
+    return grids

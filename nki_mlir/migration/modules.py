@@ -3,7 +3,6 @@
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -14,12 +13,13 @@ from nki_mlir.migration.benchmarks import benchmarks, of_kernel, reads_results, 
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
-from nki_mlir.migration.kernel_aliases import WRAPPERS, kernel_aliases, wrapper_of
+from nki_mlir.migration.kernel_aliases import UNCLEAR_LAUNCH, WRAPPERS, kernel_aliases, kernel_groups, wrapper_of
 from nki_mlir.migration.kernels import Kernels, is_index
-from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind
+from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, is_table, nodes_of, read_without_import
 from nki_mlir.migration.parameters import bound_in_calls, tree_of
+from nki_mlir.migration.quotient_dtypes import with_quotient_dtype
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
@@ -75,7 +75,7 @@ class SourceModule:
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
         self.aliases = kernel_aliases(text, self.names, device_functions.keys(), WRAPPERS)
-        self.launches = self._launches()
+        self.launches = launches(self.nodes.of(cst.Subscript), self.names, self.functions.keys(), self.aliases)
 
     def _collect(self, node: cst.CSTNode) -> None:
         """Collect the functions outside of device functions, by name, and the classes whose methods compute on
@@ -152,15 +152,6 @@ class SourceModule:
                     self.kernels.bind_target(target, self.kernels.fact(self.kernels.rewritten(small.value)))
         self.kernels.globals |= self.kernels.scope.facts
 
-    def _launches(self) -> dict[str, list[str]]:
-        grids: dict[str, list[str]] = {}
-        for node in self.nodes.of(cst.Subscript):
-            name = node.value.value if isinstance(node.value, cst.Name) else ""
-            if (name := self.aliases.get(name, name)) in self.functions:
-                grid = [cast(cst.BaseSlice, e.slice.visit(GridAxes(self.names))) for e in node.slice]
-                grids.setdefault(name, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
-        return grids
-
     # -- the text ------------------------------------------------------------------------------------------------------
     def prepare(self) -> None:
         """Note what the kernels read of the file: index vectors, and which of them have a grid as an argument."""
@@ -203,7 +194,7 @@ class SourceModule:
                    and short not in self.names.paths}
         text = tree.visit(Aliases(renamed)).code if renamed else tree.code
         text = without_spare_imports(text, self.kernels.borrowed.keys(), self.functions)
-        return self.kernels.lifted(with_classes(text) if self.is_measuring else text)
+        return with_quotient_dtype(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
 
     def is_read(self, name: str, but: str = "") -> bool:
         """Return whether the new text reads a name other than in the function ``but``."""
@@ -226,6 +217,10 @@ class SourceModule:
                 kernels.on_cores.add(name)
             elif axes:
                 self.gridded |= {n: max(axes) + 1 for n in (name, *(a for a, k in self.aliases.items() if k == name))}
+        groups = kernel_groups(self.host, self.names, {*kernels.functions, *self.gridded}, WRAPPERS)
+        for node in groups.unclear_launches(self.nodes.of(cst.Subscript), self.gridded):
+            self.report.left(self.line_of.get(id(node), 0), UNCLEAR_LAUNCH)
+        self.gridded |= groups.on_grids(self.gridded)
 
 
 class Host(GridAxes):

@@ -16,12 +16,13 @@ from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.language.signatures.older_releases import NEWEST
 from nki_mlir.machine import Machine
 from nki_mlir.printing.beta import beta_line, defined_tile
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
 from nki_mlir.printing.placement import KeptPlacement
-from nki_mlir.printing.releases import NEWEST, for_release, has_method
+from nki_mlir.printing.releases import for_release, has_method
 from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
 from nki_mlir.scalar.dtypes import DType
 

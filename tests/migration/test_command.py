@@ -468,5 +468,5 @@ def test_line_ends_stay(file, capsys):
 def test_a_release_that_does_not_exist_or_is_too_old(file, release, capsys):
     assert main([str(file), "--release", release]) == 1
     error, fix = capsys.readouterr().err.splitlines()
-    assert error == f"error: there is no release {release} to migrate to [NKI-MIGRATE]" and "choose one of 2.29, " in fix
+    assert error == f"error: there is no release {release} to migrate to [NKI-MIGRATE]" and "choose one of 2.27, 2.28, 2.29, " in fix
 
