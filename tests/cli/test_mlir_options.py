@@ -19,7 +19,7 @@ from nki_mlir.targets.cpu.pipeline import NAMES
 FILE = str(Path(__file__).parent.parent.parent / "examples/mlir/tensor_add.mlir")
 ABOVE = ["split-masked-loops", "nki-to-linalg", "linalg-to-nisa", "verify-target"]
 INSTRUCTIONS = ["unread-results", "static-indices", "forward-transfers", "sink-constants", "fuse-instructions",
-                "coalesce-copies", "transpose-loads", "interleave-rows", "unroll-loops", "split-blocks", "reuse-loads", "move-psum-results",
+                "coalesce-copies", "transpose-loads", "interleave-rows", "unroll-loops", "split-blocks", "sink-constants", "reuse-loads", "move-psum-results",
                 "schedule-instructions", "allocate-on-chip", "synchronize-engines"]
 TWICE = """func.func @twice(%a: index) -> index {
   %0 = arith.addi %a, %a : index
@@ -44,7 +44,7 @@ def opted(capsys, *arguments: str) -> tuple[str, str]:
 
 def test_dumps__are_of_all_passes_to_the_streams(capsys):
     texts = dumps(opted(capsys, "--lower-to-isa", "--mlir-print-ir-before-all", "--mlir-print-ir-after-all")[1])
-    assert list(texts) == [f"{when} {name}" for name in (*ABOVE, *INSTRUCTIONS) for when in ("Before", "After")]
+    assert list(texts) == [f"{when} {name}" for name in dict.fromkeys([*ABOVE, *INSTRUCTIONS]) for when in ("Before", "After")]
     assert "scf.for" in texts["Before unroll-loops"] or "nki.grid" in texts["Before unroll-loops"]
     assert "scf.for" not in texts["After unroll-loops"]
     assert "nki.address" in texts["After allocate-on-chip"] and "nki.address" not in texts["Before allocate-on-chip"]

@@ -165,7 +165,7 @@ def test_text_keeps_comments_and_names():
         tile = nl.load(a[nl.ds(i * 128, num_rows), :])
         square = nl.square(tile)
         total = nl.sum(square, axis=1)
-        mean = nl.multiply(total, 1 / cols, dtype=nl.float32)
+        mean = nl.multiply(total, 1 / cols, dtype=quotient_dtype(total, cols))
         # normalise
         root = nl.rsqrt(mean)
         result = nl.multiply(tile, root.broadcast(1, cols))
