@@ -357,7 +357,7 @@ class ElementwiseTexts(NamedViews):
         """Return the operands of a quotient, and the text of the dtype that it has in the beta generation if the text
         does not show that; the tile that the text names is a variable then."""
         pair = [left, right]
-        at, *others = [k for k, (_, fact) in enumerate(pair) if isinstance(fact, TensorFact)]
+        at, *second_tiles = [k for k, (_, fact) in enumerate(pair) if isinstance(fact, TensorFact)]
         text, fact = pair[at]
         assert isinstance(fact, TensorFact)
         if any(tile.dtype == FLOAT32 for _, tile in pair if isinstance(tile, TensorFact)):
@@ -376,7 +376,7 @@ class ElementwiseTexts(NamedViews):
                 return left, right, ""
             argument = "" if kind == "int" and not number.isidentifier() else f", {number}"
         pair[at] = self.named(text, "tile"), fact
-        if others and number == text:
+        if second_tiles and number == text:
             pair[1] = pair[0]
         return pair[0], pair[1], f"{QUOTIENT_DTYPE}({pair[at][0]}{argument})"
 

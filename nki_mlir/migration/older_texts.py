@@ -57,7 +57,7 @@ class _Older(cst.CSTTransformer):
 
     def _left(self, node: cst.CSTNode, lacking: Lacking) -> None:
         having = table.spans(lacking.having)
-        self.report.left(self.lines.get(id(node), 1), f"{lacking.what.rstrip(',')}" + (f" ({having} has)" if len(
+        self.report.left(self.lines.get(id(node), 1), f"{lacking.missing.rstrip(',')}" + (f" ({having} has)" if len(
             lacking.having) == 1 else f" ({having} have)" if having else ""))
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
@@ -105,7 +105,7 @@ class _Older(cst.CSTTransformer):
         newest = older_releases.signature_in(name, NEWEST)
         if newest is None or any(a.star for a in call.args):
             return call
-        arguments, by_name, taken = list[cst.Arg](), False, set[str]()
+        arguments, by_name, passed = list[cst.Arg](), False, set[str]()
         for position, argument in enumerate(call.args):
             if argument.keyword is None:
                 if position >= len(newest.positional):
@@ -119,14 +119,14 @@ class _Older(cst.CSTTransformer):
             if new is None:
                 by_name = True
                 continue
-            taken.add(new)
+            passed.add(new)
             if argument.keyword is None and not by_name:
                 arguments.append(argument)
             elif argument.keyword is not None and argument.keyword.value == new:
                 arguments.append(argument)
             else:
                 arguments.append(keyword_argument(new, argument.value))
-        for parameter, value in older_releases.required_in(name, taken, self.release).items():
+        for parameter, value in older_releases.required_in(name, passed, self.release).items():
             arguments.append(keyword_argument(parameter, cst.parse_expression(value)))
         if len(arguments) == len(call.args) and all(a is b for a, b in zip(arguments, call.args)):
             return call

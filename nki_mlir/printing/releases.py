@@ -54,7 +54,7 @@ def for_release(line: str, release: str) -> str:
                 older_releases.check_method(node.func.attr, release)
     except Lacking as lacking:
         following = older_releases.next_release(lacking.having, release)
-        raise Unprintable(what=lacking.what, fix=f"print for release {following}") from None
+        raise Unprintable(what=lacking.missing, fix=f"print for release {following}") from None
     return ast.unparse(tree) if changed else line
 
 

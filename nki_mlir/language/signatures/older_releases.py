@@ -24,11 +24,11 @@ MAY_BE_NONE = ("nki.isa.dma_compute.scales",)   # parameters without a default t
 
 
 class Lacking(Exception):
-    """A release has no form of a name or parameter: ``what`` it is, and the releases that have one."""
+    """A release has no form of a name or parameter: ``missing`` says which, and the releases that have one."""
 
-    def __init__(self, what: str, having: tuple[str, ...]) -> None:
-        super().__init__(what)
-        self.what, self.having = what, having
+    def __init__(self, missing: str, having: tuple[str, ...]) -> None:
+        super().__init__(missing)
+        self.missing, self.having = missing, having
 
 
 def next_release(having: tuple[str, ...], release: str) -> str:

@@ -46,8 +46,8 @@ def sink_constants(code: records.Code, move: bool = True) -> None:
 def in_their_order(before: list[Any], after: list[Any]) -> list[Any]:
     """Return the nodes that remain of a block, each constant where it was."""
     constants = {node for node in after if is_constant(node)}
-    others = iter([node for node in after if node not in constants])
-    return [node if node in constants else next(others) for node in before
+    instructions = iter([node for node in after if node not in constants])
+    return [node if node in constants else next(instructions) for node in before
             if node in constants or not is_constant(node)]
 
 
