@@ -78,15 +78,17 @@ def run_module(module: Any, op: Op, values: Sequence[int]) -> list[np.ndarray]:
     return after
 
 
-def equal(a: np.ndarray, b: np.ndarray, dtype: DType, bound: float = 0.0, signed_zero: bool = True) -> bool:
+def equal(a: np.ndarray, b: np.ndarray, dtype: DType, bound: float = 0.0, signed_zero: bool = True,
+          of_float32: bool = False) -> bool:
     """The same bytes, read as ``dtype``, NaN equal to NaN. With a ``bound``, relative to the largest value, a float32
-    may differ by it, and what is rounded to another dtype by one step of that.
+    may differ by it, and what is rounded to another dtype by one step of that; integers ``of_float32``, which have no
+    odd neighbours from 2^24 on, by one step of float32.
     """
     if a.tobytes() == b.tobytes():
         return True
     left, right = (np.ndarray(x.nbytes // dtype.itemsize, dtype.numpy, x) for x in (a, b))
-    if not dtype.is_float:                  # a step of the float32 that was converted, where that is more than 1
-        step = np.maximum(1, np.spacing(np.abs(left.astype(np.float32))))
+    if not dtype.is_float:
+        step = np.maximum(1, np.spacing(np.abs(left.astype(np.float32)))) if of_float32 else 1
         return bool(bound) and bool(np.all(np.abs(left.astype(np.float64) - right.astype(np.float64)) <= step))
     bound = bound and max(bound, 2.0 ** -dtype.mantissa)
     left, right = left.astype(np.float64), right.astype(np.float64)
