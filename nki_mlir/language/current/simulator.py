@@ -282,8 +282,8 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
         core = partial(UnroundedCore, exact=ExactMemory())
     structure, values, written = results(kernel, bound, working, partial(core, target=target, fill=sentinel),
                                          report_races)
-    addresses = {id(a) for a in written}
-    memory.check([k for k, (copy, g) in enumerate(zip(working, tensors)) if id(copy) in addresses
+    unreturned = {id(a) for a in written} - {id(v) for v in values}
+    memory.check([k for k, (copy, g) in enumerate(zip(working, tensors)) if id(copy) in unreturned
                   and framework(g) is None])                        # arrays of JAX are always read-only, and stay
     memory.write_back()
     array_of = {id(copy): g for g, array, copy in zip(tensors, arrays, working)
