@@ -89,7 +89,7 @@ class _Newest(cst.CSTTransformer):
         """Names that were replaced."""
         package, _, name = self.names.meaning(original_node).partition(".")
         new = RENAMED.get(name) if package == "nl" else None
-        if new is None or self.release < len(RELEASES) - 1:
+        if new is None or self.release < RELEASES.index("2.32"):
             return updated_node
         self._changed(original_node, f"the name becomes {new}")
         return cst.parse_expression(f"{self.nl}.{new}")
