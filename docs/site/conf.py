@@ -23,10 +23,10 @@ nb_merge_streams = True
 nb_output_stderr = "remove"             # notices of frameworks
 nb_number_source_lines = False
 
-html_theme = "furo"
+html_theme = os.environ["SITE_THEME"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []} if html_theme == "furo" else {}
 html_show_sourcelink = False
 html_copy_source = False
 html_show_copyright = False
