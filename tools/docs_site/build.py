@@ -96,8 +96,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "site", metavar="FOLDER",
                         help="the folder (build/site)")
     parser.add_argument("--no-execute", action="store_true", help="show the outputs of cells that are in the sources")
-    parser.add_argument("--theme", default="furo", metavar="NAME", help="the theme of Sphinx (furo); basic, which has no "
-                        "navigation to resolve on each page, takes half the time")
+    parser.add_argument("--theme", default="furo", metavar="NAME", help="the theme of Sphinx (furo); basic, which has "
+                        "no navigation to resolve on each page, takes half the time")
     options = parser.parse_args()
     sources, html = options.output / "source", options.output / "html"
     assemble(sources, not options.no_execute)
