@@ -12,6 +12,7 @@ uses. The order of operations does not change.
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Generic, TypeVar
 
 Steps = tuple[int, ...]         # for each tile and index of an operation: where it starts, or how far it moves
@@ -19,7 +20,7 @@ CANDIDATES = 4                  # earlier items of one form that an item is comp
 O = TypeVar("O")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Item(Generic[O]):
     """An element of a sequence: an operation, or a loop.
 
@@ -35,6 +36,7 @@ class Item(Generic[O]):
     loop: "Repetition[O] | None" = None
     at: int = 0                 # its number in the sequence
     last_use: int = -1
+    size: int = 1               # the number of operations
 
     def operations(self) -> Iterator[O]:
         """Yield the operation, or the operations of all iterations."""
@@ -68,7 +70,8 @@ class Repetition(Generic[O]):
                    for source, offset in zip(item.sources, offsets) if offset is None]
         form = (self.count, *[(item.form, *offsets) for item, offsets in zip(self.body, inside)], *self.steps)
         starts = tuple([start for item in self.body for start in item.starts])
-        return Item(form, starts, sources, loop=self)
+        size = sum([item.size for item in (*self.body, *self.later)])
+        return Item(form, starts, sources, loop=self, size=size)
 
 
 def with_loops(items: list[Item[O]], least: int, pairs: bool) -> list[Item[O]]:
@@ -99,7 +102,7 @@ class _Level(Generic[O]):
             for source in (*item.sources, *item.inner) if item.inner else item.sources:
                 if type(source) is Item:
                     source.last_use = at
-            self.before.append(self.before[-1] + (1 if item.loop is None else sum(1 for _ in item.operations())))
+            self.before.append(self.before[-1] + item.size)
 
     def runs(self) -> list[Repetition[O]]:
         """Return the loops from front to back, each as long as possible. The last equal and the last similar items
@@ -157,9 +160,10 @@ class _Level(Generic[O]):
         """Return how far each item from ``start`` on moves in a period, and where the repetition ends."""
         items, steps = self.items, list[Steps]()
         at = start + period
-        while at < len(items) and (item := items[at]).form == (before := items[at - period]).form and (
-                self.fits(item, before, start, period)):
-            step = tuple([a - b for a, b in zip(item.starts, before.starts)])
+        for item, before in zip(items[at:], items[start:]):
+            if item.form != before.form or not self.fits(item, before, start, period):
+                break
+            step = tuple(map(sub, item.starts, before.starts))
             if len(steps) < period:
                 steps.append(step)
             elif steps[(at - start) % period] != step:
@@ -175,17 +179,17 @@ class _Level(Generic[O]):
             if type(new) is Item and new.at >= start:
                 if type(old) is not Item or new.at - old.at != period:
                     return False
-            elif new != old:
+            elif new is not old and new != old:
                 return False
         return True
 
     def repetition(self, start: int, period: int, steps: list[Steps], end: int) -> Repetition[O]:
         """Return the complete repetitions up to ``end`` whose values no later repetition or operation uses."""
         count = (end - start) // period
-        for number in range(start, start + count * period):
-            before = (number - start) // period
-            if self.items[number].last_use >= start + (before + 1) * period:
-                count = before
+        for number in range(count):
+            begin = start + number * period
+            if max([item.last_use for item in self.items[begin:begin + period]]) >= begin + period:
+                count = number
                 break
         return Repetition(self.items[start:start + period], count, steps,
                           self.items[start + period:start + count * period])

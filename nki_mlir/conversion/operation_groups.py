@@ -8,24 +8,26 @@ be a fold and nothing else uses its result: they are one group. An instruction i
 branches, operations on views, and meetings of programs are lowered one by one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nki_mlir.analysis.effects import VIEWS
-from nki_mlir.bindings import Module, Operation, Value, operations_of
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import BETWEEN
-from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import SBUF, Access, Tile
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.access import SBUF, Access, Linear, Tile
 from nki_mlir.dialects.attributes import elements, read_access
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.late_operations import DelayedAllocation
 from nki_mlir.dialects.mlir_ops import OperationParts, parts_of, recognized
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import REGISTRY, Op, changed
+from nki_mlir.dialects.source_locations import source_location
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.transforms.split_masked_loops import is_masked
 from nki_mlir.waist.overlap import ANYWHERE, nest_of
@@ -68,11 +70,13 @@ class PatternCluster(NamedTuple):
 @dataclass(eq=False, slots=True)
 class SourceBuffer:
     """A buffer of a function, by ``number``: an argument, or what ``allocation`` allocates at a position. ``origin`` is
-    None for other values, and for buffers that have views. ``users``: the positions of operations that use it."""
+    None for other values, and for buffers that have views. ``value`` stands for it in operations that are not copied
+    yet. ``users``: the positions of operations that use it."""
 
     number: int
     origin: int | None = None
-    allocation: Operation | None = None
+    value: object = None
+    allocation: Operation | DelayedAllocation | None = None
     position: int = -1
     users: list[int] = field(default_factory=list)
 
@@ -100,12 +104,16 @@ class OperationForm:
     stays: bool                 # is not grouped
     alone: bool                 # an instruction, which is grouped with no other operation
 
+    def starting(self, starts: tuple[tuple[int, int], ...]) -> "OperationForm":
+        """Return the form of an operation with other movable starts."""
+        return OperationForm(self.tiles, self.outline, starts, self.reaches, self.may_fold, self.stays, self.alone)
+
 
 class TileOperation(NamedTuple):
-    """A tile operation of the function's block, at a position."""
+    """A tile operation of the function's block, at a position. ``at``: its location, in the form of its level."""
 
     position: int
-    operation: Operation
+    at: ir.Location | Location
     form: OperationForm
     buffers: list[SourceBuffer]
     symbols: Sequence[Value]
@@ -136,10 +144,12 @@ class Repeats:
     operations to the number of its group. ``omitted`` are the groups and the buffers that the lowered copy lacks, with
     their positions, in order; ``before`` has the operations of the copy that follow omitted ones, with the position up
     to which those precede it. ``arguments`` and ``allocations`` are the buffers of the function, in order and by
-    position; ``buffers`` counts them all. ``source`` is the module of the operations, which keeps them alive.
+    position; ``buffers`` counts them all. ``source`` keeps the operations alive; ``location`` reads the location
+    of one.
     """
 
-    source: Module
+    source: object
+    location: Callable[[Any], Location | None]
     firsts: dict[int, OperationGroup]
     members: dict[int, int]
     omitted: list[tuple[int, OperationGroup | SourceBuffer]]
@@ -156,16 +166,16 @@ class Repeats:
 class Groups:
     """Finds the groups of a function's block that become equal instructions.
 
-    ``splits``: masks are not split yet. If an operation then has a mask, the block is ``masked`` and has no groups.
+    ``operations`` are those of the block, with their names. ``splits``: masks are not split yet. If an operation then
+    has a mask, the block is ``masked`` and has no groups.
     """
 
-    def __init__(self, kernel: KernelFunction, operations: Sequence[tuple[Operation, str]], splits: bool = True
-                 ) -> None:
+    def __init__(self, kernel: KernelFunction, operations: Sequence[Any], splits: bool = True) -> None:
         self.function, self.operations = kernel.op, operations
         self.forms: dict[object, OperationForm] = {}            # by types and attributes
         self.moved: dict[object, OperationForm] = {}            # by types and attributes without starts that may differ
         self.outlines: dict[object, Outline] = {}
-        self.buffers: dict[Value, SourceBuffer] = {}
+        self.buffers: dict[object, SourceBuffer] = {}           # by value
         self.arguments = [
             self.buffer(value, None if spec.kind == "program_id" else
                         ALIASED if kernel.may_alias and spec.kind == "input" else ARGUMENT)
@@ -182,8 +192,8 @@ class Groups:
         if not self.masked:
             self.group(steps)
 
-    def buffer(self, value: Value, origin: int | None) -> SourceBuffer:
-        buffer = self.buffers[value] = SourceBuffer(len(self.buffers), origin)
+    def buffer(self, value: object, origin: int | None) -> SourceBuffer:
+        buffer = self.buffers[value] = SourceBuffer(len(self.buffers), origin, value)
         return buffer
 
     def buffers_of(self, values: Sequence[Value], position: int) -> list[SourceBuffer]:
@@ -212,8 +222,8 @@ class Groups:
                 form, operands = self.form(op)
                 if self.masked:
                     return []
-                steps.append(TileOperation(position, op, form, self.buffers_of(operands[:form.tiles], position),
-                                           operands[form.tiles:]))
+                used = self.buffers_of(operands[:form.tiles], position)
+                steps.append(TileOperation(position, op.location, form, used, operands[form.tiles:]))
             else:
                 for inner in operations_of(op, lambda name: True) if name.startswith("scf.") else (op,):
                     if self.splits and inner.name in REGISTRY and is_masked(inner):
@@ -239,23 +249,24 @@ class Groups:
             if form is None:
                 form = self.moved[moved_key] = self.new_form(op, parts)
             elif form.starts != starts:
-                form = OperationForm(form.tiles, form.outline, starts, form.reaches, form.may_fold, form.stays,
-                                     form.alone)
+                form = form.starting(starts)
             self.forms[key] = form
         return form, parts.operands
 
     def new_form(self, op: Operation, parts: OperationParts) -> OperationForm:
         self.masked |= self.splits and is_masked(op)
-        recognized_op = recognized(op, parts).op
-        key, starts = outline_of(recognized_op)
-        tiles = [tile for _, tile in recognized_op.operands()]
+        return self.form_of(recognized(op, parts).op)
+
+    def form_of(self, op: Op) -> OperationForm:
+        key, starts = outline_of(op)
+        tiles = [tile for _, tile in op.operands()]
         moving = [tiles[number] for number, _ in starts]
-        alone = recognized_op.dialect == "nisa"
+        alone = op.dialect == "nisa"
         # Starts of a pattern of another dtype count other elements than the starts in its buffer.
-        stays = recognized_op.acts_outside or isinstance(recognized_op, GpsimdCallOp) or (
+        stays = op.acts_outside or isinstance(op, GpsimdCallOp) or (
             alone and any(tile.dtype is not tile.base_dtype for tile in moving))
-        return OperationForm(len(tiles), self.outlines.setdefault(key, Outline(op.name)), starts,
-                             tuple([reach_of(tile.access) for tile in moving]), may_fold(recognized_op), stays, alone)
+        return OperationForm(len(tiles), self.outlines.setdefault(key, Outline(op.full_name())), starts,
+                             tuple([reach_of(tile.access) for tile in moving]), may_fold(op), stays, alone)
 
     def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
         for step in steps:
@@ -322,17 +333,21 @@ class Groups:
         for operation in operations:
             self.omitted.add(operation.position)
 
+    def location(self, at: Any) -> Location | None:
+        """Return the location of an operation from the form of its level."""
+        return source_location(at)
+
     def is_omitted(self, buffer: SourceBuffer) -> bool:
         """Whether operations use a buffer, and all of them repeat others."""
         return bool(buffer.users) and self.omitted.issuperset(buffer.users)
 
-    def repeats(self, source: Module, before: dict[Operation, int]) -> Repeats:
+    def repeats(self, source: object, before: dict[Operation, int]) -> Repeats:
         omitted: list[tuple[int, OperationGroup | SourceBuffer]] = list(self.repeated.items())
         omitted += [item for item in self.allocations.items() if self.is_omitted(item[1])]
         omitted.sort(key=itemgetter(0))
         members = {operation.position: number for number, group in self.firsts.items()
                    for operation in group.operations}
-        return Repeats(source, self.firsts, members, omitted, before, self.arguments, self.allocations,
+        return Repeats(source, self.location, self.firsts, members, omitted, before, self.arguments, self.allocations,
                        len(self.buffers))
 
 
@@ -440,10 +455,15 @@ def outline_of(op: Op) -> tuple[object, tuple[tuple[int, int], ...]]:
     return (op.outline(), op.mask, op.limits, tuple(op.extra.items())), starts
 
 
-def started(tile: Tile, distance: int, handle: object = None) -> Tile:
+def started(tile: Tile, distance: int, handle: object = None, label: str | None = None) -> Tile:
     """Return a tile, in its buffer or another one, that starts ``distance`` elements further on."""
     access = tile.access
-    return tile.starting(handle, replace(access, free=replace(access.free, const=access.free.const + distance)))
+    free = access.free
+    moved = Tile(handle, tile.space, tile.base_shape, tile.base_dtype,
+                 Access(access.dtype, access.partition, Linear(free.const + distance, free.symbols, free.axes),
+                        access.dims), tile.label if label is None else label)
+    moved._form = tile._form or tile.form
+    return moved
 
 
 def may_fold(op: Op) -> bool:

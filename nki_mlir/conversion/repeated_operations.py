@@ -12,13 +12,13 @@ the copy.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
 from nki_mlir.conversion.operation_groups import Groups, OperationGroup, Repeats
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.levels import Level
-from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import TO_NISA, passes_to
 from nki_mlir.transforms.verify_target import VerifiedInstruction, VerifyTarget, verified
 from nki_mlir.waist.reader import ends_memory
@@ -60,10 +60,14 @@ def lower_once(module: Module) -> LoweredOnce:
             copy = cloned(source) if source is module else source
             run_passes(copy, passes[1:])
             return LoweredOnce(copy, None, verified(copy))
-        short = ShortCopy(source, groups)
-        run_passes(short.module, passes[1:])
-        instructions = verified(short.module)
-        return LoweredOnce(short.module, groups.repeats(source, short.erase_calls()), instructions)
+        return lowered_copy(ShortCopy(source, groups), source)
+
+
+def lowered_copy(short: "ShortCopy", source: object) -> LoweredOnce:
+    """Lower a copy with the first of equal operations. ``source`` keeps the other ones alive."""
+    run_passes(short.module, [pass_named(name) for name in TO_NISA[1:-1]])
+    instructions = verified(short.module)
+    return LoweredOnce(short.module, short.groups.repeats(source, short.erase_calls()), instructions)
 
 
 class ModuleContents:
@@ -100,7 +104,7 @@ class ShortCopy:
         for name, attribute in source.operation.attributes.items():
             self.module.operation.attributes[name] = attribute
         self.calls: dict[Operation, int] = {}           # by the position of the operation that follows
-        self.values: dict[Value, Value] = {}
+        self.values: dict[object, Value] = {}           # the values of the copy, by those of the operations
         self.end = ir.InsertionPoint(self.module.body)
         for op in source.body.operations:
             if op.operation == groups.function:
@@ -116,20 +120,21 @@ class ShortCopy:
         self.values.update(zip(block.arguments, copy.regions[0].blocks.append(*types, arg_locs=locations).arguments))
         self.end = ir.InsertionPoint(copy.regions[0].blocks[0])
         behind: list[OperationGroup] = []           # omitted since the last operation
-        for position, (op, name) in enumerate(groups.operations):
+        for position, operation in enumerate(groups.operations):
             if position in groups.omitted:
                 if (group := groups.repeated.get(position)) is not None:
                     behind.append(group)
-            elif name != "memref.alloc":
+            elif (buffer := groups.allocations.get(position)) is None:
                 if behind:
                     self.calls[self.call(behind)] = position
                     behind = []
-                self.copy(op, position if position in self.members else None)
-            elif not groups.is_omitted(groups.allocations[position]):
-                self.copy(op, position)
+                self.copy(operation, position if position in self.members else None)
+            elif not groups.is_omitted(buffer):
+                self.copy(operation, position)
 
-    def copy(self, op: Operation, position: int | None) -> None:
-        """Copy an operation. The location of the copy names a position."""
+    def copy(self, operation: Any, position: int | None) -> None:
+        """Copy an operation of the groups. The location of the copy names a position."""
+        op, _ = operation
         copy = op.clone(ip=self.end).operation
         if position is not None:
             copy.location = ir.Location.name(f"{POSITION}{position}", op.location)
@@ -142,9 +147,8 @@ class ShortCopy:
 
     def call(self, behind: Sequence[OperationGroup]) -> Operation:
         """Write a call in place of the omitted operations."""
-        used = {buffer.allocation: None for group in behind for buffer in group.buffers}
-        operands = [self.values[allocation.results[0]] for allocation in used
-                    if allocation is not None and allocation.results[0] in self.values]
+        used = {buffer.value: None for group in behind for buffer in group.buffers if buffer.allocation is not None}
+        operands = [self.values[value] for value in used if value in self.values]
         callee = ir.FlatSymbolRefAttr.get(OMITTED)
         return ir.Operation.create("func.call", operands=operands, attributes={"callee": callee}, ip=self.end)
 

@@ -99,27 +99,36 @@ class LateOperations:
             if type(entry) is DelayedOperation:
                 self.write_operation(entry)
                 continue
-            buffer, attributes, at = entry
-            if (name := named.get(buffer.name)) is None:
-                name = named[buffer.name] = ir.StringAttr.get(buffer.name)
-            op = ir.Operation.create("memref.alloc", [self.make.memref(buffer.physical_shape, buffer.dtype,
-                                     buffer.space)], (), attributes | {"nki.name": name}, None, 0, self.location(at),
-                                     self.end)
-            buffer.handle.define(op.result)
-            self.wrote(buffer, op)
+            op = self.write_allocation(entry, named, self.location(entry.at), self.end)
+            entry.buffer.handle.define(op.result)
+            self.wrote(entry.buffer, op)
         if self.returns_at is not None:
             ir.Operation.create("func.return", loc=self.location(self.returns_at), ip=self.end)
             self.returns_at = None
 
+    def write_allocation(self, entry: DelayedAllocation, named: dict[str, Attribute], location: ir.Location,
+                         end: ir.InsertionPoint) -> Operation:
+        """Write an allocation. ``named`` memoizes the attributes of names."""
+        buffer, attributes, _ = entry
+        if (name := named.get(buffer.name)) is None:
+            name = named[buffer.name] = ir.StringAttr.get(buffer.name)
+        return ir.Operation.create("memref.alloc", [self.make.memref(buffer.physical_shape, buffer.dtype,
+                                   buffer.space)], (), attributes | {"nki.name": name}, None, 0, location, end)
+
     def write_operation(self, late: DelayedOperation) -> None:
-        op, operands, memo, marks, at = late
+        values = [tile.handle.value for _, tile in late.operands]
+        self.write_on(late, [*values, *late.op.symbols], self.location(late.at), self.end)
+
+    def write_on(self, late: DelayedOperation, values: Sequence[Value], location: ir.Location, end: ir.InsertionPoint
+                 ) -> None:
+        """Write an operation with these operands."""
+        op, operands, memo, marks, _ = late
         count = len(op.symbols)
         if (of_form := memo.get(count)) is None:
             of_form = memo[count] = op.full_name(), op_attributes(op, self.make, operands)
         attributes = {**of_form[1], "access": self.make.accesses([tile for _, tile in operands], count)}
         attributes |= {mark: ir.UnitAttr.get() for mark in marks}
-        ir.Operation.create(of_form[0], (), [*[tile.handle.value for _, tile in operands], *op.symbols], attributes,
-                            None, 0, self.location(at), self.end)
+        ir.Operation.create(of_form[0], (), values, attributes, None, 0, location, end)
 
     def reads(self, value: Value) -> bool:
         """Return whether an operation that is not MLIR yet reads a symbol's value."""

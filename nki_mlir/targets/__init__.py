@@ -18,6 +18,10 @@ class CapturedVariant(Protocol):
         """The module at the level at which the kernel was captured."""
 
     @property
+    def partial_module(self) -> "Module":
+        """The module, which may lack the operations of its function."""
+
+    @property
     def signature(self) -> "KernelFunction":
         """The kernel as its function's attributes describe it, which may lack its operations."""
 

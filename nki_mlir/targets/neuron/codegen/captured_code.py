@@ -8,7 +8,9 @@ kernel's module.
 
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, ir
+from nki_mlir.conversion.delayed_groups import is_known, lower_delayed
+from nki_mlir.conversion.repeated_operations import LoweredOnce
 from nki_mlir.dialects.attributes import LARGEST_STEP, Attributes, read_value
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.late_operations import DelayedAllocation, DelayedOperation, LateOperations, LateValue
@@ -17,10 +19,9 @@ from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import in_file
 from nki_mlir.machine import machine_named
-from nki_mlir.scalar.dtypes import BY_MLIR, DType
 from nki_mlir.targets import CapturedVariant
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
-from nki_mlir.targets.neuron.codegen.mlir_records import allocated_buffer
+from nki_mlir.targets.neuron.codegen.mlir_records import delayed_buffer
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep
 
 RECORD = "record"               # in the memo of an operation: its record without buffers; None if it needs MLIR
@@ -29,19 +30,15 @@ RECORD = "record"               # in the memo of an operation: its record withou
 def lowered_variant(variant: CapturedVariant) -> LoweredKernel:
     """Return the kernel of a variant that serves all programs, lowered for the emission."""
     late, signature = variant.late, variant.signature
-    if late is None or not late.complete or not late.checked or any(a.kind == "program_id"
-                                                                     for a in signature.arguments):
+    if late is None or not late.complete or any(a.kind == "program_id" for a in signature.arguments):
         return LoweredKernel(variant.module)
     with signature.op.context, ir.Location.unknown():
-        if not all([is_buffer(entry.buffer.dtype) if type(entry) is DelayedAllocation else
-                    is_instruction(entry, late.make) for entry in late.entries]):
-            return LoweredKernel(variant.module)
-    return StraightKernel(signature, late)
-
-
-def is_buffer(dtype: DType) -> bool:
-    """Return whether MLIR has this dtype as it is."""
-    return BY_MLIR.get(dtype.mlir) is dtype
+        is_straight = all(is_known(entry.buffer.dtype) if type(entry) is DelayedAllocation else
+                          is_instruction(entry, late.make) for entry in late.entries)
+    if is_straight and late.checked:
+        return StraightKernel(signature, late)
+    once = None if is_straight else lower_delayed(variant.partial_module, signature, late)
+    return LoweredKernel(variant.module) if once is None else DelayedKernel(variant, once)
 
 
 def is_instruction(late: DelayedOperation, make: Attributes) -> bool:
@@ -63,7 +60,7 @@ def record_of(late: DelayedOperation, make: Attributes) -> Op | None:
         return None
     tiles = {field.name: tile for field, tile in late.operands}
     for tile in tiles.values():
-        if not (is_buffer(tile.base_dtype) and is_buffer(tile.dtype)) or any(
+        if not (is_known(tile.base_dtype) and is_known(tile.dtype)) or any(
                 abs(step) > LARGEST_STEP or count > LARGEST_STEP for step, count in tile.access.dims):
             return None
     written = ir.DictAttr.get({name: make.value(kind(getattr(late.op, name))) for name, kind in cls.attributes.items()})
@@ -72,6 +69,18 @@ def record_of(late: DelayedOperation, make: Attributes) -> Op | None:
     op = cls(**fields)
     op.kind()                                           # known to copies, too
     return op
+
+
+class DelayedKernel(LoweredKernel):
+    """A kernel of which the capture wrote no MLIR, lowered from its operations."""
+
+    def __init__(self, variant: CapturedVariant, once: LoweredOnce) -> None:
+        self.variant = variant
+        self.module, self.repeats, self.instructions = once
+
+    @property
+    def captured(self) -> Module:
+        return self.variant.module
 
 
 class StraightKernel(LoweredKernel):
@@ -94,14 +103,11 @@ class StraightKernel(LoweredKernel):
         code.globals.extend(by_argument)
         nodes, allocations = code.body.nodes, code.body.buffers
         for entry in entries:
-            file, line, column = entry.at[:3]
             if type(entry) is DelayedAllocation:
-                allocated = entry.buffer
-                buffer = buffers[allocated.handle] = allocated_buffer(
-                    allocated.name, allocated.space, allocated.physical_shape, allocated.dtype, entry.attributes,
-                    in_file(file, line, column, ""), code.machine)
+                buffer = buffers[entry.buffer.handle] = delayed_buffer(entry, code.machine)
                 allocations.append(buffer)
                 continue
+            file, line, column = entry.at[:3]
             op = object.__new__(type(entry.op))
             values = op.__dict__
             values.update(entry.memo[RECORD].__dict__)

@@ -31,9 +31,14 @@ class LoweredKernel:
     """
 
     def __init__(self, module: Module, is_lowered: bool = False) -> None:
-        self.captured = module
+        self._captured = module
         self.module, self.repeats, self.instructions = (
             LoweredOnce(module, None, []) if is_lowered else lower_once(module))
+
+    @property
+    def captured(self) -> Module:
+        """The module at the level at which it was captured."""
+        return self._captured
 
     @cached_property
     def kernel(self) -> KernelFunction:

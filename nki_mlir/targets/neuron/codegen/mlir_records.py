@@ -13,9 +13,10 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction, kernel_functions
+from nki_mlir.dialects.late_operations import DelayedAllocation
 from nki_mlir.dialects.mlir_ops import recognize
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import in_file, location_of
 from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.dtypes import BOOL, DType
@@ -205,7 +206,9 @@ class _Reader:
         raise HERE.refusal(node.op)
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def allocation(self, op: Operation) -> DeviceBuffer:
+    def allocation(self, op: Operation | DelayedAllocation) -> DeviceBuffer:
+        if type(op) is DelayedAllocation:
+            return delayed_buffer(op, self.code.machine)
         shape, dtype, space = memref_parts(op.results[0].type)
         marks = dict(op.attributes.items())
         name = marks.pop("nki.name").value if "nki.name" in marks else ""
@@ -229,6 +232,13 @@ class _Reader:
                 return existing
         self.code.globals.append(buffer)
         return buffer
+
+
+def delayed_buffer(entry: DelayedAllocation, machine: Machine) -> DeviceBuffer:
+    """Return the buffer of an allocation that is not MLIR."""
+    buffer, attributes, (file, line, column, *_) = entry
+    return allocated_buffer(buffer.name, buffer.space, buffer.physical_shape, buffer.dtype, attributes,
+                            in_file(file, line, column, ""), machine)
 
 
 def allocated_buffer(name: str, space: str, shape: tuple[int, ...], dtype: DType, attributes: Mapping[str, Any],

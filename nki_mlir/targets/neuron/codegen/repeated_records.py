@@ -9,16 +9,15 @@ instruction is a copy of one record, with other buffers.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import Operation
 from nki_mlir.conversion import operation_groups
 from nki_mlir.conversion.repeated_operations import position_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import recognize
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.source_locations import source_location
 from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, InstructionStep, nodes_in, tiles_of
 
 
@@ -51,7 +50,7 @@ class GroupTemplate:
     first: operation_groups.OperationGroup
     new: list[DeviceBuffer] = field(default_factory=list)
     parts: list[NewBuffer | StampedInstruction | int] = field(default_factory=list)
-    last: list[tuple[ir.Location, Location | None]] = field(default_factory=list)
+    last: list[tuple[object, Location | None]] = field(default_factory=list)
     tiles: dict[tuple[Tile, DeviceBuffer, int], Tile] = field(default_factory=dict)     # that start elsewhere
 
     @cached_property
@@ -64,15 +63,16 @@ class GroupTemplate:
         used = {slot for part in self.parts if type(part) is StampedInstruction for _, _, slot, _ in part.tiles}
         return tuple(slot for slot in range(len(self.first.buffers)) if slot not in used)
 
-    def locations(self, operations: Sequence[Operation]) -> list[Location | None]:
+    def locations(self, operations: Sequence[operation_groups.TileOperation],
+                  read: Callable[[Any], Location | None]) -> list[Location | None]:
         """Return the locations of the operations of a group, which mostly equal the previous group's."""
         last = self.last
         for number, operation in enumerate(operations):
-            location = operation.location
+            at = operation.at
             if number == len(last):
-                last.append((location, source_location(location)))
-            elif location != last[number][0]:
-                last[number] = location, source_location(location)
+                last.append((at, read(at)))
+            elif at != last[number][0]:
+                last[number] = at, read(at)
         return [location for _, location in last]
 
 
@@ -81,7 +81,7 @@ class Templates:
     allocation."""
 
     def __init__(self, repeats: operation_groups.Repeats, arguments: Sequence[DeviceBuffer | None],
-                 allocate: Callable[[Operation], DeviceBuffer]) -> None:
+                 allocate: Callable[[Any], DeviceBuffer]) -> None:
         self.repeats, self.allocate = repeats, allocate
         self.templates = {number: GroupTemplate(first) for number, first in repeats.firsts.items()}
         self.slots = {first.buffers[slot]: (number, slot) for number, first in repeats.firsts.items()
@@ -180,7 +180,7 @@ class Templates:
         """Write the records of a repeated group."""
         template = self.templates[group.number]
         handles = [self.buffers[source.number] for source in group.buffers]
-        locations = template.locations([operation.operation for operation in group.operations])
+        locations = template.locations(group.operations, self.repeats.location)
         first = template.first.starts
         distances = () if group.starts == first else [start - before for start, before in zip(group.starts, first)]
         for part in template.parts:
@@ -236,7 +236,7 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
             key = tile, buffer, distance
             moved = tiles.get(key)
             if moved is None:
-                moved = tiles[key] = operation_groups.started(tile, distance).on(buffer, buffer.name or tile.label)
+                moved = tiles[key] = operation_groups.started(tile, distance, buffer, buffer.name or tile.label)
             values[name] = moved
         else:
             values[name] = tile.on(buffer, buffer.name or tile.label)

@@ -14,9 +14,10 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen.captured_code import StraightKernel, lowered_variant
-from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
+from nki_mlir.targets.neuron.codegen.captured_code import DelayedKernel, StraightKernel, lowered_variant
+from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel, at_nisa
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
+from nki_mlir.targets.neuron.codegen.repeated_records import NoTemplate, Templates
 from tests.examples import cases
 
 
@@ -100,6 +101,43 @@ def test_module_is_complete_after_an_interrupt(monkeypatch):
         with pytest.raises(KeyboardInterrupt, match="between two operations"):
             variant.module  # noqa: B018
     assert str(variant.module) == str(expected.module)
+
+
+@nki.jit
+def divided(x, scale):
+    """Operations that repeat others in other buffers and at other starts, folds with temporaries, parts of tiles."""
+    out = nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    factor = nl.load(scale)
+    for k in range(x.shape[0] // 128):
+        rows = nl.load(x[k * 128:k * 128 + 128, :])
+        powers = nl.exp(nl.subtract(rows, nl.max(rows, axis=1, keepdims=True)))
+        total = nl.sum(powers[:, k * 8:k * 8 + 16], axis=1, keepdims=True)
+        result = nl.multiply(nl.divide(powers, total), factor, dtype=nl.bfloat16)
+        nl.store(out[k * 128:k * 128 + 128, :], result)
+    return out
+
+
+def test_operations_that_repeat_others_are_not_mlir():
+    (variant,) = captured(divided, np.ones((512, 64), np.float32), np.ones((128, 1), np.float32)).variants.values()
+    lowered = lowered_variant(variant)
+    assert isinstance(lowered, DelayedKernel) and variant.late is not None
+    records = rows_of(lowered.code())
+    other = LoweredKernel(variant.module)
+    assert records == rows_of(other.code()) == rows_of(LoweredKernel(at_nisa(variant.module), is_lowered=True).code())
+    assert len(lowered.repeats.repeated) == len(other.repeats.repeated) >= 15
+
+
+def test_operations_without_a_template_become_mlir(monkeypatch):
+    (variant,) = captured(divided.uncached(), np.ones((256, 64), np.float32), np.ones((128, 1), np.float32)
+                          ).variants.values()
+    lowered = lowered_variant(variant)
+    expected = rows_of(lowered.code())
+
+    def refuse(*arguments):
+        raise NoTemplate
+    monkeypatch.setattr(Templates, "note_instruction", refuse)
+    assert rows_of(lowered.code()) == expected
+    assert variant.late is None and lowered.repeats is None
 
 
 def test_without_rules_the_module_is_verified(monkeypatch):
