@@ -11,8 +11,8 @@ have one value in all iterations.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from itertools import pairwise
 from math import gcd
 from operator import itemgetter
@@ -258,19 +258,39 @@ def rows_apart(boxes: Sequence[tuple[int, int, object]]) -> bool:
 
 # -- iterations of a loop ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class ByteInterval:
-    """Bytes an instruction touches: ``low`` to ``high`` around an address in the memory ``root``.
+class ByteRegion:
+    """The memory of an operand: the start and the size of a buffer, and the bytes from that start to the operand.
 
-    It touches runs of ``size`` bytes, at the steps and counts of ``dims``; without ``dims`` it touches all bytes.
+    ``root`` is the program's buffer, or names memory from outside. A call accesses runs of ``run`` bytes at the steps
+    and counts of ``dims``, from the address on (``accessed``).
     """
 
-    root: object
-    address: Linear
-    low: int
-    high: int
-    writes: bool
+    root: Hashable
+    base: Linear
+    size: int
+    offset: Linear
+    name: str = ""
     dims: tuple[tuple[int, int], ...] = ()
-    size: int = 0
+    run: int = 0
+    writes: bool = False
+
+    @property
+    def address(self) -> Linear:
+        return self.base.plus(self.offset) if self.offset != Linear() else self.base
+
+    def moved(self, offset: Linear, factor: int = 1) -> "ByteRegion":
+        """Return the region that begins this many bytes later."""
+        return replace(self, offset=self.offset.plus(offset, factor)) if offset != Linear() else self
+
+    def accessed(self, dims: tuple[tuple[int, int], ...], run: int, writes: bool) -> "ByteRegion":
+        """Return the region with the bytes that a call reads or writes."""
+        return replace(self, dims=dims, run=run, writes=writes)
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """Return the first and the last byte that a call accesses, relative to the address."""
+        ends = [step * (count - 1) for step, count in self.dims]
+        return sum([min(0, end) for end in ends]), sum([max(0, end) for end in ends]) + self.run - 1
 
 
 @dataclass(frozen=True)
@@ -282,19 +302,20 @@ class Iterations:
     body: range = range(0)
     ranges: Mapping[int, tuple[int, int]] | None = None
 
-    def bounds(self, access: ByteInterval) -> tuple[int, Linear, int, int]:
+    def bounds(self, access: ByteRegion) -> tuple[int, Linear, int, int]:
         """Return the bytes by which an access moves when the variable grows by 1, the part of its address that stays
         the same, and its first and last byte."""
-        symbols, ranges = dict(access.address.symbols), self.ranges or {}
+        address, ranges = access.address, self.ranges or {}
+        symbols = dict(address.symbols)
         pace = symbols.pop(self.variable, 0)
-        low, high = access.address.const + access.low, access.address.const + access.high
+        low, high = (address.const + end for end in access.reach)
         for symbol in [s for s in symbols if s in self.body and s in ranges]:
             ends = [symbols[symbol] * end for end in ranges[symbol]]
             del symbols[symbol]
             low, high = low + min(ends), high + max(ends)
         return pace, Linear(0, tuple(symbols.items())), low, high
 
-    def apart(self, a: ByteInterval, b: ByteInterval) -> bool:
+    def apart(self, a: ByteRegion, b: ByteRegion) -> bool:
         """Return whether accesses ``a`` and ``b`` are independent: if one of them writes, no byte is accessed by both
         in two different iterations."""
         if a.root != b.root or not (a.writes or b.writes):
@@ -313,33 +334,33 @@ class Iterations:
         ends = pace * self.span[0], pace * self.span[-1]
         return low + min(ends), high + max(ends)
 
-    def keep_apart(self, accesses: Sequence[ByteInterval], private: Set[object] = frozenset()) -> bool:
+    def keep_apart(self, accesses: Sequence[ByteRegion], private: Set[object] = frozenset()) -> bool:
         """Return whether no iteration accesses bytes that another one writes. Each iteration has a copy of the
         ``private`` memories."""
-        by_root: dict[object, list[ByteInterval]] = {}
+        by_root: dict[object, list[ByteRegion]] = {}
         for access in accesses:
             if access.root not in private:
                 by_root.setdefault(access.root, []).append(access)
         return all(all(self.apart(a, b) for k, a in enumerate(group) for b in group[k:]) or self.interleaved(group)
                    for group in by_root.values() if any(a.writes for a in group))
 
-    def interleaved(self, group: Sequence[ByteInterval]) -> bool:
+    def interleaved(self, group: Sequence[ByteRegion]) -> bool:
         """Return whether all iterations access the same pattern, and their steps fit between those of the pattern.
 
         Like columns of a matrix: an iteration touches some bytes of each row, and the rows are further apart than all
         iterations reach.
         """
         pattern, ranges = group[0], self.ranges or {}
-        if not pattern.size or any((a.address, a.dims, a.size) != (pattern.address, pattern.dims, pattern.size)
-                                   for a in group):
+        address = pattern.address
+        if any((a.address, a.dims, a.run) != (address, pattern.dims, pattern.run) for a in group):
             return False
-        inner = {symbol: c for symbol, c in pattern.address.symbols if symbol in self.body}
+        inner = {symbol: c for symbol, c in address.symbols if symbol in self.body}
         if not inner.keys() <= ranges.keys():
             return False
-        pace = abs(dict(pattern.address.symbols).get(self.variable, 0) * self.span.step)
+        pace = abs(dict(address.symbols).get(self.variable, 0) * self.span.step)
         dims = [(abs(step), count, False) for step, count in pattern.dims if step and count > 1]
         dims += [(abs(c), ranges[symbol][1] - ranges[symbol][0] + 1, False) for symbol, c in inner.items()]
-        reach, passed = pattern.size, False               # bytes that the steps so far span
+        reach, passed = pattern.run, False               # bytes that the steps so far span
         for step, count, is_iteration in sorted([*dims, (pace, len(self.span), True)]):
             if (is_iteration or passed) and step < reach:
                 return False

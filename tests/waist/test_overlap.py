@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Tile, same_elements
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, UINT8
 from nki_mlir.waist.overlap import (
-    ByteInterval,
+    ByteRegion,
     Iterations,
     boxes_overlap,
     may_overlap,
@@ -248,21 +248,19 @@ SPANS = st.builds(lambda start, count, step: range(start, start + count * step, 
 
 
 def interval(start: int, pace: int = 0, inner: int = 0, outer: int = 0, run: int = 4, writes: bool = True, root: str = "m",
-             dims: tuple[tuple[int, int], ...] = ()) -> ByteInterval:
+             dims: tuple[tuple[int, int], ...] = ()) -> ByteRegion:
     """Return an access of ``run`` bytes for each point of ``dims``."""
     symbols = tuple((s, c) for s, c in ((VARIABLE, pace), (INNER, inner), (OUTER, outer)) if c)
-    ends = [step * (count - 1) for step, count in dims]
-    return ByteInterval(root, Linear(start, symbols), sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends) + run - 1,
-                        writes, dims, run)
+    return ByteRegion(root, Linear(start, symbols), 0, Linear(), "", dims, run, writes)
 
 
-def iteration_bytes(access: ByteInterval, variable: int, inner: range) -> set[int]:
+def iteration_bytes(access: ByteRegion, variable: int, inner: range) -> set[int]:
     starts = [access.address.at((variable, i, 7)) + sum(at) for i in inner
               for at in product(*([step * k for k in range(n)] for step, n in access.dims))]
-    return {start + k for start in starts for k in range(access.size)}
+    return {start + k for start in starts for k in range(access.run)}
 
 
-def really_apart(loop: Iterations, accesses: list[ByteInterval], inner: range) -> bool:
+def really_apart(loop: Iterations, accesses: list[ByteRegion], inner: range) -> bool:
     return not any(iteration_bytes(a, v, inner) & iteration_bytes(b, w, inner) for a in accesses for b in accesses
                    for v in loop.span for w in loop.span if v != w and a.root == b.root and (a.writes or b.writes))
 

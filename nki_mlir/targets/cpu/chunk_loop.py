@@ -16,6 +16,7 @@ from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, does_
 from nki_mlir.targets.cpu.assemble import room
 from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule, weight_of
 from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.overlap import ByteRegion
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class ChunkLoop:
                    for region, *region_part in self.operands(n)[len(self.parts[n].nest.inputs):]
                    for root, other_part in read if root is region.root)
 
-    def operands(self, k: int) -> list[tuple[cpu.ByteRegion, Operand, cpu.Argument]]:
+    def operands(self, k: int) -> list[tuple[ByteRegion, Operand, cpu.Argument]]:
         return [*zip(self.calls[k].regions, self.parts[k].nest.operands, self.calls[k].arguments)]
 
     def early_call(self, heavy: int) -> int | None:

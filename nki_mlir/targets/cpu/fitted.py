@@ -17,10 +17,11 @@ import numpy as np
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16
-from nki_mlir.targets.cpu.function import ByteRegion, NativeFunction
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.lanes import COEFFICIENTS, FITTED, FITTED_TO_ZERO, NUMBERED, SEGMENTS, TERMS
 from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH, TabulatedFunction, call, keep_table, table_of
 from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.overlap import ByteRegion
 
 FITTED_LENGTH = COEFFICIENTS + 2 * (TERMS * SEGMENTS + 2)   # elements of 16 bits: the table, then float32 numbers
 SEGMENTS_OF_1 = (4.0, 8 / 3, 2.0)   # of arguments between two integers

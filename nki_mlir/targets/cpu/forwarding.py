@@ -10,10 +10,11 @@ from math import prod
 from typing import Protocol
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.function import ByteRegion, ScratchBuffer
+from nki_mlir.targets.cpu.function import ScratchBuffer
 from nki_mlir.targets.cpu.schedule import dims_of, reach_of
 from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.overlap import ByteRegion
 
 
 class OnRegions(Protocol):

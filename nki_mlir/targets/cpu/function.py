@@ -24,7 +24,7 @@ from nki_mlir.targets.cpu.addressed_nest import addressed, does_stream
 from nki_mlir.targets.cpu.image import Site
 from nki_mlir.targets.cpu.routines import Routine, TileRoutine
 from nki_mlir.waist.nest import Nest
-from nki_mlir.waist.overlap import ByteInterval
+from nki_mlir.waist.overlap import ByteRegion
 
 SELF, MEMORY, CODE, FIRST_ID = 0, 1, 2, 3           # slots of a frame
 MOST_ARGUMENTS = 64                                 # room in the machine's `run`
@@ -57,27 +57,9 @@ class ScratchBuffer:
         return slot_value(BUFFERS + self.number)
 
     @property
-    def region(self) -> "ByteRegion":
+    def region(self) -> ByteRegion:
         """Return all of the buffer."""
         return ByteRegion(self, self.base, self.size, Linear())
-
-
-@dataclass(frozen=True)
-class ByteRegion:
-    """The memory of an operand: the start and the size of a buffer, and the bytes from that start to the operand.
-
-    ``root`` is the program's buffer, or names memory from outside.
-    """
-
-    root: ScratchBuffer | str
-    base: Linear
-    size: int
-    offset: Linear
-    name: str = ""
-
-    @property
-    def address(self) -> Linear:
-        return self.base.plus(self.offset) if self.offset != Linear() else self.base
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
@@ -182,8 +164,8 @@ class NativeLoad(RoutineCall):
     dtype: DType
 
     @property
-    def access(self) -> ByteInterval:
-        return ByteInterval(self.region.root, self.region.address, 0, self.dtype.itemsize - 1, False)
+    def access(self) -> ByteRegion:
+        return self.region.accessed((), self.dtype.itemsize, False)
 
 
 @dataclass(eq=False)
@@ -197,7 +179,7 @@ class TileCall(RoutineCall):
     op: Op
     regions: Sequence[ByteRegion]
     symbols: Sequence[Linear] = ()
-    accesses: Sequence[ByteInterval] = ()
+    accesses: Sequence[ByteRegion] = ()
     piece: ByteRegion | None = None
 
     @property
@@ -413,9 +395,9 @@ class NativeFunction:
         return {spec.name for value, spec in arguments if spec.kind == kind and value not in besides}
 
     @property
-    def targets(self) -> set[ScratchBuffer | str]:
+    def targets(self) -> set[object]:
         """Return the roots of all memory that the function writes."""
-        roots = set[ScratchBuffer | str]()
+        roots = set[object]()
         for call in calls_in(*self.body.nodes):
             if isinstance(call, Compute | Spread):
                 roots |= {region.root for region in call.regions[len(call.nest.inputs):]}

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import forwarding
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import Allocate, ByteRegion, Compute, NativeLoop, Node, ScratchBuffer, Spread
+from nki_mlir.targets.cpu.function import Allocate, Compute, NativeLoop, Node, ScratchBuffer, Spread
 from nki_mlir.targets.cpu.schedule import reach_of
 from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.overlap import ByteRegion
 from nki_mlir.waist.recognize import is_copy
 
 

@@ -18,7 +18,7 @@ from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream
 from nki_mlir.targets.cpu.code_forms import CODE_FORMS, can_have, with_form
 from nki_mlir.targets.cpu.contraction import PAIR_LANES, TileProduct, contraction_of, multiplies_in_pairs, tiles
 from nki_mlir.targets.cpu.fitted import FITTED_LENGTH, fit_of, fitted_region
-from nki_mlir.targets.cpu.function import CONSTANTS, ByteRegion, Compute, NativeFunction, NestCall, RoutineCall, Spread
+from nki_mlir.targets.cpu.function import CONSTANTS, Compute, NativeFunction, NestCall, RoutineCall, Spread
 from nki_mlir.targets.cpu.lanes import FITTED, FITTED_TO_ZERO
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
@@ -29,6 +29,7 @@ from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.nest_reader import add_steps, layout_of, mask_of, scalar_dtype
+from nki_mlir.waist.overlap import ByteRegion
 
 MOST_PARTS = 1 << 16
 

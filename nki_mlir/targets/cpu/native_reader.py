@@ -36,7 +36,7 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.nest_reader import Reader, Structured, layout_of
-from nki_mlir.waist.overlap import ByteInterval
+from nki_mlir.waist.overlap import ByteRegion
 from nki_mlir.waist.reader import Executor, read_function
 
 HERE = Executor("on the CPU", multiplies_pairs=True)
@@ -154,13 +154,13 @@ class NativeReader:
             self.inside(node.otherwise, branch.otherwise, self.values.holding(node.condition, True))
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def view(self, value: ir.Value, start: int) -> cpu.ByteRegion:
+    def view(self, value: ir.Value, start: int) -> ByteRegion:
         """Return the region of a memref operand, ``start`` bytes behind its beginning."""
         if value not in self.values.views:
             raise Unsupported(feature="a number that is not a constant in a structured operation on the CPU",
                               instead="compute it in the body, or give it as a memref")
         region = self.values.views[value]
-        return replace(region, offset=region.offset.plus(Linear(start))) if start else region
+        return region.moved(Linear(start))
 
     def load(self, node: waist.ElementLoad) -> None:
         """Load one integer of a buffer into a slot, after the checks of its bounds."""
@@ -197,7 +197,7 @@ class NativeReader:
             return
         self.function.add(cpu.compute(nest, regions, symbols, self.streams(nest, regions[len(nest.inputs):])))
 
-    def streams(self, nest: Nest, written: list[cpu.ByteRegion]) -> bool:
+    def streams(self, nest: Nest, written: list[ByteRegion]) -> bool:
         """Whether streaming stores pay: the computation writes large outputs only, and the kernel does not read them.
 
         An output is large if it exceeds the last-level cache. If the arrays of the kernel together exceed the cache, a
@@ -232,7 +232,7 @@ class NativeReader:
         assert check.value is not None
         self.function.emit("nki_check", check.value, self.outside(op, check.view, check.itemsize, check.upper))
 
-    def outside(self, op: Operation, region: cpu.ByteRegion, itemsize: int, upper: bool) -> Linear:
+    def outside(self, op: Operation, region: ByteRegion, itemsize: int, upper: bool) -> Linear:
         """Return the failure site of an access that may be out of bounds."""
         return self.common.site(op, "bounds", region.name, region.size // itemsize, itemsize, upper)
 
@@ -249,24 +249,22 @@ class NativeReader:
         else:
             self.on_host(node, read)
 
-    def placed(self, op: Op, regions: Sequence[cpu.ByteRegion], symbols: list[Linear]) -> dict[str, cpu.ByteRegion]:
+    def placed(self, op: Op, regions: Sequence[ByteRegion], symbols: list[Linear]) -> dict[str, ByteRegion]:
         """Return the regions of tiles from their first element on, by name."""
-        return {field.name: replace(region, offset=region.offset.plus(_combined(tile.offset, symbols),
-                                                                      tile.dtype.itemsize))
+        return {field.name: region.moved(_combined(tile.offset, symbols), tile.dtype.itemsize)
                 for (field, tile), region in zip(op.operands(), regions)}
 
     def search(self, node: waist.TileInstruction, search: Search, names: Sequence[str],
-               regions: Sequence[cpu.ByteRegion]) -> None:
+               regions: Sequence[ByteRegion]) -> None:
         """Lower a search to its routine."""
         op = node.instruction
         symbols = [self.values.form(v) for v in op.symbols]
         tiles = self.placed(op, regions, symbols)
-        accesses = [interval_of(tile, tiles[field.name], field.writes)
-                    for field, tile in op.operands()]
+        accesses = [accessed(tile, tiles[field.name], field.writes) for field, tile in op.operands()]
         arguments = (self.common.site(node.op), *[tiles[name].address for name in names])
         self.function.add(cpu.TileCall(search, arguments, op, regions, symbols, accesses))
 
-    def row_copies(self, node: waist.TileInstruction, rows: RowCopies, regions: Sequence[cpu.ByteRegion]) -> None:
+    def row_copies(self, node: waist.TileInstruction, rows: RowCopies, regions: Sequence[ByteRegion]) -> None:
         """Lower an operation that moves rows by their numbers to a routine."""
         op, read = node.op, node.instruction
         symbols = [self.values.form(v) for v in read.symbols]
@@ -278,7 +276,7 @@ class NativeReader:
         record = self.function.constant(np.zeros(2, np.int64))
         site = self.common.site(op, "row", len(self.function.constants) - 1, *rows_of(table))
         start = Linear() if table.on_chip else _combined(table.access.free, symbols)
-        accesses = [interval_of(tile, placed[field.name], field.writes, tile is not table)
+        accesses = [accessed(tile, placed[field.name], field.writes, tile is not table)
                     for field, tile in read.operands()]
         arguments = (starts["index"], starts[source], starts[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
         rows = replace(rows, streams=native.STREAMS in op.attributes and rows.can_stream)
@@ -316,17 +314,16 @@ class NativeReader:
             self.checked.add((limits, tuple(forms)))
 
 
-def interval_of(tile: Tile, region: cpu.ByteRegion, writes: bool, by_runs: bool = True) -> ByteInterval:
+def accessed(tile: Tile, region: ByteRegion, writes: bool, by_runs: bool = True) -> ByteRegion:
     """Return the bytes of a tile from its first element on: of each run, or without ``by_runs`` all between the first
     and the last."""
     size = tile.dtype.itemsize
-    dims = tuple([(step * size, n) for step, n in zip(tile.strides, tile.shape)])
-    ends = [step * (n - 1) for step, n in dims]
-    low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends) + size - 1
-    return ByteInterval(region.root, region.address, low, high, writes, dims, size if by_runs else 0)
+    access = region.accessed(tuple([(step * size, n) for step, n in zip(tile.strides, tile.shape)]), size, writes)
+    low, high = access.reach
+    return access if by_runs else region.moved(Linear(low)).accessed((), high + 1 - low, writes)
 
 
-def works_in_place(search: Search, regions: Sequence[cpu.ByteRegion]) -> bool:
+def works_in_place(search: Search, regions: Sequence[ByteRegion]) -> bool:
     """Whether a search replaces elements of its data, and its other operands are in other buffers."""
     return isinstance(search, IndicesOfEight) and search.in_place and len(
         {region.root for region in regions}) == len(regions) - 1

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Constraint, Linear, Mask
 from nki_mlir.dialects.enclosing_conditions import interval_given
-from nki_mlir.targets.cpu.function import ByteRegion, Ranges
+from nki_mlir.targets.cpu.function import Ranges
 from nki_mlir.targets.cpu.routines import Limits
 from nki_mlir.targets.cpu.schedule import reach_of
 from nki_mlir.targets.cpu.values import Values
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.overlap import ByteRegion
 
 AXES = 1 << 48                      # as symbols of a proof, axes are numbered from here on
 

@@ -15,9 +15,10 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.code_forms import with_instructions
-from nki_mlir.targets.cpu.function import CONSTANTS, ByteRegion, NativeFunction
+from nki_mlir.targets.cpu.function import CONSTANTS, NativeFunction
 from nki_mlir.targets.cpu.routines import compiled
 from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.overlap import ByteRegion
 
 COUNT = 1 << 16                     # arguments of 16 bits
 LENGTH = COUNT + 1                  # elements of a table: a gather may read one more

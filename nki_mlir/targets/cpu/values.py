@@ -13,9 +13,10 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
-from nki_mlir.targets.cpu.function import ALIASES, FIRST_ID, UNKNOWN, ByteRegion, NativeFunction, slot_value
+from nki_mlir.targets.cpu.function import ALIASES, FIRST_ID, UNKNOWN, NativeFunction, slot_value
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import layout_of
+from nki_mlir.waist.overlap import ByteRegion
 
 # Functions of the machine (``machine.py``) by those of index arithmetic.
 FUNCTIONS = {"add": "addi", "subtract": "subi", "mult": "muli", "and": "andi", "or": "ori", "xor": "xori",

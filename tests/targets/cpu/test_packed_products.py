@@ -15,7 +15,6 @@ from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile
-from nki_mlir.targets.cpu.function import ByteRegion
 from nki_mlir.targets.cpu.loop_products import LoopNest
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.packed_products import (
@@ -29,6 +28,7 @@ from nki_mlir.targets.cpu.packed_products import (
 )
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.overlap import ByteRegion
 
 from .compiled import set_options
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Constraint, Linear, active_elements
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
-from nki_mlir.targets.cpu.function import ByteRegion, Ranges
+from nki_mlir.targets.cpu.function import Ranges
 from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
 from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.overlap import ByteRegion
 
 SLOTS = (5, 6)
 

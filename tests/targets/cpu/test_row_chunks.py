@@ -19,7 +19,7 @@ from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.passes.chunk_rows import CHUNK, bytes_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
-from nki_mlir.waist.overlap import ByteInterval, Iterations
+from nki_mlir.waist.overlap import ByteRegion, Iterations
 
 from .compiled import compiled, set_options
 
@@ -408,7 +408,7 @@ def test_a_small_part_of_a_large_tile__is_small():
 
 
 def chunk_access(root, start, step, low, high, writes):
-    return ByteInterval(root, start.plus(Linear(0, ((CHUNK, 1),)), step), low, high, writes)
+    return ByteRegion(root, start, 0, Linear(low).plus(Linear(0, ((CHUNK, 1),)), step), run=high + 1 - low, writes=writes)
 
 
 def apart(a, b, count):
@@ -417,7 +417,7 @@ def apart(a, b, count):
 
 def touched(access, count):
     first, step = access.address.const, dict(access.address.symbols).get(CHUNK, 0)
-    return [set(range(first + access.low + c * step, first + access.high + 1 + c * step)) for c in range(count)]
+    return [set(range(first + access.reach[0] + c * step, first + access.reach[1] + 1 + c * step)) for c in range(count)]
 
 
 ACCESSES = st.builds(chunk_access, st.just("tile"), st.integers(-20, 20).map(Linear), st.integers(-9, 9),

@@ -12,7 +12,7 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.assemble import LiveRange, LiveRanges, assign_offsets, room
 from nki_mlir.targets.cpu.function import ScratchBuffer
 from nki_mlir.targets.runtime.host import LINE, PAGE
-from nki_mlir.waist.overlap import ByteInterval, Iterations
+from nki_mlir.waist.overlap import ByteRegion, Iterations
 
 
 def test_offsets__of_buffers_that_are_live_together_never_overlap() -> None:
@@ -51,14 +51,14 @@ def test_live_ranges__a_use_inside_a_loop_lasts_until_its_end() -> None:
     assert (lives.ranges[inside].last, lives.ranges[outside].last) == (6, 9)
 
 
-def independent(accesses: list[ByteInterval], variable: int, span: range, ranges: dict[int, tuple[int, int]],
+def independent(accesses: list[ByteRegion], variable: int, span: range, ranges: dict[int, tuple[int, int]],
                 private: set[object]) -> bool:
     return Iterations(variable, span, range(variable + 1, 1 << 20), ranges).keep_apart(accesses, private)
 
 
 # -- independence: slot 10 is the loop variable, slot 12 one of an inner loop ------------------------------------------
-def touch(root: str, const: int, *terms: tuple[int, int], reach: int = 63, writes: bool = True) -> ByteInterval:
-    return ByteInterval(root, Linear(const, terms), 0, reach, writes)
+def touch(root: str, const: int, *terms: tuple[int, int], reach: int = 63, writes: bool = True) -> ByteRegion:
+    return ByteRegion(root, Linear(const, terms), 0, Linear(), run=reach + 1, writes=writes)
 
 
 @pytest.mark.parametrize(("accesses", "expected"), [
@@ -75,7 +75,7 @@ def touch(root: str, const: int, *terms: tuple[int, int], reach: int = 63, write
     ([touch("out", 0, (3, 1), (4, 8), (10, 64)), touch("out", 0, (3, 1), (10, 64))], False),
     ([touch("own", 0, (9, 1))], True),
 ], ids=str)
-def test_independent(accesses: list[ByteInterval], expected: bool) -> None:
+def test_independent(accesses: list[ByteRegion], expected: bool) -> None:
     assert independent(accesses, 10, range(8), {12: (0, 3)}, {"own"}) is expected
 
 
@@ -85,11 +85,9 @@ def test_independent__a_step_of_several() -> None:
 
 
 # -- interleaved: iterations that touch some bytes of each row -----------------------------------------------------------
-def pattern(pace: int, dims: tuple[tuple[int, int], ...], inner: int = 0, size: int = 4) -> ByteInterval:
+def pattern(pace: int, dims: tuple[tuple[int, int], ...], inner: int = 0, size: int = 4) -> ByteRegion:
     terms = ((3, 1), (10, pace), (12, inner)) if inner else ((3, 1), (10, pace))
-    ends = [s * (n - 1) for s, n in dims]
-    low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends) + size - 1
-    return ByteInterval("out", Linear(0, terms), low, high, True, dims, size)
+    return ByteRegion("out", Linear(0, terms), 0, Linear(), "", dims, size, True)
 
 
 def test_interleaved__columns_of_a_matrix() -> None:

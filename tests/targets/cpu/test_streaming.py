@@ -14,11 +14,12 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream
 from nki_mlir.targets.cpu.chunk_loop import ChunkLoop
-from nki_mlir.targets.cpu.function import ByteRegion, CodeAddress, compute
+from nki_mlir.targets.cpu.function import CodeAddress, compute
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.overlap import ByteRegion
 
 from .compiled import compiled
 

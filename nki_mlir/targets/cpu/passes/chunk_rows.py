@@ -21,10 +21,10 @@ from nki_mlir.targets.cpu.addressed_nest import addressed, can_stream
 from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule, weight_of
+from nki_mlir.targets.cpu.schedule import dims_of, parts_of, reach_of, schedule, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
-from nki_mlir.waist.overlap import ByteInterval, Iterations
+from nki_mlir.waist.overlap import ByteRegion, Iterations
 
 MOST_CHUNKS = 64
 CHUNK = -(1 << 60)                  # the symbol of a chunk's number
@@ -81,10 +81,10 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
                 start = max(end, start + 1)
 
 
-def accesses(call: cpu.Compute, part: Chunk) -> list[ByteInterval]:
-    """Return the intervals that the chunks of a call touch."""
-    return [ByteInterval(region.root, region.address.plus(cpu.slot_value(CHUNK), step), *reach_of(part.nest, k),
-                         k >= len(call.nest.inputs))
+def accesses(call: cpu.Compute, part: Chunk) -> list[ByteRegion]:
+    """Return the bytes that the chunks of a call access."""
+    return [region.moved(cpu.slot_value(CHUNK), step).accessed(
+                dims_of(part.nest, k), part.nest.operands[k].dtype.itemsize, k >= len(call.nest.inputs))
             for k, (region, step) in enumerate(zip(call.regions, part.steps))]
 
 
@@ -148,7 +148,7 @@ class Run:
         """Starting at a node, return the end of the nodes that run chunk by chunk, the chunks of their nests by number,
         and the small nodes that must run before all chunks, because later ones need all of their rows."""
         parts: dict[int, Chunk] = {}
-        touched: dict[int, list[ByteInterval]] = {}
+        touched: dict[int, list[ByteRegion]] = {}
         front: list[int] = []
         if not self.count or not isinstance(self.nodes[begin], cpu.Compute):
             return begin, parts, front
@@ -180,10 +180,10 @@ class Run:
         return any(bytes_of(self.call(number).nest, k) >= self.options.shared and self.options.touched[region.root] > 1
                    for number in parts for k, region in enumerate(self.call(number).regions))
 
-    def all_apart(self, intervals: Sequence[ByteInterval], other_intervals: Sequence[ByteInterval]) -> bool:
+    def all_apart(self, intervals: Sequence[ByteRegion], other_intervals: Sequence[ByteRegion]) -> bool:
         return all(self.chunks.apart(a, b) for a in intervals for b in other_intervals)
 
-    def can_be_first(self, number: int, touched: Mapping[int, list[ByteInterval]]) -> bool:
+    def can_be_first(self, number: int, touched: Mapping[int, list[ByteRegion]]) -> bool:
         """Whether a call is small, and touches no memory of the chunks of the calls in front of it."""
         call = self.call(number)
         intervals = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))

@@ -11,12 +11,13 @@ there. The host must round to bfloat16 in one instruction.
 
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.fitted import fit_of, fitted_region, name_of
-from nki_mlir.targets.cpu.function import ByteRegion, NativeFunction
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_lookups import FunctionLookups
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS
 from nki_mlir.targets.cpu.tabulated import TabulatedFunction
 from nki_mlir.targets.runtime import host
+from nki_mlir.waist.overlap import ByteRegion
 
 
 class FitFunctions(FunctionLookups, FunctionPass, name="fit-functions"):

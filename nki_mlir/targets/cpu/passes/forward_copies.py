@@ -10,7 +10,6 @@ follow each other.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.addressed_nest import can_stream
@@ -21,6 +20,7 @@ from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.overlap import ByteRegion
 from nki_mlir.waist.recognize import is_copy
 
 Readers = dict[cpu.Compute, cpu.Compute]            # computations as they were, and as they read the source
@@ -135,15 +135,15 @@ def _has_long_rows(copy: Nest) -> bool:
     return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] >= long)
 
 
-def _at_source(copy: cpu.Compute, user: Nest, operand: int, region: cpu.ByteRegion
-               ) -> tuple[Nest, cpu.ByteRegion] | None:
+def _at_source(copy: cpu.Compute, user: Nest, operand: int, region: ByteRegion
+               ) -> tuple[Nest, ByteRegion] | None:
     """Return the user's nest with the strides of an operand in the source of a copy, and the region there."""
     target, source = copy.regions[1], copy.regions[0]
     copied, source_strides = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
     if user.inputs[operand].dtype is not copy.nest.inputs[0].dtype:
         return None
     if copied == source_strides:                    # all of it has the same layout
-        return user, replace(source, offset=source.offset.plus(region.offset).plus(target.offset, -1))
+        return user, source.moved(region.offset).moved(target.offset, -1)
     if not user.forms:
         user = divided_by_rows(user, user.inputs[operand].strides, copied[0])
     return reading_source(user, operand, region, copy)

@@ -17,6 +17,7 @@ from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.runtime import host
+from nki_mlir.waist.overlap import ByteRegion
 
 
 class MergePrograms(FunctionPass, name="merge-programs"):
@@ -56,7 +57,7 @@ def merged_call(function: cpu.NativeFunction, call: cpu.Compute, count: int) -> 
     return None
 
 
-def of_first_program(region: cpu.ByteRegion, slot: int, step: int) -> cpu.ByteRegion:
+def of_first_program(region: ByteRegion, slot: int, step: int) -> ByteRegion:
     """Return the region of the program whose id in the slot is 0."""
     symbols = tuple((symbol, factor) for symbol, factor in region.offset.symbols if symbol != slot)
     return replace(region, offset=replace(region.offset, symbols=symbols)) if step else region

@@ -16,12 +16,13 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, TileProduct, contraction_of, multiplies_in_pairs
-from nki_mlir.targets.cpu.function import ByteRegion, Compute, NativeFunction, compute
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, compute
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.packed_products import JOIN, NARROWED_JOIN, NARROWED_WIDEN, PAIRED, WIDEN
 from nki_mlir.targets.cpu.passes.widen_factors import dense_strides, elements_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.overlap import ByteRegion
 
 
 class PairFactors(FunctionPass, name="pair-factors"):
@@ -77,7 +78,7 @@ class PairFactors(FunctionPass, name="pair-factors"):
             conversion = Nest(extents, frozenset(), (operand,) * elements, 0, (target,), tuple(steps),
                               (elements + len(steps),)).simplified
             step = source.strides[axis] * source.dtype.itemsize
-            sources = [replace(region, offset=region.offset.plus(Linear((2 * start + k) * step)))
+            sources = [region.moved(Linear((2 * start + k) * step))
                        for k in range(elements)]
             written = replace(buffer.region, offset=Linear(start * words.strides[axis] * FLOAT32.itemsize))
             function.add(compute(conversion, [*sources, written]))

@@ -15,9 +15,9 @@ from math import prod
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.routines import TileRoutine
-from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
+from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of
 from nki_mlir.targets.runtime import host
-from nki_mlir.waist.overlap import ByteInterval, Iterations
+from nki_mlir.waist.overlap import ByteRegion, Iterations
 
 
 class Parallelize(FunctionPass, name="parallelize"):
@@ -81,14 +81,13 @@ def running_cost(block: cpu.NativeBlock, times: int = 1) -> float:
 
 
 # -- independence ------------------------------------------------------------------------------------------------------
-def accesses_of(call: object) -> Iterator[ByteInterval]:
-    """Yield the intervals that a call touches."""
+def accesses_of(call: object) -> Iterator[ByteRegion]:
+    """Yield the bytes that a call accesses."""
     match call:
         case cpu.Compute():
             inputs = len(call.nest.inputs)
             for k, (region, operand) in enumerate(zip(call.regions, call.nest.operands)):
-                yield ByteInterval(region.root, region.address, *reach_of(call.nest, k), k >= inputs,
-                                   dims_of(call.nest, k), operand.dtype.itemsize)
+                yield region.accessed(dims_of(call.nest, k), operand.dtype.itemsize, k >= inputs)
         case cpu.NativeLoad():
             yield call.access
         case cpu.TileCall():

@@ -17,6 +17,7 @@ from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, stays_inside, writing_target, written_box, zeroed_tile
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.overlap import ByteRegion
 from nki_mlir.waist.recognize import is_copy
 
 
@@ -56,7 +57,7 @@ def zeros_before(block: cpu.NativeBlock, product: cpu.Compute, users: Sequence[c
         isinstance(user, cpu.Compute | cpu.Spread) and stays_inside(box, tile, user) for user in users[1:]) else None
 
 
-def with_sums_from_zero(product: cpu.Compute, nest: Nest, regions: Sequence[cpu.ByteRegion]) -> cpu.Compute:
+def with_sums_from_zero(product: cpu.Compute, nest: Nest, regions: Sequence[ByteRegion]) -> cpu.Compute:
     routine = TileProduct(nest, True, isinstance(product.function, TileProduct) and product.function.pairs)
     return cpu.Compute(routine, tuple(region.address for region in regions), nest, regions)
 

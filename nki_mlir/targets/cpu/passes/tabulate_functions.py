@@ -8,10 +8,11 @@ Compiled code of the function computes the table, so results keep their bits.
 """
 
 from nki_mlir.targets.cpu import host_measurements
-from nki_mlir.targets.cpu.function import ByteRegion, NativeFunction
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_lookups import FunctionLookups
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.tabulated import TabulatedFunction, table_region
+from nki_mlir.waist.overlap import ByteRegion
 
 
 class TabulateFunctions(FunctionLookups, FunctionPass, name="tabulate-functions"):

@@ -18,6 +18,7 @@ from nki_mlir.targets.cpu.contraction import TileProduct
 from nki_mlir.targets.cpu.forwarding import ByteBox
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.overlap import ByteRegion
 
 
 class ZeroUnwritten(FunctionPass, name="zero-unwritten"):
@@ -98,7 +99,7 @@ class FreshBuffers:
                 for inner in cpu.sub_blocks(node):
                     self.block(inner, opened=OpenBlock())
 
-    def open(self, root: cpu.ScratchBuffer | str) -> Fresh | None:
+    def open(self, root: object) -> Fresh | None:
         """Return the state of a buffer if part of it may be unwritten."""
         fresh = self.buffers.get(root) if isinstance(root, cpu.ScratchBuffer) else None
         if fresh is None or fresh.zeroed or fresh.state is True:
@@ -109,7 +110,7 @@ class FreshBuffers:
         return fresh
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def computed(self, nest: Nest, views: Sequence[cpu.ByteRegion], is_fresh: bool) -> None:
+    def computed(self, nest: Nest, views: Sequence[ByteRegion], is_fresh: bool) -> None:
         """Note that a nest runs on views: those of its inputs, then of its outputs. The sums of a fresh one start
         from 0."""
         inputs = len(nest.inputs)
@@ -130,7 +131,7 @@ class FreshBuffers:
             else:
                 self.wrote(fresh, view, piece)
 
-    def performed(self, op: Op, views: Sequence[cpu.ByteRegion]) -> None:
+    def performed(self, op: Op, views: Sequence[ByteRegion]) -> None:
         """Note that a tile operation runs on the views of its operands."""
         read = {name for name, _ in op.sources()}
         sources = [view.root for (field, _), view in zip(op.operands(), views) if field.name in read]
@@ -143,12 +144,12 @@ class FreshBuffers:
             else:
                 self.wrote(fresh, view, (Linear(), ((1, view.size),)))
 
-    def loaded(self, view: cpu.ByteRegion) -> None:
+    def loaded(self, view: ByteRegion) -> None:
         fresh = self.open(view.root)
         if fresh is not None:
             fresh.zeroed = True
 
-    def wrote(self, fresh: Fresh, view: cpu.ByteRegion, piece: Piece) -> None:
+    def wrote(self, fresh: Fresh, view: ByteRegion, piece: Piece) -> None:
         """Note that the first operation on a buffer writes a piece of it."""
         offset, dims = piece
         inner = self.blocks[fresh.depth:]
@@ -175,7 +176,7 @@ class FreshBuffers:
                                  if by_loops else True)
 
 
-def piece_of(view: cpu.ByteRegion, operand: Operand, nest: Nest) -> Piece:
+def piece_of(view: ByteRegion, operand: Operand, nest: Nest) -> Piece:
     """Return the bytes that an operand names: their offset in the memory, and (step, count) in bytes, smallest first.
     """
     item = operand.dtype.itemsize
