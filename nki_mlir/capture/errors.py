@@ -134,7 +134,7 @@ class TooManySubscripts(KernelError, IndexError):
 
 class BeyondIndex(KernelError, IndexError):
     code = "NKI-SUBSCRIPT"
-    message = "subscript {at} of an index tensor, on an axis with {extent} positions"
+    message = "subscript {at} is outside of an index tensor's axis with {extent} positions"
     fix = "use {least} to {largest}"
 
     def __init__(self, *, at: int, extent: int) -> None:

@@ -193,7 +193,8 @@ class SubscriptPattern:
             raise MalformedForm(self.at, f"elements of {dtype.mlir} do not divide the buffer's last axis")
         indexing = [s for s in self.subscripts if not s.repeated]
         if len(indexing) != len(strides):
-            raise MalformedForm(self.at, f"has {len(indexing)} subscripts, the buffer has {len(strides)} axes")
+            raise MalformedForm(self.at, f"needs a subscript for each axis of the buffer: {len(strides)}, not "
+                                f"{len(indexing)}")
         free, partition = Linear(), Linear()
         dims: list[tuple[int, int]] = []
         axis = 0

@@ -49,7 +49,7 @@ HEAD = """func.func @f(%x: memref<300x512xf32, "hbm">, %t: memref<128x512xf32, "
 
 
 @pytest.mark.parametrize("line, column, message", [
-    ("nki.load %t = %x[0:128]", 19, "'nki.load' op has 1 subscripts, the buffer has 2 axes"),
+    ("nki.load %t = %x[0:128]", 19, "'nki.load' op needs a subscript for each axis of the buffer: 2, not 1"),
     ("nki.load %t = %x[0:128, 0:512", 32, "'nki.load' op expected ',' or ']' behind a subscript, found 'return'"),
     ("nki.load %t = %x[5:5, 0:512]", 20, "'nki.load' op the range 5:5 is empty"),
     ("nki.load %t, %x", 16, "'nki.load' op has too many operands: dst"),

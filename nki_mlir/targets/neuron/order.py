@@ -50,7 +50,7 @@ class OrderDoesNotFit(NkiMlirError):
     code = "NKI-ORDER"
     message = "the streams cannot take step {number} of the order, {step}: {reason}"
     why = "the order was written for other streams, or for data that lead to other branches"
-    fix = "write it again with nki-run --witness=FILE"
+    fix = "write the order again with nki-run --witness=FILE"
 
 
 def order_text(steps: Iterable[Step], cores: int) -> str:

@@ -81,7 +81,7 @@ def test_what_the_streams_cannot_do__is_an_error(order, reason):
     assert str(raised.value) == (
         f"error: the streams cannot take step {number} of the order, {reason} [NKI-ORDER]\n"
         "  why: the order was written for other streams, or for data that lead to other branches\n"
-        "  fix: write it again with nki-run --witness=FILE")
+        "  fix: write the order again with nki-run --witness=FILE")
 
 
 @pytest.mark.parametrize("seed", range(2))
