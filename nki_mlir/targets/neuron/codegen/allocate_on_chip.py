@@ -13,8 +13,11 @@ No fast algorithm always finds a packing if one exists. The pass tries several, 
 mixtures of sizes and live ranges.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF
@@ -167,7 +170,6 @@ def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, ma
 
 # -- packing -----------------------------------------------------------------------------------------------------------
 GENEROUS = 32                   # bytes: rows that start at a multiple are read without partial sectors
-EACH = 16                       # buffers among which one that is placed by size looks for those that are live with it
 LONG = 8                        # a buffer that is needed for this part of the code, or longer, is placed first
 BEHIND, LOWEST, TIGHTEST, ENDS = "behind", "lowest", "tightest", "ends"     # how a room is chosen
 Interval = tuple[int, int]      # first byte, byte after the last
@@ -204,6 +206,22 @@ def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Pla
         yield lowest.long_first(lives, fixed)
     if thorough:
         yield Packing(memory, memory.limit, memory.alignment, LOWEST).by_size(lives, fixed)
+
+
+class Slot(NamedTuple):
+    """Bytes from ``start`` to ``after``, and the steps for which buffers have exactly these: the first and the last
+    step of each, in order."""
+
+    start: int
+    after: int
+    number: int
+    firsts: list[int]
+    lasts: list[int]
+
+    def meets(self, first: int, last: int) -> bool:
+        """Return whether a buffer has these bytes at one of the steps from ``first`` to ``last``."""
+        at = bisect_right(self.firsts, last)
+        return at > 0 and self.lasts[at - 1] >= first
 
 
 @dataclass(frozen=True)
@@ -276,12 +294,12 @@ class Packing:
             return self.last_fitted(*rooms[-1], life)
         return self.gap(life, intervals, 0)
 
-    def rooms(self, life: Lifetime, intervals: Sequence[Interval], start: int = 0) -> Iterator[Interval]:
+    def rooms(self, life: Lifetime, intervals: Iterable[Interval], start: int = 0) -> Iterator[Interval]:
         """Yield (first address that the buffer may have, end) of each gap among sorted intervals that is large enough,
         from ``start`` on."""
         size, limit, bank, step = life.buffer.bytes_per_partition, self.limit, self.memory.bank, self.step(life)
         at = -1
-        for begin, after in ((-1, start), *intervals, (limit, limit)):
+        for begin, after in chain(((-1, start),), intervals, ((limit, limit),)):
             if 0 <= at and at + size <= begin and at + size <= limit:
                 yield at, begin
             if after > at:
@@ -297,27 +315,28 @@ class Packing:
 
     def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """Return the addresses if large buffers are placed first, which leaves smaller gaps."""
-        width = 1 + max((life.last for life in lives), default=0) * EACH // max(len(lives), 1)
-        placed: dict[int, list[tuple[int, int, int, int]]] = {}     # by ``width`` steps: steps and bytes of a buffer
-
-        def note(life: Lifetime, start: int, after: int) -> None:
-            for part in range(life.first // width, life.last // width + 1):
-                placed.setdefault(part, []).append((life.first, life.last, start, after))
-        for entry in fixed:
-            note(*entry)
+        slots: list[Slot] = []                          # by address; buffers of one slot are live at different times
+        by_interval: dict[Interval, Slot] = {}
+        for life, start, after in fixed:
+            insort(slots, Slot(start, after, len(slots), [life.first], [life.last]))
         address_of: dict[Lifetime, int] = {}
         for life in sorted(lives, key=lambda life: -life.buffer.bytes_per_partition):
             first, last = life.first, life.last
-            meeting = {(start, after) for part in range(first // width, last // width + 1)
-                       for begin, end, start, after in placed.get(part, ()) if begin <= last and end >= first}
-            address = self.gap(life, sorted(meeting), 0)
+            address = self.gap(life, ((slot.start, slot.after) for slot in slots if slot.meets(first, last)), 0)
             if address is None:
                 return None
             address_of[life] = address
-            note(life, address, address + life.buffer.bytes_per_partition)
+            interval = address, address + life.buffer.bytes_per_partition
+            slot = by_interval.get(interval)
+            if slot is None:
+                slot = by_interval[interval] = Slot(*interval, len(slots), [], [])
+                insort(slots, slot)
+            at = bisect_right(slot.firsts, first)
+            slot.firsts.insert(at, first)
+            slot.lasts.insert(at, last)
         return [address_of[life] for life in lives]
 
-    def gap(self, life: Lifetime, intervals: Sequence[Interval], start: int) -> int | None:
+    def gap(self, life: Lifetime, intervals: Iterable[Interval], start: int) -> int | None:
         """Return the first address from ``start`` on with room among sorted intervals."""
         return next((at for at, _ in self.rooms(life, intervals, start)), None)
 

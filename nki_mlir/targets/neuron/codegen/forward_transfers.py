@@ -39,7 +39,10 @@ def forward_transfers(code: Code) -> None:
 
 def is_backwards(tile: Tile) -> bool:
     """Return whether a pattern has a negative step."""
-    return any(step < 0 and count > 1 for step, count in tile.access.dims)
+    for step, count in tile.access.dims:        # faster than ``any``
+        if step < 0 and count > 1:
+            return True
+    return False
 
 
 def with_hbm_forwards(op: Copying) -> tuple[Copying, bool]:

@@ -62,7 +62,7 @@ def fuse_instructions(code: Code) -> int:
                for run in list(runs_of(block.nodes)))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class BufferUses:
     """The users of a buffer: the steps that write it and the steps that read it, in order, as keys of dicts, from which
     a step is removed in constant time. ``free``: no other code uses it, and the compiler chooses its address."""

@@ -293,12 +293,12 @@ class _ListScheduler:
         turns = self.graph.takes_turns and engine == self.scalar
         deferred: list[int] = []                  # steps to take if no step needs the loaded functions
         waits = False                           # another engine, not free yet, will take the step: that depends on time
-        memory = 2 * self.version + idle
-        by_rank, no_room, only = self.by_rank, self.no_room, self.only
+        memory, by_rank, no_room, only = 2 * self.version + idle, self.by_rank, self.no_room, self.only
         full = not idle and (loads >= QUEUES or stores >= QUEUES)
+        stopped = () if idle or self.unread is None else self.unread.stopped()  # until ``version`` changes
         for rank in ready_steps[:self.passed]:
             k = by_rank[rank]
-            if no_room[k] == memory or (full and self.is_transfer[k] and (
+            if no_room[k] == memory or k in stopped or (full and self.is_transfer[k] and (
                     stores if self.graph.stores[k] else loads) >= QUEUES):
                 continue
             if only[k] < 0 and not idle and self.better_elsewhere(k, engine, time):

@@ -67,9 +67,10 @@ def loaded_once(code: Code, spaces: Sequence[str]) -> dict[DeviceBuffer, Instruc
     """For tiles in SBUF without an address whose only write is such a copy, return the copy."""
     writers: dict[DeviceBuffer, InstructionStep | None] = {}        # None: several, or something else
     for node in nodes_in(code.body):
-        if isinstance(node, InstructionStep):
+        if type(node) is InstructionStep:
             for _, tile in node.op.targets():
-                writers[tile.handle] = None if tile.handle in writers else node
+                handle = tile.handle
+                writers[handle] = None if handle in writers else node
         else:
             writers.update((tile.handle, None) for tile in tiles_of(node))
     return {buffer: step for buffer, step in writers.items()
@@ -81,10 +82,13 @@ def users_of(nodes: Iterable[object]) -> dict[DeviceBuffer, int]:
     """Return the number of nodes that use each buffer."""
     users: dict[DeviceBuffer, int] = {}
     for node in nodes:
-        handles = [tile.handle for tile in tiles_of(node)]
-        for number, handle in enumerate(handles):
-            if handle not in handles[:number]:
-                users[handle] = users.get(handle, 0) + 1
+        if type(node) is InstructionStep:
+            values = node.op.__dict__
+            handles = [tile.handle for field in node.op.tiles if (tile := values[field.name]) is not None]
+        else:
+            handles = [tile.handle for tile in tiles_of(node)]
+        for handle in handles if len(handles) < 2 else dict.fromkeys(handles):
+            users[handle] = users.get(handle, 0) + 1
     return users
 
 
@@ -106,11 +110,16 @@ class _Reuse:
         last_use: dict[DeviceBuffer, int] = {}
         users_here: dict[DeviceBuffer, int] = {}
         for k, step in enumerate(run):
-            for _, tile in step.op.operands():
-                if tile.space == SBUF and last_use.get(buffer := tile.handle) != k:
-                    first_use.setdefault(buffer, k)
+            values = step.op.__dict__
+            for field in step.op.tiles:
+                tile = values[field.name]
+                if tile is not None and tile.space == SBUF and (last := last_use.get(buffer := tile.handle)) != k:
                     last_use[buffer] = k
-                    users_here[buffer] = users_here.get(buffer, 0) + 1
+                    if last is None:
+                        first_use[buffer] = k
+                        users_here[buffer] = 1
+                    else:
+                        users_here[buffer] += 1
         changes = [0] * (len(run) + 1)
         for buffer, k in first_use.items():
             changes[k if buffer in local else 0] += buffer.bytes_per_partition
@@ -139,7 +148,7 @@ class _Reuse:
             if before is buffer:
                 continue
             begin, size = last_use[before] + 1, buffer.bytes_per_partition
-            if begin < k and level[begin:k].max() + size > limits[op.src.space]:
+            if begin < k and np.maximum.reduce(level[begin:k]) + size > limits[op.src.space]:
                 same_source[key] = buffer
                 continue
             level[begin:k] += size

@@ -39,6 +39,8 @@ class SinkConstants(RecordsPass, name="sink-constants", reads=Level.NISA):
 def sink_constants(code: records.Code, move: bool = True) -> None:
     """Move or drop constants, in place."""
     for block in records.blocks(code.body):
+        if not any(map(is_constant, block.nodes)):
+            continue
         after = list(sunk(block))
         block.nodes = after if move else in_their_order(block.nodes, after)
 
@@ -126,7 +128,7 @@ def bytes_of(tile: Tile) -> np.ndarray:
 
 
 def is_constant(node: records.Branch | records.InstructionStep | records.Loop) -> bool:
-    return (isinstance(node, records.InstructionStep) and type(node.op) is MemsetOp
+    return (type(node) is records.InstructionStep and type(node.op) is MemsetOp
             and not (node.op.symbols or node.op.mask or node.op.limits or NO_REORDER in node.op.extra))
 
 

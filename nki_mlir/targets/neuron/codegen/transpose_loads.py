@@ -29,6 +29,8 @@ from nki_mlir.targets.neuron.timing.transfers import Transfers, transpose_rate
 # The axes of the source by count, as the axes argument of nisa.dma_transpose has them.
 PERMUTATIONS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
+TRANSPOSING = Engine.UNKNOWN.value, *(engine.value for engine in DmaTransposeOp.engines)
+
 
 class TransposeLoads(RecordsPass, name="transpose-loads", reads=Level.NISA):
     stated: bool = False        # only loads that the kernel states as transposes
@@ -92,12 +94,12 @@ def part(tile: Tile, axis: int, first: int, count: int) -> Tile:
 
 def as_transpose(op: DmaCopyOp) -> DmaTransposeOp | None:
     """Return the transpose that does what a copy from HBM to SBUF does; None if the copy transposes nothing."""
-    dst, src, engines = op.dst, op.src, (Engine.UNKNOWN.value, *(e.value for e in DmaTransposeOp.engines))
-    if (dst.space, src.space) != (SBUF, HBM) or dst.dtype is not src.dtype or op.mask or op.limits or (
-            FRESH in op.extra or op.engine not in engines):
+    dst, src = op.dst, op.src
+    if src.space != HBM or src.access.dims[0][0] != 1 or dst.space != SBUF or dst.dtype is not src.dtype or (
+            op.mask or op.limits or FRESH in op.extra or op.engine not in TRANSPOSING):
         return None
     steps = [step for step, count in src.access.dims if count > 1]
-    if src.access.dims[0][0] != 1 or src.access.dims[0][1] == 1 or len(steps) < 2 or 1 in steps[1:]:
+    if src.access.dims[0][1] == 1 or len(steps) < 2 or 1 in steps[1:]:
         return None
     permutation = PERMUTATIONS.get(len(dst.shape))
     if permutation is None:

@@ -5,6 +5,8 @@ A load that starts as soon as SBUF has room takes the room of results, and delay
 limit on loaded tiles that no instruction reads yet, loads and stores take turns, however long it takes to trigger them.
 """
 
+from collections.abc import Container
+
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 
 
@@ -17,12 +19,17 @@ class UnreadLoads:
         self.size = {k: graph.size[graph.buffers[k][0]] for k, transfer in enumerate(graph.transfers)
                      if transfer is not None and transfer.loads and len(graph.buffers[k]) == 1}     # else from SBUF
         self.limit = most * max(self.size.values(), default=0)
+        self.least = min(self.size.values(), default=0)
         self.unread: dict[int, int] = {}        # by load, its bytes
         self.total = 0
 
     def has_room(self, k: int) -> bool:
         """Return whether a step may start: it is no load, or the unread ones leave room."""
         return not self.total or self.total + self.size.get(k, 0) <= self.limit
+
+    def stopped(self) -> Container[int]:
+        """Return loads that have no room until a step reads loaded tiles: all or none."""
+        return self.size if self.total and self.total + self.least > self.limit else ()
 
     def start(self, k: int) -> bool:
         """Note that a step starts. Return whether it reads loads that nothing has read before."""
