@@ -53,6 +53,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
+@pytest.fixture
+def only_new_garbage() -> None:
+    """The test's collections examine the objects that it creates. There are millions of others, for seconds."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="module")
 def example_modules() -> Iterator[None]:
     """The vendor's names and the examples can be imported. Other files of their names may have been loaded before."""

@@ -2,10 +2,10 @@
 """Garbage collection around compilation: large programs go to the oldest generation, and their garbage is freed."""
 
 import gc
+import json
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,38 +22,23 @@ class Node:
         self.cycle = self
 
 
-@pytest.fixture(autouse=True)
-def few_objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(alone, "MANY", 10_000)
-    monkeypatch.setattr(alone, "_moved", 0)
-    frozen = gc.get_freeze_count()          # by the configuration of the tests
-    gc.unfreeze()
-    gc.collect()
-    yield
-    if frozen:
-        gc.freeze()
-
-
 def young() -> int:
     return len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1))
 
 
-def test_uncollected__large_program_is_not_examined_by_the_next_collection() -> None:
+def after(objects: int) -> tuple[bool, int, bool, int]:
+    """Return whether the collector is on, and how many objects are young: when a program of so many objects has been
+    created, and after that."""
+    gc.collect()
     with alone.uncollected():
-        program = [Node() for _ in range(20_000)]
-        assert not gc.isenabled() and young() >= 20_000
-    assert gc.isenabled() and young() < 5_000 and len(program) == 20_000
-
-
-def test_uncollected__small_program_stays_young() -> None:
-    with alone.uncollected():
-        program = [Node() for _ in range(2_000)]
-    assert young() >= 2_000 == len(program)
+        program = [Node() for _ in range(objects)]
+        inside = gc.isenabled(), young()
+    assert len(program) == objects
+    return (*inside, gc.isenabled(), young())
 
 
 def live_programs() -> int:
     """Return the largest number of programs in memory while 20 are created and dropped one after the other."""
-    alone.MANY, alone.MOST = 10_000, 50_000
     most, programs = 0, []
     for _ in range(20):
         with alone.uncollected():
@@ -64,18 +49,39 @@ def live_programs() -> int:
     return most
 
 
-def test_uncollected__garbage_of_many_programs_is_freed() -> None:
-    """In a process without the tests' objects, which take each collection seconds."""
-    code = f"import {__name__} as tests; print(tests.live_programs())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert 1 <= int(done.stdout) <= 3
-
-
-def test_uncollected__collection_that_is_off_stays_off() -> None:
+def observe() -> None:
+    """Print what the tests compare."""
+    alone.MANY = 10_000
+    observed: dict[str, object] = {"large": after(20_000), "small": after(2_000)}
     gc.disable()
-    try:
-        with alone.uncollected():
-            program = [Node() for _ in range(20_000)]
-        assert not gc.isenabled() and young() >= 20_000 == len(program)
-    finally:
-        gc.enable()
+    observed["off"] = after(20_000)
+    gc.enable()
+    alone.MOST, alone._moved = 50_000, 0
+    print(json.dumps(observed | {"live": live_programs()}))
+
+
+@pytest.fixture(scope="module")
+def observed() -> dict:
+    """Run in a process without the tests' objects, which take each collection seconds."""
+    done = subprocess.run([sys.executable, "-c", f"import {__name__} as tests; tests.observe()"], cwd=ROOT,
+                          capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_uncollected__large_program_is_not_examined_by_the_next_collection(observed: dict) -> None:
+    is_on, inside, is_on_again, left = observed["large"]
+    assert (is_on, is_on_again) == (False, True) and inside >= 20_000 and left < 5_000
+
+
+def test_uncollected__small_program_stays_young(observed: dict) -> None:
+    is_on, _, is_on_again, left = observed["small"]
+    assert (is_on, is_on_again) == (False, True) and left >= 2_000
+
+
+def test_uncollected__garbage_of_many_programs_is_freed(observed: dict) -> None:
+    assert 1 <= observed["live"] <= 3
+
+
+def test_uncollected__collection_that_is_off_stays_off(observed: dict) -> None:
+    is_on, _, is_on_again, left = observed["off"]
+    assert (is_on, is_on_again) == (False, False) and left >= 20_000

@@ -76,6 +76,7 @@ def test_memory__needs_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
                                   lambda a: a.reshape(-1)[7:8], lambda a: np.asarray(a)[None], lambda a: a.flat,
                                   lambda a: a.view(np.matrix), lambda a: np.frombuffer(a, np.int16)],
                          ids=["slice", "transpose", "dtype", "memoryview", "element", "axis", "flat", "matrix", "bytes"])
+@pytest.mark.usefixtures("only_new_garbage")
 def test_memory__stays_while_a_view_is_there(keep) -> None:
     array = result_memory.empty(SHAPE, np.float32)
     where, view = address(array), keep(array)
@@ -176,6 +177,7 @@ class Keeper:
 
 @pytest.mark.parametrize("part", [lambda a: a, lambda a: a[3:], lambda a: a.base, memoryview, lambda a: memoryview(a.base)],
                          ids=["array", "view", "base", "memoryview", "memoryview of the base"])
+@pytest.mark.usefixtures("only_new_garbage")
 def test_memory__stays_where_a_finalizer_keeps_the_array_of_a_garbage_cycle(part) -> None:
     array = result_memory.empty(SHAPE, np.float32)
     where = address(array)

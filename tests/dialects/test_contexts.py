@@ -45,6 +45,7 @@ def test_loading_twice__is_harmless() -> None:
     works(context)
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_context_that_has_died__leaves_nothing_behind() -> None:
     context = new_context()
     works(context)
@@ -53,6 +54,7 @@ def test_context_that_has_died__leaves_nothing_behind() -> None:
     works(new_context())
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_contexts_in_turn() -> None:
     for _ in range(6):
         works(new_context())

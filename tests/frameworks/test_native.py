@@ -42,6 +42,7 @@ def test_entry__empty_memory_needs_no_address():
     assert array_at(0, (0, 4), np.dtype(np.float32)).shape == (0, 4)
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_entry__exception_comes_back_by_its_status():
     def fail(inputs, shared):
         raise ValueError(f"saw {inputs[0][0, 0]}")

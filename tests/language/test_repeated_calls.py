@@ -247,6 +247,7 @@ def test_calls_are_kept_up_to_a_bound(kernel, monkeypatch):
     assert len(short_calls(kernel)) == 3
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_the_environment_bounds_captures(monkeypatch):
     def weighted(x, weight):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
@@ -307,6 +308,7 @@ def test_key_of_arrays_is_the_key_of_bound_arguments(arguments):
     assert key_of_arrays(list(kernel.settings()), with_defaults, arguments) == key_of_bound(kernel.settings(), bound)
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_kernel_that_is_gone_takes_what_it_sees_along():
     def kernel_that_reads(table):
         @nki.jit
