@@ -65,9 +65,16 @@ def wrapped(value: Node, dtype: DType) -> Node:
         return value
     if dtype is BOOL:
         return not_zero(alu("bitwise_and", value, numbers(1, INT32)))
-    sign = numbers(1 << (dtype.bits - 1), INT32)
-    low = alu("bitwise_and", value, numbers((1 << dtype.bits) - 1, INT32))
-    return converted(alu("subtract", alu("bitwise_xor", low, sign), sign), dtype)
+    return converted(sign_extended(value, dtype.bits), dtype)
+
+
+def sign_extended(value: Node, bits: int) -> Node:
+    """Return the signed number that the low bits of an int32 represent."""
+    if bits == 32:
+        return value
+    sign = numbers(1 << (bits - 1), INT32)
+    low = alu("bitwise_and", value, numbers((1 << bits) - 1, INT32))
+    return alu("subtract", alu("bitwise_xor", low, sign), sign)
 
 
 class EngineExpression(ExpressionReader):
@@ -236,6 +243,10 @@ def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
         return wrapped(divided(*(converted(v, INT32) for v in operands))[1], storage_type(dtype))
     if name not in EXACT:
         raise refused(f"'{name}' on {dtype.mlir}")
+    if not signed and name == "abs":
+        return operands[0]
+    if not signed and name == "arith_shift_right":      # the highest bit is a sign, as on all executors
+        operands = [sign_extended(converted(operands[0], INT32), bits), operands[1]]
     computed = alu(name, *(unsigned(v, bits) if name == "right_shift" else converted(v, INT32) for v in operands))
     return converted(computed, storage_type(dtype)) if name.startswith("bitwise") else (
         wrapped(computed, dtype) if signed else unsigned(computed, bits))

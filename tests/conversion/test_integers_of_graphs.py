@@ -11,11 +11,15 @@ from nki_mlir.cli.runnable import runnable
 ON = ("interpreter", "jit", "isa")
 
 
-def result(folder: Path, on: str, function: str, *arguments: np.ndarray) -> np.ndarray:
+def results(folder: Path, on: str, function: str, *arguments: np.ndarray) -> list[np.ndarray]:
     file = folder / "graph.mlir"
     file.write_text(function)
-    (_, value), = runnable(str(file), list(arguments), {}, None, ()).run(on)
-    return np.asarray(value)
+    return [np.asarray(value) for _, value in runnable(str(file), list(arguments), {}, None, ()).run(on)]
+
+
+def result(folder: Path, on: str, function: str, *arguments: np.ndarray) -> np.ndarray:
+    value, = results(folder, on, function, *arguments)
+    return value
 
 
 def edges(dtype: type) -> tuple[np.ndarray, np.ndarray]:
@@ -35,29 +39,27 @@ def test_quotients_and_remainders__by_0_and_of_the_lowest_by_minus_1(tmp_path, o
     quotient = [int(abs(x) // abs(y)) * (-1 if (x < 0) != (y < 0) else 1) for x, y in zip(a.astype(object).flat, by.flat)]
     quotient = np.where(b.ravel() == 0, -1, quotient).astype(np.int64).astype(dtype).reshape(a.shape)
     remainder = np.where(b == 0, a, np.fmod(a.astype(np.int64), by.astype(np.int64))).astype(dtype)
-    for name, expected in (("divide", quotient), ("remainder", remainder)):
-        computed = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
-  %0 = stablehlo.{name} %a, %b : {kind}
-  return %0 : {kind}
+    computed = results(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> ({kind}, {kind}) {{
+  %0 = stablehlo.divide %a, %b : {kind}
+  %1 = stablehlo.remainder %a, %b : {kind}
+  return %0, %1 : {kind}, {kind}
 }}""", a, b)
-        np.testing.assert_array_equal(computed, expected, err_msg=name)
+    for value, expected in zip(computed, (quotient, remainder), strict=True):
+        np.testing.assert_array_equal(value, expected)
 
 
 @pytest.mark.parametrize("on", ON)
 def test_numbers_without_sign__keep_their_order(tmp_path, on):
     a, b = edges(np.uint32)
     kind, truths = (f"tensor<{a.shape[0]}x{a.shape[1]}x{of}>" for of in ("ui32", "i1"))
-    computed = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {truths} {{
+    computed = results(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> ({truths}, {kind}, {kind}) {{
   %0 = stablehlo.compare LT, %a, %b, UNSIGNED : ({kind}, {kind}) -> {truths}
-  return %0 : {truths}
+  %1 = stablehlo.maximum %a, %b : {kind}
+  %2 = stablehlo.minimum %a, %b : {kind}
+  return %0, %1, %2 : {truths}, {kind}, {kind}
 }}""", a, b)
-    np.testing.assert_array_equal(computed, a < b)
-    for name, expected in (("maximum", np.maximum), ("minimum", np.minimum)):
-        computed = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
-  %0 = stablehlo.{name} %a, %b : {kind}
-  return %0 : {kind}
-}}""", a, b)
-        np.testing.assert_array_equal(computed, expected(a, b), err_msg=name)
+    for value, expected in zip(computed, (a < b, np.maximum(a, b), np.minimum(a, b)), strict=True):
+        np.testing.assert_array_equal(value, expected)
 
 
 @pytest.mark.parametrize("on", ON)
