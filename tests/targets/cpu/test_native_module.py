@@ -2,6 +2,7 @@
 """Functions that passes of the CPU have written as MLIR: read back equal, with equal values, and never trusted."""
 
 import importlib
+import os
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -30,6 +31,7 @@ from .compiled import CompiledModule, compiled
 
 pytestmark = pytest.mark.usefixtures("example_modules")
 
+FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 LIT = Path(__file__).parents[3] / "lit_tests" / "cpu"
 
 
@@ -42,8 +44,16 @@ def test_modules__are_read_back_equal(file: Path) -> None:
             PassesOnText().passed(kernel, len(kernel.grid), False, passes)
 
 
-@pytest.mark.parametrize("is_forced", [False, True], ids=["usual", "forced"])
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in OF_RANKS])
+def ways_of_examples() -> list:
+    """Each example with its passes as usual or forced, in turn; in ``make fuzz`` with both."""
+    examples = [name for name in EXAMPLES if name not in OF_RANKS]
+    ways = {False: "usual", True: "forced"}
+    return [pytest.param(name, is_forced, id=f"{name}-{way}") for k, name in enumerate(examples)
+            for is_forced, way in ways.items() if FUZZ or k % 2 == is_forced]
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name, is_forced", ways_of_examples())
 def test_examples__run_from_the_text_of_the_last_pass(name: str, is_forced: bool, monkeypatch: pytest.MonkeyPatch
                                                       ) -> None:
     module = importlib.reload(importlib.import_module(name))        # kernels that nothing has compiled yet
