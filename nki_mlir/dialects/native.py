@@ -29,6 +29,7 @@ dialect adds five operations, and marks on operations of those dialects:
 | ``native.powers`` | a nest | it computes exp by sixteenths of powers of two, which one instruction selects |
 | ``native.zeros`` | a nest | it looks for denormals only where a result of rounding to bfloat16 is 0 |
 | ``native.compares`` | a nest | it folds a maximum or minimum of 16-bit floats on their bits |
+| ``native.nans`` | a nest | it rounds to bfloat16 without a repair of NaN, where the rounding keeps them |
 | ``native.rounds`` | a nest | it rounds values to bfloat16 by the host's instruction, then looks for denormals |
 | ``native.delays`` | a nest | each iteration rounds to bfloat16 and stores the results of the one before |
 | ``native.fresh`` | a product, the fill before it | the product starts its sums from 0 in registers |
@@ -40,7 +41,7 @@ FUNCTION, NOTES, ZEROED, ON_POOL = "native.function", "native.notes", "native.ze
 SPREAD, STREAMS, AHEAD, FIELDS = "native.spread", "native.streams", "native.ahead", "native.fields"
 FRESH, PAIRS, FIXED = "native.fresh", "native.pairs", "native.fixed"
 WORDS, POWERS, ZEROS = "native.words", "native.powers", "native.zeros"
-COMPARES, ROUNDS, DELAYS = "native.compares", "native.rounds", "native.delays"
+COMPARES, NANS, ROUNDS, DELAYS = "native.compares", "native.nans", "native.rounds", "native.delays"
 CHECK, CHECK_LIMITS, PACKED_PRODUCT = "native.check", "native.check_limits", "native.packed_product"
 TABLE, LOOKUP = "native.table", "native.lookup"
 

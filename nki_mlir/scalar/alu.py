@@ -146,8 +146,12 @@ def _fold_extremum(extremum: np.ufunc) -> Callable[[np.ndarray, Axes], np.ndarra
 def _expand_extremum(e: "ScalarEmitter", d: DType, a: "Value", b: "Value", above: str, integer: str) -> "Value":
     if d.is_integer:
         return getattr(e, f"{integer}{'si' if d.kind is Encoding.SIGNED else 'ui'}")(a, b)
+    number = e.number_of(b)
+    if number is not None and not np.isnan(number):
+        result = e.select(e.cmp(above, b, a), b, a)         # a where it is NaN
+        return result if (number > 0 if above == "ogt" else number < 0) else e.add(result, 0.0)     # else a may be -0
     larger = e.select(e.cmp(above, a, b), a, b)             # b where either is NaN
-    return e.add(e.select(e.cmp("uno", a, a), a, larger), 0.0)
+    return e.add(e.unless_nan(a, larger), 0.0)
 
 
 _expand_maximum = partial(_expand_extremum, above="ogt", integer="max")

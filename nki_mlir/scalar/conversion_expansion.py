@@ -60,11 +60,16 @@ def from_float32(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value
     return _to_float8(e, value, to)
 
 
-def rounded_to(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value":
-    """Emit an f32 rounded to a float type ``to``, as f32: ``to_float32`` of ``from_float32`` in fewer steps."""
+def rounded_to(e: "ScalarEmitter", value: "Value", to: dtypes.DType, keeps_nans: bool = False) -> "Value":
+    """Emit an f32 rounded to a float type ``to``, as f32: ``to_float32`` of ``from_float32`` in fewer steps.
+
+    ``keeps_nans``: the lower half of each NaN is 0, so that the rounding to bf16 keeps NaN.
+    """
     if to is dtypes.BFLOAT16:
-        return e.round_to_bfloat16(value, lambda value: e.unless_nan(
-            value, e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")))
+        def in_steps(value: "Value") -> "Value":
+            rounded = e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")
+            return rounded if keeps_nans else e.unless_nan(value, rounded)
+        return e.round_to_bfloat16(value, in_steps)
     if to in _FLOAT8:
         return _rounded_to_float8(e, value, to)
     return to_float32(e, from_float32(e, value, to), to)

@@ -8,6 +8,7 @@ location.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from nki_mlir.bindings import Attribute, LateDialect, Type, Value, ir, load
 
@@ -155,6 +156,17 @@ class ScalarEmitter:
     trunc = _of_values(math, "trunc")
     round_even = _of_values(math, "roundeven")
     copysign = _of_values(math, "copysign")
+
+    @staticmethod
+    def number_of(a: Value) -> float | None:
+        """Return the number that a float, or each element of a vector, is if that is a constant."""
+        definition: Any = a.owner
+        while getattr(definition, "name", "") == "vector.broadcast":
+            definition = definition.operands[0].owner
+        number = definition.attributes["value"] if getattr(definition, "name", "") == "arith.constant" else None
+        if isinstance(number, ir.DenseElementsAttr):
+            number = number.get_splat_value() if number.is_splat else None
+        return number.value if isinstance(number, ir.FloatAttr) else None
 
     def is_nan(self, a: Value) -> Value:
         return self.cmp("uno", a, a)

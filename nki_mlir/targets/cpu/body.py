@@ -40,8 +40,9 @@ class Point:
 class NestEvaluator:
     """Evaluates the steps of a nest. ``vector`` is the axis whose elements are the lanes."""
 
-    def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None) -> None:
-        self.code, self.nest, self.vector = code, nest, vector
+    def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None,
+                 keeping_nans: Collection[int] = ()) -> None:
+        self.code, self.nest, self.vector, self.keeping_nans = code, nest, vector, keeping_nans
         self.symbols = list(symbols)
         self.needed = self._needed_values()
 
@@ -98,9 +99,9 @@ class NestEvaluator:
                 return self.constant(step)
             case "convert":
                 source = self.nest.dtype_of(step.operands[0])
-                rounds = self.before_rounding(step) is not None
-                return rounded_to(code, values[0], source) if rounds else expand_convert(
-                    code, values[0], source, step.dtype)
+                wide = self.before_rounding(step)
+                return expand_convert(code, values[0], source, step.dtype) if wide is None else rounded_to(
+                    code, values[0], source, wide in self.keeping_nans)
             case "alu":
                 return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
             case "activation":

@@ -3,8 +3,8 @@
 
 ``words`` loads pairs of bfloat16 as words, ``powers`` computes exp by sixteenths of powers, ``zeros`` looks for
 denormals only where a result of rounding to bfloat16 is 0, ``compares`` folds extrema of 16-bit floats on their bits,
-``rounds`` rounds the values of a body to bfloat16 by the host's instruction before one test for denormals, ``delays``
-rounds and stores results one iteration later.
+``nans`` repairs no NaN where roundings to bfloat16 keep them, ``rounds`` rounds the values of a body to bfloat16 by the
+host's instruction before one test for denormals, ``delays`` rounds and stores results one iteration later.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
 from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
+from nki_mlir.targets.cpu.roundings import keeping_nans
 from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
@@ -74,6 +75,7 @@ CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
     CodeForm(native.POWERS, can_select_powers, "compute exp, or this host has no instruction that selects powers"),
     CodeForm(native.ZEROS, can_test_zeros, "round to bfloat16, or this host has no instruction for it"),
     CodeForm(native.COMPARES, can_compare_words, "fold whole registers of 16-bit floats to a maximum or minimum"),
+    CodeForm(native.NANS, lambda nest: bool(keeping_nans(nest)), "round to bfloat16 what arithmetic on it computes"),
     CodeForm(native.ROUNDS, can_round_untested, "round pairs of registers to bfloat16 and read them as float32"),
     CodeForm(native.DELAYS, can_delay_stores, "round vectors to bfloat16 in its innermost loop"))}
 

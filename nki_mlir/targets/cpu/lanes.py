@@ -300,9 +300,21 @@ class FunctionEmitter(HostInstructions):
 
         The step is a power of two. Nothing behind the last element of the last vector is read.
         """
-        element, kind = self.element(dtype), ir.VectorType.get([lanes], self.element(dtype))
-        if step == count == 2 and dtype.itemsize == 2:
-            return self._halves(pointer, dtype, lanes)
+        element, most = self.element(dtype), host.lanes()
+        if dtype.itemsize != 2 or count % 2:
+            return self._fields(pointer, step, element, dtype, lanes, count)
+        if lanes > most:
+            parts = [self.fields(self.at(pointer, k * step, element), step, dtype, most, count)
+                     for k in range(0, lanes, most)]
+            return [self.joined(field) for field in zip(*parts)]
+        words = self._fields(pointer, step // 2, ir.IntegerType.get_signless(32), dtype, lanes, count // 2)
+        halves = [self.trunci(half, "i16") for word in words for half in (word, self.shrui(word, 16))]
+        return halves if element == halves[0].type.element_type else [self.bitcast(half, "f16") for half in halves]
+
+    def _fields(self, pointer: Value, step: int, element: Type, dtype: DType, lanes: int, count: int) -> list[Value]:
+        """Load the fields of ``fields`` as they are, or two of them as one word, whose halves shifts widen; ``dtype``
+        aligns them."""
+        kind = ir.VectorType.get([lanes], element)
         loaded = [self._load(self.at(pointer, k * lanes, element), kind, dtype) for k in range(step - 1)]
         last_address, mask = self.at(pointer, (step - 1) * lanes, element), self.first_lanes(lanes, lanes - step
                                                                                              + count)
@@ -317,13 +329,6 @@ class FunctionEmitter(HostInstructions):
                          for k in range(2))
             return [field for pair in zip(even, odd) for field in pair]
         return deinterleaved(loaded)
-
-    def _halves(self, pointer: Value, dtype: DType, lanes: int) -> list[Value]:
-        """Load pairs of 16-bit elements as words, and return their lower and upper halves, which shifts widen."""
-        words = self._load(pointer, ir.VectorType.get([lanes], ir.IntegerType.get_signless(32)), dtype)
-        halves = [self.trunci(word, "i16") for word in (words, self.shrui(words, 16))]
-        return halves if self.element(dtype) == halves[0].type.element_type else [
-            self.bitcast(half, "f16") for half in halves]
 
     def even_and_odd(self, pointer: Value, lanes: int) -> Value:
         """Load 16-bit elements. Of each 32 elements, the even ones come first: they are the lower halves of words.

@@ -15,6 +15,7 @@ from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
+from nki_mlir.targets.cpu.roundings import keeping_nans
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -53,7 +54,7 @@ class Loops:
         self.words = "words" in forms
         self.ahead: dict[int, int | Value] = dict(use.ahead)
         self.fields = {k: (base, offset) for k, base, offset in use.beside}
-        self.body = NestEvaluator(code, nest, symbols, plan.vector)
+        self.body = NestEvaluator(code, nest, symbols, plan.vector, keeping_nans(nest) if "nans" in forms else ())
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan) if "compares" in forms else {}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The passes on records that a kernel for the CPU goes through, by name and in order, with their options."""
 
-PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "", "parallelize": "", "form-products": "",
-            "forward-copies": "", "store-rows": "", "merge-programs": "", "pair-factors": "", "widen-tiles": "",
-            "widen-factors": "", "forward-factors": "", "store-products": "", "divide-columns": "", "pad-rows": "",
-            "reuse-tiles": "", "deepen-products": "", "chunk-rows": "", "prefetch-rows": "", "load-fields": "",
-            "load-words": "", "select-powers": "", "find-zeros": "", "compare-words": "", "round-pairs": "",
-            "delay-stores": ""}
+PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "", "drop-roundings": "",
+            "parallelize": "", "form-products": "", "forward-copies": "", "store-rows": "", "merge-programs": "",
+            "pair-factors": "", "widen-tiles": "", "widen-factors": "", "forward-factors": "", "store-products": "",
+            "divide-columns": "", "pad-rows": "", "reuse-tiles": "", "deepen-products": "", "chunk-rows": "",
+            "prefetch-rows": "", "load-fields": "", "load-words": "", "select-powers": "", "find-zeros": "",
+            "compare-words": "", "leave-nans": "", "round-pairs": "", "delay-stores": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

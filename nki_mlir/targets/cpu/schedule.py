@@ -92,7 +92,13 @@ def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
     functions = any(step.kind in ("activation", "lookup") or (step.kind == "convert" and step.dtype.itemsize < 4)
                     for step in nest.steps)
     return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
-        o.strides[vector] in (0, 1) and o.dtype.is_float for o in nest.operands) and not nest.mask
+        o.dtype.is_float and (o.strides[vector] in (0, 1) or _is_narrow_field(o, vector)) for o in nest.inputs) and all(
+        o.dtype.is_float and o.strides[vector] in (0, 1) for o in nest.outputs) and not nest.mask
+
+
+def _is_narrow_field(operand: Operand, axis: int) -> bool:
+    """Whether elements of 16 bits lie in records so short that whole registers load them."""
+    return operand.dtype.itemsize == 2 and 1 < operand.strides[axis] <= MOST_SHUFFLED
 
 
 def _lanes_of_transpose(nest: Nest, vector: int, inside: int, lanes: int) -> int:

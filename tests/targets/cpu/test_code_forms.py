@@ -18,14 +18,15 @@ ROWS = 3
 
 
 def powers_and_folds(columns: int, narrow: DType, function: str = "exp") -> Nest:
-    """A function of rows, rounded; twice its result, rounded from what is stored; its sum; the maximum of other
+    """A function of rows, rounded; twice what is stored, rounded, less it; the function's sum; the maximum of other
     rows."""
     row, one = Operand(narrow, (columns, 1)), Operand(FLOAT32, (1, 0))
     steps = (Step("convert", FLOAT32, (0,)), Step("activation", FLOAT32, (6,), function), Step("convert", narrow, (7,)),
              Step("convert", FLOAT32, (8,)), Step("alu", FLOAT32, (9, 9), "add"), Step("convert", narrow, (10,)),
+             Step("convert", FLOAT32, (11,)), Step("alu", FLOAT32, (12, 9), "subtract"), Step("convert", narrow, (13,)),
              Step("alu", FLOAT32, (4, 7), "add"), Step("convert", FLOAT32, (1,)),
-             Step("alu", FLOAT32, (5, 13), "maximum"))
-    return Nest((ROWS, columns), frozenset({1}), (row, row), 0, (row, row, one, one), steps, (8, 11, 12, 14))
+             Step("alu", FLOAT32, (5, 16), "maximum"))
+    return Nest((ROWS, columns), frozenset({1}), (row, row), 0, (row, row, one, one), steps, (8, 14, 15, 17))
 
 
 def results_of(nest: Nest, forms: tuple[str, ...], seed: int) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT32
-from nki_mlir.targets.cpu import fitted, packed_products, routines, tabulated
+from nki_mlir.targets.cpu import fitted, packed_products, roundings, routines, tabulated
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores
 from nki_mlir.targets.cpu.forwarding import ByteBox
 from nki_mlir.targets.cpu.lanes import FunctionEmitter
@@ -115,6 +115,12 @@ def narrow_function(x, y):
 def bounded_function(x, y):
     """A function of numbers in bfloat16."""
     nl.store(y, nl.tanh(nl.copy(nl.load(x), dtype=nl.bfloat16), dtype=nl.bfloat16))
+
+
+def rounded_products(x, y):
+    """Products in bfloat16, which does not represent all of them."""
+    tile = nl.load(x)
+    nl.store(y, nl.subtract(nl.multiply(tile, 33.125, dtype=nl.bfloat16), tile))
 
 
 def products_beside(x, y):
@@ -240,6 +246,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "tabulate-functions": ("tabulated", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),
                            narrow_function),
     "forward-factors": ("passes.forward_factors", "calls_in", lambda *nodes: iter(()), turned_back),
+    "drop-roundings": ("passes.drop_roundings", "is_representable", lambda *_: True, rounded_products),
     "divide-columns": ("passes.divide_columns.ColumnPanels", "moved", lambda panels, distance: (
         distance // panels.row * panels.width), products_of_columns),
     "pad-rows": ("passes.pad_rows", "in_padded", lambda distance, row: distance + (distance > row) * (
@@ -335,10 +342,29 @@ def doubled_power(x):
     return out
 
 
+def rounded_twice(x):
+    """Twice a number, rounded; less one."""
+    out = nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    nl.store(out, nl.subtract(nl.multiply(nl.load(x), 2.0, dtype=nl.bfloat16), 1.0))
+    return out
+
+
 def greatest(x):
     out = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.shared_hbm)
     nl.store(out, nl.max(nl.load(x), axis=1, keepdims=True, dtype=nl.float32))
     return out
+
+
+def test_seeded_fault_of_leave_nans__loses_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN with all bits set overflows if a half is added to it."""
+    x = np.full((128, 64), np.uint32(0x7FFFFFFF)).view(np.float32)
+
+    def is_nan() -> bool:
+        with forced("leave-nans"):
+            return np.isnan(nki.jit(rounded_twice).on("jit")(x).astype(np.float32)).all()
+    assert is_nan()
+    monkeypatch.setattr(roundings, "has_short_nans", lambda *_: True)
+    assert not is_nan()
 
 
 PUT = FunctionEmitter.put
@@ -410,4 +436,4 @@ def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(
 def test_each_pass_that_can_change_values__has_a_fault() -> None:
     """A prefetch changes no values, so no wrong one shows in them."""
     named = {name.partition(" ")[0] for name in FAULTS}
-    assert named | {*FAULTS_OF_FORMS, "merge-programs", "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}
+    assert named | {*FAULTS_OF_FORMS, "leave-nans", "merge-programs", "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""leave-nans: round values inside of a body to bfloat16 without a repair of NaN, where the rounding keeps NaN.
+
+before:  r = repair(mask(bits + half), x)      NaN of any payload stays NaN
+after:   r = mask(bits + half)                 the lower half of each NaN is 0, so the upper one stays
+
+NaN of bfloat16, and those that arithmetic on them creates or passes on, have such a lower half. Results keep their
+bits.
+"""
+
+from nki_mlir.targets.cpu.form_choice import FormChoice
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+
+
+class LeaveNans(FormChoice, FunctionPass, name="leave-nans"):
+    form = "nans"

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Facts about the roundings to narrow floats inside of a body: which keep their value, and which NaN keep theirs."""
+
+import numpy as np
+
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
+from nki_mlir.waist.nest import Nest
+
+EXTREMA = frozenset({"maximum", "minimum", "relu"})
+ARITHMETIC = EXTREMA | {"add", "subtract", "multiply", "divide", "average", "abs", "negative", "square", "reciprocal",
+                        "rsqrt"}
+
+
+def before_rounding(nest: Nest, value: int) -> int | None:
+    """If a step widens a value to float32 that was rounded from float32, return the value before the rounding."""
+    step = nest.step(value)
+    narrow = nest.step(step.operands[0]) if step is not None and _is_widening(nest, value) else None
+    wide = narrow.operands[0] if narrow is not None and narrow.kind == "convert" else None
+    return wide if wide is not None and nest.dtype_of(wide) is FLOAT32 else None
+
+
+def roundings(nest: Nest) -> dict[int, tuple[int, DType]]:
+    """Return the values that are roundings in float32: for each the value before, and the narrow dtype."""
+    return {value: (wide, nest.dtype_of(step.operands[0])) for value, step in enumerate(nest.steps, nest.first_step)
+            if (wide := before_rounding(nest, value)) is not None}
+
+
+def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
+    """Whether a narrow float represents a value of float32: an extremum of representable values is one of them."""
+    step = nest.step(value)
+    if step is None:
+        return False
+    if step.kind == "constant":
+        number = np.float32(step.number)
+        return bool(number.astype(dtype.numpy).astype(np.float32) == number)
+    if _is_widening(nest, value):
+        return nest.dtype_of(step.operands[0]) is dtype
+    return step.kind == "alu" and step.name in EXTREMA and all(
+        is_representable(nest, operand, dtype) for operand in step.operands)
+
+
+def has_short_nans(nest: Nest, value: int) -> bool:
+    """Whether each NaN of a float32 has zeros below the upper half: in bfloat16, in constants, and in the results of
+    arithmetic, which passes on an operand's NaN or creates the one of the host."""
+    step = nest.step(value)
+    if step is None:
+        return False
+    if step.kind == "convert":
+        source = nest.dtype_of(step.operands[0])
+        return source is BFLOAT16 or source.is_integer
+    return step.kind == "constant" or (step.kind == "alu" and step.name in ARITHMETIC and all(
+        has_short_nans(nest, operand) for operand in step.operands))
+
+
+def keeping_nans(nest: Nest) -> frozenset[int]:
+    """Return the values before roundings to bfloat16 that keep NaN without a repair."""
+    return frozenset([wide for wide, dtype in roundings(nest).values()
+                      if dtype is BFLOAT16 and has_short_nans(nest, wide)])
+
+
+def _is_widening(nest: Nest, value: int) -> bool:
+    step = nest.step(value)
+    if step is None or step.kind != "convert" or step.dtype is not FLOAT32:
+        return False
+    source = nest.dtype_of(step.operands[0])
+    return source.is_float and source.itemsize < FLOAT32.itemsize
