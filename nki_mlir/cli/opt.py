@@ -205,8 +205,8 @@ def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> l
     unknown = [name for name in dict.fromkeys(names) if not any(option.startswith(f"--{name}") for option in options)]
     if not unknown:
         return []
-    from nki_mlir.passes.pass_manager import check_plugin_files, is_upstream_pass  # start-up: loads MLIR
     try:
+        from nki_mlir.passes.pass_manager import check_plugin_files, is_upstream_pass  # start-up: loads MLIR
         for name in unknown:
             check_plugin_files(name)
     except NkiMlirError as error:
@@ -220,8 +220,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_options(command.command_line(arguments))
     if options.reduce:
         return command.exit_status(lambda: reduce(options))
+    return command.exit_status(lambda: lower(options), reads_data=not command.is_kernel(options.file))
+
+
+def lower(options: argparse.Namespace) -> int:
+    """Read, lower and print the module. Operations of plugins load with MLIR."""
     from nki_mlir.cli.lowering import run  # start-up: loads MLIR
-    return command.exit_status(lambda: run(options), reads_data=not command.is_kernel(options.file))
+    return run(options)
 
 
 def reduce(options: argparse.Namespace) -> int:

@@ -228,9 +228,14 @@ def test_a_module_with_an_operation_and_its_function__is_loaded_first(tmp_path):
     (tmp_path / "p_alone" / "__init__.py").write_text('NKI_MLIR_API = 1\nNKI_MLIR_PLUGIN = {"ops": {"p": "p_alone.ops"}}\n')
     (tmp_path / "p_alone" / "ops.py").write_text(text)
     code = "from nki_mlir import plugin; print(plugin.load('p_alone')[0].name); from p_alone.ops import clamp"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={
-        **os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.stdout == "p\n", done.stderr
+    (tmp_path / "p_alone" / "ops.py").write_text(text.replace("0xC0", "0x10"))
+    done = subprocess.run([sys.executable, "-m", "nki_mlir.cli.opt", "--load-plugin=p_alone", "-"], capture_output=True,
+                          text=True, cwd=tmp_path, env=environment, input="")
+    assert done.returncode == 1 and done.stderr.startswith("error: operation 'nisa.example_clamp' of plugin p_alone "
+                                                           "cannot be loaded: opcode 0x10 is not from 0xc0 to 0xef")
 
 
 def test_pipelines__are_texts_of_passes(package):
