@@ -131,6 +131,7 @@ class KernelText:
             line = self.lines[at]
             if line.startswith(f"{start}{name} = nl.ndarray("):
                 del self.lines[at]
+                self.settled = {value: settled - (settled > at) for value, settled in self.settled.items()}
                 return True
             if not line.startswith(start) or _uses(line, name):
                 return False
@@ -290,10 +291,24 @@ class KernelText:
             return None
         if tile.shape != tensor.shape or tile.dtype is not tile.base_dtype:
             return None
-        if tensor.address is not None and self.placement is not None:       # a function chooses it
+        self._forget_address(tensor)
+        return tensor
+
+    def becomes(self, tile: Tile, expression: str) -> bool:
+        """Delete the allocation of a complete tile that nothing has used yet, so that the expression, the result of a
+        function, can define it. Return whether it can."""
+        tensor = self.tensors[tile.handle]
+        is_complete = tensor.region == "nl.sbuf" and tile.shape == tensor.shape and tile.dtype is tile.base_dtype
+        if self.beta or not is_complete or _uses(expression, tensor.name) or not self._drop_allocation(tensor.name):
+            return False
+        self._forget_address(tensor)
+        return True
+
+    def _forget_address(self, tensor: NamedTensor) -> None:
+        """Note that a function chooses the address of a tensor."""
+        if tensor.address is not None and self.placement is not None:
             tensor.address = None
             self.placement.addresses += 1
-        return tensor
 
 
 def _uses(text: str, name: str) -> bool:

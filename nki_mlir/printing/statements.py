@@ -5,12 +5,14 @@ import math
 
 import numpy as np
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
-from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp
+from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.scalar_body import Elementwise
+from nki_mlir.dialects.verification import verify
 from nki_mlir.language.current import language
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.printing.errors import Unprintable
@@ -147,13 +149,34 @@ def adapted(op: Op) -> Op:
     if type(op).name == "memset" and op.dst.dtype.is_integer and math.isfinite(op.value):    # type: ignore[attr-defined]
         return changed(op, lambda tile: tile, value=round(op.value))                         # type: ignore[attr-defined]
     if isinstance(op, TensorScalarOp):
-        op = without_quotients(op)
+        op = _with_repeated_operand(without_quotients(op))
     slots = [slot for slot in "01" if isinstance(op, TensorScalarOp) and getattr(op, f"op{slot}") == "negative"]
     if not slots:
         return op
     product = changed(op, lambda tile: tile, **{f"op{slot}": "multiply" for slot in slots},      # no document has an
                       **{f"imm{slot}": -1.0 for slot in slots})                                  # operator negative
     return product if product.compute is op.compute else changed(product, lambda tile: tile, engine="vector")
+
+
+def _with_repeated_operand(op: Op) -> Op:
+    """Return an operation on two tiles, whose dtypes are free, for one whose only scalar operand is a tile of narrow
+    floats: such operands are float32."""
+    if not isinstance(op, TensorScalarOp) or op.operand0 is None or op.op1 != "bypass" or not _is_narrow(op.operand0):
+        return op
+    rows, *_ = op.operand0.access.dims
+    repeated = op.operand0.patterned(dims=(rows, *((0, count) for count in op.dst.shape[1:])))
+    lhs, rhs = (repeated, op.src) if op.reverse0 else (op.src, repeated)
+    pair = TensorTensorOp(dst=op.dst, lhs=lhs, rhs=rhs, op=op.op0, symbols=op.symbols, ranges=op.ranges, extra=op.extra,
+                          engine=op.engine if op.engine in ("unknown", "gpsimd") else "vector")
+    try:
+        verify(pair)
+    except NkiMlirError:
+        return op
+    return pair if pair.compute is op.compute else op
+
+
+def _is_narrow(tile: Tile) -> bool:
+    return tile.dtype.is_float and tile.dtype is not FLOAT32
 
 
 def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load: str | None) -> str | None:
@@ -202,7 +225,7 @@ def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: st
         value = getattr(op, number)
         return str(int(value)) if operator in ALU and ALU[operator].on_bits else immediate_text(value)
     tile = column(tile)
-    if tile.dtype.is_float and tile.dtype is not FLOAT32:       # instructions take such operands of float32 alone
+    if _is_narrow(tile):                                        # instructions take such operands of float32 alone
         shown = text.tile(op, tile)
         tile = text.temporary(tile.shape, FLOAT32, SBUF)
         text.write(f"nisa.tensor_copy(dst={text.tile(op, tile)}, src={shown})")

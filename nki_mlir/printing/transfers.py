@@ -30,6 +30,9 @@ def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> Non
         del text.waiting[op.dst.handle]
     else:
         text.use(op.dst.handle)                 # in front of the result, which may then be written there at once
+        if text.becomes(op.dst, call):
+            text.write(f"{text.tensors[op.dst.handle].name} = {call}")
+            return
         name = text.define(NamedTensor("t0", op.dst.shape, op.dst.dtype, "nl.sbuf"))
     text.write(f"{name} = {call}")
     if tensor is None:

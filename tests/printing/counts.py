@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Instruction counts of random kernels, and of the text that they are printed as, with the causes of differences.
 
-``python -m tests.printing.counts {beta,current} [PROGRAMS] [SEED]`` prints how many kernels are within 2%, and of
-which instructions the others have more or fewer.
+``python -m tests.printing.counts {beta,current} [PROGRAMS] [SEED] [--keep-placement]`` prints how many kernels are
+within 2%, or with their placement equal, and of which instructions the others have more or fewer.
 """
 
 import os
@@ -110,26 +110,27 @@ def launch(kernel: Any, grid: tuple[int, ...]) -> Any:
     return kernel[grid if len(grid) > 1 else grid[0]] if grid else kernel
 
 
-def differing(before: Counter[str], after: Counter[str]) -> str:
+def differing(before: Counter[str], after: Counter[str], within: float = WITHIN) -> str:
     """Whether the text has more or fewer instructions, and of which; empty where the counts are within bounds."""
-    if abs(before.total() - after.total()) <= WITHIN * before.total():
+    if abs(before.total() - after.total()) <= within * before.total():
         return ""
     sign = "more:" if after.total() > before.total() else "fewer:"
     return " ".join([sign, *(f"{name}{'+' if after[name] > before[name] else '-'}" for name in sorted(before | after)
                              if before[name] != after[name])])
 
 
-def main(generation: str, programs: int, seed: int) -> None:
+def main(generation: str, programs: int, seed: int, placed: bool) -> None:
     causes: Counter[str] = Counter()
     for program, launched in drawn(generation, programs, seed):
         arrays = list(program.arrays.values())
         try:
-            again = reread(printed(launched, arrays), program.grid)
+            again = reread(printed(launched, arrays, keep_placement=placed), program.grid)
         except Unprintable as error:
             causes[error.headline] += 1
             continue
-        cause = differing(instructions(launched, arrays), instructions(again, arrays))
-        causes[f"{cause} {sorted(limits(launched, arrays)) or ''}" if cause else "within 2%"] += 1
+        counts = (instructions(kernel, arrays) for kernel in (launched, again))
+        cause = differing(*counts, within=0.0 if placed else WITHIN)
+        causes[f"{cause} {sorted(limits(launched, arrays)) or ''}" if cause else "equal" if placed else "within 2%"] += 1
     for cause, count in causes.most_common():
         print(f"{count:5} {cause}")
 
@@ -137,4 +138,6 @@ def main(generation: str, programs: int, seed: int) -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"), np.errstate(all="ignore"):
-        main(sys.argv[1], *(int(a) for a in (sys.argv[2:] + ["100", "1"][len(sys.argv) - 2:])[:2]))
+        generation, *numbers = (a for a in sys.argv[1:] if a != "--keep-placement")
+        programs, seed = *map(int, numbers), *(100, 1)[len(numbers):]
+        main(generation, programs, seed, placed="--keep-placement" in sys.argv)

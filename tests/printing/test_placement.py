@@ -252,6 +252,35 @@ def test_loops_of_the_run_time_keep_their_placement(kernel, expected):
         kernel is not counted_down)
 
 
+@beta.jit
+def at_most_a_column(x, column):
+    """The operand of one element a partition is no float32."""
+    out = beta_language.ndarray(x.shape, dtype=x.dtype, buffer=beta_language.shared_hbm)
+    beta_language.store(out, beta_language.minimum(beta_language.load(x), beta_language.load(column)))
+    return out
+
+
+@nki.jit
+def picked_columns(x, index):
+    """An instruction picks columns into the tile at an address."""
+    out, tile = nl.ndarray((16, 4), x.dtype, buffer=nl.shared_hbm), nl.ndarray((16, 4), x.dtype)
+    nisa.tensor_copy(dst=tile, src=nl.load(x).indirect(nl.load(index), 4))
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+def test_operands_that_calls_take_in_other_forms(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    column, index = np.arange(40, 56).astype(np.float16)[:, None], np.zeros((16, 1), np.uint32)
+    index[:4, 0] = 3, 0, 5, 0
+    for kernel, operand, expected in ((at_most_a_column, column, np.minimum(ROWS, column.astype(np.float32))),
+                                      (picked_columns, index, ROWS[:, [3, 0, 5, 0]])):
+        again = reread(printed(kernel, [ROWS, operand], keep_placement=True))
+        assert instructions(again, [ROWS, operand]).total() == instructions(kernel, [ROWS, operand]).total()
+        for executor in EXECUTORS:
+            np.testing.assert_array_equal(again.on(executor)(ROWS, operand), expected)
+
+
 @nki.jit
 def begun(x, first):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)

@@ -11,7 +11,7 @@ from nki_mlir.language import creation
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import older, require
-from nki_mlir.language.current.memory import private_hbm, psum
+from nki_mlir.language.current.memory import private_hbm, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.kinds import is_number
 
@@ -54,6 +54,24 @@ def is_regrouped(extents: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Return whether one shape only splits dimensions of the other, or equals it, so that rows stay together."""
     starts, other_starts = ({1, *accumulate(shape, mul)} for shape in (extents, other))
     return starts <= other_starts or other_starts <= starts
+
+
+def copied_at_once(dst: NkiTensor, src: NkiTensor) -> bool:
+    """Emit ``dst = src`` if that is one instruction, between a tensor with a run-time address and a tile of another
+    storage. Return whether it is."""
+    moved, tile = (dst, src) if src.indirection is None else (src, dst)
+    address = moved.indirection
+    if address is None or tile.indirection is not None or tile.buffer is not sbuf or low.repeated(tile):
+        return False
+    used = [t.storage for t in (moved, address.source, address.index) if isinstance(t, NkiTensor)]
+    if dst.dtype is not src.dtype or tuple(tile.shape) != low.moved_shape(moved) or tile.storage in used:
+        return False
+    if moved is src:
+        low.read_into(low.core_view(dst), src)
+        low.wrote(dst)
+    else:
+        low.write_from(dst, low.core_view(src))
+    return True
 
 
 def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_copy", engine: str = "unknown") -> None:

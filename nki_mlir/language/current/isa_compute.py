@@ -25,9 +25,9 @@ from nki_mlir.language import creation, functions, generated_functions
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
+from nki_mlir.language.current import assignment, write_history
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current import write_history
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import core_rule, device, invalid, older, require, warn
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
@@ -113,7 +113,8 @@ def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: ob
     """Set dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first."""
     low.is_tensor(src, "tensor_copy", "src")
     with rounded(dst, "tensor_copy", dtype) as out:
-        low.copy_on_chip(out, src, engine=e.engine_name(engine))
+        if e.engine_name(engine) != "unknown" or not assignment.copied_at_once(out, src):
+            low.copy_on_chip(out, src, engine=e.engine_name(engine))
 
 
 @contextmanager
