@@ -81,15 +81,15 @@ func.func @slice(%a: tensor<8x4xf32>, %i: tensor<i32>) -> tensor<2x4xf32> {
 // CHECK:         } else {
 // CHECK:           "scalar.alu"(%in, %in) {fn = "add"} : (f32, f32) -> f32
 // ISA-LABEL:     .kernel branch
-// ISA:           .stream act
-// ISA:           act {{[0-9]+}}: TENSOR_LOAD dst=[[R:r[0-9]+]] src=bool@[[P:0x[0-9a-f]+]][1][1]*1
-// ISA:           act {{[0-9]+}}: COMPARE_BRANCH op=eq lhs=[[R]] rhs=0 target=[[ELSE:[0-9]+]]
-// ISA:           act {{[0-9]+}}: COMPARE_BRANCH op=eq lhs=0 rhs=0 target=[[END:[0-9]+]]
-// ISA-NEXT:      act [[ELSE]]: S[{{[0-9]+}}] (qSyncIO0)>=16 TENSOR_SCALAR op0=add
 // ISA:           .stream dve
-// ISA:           dve {{[0-9]+}}: TENSOR_LOAD dst=[[R:r[0-9]+]] src=bool@[[P]][1][1]*1
+// ISA:           dve {{[0-9]+}}: TENSOR_LOAD dst=[[R:r[0-9]+]] src=bool@[[P:0x[0-9a-f]+]][1][1]*1
 // ISA:           dve {{[0-9]+}}: COMPARE_BRANCH op=eq lhs=[[R]] rhs=0 target=[[ELSE:[0-9]+]]
-// ISA-NEXT:      dve {{[0-9]+}}: S[{{[0-9]+}}] (qSyncIO0)>=16 TENSOR_SCALAR op0=negative
+// ISA-NEXT:      dve {{[0-9]+}}: S[{{[0-9]+}}] (qSyncIO0)>=16 TENSOR_SCALAR op0=negative dst=fp32@[[Y:0x[0-9a-f]+]][1][4] src=fp32@[[X:0x[0-9a-f]+]][1][4] channels=8
+// ISA:           .stream pool
+// ISA:           pool {{[0-9]+}}: TENSOR_LOAD dst=[[R:r[0-9]+]] src=bool@[[P]][1][1]*1
+// ISA:           pool {{[0-9]+}}: COMPARE_BRANCH op=eq lhs=[[R]] rhs=0 target=[[ELSE:[0-9]+]]
+// ISA:           pool {{[0-9]+}}: COMPARE_BRANCH op=eq lhs=0 rhs=0 target=[[END:[0-9]+]]
+// ISA-NEXT:      pool [[ELSE]]: S[{{[0-9]+}}] (qSyncIO0)>=16 TENSOR_TENSOR op=add dst=fp32@[[Y]][1][4] lhs=fp32@[[X]][1][4] rhs=fp32@[[X]][1][4] channels=8
 // ISA:           .stream sp
 // ISA:           DMA queue=0 dst=bool@[[P]][1][1] src=bool@arg0[1,1][1,1]
 // ISA:           sp {{[0-9]+}}: TENSOR_LOAD dst=[[R:r[0-9]+]] src=bool@[[P]][1][1]*1

@@ -73,3 +73,28 @@ func.func @no_runs(%q: tensor<4x64x32xf32>, %k: tensor<32x64x4xf32>) -> tensor<4
   %0 = stablehlo.dot_general %q, %t, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<4x64x32xf32>, tensor<4x32x64xf32>) -> tensor<4x64x64xf32>
   return %0 : tensor<4x64x64xf32>
 }
+
+// -----
+
+// A product whose result is only transposed writes the transposed result; so does what fills it before.
+// BEFORE-DAG:    #[[TURNED:map[0-9]*]] = affine_map<(d0, d1) -> (d1, d0)>
+// BEFORE-LABEL:  func.func @gradient(
+// BEFORE-SAME:     %[[X:[a-z0-9]+]]: memref<64x32xf32, "hbm"> {nki.name = "arg0"}, %[[G:[a-z0-9]+]]: memref<64x16xf32, "hbm"> {nki.name = "arg1"}, %[[R:[a-z0-9]+]]: memref<32x16xf32, "hbm">
+// BEFORE:          %[[T:.*]] = memref.alloc() {{.*}} : memref<16x32xf32, "hbm">
+// BEFORE:          linalg.generic {{.*}} ins(%[[T]] : {{.*}}) outs(%[[R]] :
+// CHECK-DAG:   #[[SUMMED:map[0-9]*]] = affine_map<(d0, d1, d2) -> (d1, d0)>
+// CHECK-DAG:   #[[FILLED:map[0-9]*]] = affine_map<(d0, d1) -> (d1, d0)>
+// CHECK-LABEL: func.func @gradient(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<64x32xf32, "hbm"> {nki.name = "arg0"}, %[[G:[a-z0-9]+]]: memref<64x16xf32, "hbm"> {nki.name = "arg1"}, %[[R:[a-z0-9]+]]: memref<32x16xf32, "hbm">
+// CHECK-NOT:     memref<16x32xf32
+// CHECK:         %[[FILL:.*]] = memref.reinterpret_cast %[[R]]
+// CHECK:         linalg.generic {indexing_maps = [{{.*}}, #[[FILLED]]], {{.*}} ins(%{{.*}} : f32) outs(%[[FILL]] :
+// CHECK:         %[[SUMS:.*]] = memref.reinterpret_cast %[[R]]
+// CHECK:         linalg.generic {indexing_maps = [{{.*}}, #[[SUMMED]]], {{.*}} "reduction"]} ins(%{{.*}}, %{{.*}} : {{.*}}) outs(%[[SUMS]] :
+// CHECK-NOT:     linalg.generic
+// CHECK:         return
+func.func @gradient(%x: tensor<64x32xf32>, %g: tensor<64x16xf32>) -> tensor<32x16xf32> {
+  %0 = stablehlo.dot_general %g, %x, contracting_dims = [0] x [0] : (tensor<64x16xf32>, tensor<64x32xf32>) -> tensor<16x32xf32>
+  %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<16x32xf32>) -> tensor<32x16xf32>
+  return %1 : tensor<32x16xf32>
+}

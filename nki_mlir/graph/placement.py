@@ -5,135 +5,30 @@ Sums of products become matrix products of tiles that accumulate in PSUM.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2, prod
 
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, PSUM, ZERO, Access, Linear, Tile, dense
+from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile, dense
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
+from nki_mlir.graph.layouts import Layouts, cheapest, is_argument
 from nki_mlir.graph.nests import Gather, numbers
-from nki_mlir.graph.tiles import TileCache, Tiles
+from nki_mlir.graph.products import tiled_product, write_product
+from nki_mlir.graph.tile_cache import TileCache, elements_of
+from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
 from nki_mlir.waist import expression as trees
-from nki_mlir.waist.recognize import Fold, fold_of, product_of, sum_of_products
-from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
+from nki_mlir.waist.recognize import Fold, fold_of, sum_of_products
+from nki_mlir.waist.tile_operand import TileNest, walked
 
-MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
-KEPT = 3            # tiles that stay on chip between operations may take 1 / KEPT of the memory
-SHARE = 2           # a result of up to 1 / SHARE of this part stays on chip
+KEPT = 2            # tiles that stay on chip between operations may take 1 / KEPT of the memory
+STAYS = 6           # a result of up to 1 / STAYS of the memory stays on chip
 ROW = 256           # elements of a row that is long enough for a tile of rows
+GAIN = 0.8          # another layout than usual takes at most this part of the time
 NODES = 8           # up to this number of nodes (each may take a buffer) tiles have full size
-
-
-# -- sums of products as matrix products of tiles that add up in PSUM --------------------------------------------------
-@dataclass(frozen=True)
-class TiledProduct:
-    """A nest as a product of two inputs, ``left`` and ``right``. Axis 0 of the nest has extent 1 and stands for an
-    axis that the product does not have."""
-
-    nest: TileNest
-    left: int
-    right: int
-    inner: int
-    rows: int
-    columns: int
-
-    @property
-    def axes(self) -> tuple[int, int, int]:
-        return self.inner, self.rows, self.columns
-
-
-def tiled_product(nest: TileNest) -> TiledProduct | None:
-    """Return the nest as a product of two operands if the Tensor engine can compute it, else None."""
-    product = product_of(nest)
-    if product is None or product.fold.dtype is not FLOAT32 or nest.output.dtype.is_integer or (
-            not product.reads_inputs or len({*product.inputs}) < 2):
-        return None
-    merged = nest.arranged(None)
-    a, b = (merged.inputs[k] for k in product.inputs)
-    axes = [x for x, n in enumerate(merged.extents) if n > 1]
-    summed = [x for x in axes if x in merged.reduced]
-    parallel = [x for x in axes if x not in merged.reduced]
-    rows = [x for x in parallel if a.moves(x) and not b.moves(x)]
-    columns = [x for x in parallel if b.moves(x) and not a.moves(x)]
-    batch_axes = [x for x in parallel if a.moves(x) and b.moves(x)]
-    proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
-    if not summed or not proper or len(rows) + len(columns) + len(batch_axes) != len(parallel) or (
-            a.dtype.is_integer or b.dtype.is_integer):
-        return None
-
-    def largest(group: list[int]) -> int:
-        return max(group, key=lambda x: merged.extents[x], default=0)
-    return TiledProduct(merged, *product.inputs, largest(summed), largest(rows), largest(columns))
-
-
-def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> None:
-    """Emit one product of matrices as products of tiles."""
-    for strip in product.nest.windows(product.rows, machine.partitions):
-        lefts: dict[int, Tile] = {}
-        for part in strip.windows(product.columns, min(machine.psum_free_max, machine.moving_free_max)):
-            total = tiles.buffer((part.extents[product.rows], part.extents[product.columns]), FLOAT32, PSUM)
-            for k, piece in enumerate(pieces(part, product.inner, machine.partitions)):
-                if k not in lefts:
-                    left = factor(tiles, machine, piece, product.left, product.inner, product.rows)
-                    lefts |= {k: left} if k < MOST_KEPT else {}
-                right = factor(tiles, machine, piece, product.right, product.inner, product.columns)
-                if k == 0:
-                    tiles.fill(total, 0, (1, 2))
-                multiply(tiles, total, lefts.get(k, left), right)
-            finish(tiles, part, product, total, start)
-
-
-def pieces(nest: TileNest, inner: int, size: int) -> list[TileNest]:
-    """Cut the summed axes into boxes: the axis ``inner`` into pieces of ``size``, the others into single elements."""
-    return nest.boxes([*((a, 1) for a in nest.reduced if a != inner and nest.extents[a] > 1), (inner, size)])
-
-
-def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
-    """Return whether an operand is contiguous along the summed axis, so that its rows go along the other axis."""
-    return operand.strides[inner] == 1 and operand.strides[other] not in (0, 1)
-
-
-def factor(tiles: Tiles, machine: Machine, nest: TileNest, number: int, inner: int, other: int) -> Tile:
-    """Load a factor with the summed axis along the partitions; transpose one whose rows go along the other axis."""
-    operand, counts = nest.inputs[number], (nest.extents[inner], nest.extents[other])
-    source = operand.tile(counts, (inner, other))
-    if lies_across(operand, inner, other) and min(counts) > 1:
-        parts = [part.inputs[number].tile((part.extents[other], counts[0]), (other, inner))
-                 for part in nest.windows(other, machine.partitions)]
-        return tiles.load_transposed(source, parts)
-    return tiles.loaded(source)
-
-
-def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
-    """Emit ``total += left' right``."""
-    extents = (left.shape[0], left.shape[1], right.shape[1])
-    a, b = (trees.converted(trees.Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
-    body = trees.alu("add", trees.Output(FLOAT32), trees.alu("multiply", a, b))
-    tiles.compute(extents, frozenset({0}), [(left, (0, 1)), (right, (0, 2))], total, (1, 2), body)
-
-
-def finish(tiles: Tiles, nest: TileNest, product: TiledProduct, total: Tile, start: float | int | None) -> None:
-    """Store a tile of the result: the sum plus ``start``, or plus the old value of the output if ``start`` is None."""
-    axes = product.rows, product.columns
-    counts = tuple(nest.extents[a] for a in axes)
-    result = tiles.buffer(counts, nest.output.dtype)
-    if start == 0:
-        tiles.copy(result, total)
-    else:
-        inputs = [(total, (0, 1))]
-        before: trees.Node = trees.Constant(FLOAT32, float(start or 0))
-        if start is None:
-            tile = tiles.buffer(counts, nest.output.dtype)
-            tiles.copy(tile, nest.output.tile(counts, axes))
-            inputs.append((tile, (0, 1)))
-            before = trees.converted(trees.Input(nest.output.dtype, 1), FLOAT32)
-        body = trees.converted(trees.alu("add", before, trees.Input(FLOAT32, 0)), nest.output.dtype)
-        tiles.compute(counts, frozenset(), inputs, result, (0, 1), body)
-    tiles.store(nest.output, result, axes)
 
 
 # -- any nest ----------------------------------------------------------------------------------------------------------
@@ -142,7 +37,7 @@ class Placement:
 
     def __init__(self, machine: Machine, elements: int) -> None:
         self.machine, self.elements, self.tiles = machine, elements, Tiles(TileCache(
-            machine.sbuf_bytes_per_partition // KEPT))
+            machine.sbuf_bytes_per_partition // KEPT), machine.partitions)
 
     def write(self, op: Operation, nest: TileNest, symbols: tuple[Value, ...], start: float | int | None) -> None:
         """Emit a nest before an operation. ``start`` is the initial value of a fold; if None, the fold starts from its
@@ -151,10 +46,10 @@ class Placement:
         self.tiles.at(op, symbols)
         if not nest.reduced:
             return self.move(nest) if isinstance(nest.body, trees.Input) else self.elementwise(nest)
-        nest = self.with_factors(nest)
+        nest = self.with_factors(added(nest))
         product = tiled_product(nest)
         if product is not None:
-            return self.product(product, start)
+            return write_product(self.tiles, self.machine, product, start)
         return self.reduction(nest, start)
 
     def gather(self, op: Operation, gather: Gather) -> None:
@@ -194,14 +89,33 @@ class Placement:
         room = 1 << round(log2(room))
         sizes = [self.machine.partitions]
         for extent in reversed(nest.extents[1:]):
-            sizes.insert(1, min(extent, room))
+            parts = -(-extent // room)
+            sizes.insert(1, -(-extent // parts) if len(sizes) > 1 else min(extent, room))
             room = 1 if self.stays(nest) and extent >= ROW else max(1, room // extent)
         return sizes
 
     def stays(self, nest: TileNest) -> bool:
         """Return whether the result is small enough to stay on chip."""
         elements = prod(n for a, n in enumerate(nest.extents) if a not in nest.reduced)
-        return elements * nest.output.dtype.itemsize <= self.tiles.cache.bytes * self.machine.partitions // SHARE
+        room = self.machine.sbuf_bytes_per_partition // STAYS * self.machine.partitions
+        return elements * nest.output.dtype.itemsize <= room
+
+    def boxes(self, nest: TileNest, body: trees.Node) -> list[TileNest]:
+        """Cut a nest into boxes."""
+        return nest.boxes(enumerate(self.sizes(nest, body)))
+
+    def layout(self, nest: TileNest, body: trees.Node) -> list[TileNest]:
+        """Move the axis along the partitions that costs least. Return two nests if no divisor of its extent fits."""
+        layouts = Layouts(self.machine, self.tiles)
+        count = sum(isinstance(node, (trees.Alu, trees.Activation)) for node in trees.below(body))
+        stays = self.stays(nest) and not is_argument(nest.output.handle)
+        first_nests = self.arranged(nest)
+
+        def candidate(nests: list[TileNest]) -> tuple[float, list[TileNest]]:
+            return layouts.cost([box for n in nests for box in self.boxes(n, body)], count + 1, stays), nests
+        others = {other.extents: other for whole in (nest, nest.arranged(None)) for axis, n in enumerate(whole.extents)
+                  if n > 1 and axis not in whole.reduced for other in [whole.arranged(axis)]}
+        return cheapest(map(candidate, [first_nests, *([other] for other in others.values())]), GAIN)
 
     def arranged(self, nest: TileNest) -> list[TileNest]:
         """Move an axis that is not reduced along the partitions. Return two nests if no divisor of its extent fits."""
@@ -237,7 +151,7 @@ class Placement:
     def move(self, nest: TileNest) -> None:
         """Emit a copy of any size between HBM buffers."""
         nest = nest.arranged(None)
-        self.tiles.cache.forget(nest.output.handle)
+        self.tiles.cache.forget(elements_of(nest.output.tile(nest.extents), self.tiles.symbols))
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
 
     def elementwise(self, nest: TileNest) -> None:
@@ -246,13 +160,13 @@ class Placement:
             body = trees.rebuilt(nest.body, lambda node: trees.Input(node.dtype, number)
                                  if isinstance(node, trees.Output) else None)
             nest = replace(nest, inputs=(*nest.inputs, nest.output)).with_body(body)
-        for arranged_nest in self.arranged(nest):
-            for part in arranged_nest.boxes(enumerate(self.sizes(arranged_nest, arranged_nest.body))):
-                inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
-                axes = tuple(range(len(part.extents)))
-                result = self.tiles.buffer(part.extents, part.output.dtype)
-                self.tiles.compute(part.extents, part.reduced, inputs, result, axes, part.body)
-                self.tiles.store(part.output, result, axes)
+        for part in [box for arranged_nest in self.layout(nest, nest.body) for box in self.boxes(
+                arranged_nest, arranged_nest.body)]:
+            inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
+            axes = tuple(range(len(part.extents)))
+            result = self.tiles.buffer(part.extents, part.output.dtype)
+            self.tiles.compute(part.extents, part.reduced, inputs, result, axes, part.body)
+            self.tiles.store(part.output, result, axes)
 
     # -- folds ---------------------------------------------------------------------------------------------------------
     def reduction(self, nest: TileNest, start: float | int | None) -> None:
@@ -264,7 +178,7 @@ class Placement:
         axis = max(merged.reduced, key=lambda a: merged.extents[a])
         rows = largest_divisor(merged.extents[axis], self.machine.partitions)
         if parallel or rows == 1 or prod(merged.extents) <= self.machine.partitions:
-            for arranged_nest in self.arranged(nest):
+            for arranged_nest in self.layout(nest, nest.expression(folded(nest).value)):
                 self.fold(arranged_nest, start)
             return None
         return self.in_two_steps(merged, axis, rows, start)
@@ -354,12 +268,15 @@ class Placement:
             body = trees.rebuilt(body, loads.get)
         return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
 
-    def product(self, product: TiledProduct, start: float | int | None) -> None:
-        """Emit one product of matrices for each combination of the axes that are not in a tile."""
-        nest = product.nest
-        singles = [a for a in range(len(nest.extents)) if a not in product.axes and a not in nest.reduced]
-        for part in nest.boxes((a, 1) for a in singles):
-            write_product(self.tiles, self.machine, replace(product, nest=part), start)
+
+def added(nest: TileNest) -> TileNest:
+    """Return a fold that subtracts each value as one that adds its negative, which engines fold."""
+    fold = fold_of(nest)
+    if fold is None or fold.fn != "subtract" or not fold.dtype.is_float:
+        return nest
+    negative = trees.alu("multiply", nest.expression(fold.value), numbers(-1, fold.dtype))
+    before = trees.converted(trees.Output(nest.output.dtype), fold.dtype)
+    return nest.with_body(trees.converted(trees.alu("add", before, negative), nest.output.dtype))
 
 
 def folded(nest: TileNest) -> Fold:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Emits nests on tiles: buffers in SBUF and PSUM, copies between them and HBM, and expressions.
 
-A cache maps elements of HBM buffers to the tiles that contain them, so that later operations of the graph do not
-load them again. A write invalidates overlapping tiles, and a kernel empties the cache, because it needs the memory.
-The cache keeps at most ``bytes`` of each partition, in least-recently-used order.
+A cache (``tile_cache.py``) maps elements of HBM buffers to the tiles that contain them, so that later operations of the
+graph do not load them again.
 
 Integers in HBM that decide branches or addresses are loaded to registers through a tile:
 
@@ -12,164 +11,55 @@ after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
-from nki_mlir.analysis.effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
-from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
+from nki_mlir.analysis.effects import users_through_views
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.nests import chosen, compared, numbers, unsigned, with_exact_extremes
+from nki_mlir.graph.tile_cache import STRUCTURED, TileCache, elements_in, elements_of, in_memory, read_by
 from nki_mlir.scalar.dtypes import BOOL, INT32, DType
 from nki_mlir.waist import expression as trees
 from nki_mlir.waist.buffer_views import TileReader
-from nki_mlir.waist.overlap import ANYWHERE, Region, region_of
 from nki_mlir.waist.tile_operand import TileOperand
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
 
-HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")
-
-
-@dataclass(frozen=True)
-class Elements:
-    """Elements of an HBM buffer in order. ``terms``, values with factors, are added to the start of ``access``."""
-
-    buffer: ir.Value
-    access: Access
-    terms: frozenset[tuple[Value, int]]
-
-    @cached_property
-    def region(self) -> Region:
-        """The bytes of the elements. With terms, they count as anywhere in the buffer; only elements with equal terms
-        are compared exactly."""
-        region = region_of(self.access, self.buffer)
-        return replace(region, low=-ANYWHERE, high=ANYWHERE, symbolic=self.terms) if self.terms else region
-
-    def part_in(self, other: "Elements") -> tuple[list[int], list[int]] | None:
-        """Return the box of ``other`` that has exactly these elements, as starts and counts by dim of ``other``; None
-        if there is no such box. The rows must be the first rows of ``other``. A dim that these elements lack has count
-        1."""
-        access, other_access = self.access, other.access
-        if access.dtype is not other_access.dtype or access.dims[0][0] != other_access.dims[0][0] or (
-                access.dims[0][1] > other_access.dims[0][1]):
-            return None
-        counts = [access.dims[0][1]]
-        free = [dim for dim in access.dims[1:] if dim[1] > 1]
-        for step, count in other_access.dims[1:]:
-            matches = bool(free) and free[0][0] == step and free[0][1] <= count
-            counts.append(free.pop(0)[1] if matches else 1)
-        remaining, starts = access.free.const - other_access.free.const, [0] * len(counts)
-        if free or remaining < 0 or any(step <= 0 for step, _ in other_access.dims):
-            return None
-        for k in sorted(range(1, len(counts)), key=lambda k: -other_access.dims[k][0]):
-            step, count = other_access.dims[k]
-            starts[k] = min(remaining // step, count - counts[k])
-            remaining -= starts[k] * step
-        return None if remaining or self.terms != other.terms or self.buffer != other.buffer else (starts, counts)
-
-
-def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
-    free = tile.access.free
-    terms = frozenset((symbols[position], c) for position, c in free.symbols)
-    return Elements(memory_of(tile.handle), replace(tile.access, free=Linear(free.const)), terms)
-
-
-class TileCache:
-    """Knows which tiles contain which elements of HBM, while operations of the graph are emitted in order."""
-
-    def __init__(self, bytes: int) -> None:
-        self.bytes = bytes
-        self.tiles: dict[Elements, Tile] = {}               # the least recently used first
-        self.block: Block | None = None
-        self.following: list[Operation] = []
-
-    def begin(self, op: Operation) -> None:
-        """Advance to an operation: forget the elements that the operations in between change."""
-        if self.block is None or op.block != self.block or op not in self.following:
-            self.tiles, self.block = {}, op.block
-            self.following = [entry.operation for entry in op.block.operations]
-        else:
-            for between in self.following[1:self.following.index(op)]:
-                self.pass_by(between)
-        self.following = self.following[self.following.index(op):]
-
-    def pass_by(self, op: Operation) -> None:
-        if op.name in ("linalg.generic", "linalg.fill", "memref.alloc") and all(
-                in_memory(v) for v in (*op.operands, *op.results)):
-            for buffer in effects_of(op).writes:
-                self.forget(buffer)
-        elif not op.name.startswith(HARMLESS):
-            self.tiles = {}
-
-    def forget(self, buffer: Value) -> None:
-        memory = memory_of(buffer)
-        self.tiles = {elements: tile for elements, tile in self.tiles.items() if elements.buffer != memory}
-
-    def find(self, wanted: Elements) -> Tile | None:
-        """Return the tile that contains the elements, or the part of a larger tile; None if there is none."""
-        tile = self.tiles.pop(wanted, None)
-        if tile is not None:
-            self.tiles[wanted] = tile
-            return tile
-        for elements, tile_of_others in self.tiles.items():
-            part = wanted.part_in(elements)
-            if part is not None:
-                self.tiles[elements] = self.tiles.pop(elements)
-                return self.part_of(tile_of_others, wanted, *part)
-        return None
-
-    @staticmethod
-    def part_of(tile: Tile, wanted: Elements, starts: Sequence[int], counts: Sequence[int]) -> Tile:
-        """Return a box of a tile with the dims of ``wanted``."""
-        access = tile.access.box(starts, counts)
-        steps = iter([dim for dim in access.dims[1:] if dim[1] > 1])
-        dims = tuple(next(steps) if n > 1 else (1, 1) for _, n in wanted.access.dims[1:])
-        return replace(tile, access=replace(access, dims=(access.dims[0], *dims)))
-
-    def stored(self, elements: Elements, tile: Tile) -> None:
-        """Record that a tile has been stored to elements. Forget the tiles of overlapping elements."""
-        self.tiles = {cached: cached_tile for cached, cached_tile in self.tiles.items()
-                      if not cached.region.overlaps(elements.region)}
-        self.keep(elements, tile)
-
-    def keep(self, elements: Elements, tile: Tile) -> None:
-        self.tiles[elements] = tile
-        while sum(t.free_elements * t.dtype.itemsize for t in self.tiles.values()) > self.bytes:
-            del self.tiles[next(iter(self.tiles))]
-
-
-def in_memory(value: Value) -> bool:
-    return not isinstance(value.type, ir.MemRefType) or (
-        ir.MemRefType(value.type).memory_space == ir.StringAttr.get(HBM))
-
 
 def drop_unread(function: Operation) -> None:
-    """Erase the writes to HBM buffers that no operation reads."""
+    """Erase the writes to HBM buffers whose elements no operation reads."""
     for alloc in reversed(operations_of(function, lambda name: name == "memref.alloc")):
         if not in_memory(alloc.results[0]):
             continue
         buffer, users = alloc.results[0], users_through_views(alloc.results[0])
-        if all(op.name in ("linalg.generic", "linalg.fill") and buffer not in own_effects(op).reads for op in users):
-            for op in users:
+        if any(op.name not in STRUCTURED for op in users):
+            continue
+        read = [elements.region for op in users for elements in read_by(op) if elements.buffer == buffer]
+        for op in users:
+            written = elements_in(op.operands[len(op.operands) - 1])
+            if written.buffer == buffer and not any(written.region.overlaps(region) for region in read):
                 op.erase()
 
 
 class Tiles:
     """Emits tiles and operations on them before the current operation of the graph."""
 
-    def __init__(self, cache: TileCache) -> None:
-        self.writer, self.cache = Writer(), cache
+    def __init__(self, cache: TileCache, partitions: int) -> None:
+        self.writer, self.cache, self.partitions = Writer(), cache, partitions
 
     def at(self, operation: Operation, symbols: tuple[Value, ...]) -> None:
         self.writer.at(operation)
         self.symbols = symbols
 
     def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
-        """Allocate a buffer and return all of it as a tile."""
-        return self.writer.buffer(tuple(shape), dtype, space)
+        """Allocate a buffer and return all of it as a tile. One in HBM is for the operation that is emitted."""
+        tile = self.writer.buffer(tuple(shape), dtype, space)
+        if space == HBM:
+            self.cache.read_now(tile.handle)
+        return tile
 
     def view(self, tile: Tile, axes: tuple[int, ...]) -> OperandView:
         return self.writer.view(tile, axes, self.symbols)
@@ -196,33 +86,54 @@ class Tiles:
         axes = loaded_axes(operand, extents, partition_axis)
         return self.loaded(operand.tile([extents[a] for a in axes], axes)), axes
 
-    def loaded(self, source: Tile) -> Tile:
-        """Return an on-chip tile with the elements of an HBM tile, from the cache or by a load."""
+    def loaded(self, source: Tile, again: bool = True) -> Tile:
+        """Return an on-chip tile with the elements of an HBM tile, from the cache or by a load. ``again``: the
+        operation may need it again."""
         elements = elements_of(source, self.symbols)
-        tile = self.cache.find(elements)
+        tile = self.cache.find(elements) or self.composed(source) or self.transposed(source)
         if tile is None:
             tile = self.buffer(source.shape, source.dtype)
             self.copy(tile, source)
-            self.cache.keep(elements, tile)
+            self.cache.keep(elements, tile, again)
         return tile
+
+    def composed(self, source: Tile) -> Tile | None:
+        """Return a tile that is copied together from tiles that the cache has; None if it has not all elements."""
+        elements = elements_of(source, self.symbols)
+        boxes = self.cache.cover(elements)
+        if not boxes:
+            return None
+        tile = self.buffer(source.shape, source.dtype)
+        for part, (starts, counts) in boxes:
+            self.copy(replace(tile, access=tile.access.box(starts, counts)), part)
+        self.cache.keep(elements, tile)
+        return tile
+
+    def transposed(self, source: Tile) -> Tile | None:
+        """Return a tile that is transposed on chip, if the cache has all its elements in rows; else None."""
+        windows = rows_across(source, self.partitions)
+        if not windows or not all(self.cache.has(elements_of(window, self.symbols)) for window in windows):
+            return None
+        return self.load_transposed(source, windows)
 
     def has(self, operand: TileOperand, extents: Sequence[int]) -> bool:
         """Return whether an on-chip tile has the elements that ``load`` would load."""
         axes = loaded_axes(operand, extents, 0)
         source = operand.tile([extents[a] for a in axes], axes)
-        return self.cache.find(elements_of(source, self.symbols)) is not None
+        return self.cache.has(elements_of(source, self.symbols))
 
-    def load_transposed(self, source: Tile, parts: Sequence[Tile]) -> Tile:
+    def load_transposed(self, source: Tile, parts: Sequence[Tile], step: int = 1) -> Tile:
         """Return an on-chip tile with the elements of an HBM tile, loaded in transposed parts and transposed on chip.
-        """
+        A part has successive columns of the tile, or every ``step``-th one."""
         elements = elements_of(source, self.symbols)
-        tile = self.cache.find(elements)
+        tile = self.cache.find(elements) or self.composed(source)
         if tile is None:
             tile, start = self.buffer(source.shape, source.dtype), 0
             for part in parts:
-                counts = part.shape[::-1]
-                self.copy(replace(tile, access=tile.access.box((0, start), counts)), self.loaded(part), (1, 0))
-                start += counts[1]
+                rows, columns = part.shape[::-1]
+                target = tile.patterned(free=tile.access.free.plus(Linear(start)), dims=((1, rows), (step, columns)))
+                self.copy(target, self.loaded(part), (1, 0))
+                start += columns if step == 1 else 1
             self.cache.keep(elements, tile)
         return tile
 
@@ -251,6 +162,19 @@ class Tiles:
 def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: int) -> tuple[int, ...]:
     """Return the axes of a loaded tile: the axis along the partitions, then the axes along which the operand moves."""
     return (partition_axis, *(a for a, n in enumerate(extents) if a != partition_axis and operand.moves(a)))
+
+
+def rows_across(source: Tile, most: int) -> list[Tile]:
+    """Return the parts of a tile of two axes, of at most ``most`` columns, the other way round: columns of the tile go
+    along the partitions. None if the tile has more axes, or numbers that the tensor engine does not transpose."""
+    free = [dim for dim in source.access.dims[1:] if dim[1] > 1] or [(1, 1)]
+    if len(free) > 1 or not source.dtype.is_float or source.dtype.bits not in (16, 32):
+        return []
+    (step, count), rows = free[0], source.access.dims[0]
+    starts = range(0, count, most)
+    return [source.patterned(free=source.access.free.plus(Linear(start * step)),
+                             dims=((step if n > 1 else 1, n), rows))
+            for start in starts if (n := min(most, count - start))]
 
 
 def expression(body: trees.Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> Value:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""forward-moves: let operations read a copy's source directly, and erase copies that nothing reads.
+"""forward-moves: let operations read a copy's source, or write its target, directly, and erase the copy.
 
 before:  linalg.generic ins(%x) outs(%transposed) { in }                       (maps (d1, d0) and (d0, d1))
          linalg.generic ins(%transposed, %y) outs(%r) { in * in + out }
@@ -7,14 +7,19 @@ after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (
 
 The pass forwards a copy if nothing else writes its buffer, all operations that read it are later loop nests on the view
 that the copy wrote, and nothing writes the source before them. A copy of a buffer that is filled with one constant
-writes the constant instead, so that a fold behind it starts from a number.
+writes the constant instead, so that a fold behind it starts from a number. Products whose result is only copied write
+the target of the copy, transposed or not:
+
+before:  linalg.generic ins(%x, %y) outs(%sums) { in * in + out }
+         linalg.generic ins(%sums) outs(%r) { in }                             (maps (d1, d0) and (d0, d1))
+after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (the map of %r is transposed)
 """
 
-from nki_mlir.analysis.effects import defining, has_uses, memory_of, own_effects, users_through_views
+from nki_mlir.analysis.effects import defining, effects_of, has_uses, memory_of, own_effects, users_through_views
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import structured_operation
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
-from nki_mlir.graph.views import start_in_buffer, whole_buffer
+from nki_mlir.graph.views import start_in_buffer, viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.waist.fusion import Access, fusible, read_through
 from nki_mlir.waist.generic import GenericOperation, axes_of, generic_of
@@ -37,8 +42,8 @@ def forward_moves(kernel: KernelFunction) -> None:
         value = constant_in(copy)
         if value is not None:
             write_constant(copy, value)
-        elif not aliases:
-            forward(copy)
+        elif not aliases and not forward(copy):
+            write_target(copy)
 
 
 def move(op: Operation) -> GenericOperation | None:
@@ -94,27 +99,74 @@ def write_constant(copy: GenericOperation, value: Value) -> None:
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
-def forward(copy: GenericOperation) -> None:
-    """Let all operations that read the copy read its source, if all can."""
+def forward(copy: GenericOperation) -> bool:
+    """Let all operations that read the copy read its source. Return whether all can."""
     buffer, source = memory_of(copy.output), memory_of(copy.inputs[0])
     origin = defining(buffer)
     if origin is None or origin.name != "memref.alloc" or whole_buffer(copy.output) is None or buffer == source or (
             start_in_buffer(copy.inputs[0]).terms):
-        return
+        return False
     users = [op for op in users_through_views(buffer) if op != copy.op]
     order = [entry.operation for entry in copy.op.block.operations]
     readers = [reader_of(op, copy) for op in users]
     if not users or any(op not in order or order.index(op) < order.index(copy.op) for op in users):
-        return
+        return False
     last_user = max(map(order.index, users))
     if any(reader is None for reader in readers) or any(
             writes(op, source) for op in order[order.index(copy.op) + 1:last_user + 1]):
-        return
+        return False
     for reader, sources in filter(None, readers):
         reader.replace_inputs(sources)
     copy.op.erase()
     if not has_uses(buffer):
         origin.erase()
+    return True
+
+
+def write_target(copy: GenericOperation) -> None:
+    """Let the products that write the source of a copy write its target, if nothing else uses the source, and nothing
+    uses the target in between. ``fuse-tiles`` does so for operations that fold nothing."""
+    source, target, start = copy.inputs[0], memory_of(copy.output), start_in_buffer(copy.output)
+    buffer, order = memory_of(source), [entry.operation for entry in copy.op.block.operations]
+    origin, target_origin = defining(buffer), defining(target)
+    writers = [op for op in users_through_views(buffer) if op != copy.op]
+    if origin is None or origin.name != "memref.alloc" or whole_buffer(source) is None or start.terms or (
+            target_origin is not None and target_origin.name != "memref.alloc"):
+        return
+    nests = [nest for op in writers if op in order and (nest := writer_of(op, source)) is not None]
+    positions = [order.index(op) for op in writers if op in order]
+    from_axes, to_axes = axes_of(copy.maps[0]), axes_of(copy.maps[-1])
+    if len(nests) < len(writers) or all(nest.parallel for nest in nests) or -1 in from_axes or (
+            sorted(from_axes) != sorted(to_axes)) or max(positions) > order.index(copy.op):
+        return
+    between = order[min(positions):order.index(copy.op)]
+    if any(effects_of(op).touches(target) for op in between):
+        return
+    if target_origin is not None:
+        target_origin.move_before(between[0])
+    for nest in nests:
+        with ir.InsertionPoint(nest.op), nest.op.location:
+            view = viewed_as(target, ir.MemRefType(copy.output.type), start)
+        subscript_of = dict(zip(from_axes, nest.maps[-1].results))
+        turned = ir.AffineMap.get(nest.maps[-1].n_dims, 0, [subscript_of[axis] for axis in to_axes])
+        nest.op.operands[len(nest.op.operands) - 1] = view
+        nest.op.attributes["indexing_maps"] = ir.ArrayAttr.get(
+            [ir.AffineMapAttr.get(m) for m in (*nest.maps[:-1], turned)])
+    copy.op.erase()
+    if not has_uses(buffer):
+        origin.erase()
+
+
+def writer_of(op: Operation, source: Value) -> GenericOperation | None:
+    """Return an operation that writes a buffer through a view like the one that a copy reads, and reads no other part
+    of it."""
+    nest = generic_of(op)
+    if nest is None or len(nest.outputs) != 1 or "nki.mask" in op.attributes or (
+            ir.MemRefType(nest.output.type).shape != ir.MemRefType(source.type).shape):
+        return None
+    buffer = memory_of(source)
+    reads = any(memory_of(v) == buffer for v in nest.inputs if isinstance(v.type, ir.MemRefType))
+    return nest if memory_of(nest.output) == buffer and not reads and whole_buffer(nest.output) is not None else None
 
 
 def reader_of(op: Operation, copy: GenericOperation) -> tuple[GenericOperation, dict[int, Access]] | None:

@@ -24,7 +24,7 @@ from nki_mlir.bindings import Module, Operation, Value, ir
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.graph.nests import in_hbm
-from nki_mlir.graph.placement import KEPT, SHARE
+from nki_mlir.graph.placement import STAYS
 from nki_mlir.graph.views import reinterpreted, start_in_buffer
 from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.pass_manager import Pass
@@ -32,6 +32,7 @@ from nki_mlir.transforms.fuse_tiles import fuse_function
 from nki_mlir.waist.fusion import fusible
 from nki_mlir.waist.generic import GenericOperation, axes_of
 
+SHARE = 2                   # a run that reuses more than SHARE times what stays on chip is split
 FILL = 75                   # percent of what shared operands leave that a block may fill
 BESIDE = (*VIEWS, "memref.alloc", "memref.get_global", "arith.constant")   # operations that may stand between
 
@@ -47,29 +48,32 @@ class SplitRows(Pass, name="split-rows"):
 
 
 def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0) -> None:
-    memory = machine.sbuf_bytes_per_partition // KEPT * machine.partitions
-    room = memory // SHARE
+    room = machine.sbuf_bytes_per_partition // STAYS * machine.partitions
+    memory = SHARE * room
     if not any(run.reused_bytes > memory or rows for run in runs_of(kernel, room)):
         return
     fuse_function(kernel, in_hbm)
-    for run in list(runs_of(kernel, room)):
-        if rows or run.reused_bytes > memory:
-            unit = machine.partitions if run.rows >= machine.partitions else 1          # else rows are matrices
-            count = rows or run.rows_that_fit() // unit * unit
-            if 0 < count < run.rows and (unit > 1 or run.reloaded_bytes(count) < run.reused_bytes):
-                run.split(count)
+    for _ in range(2):              # heads of attention, then rows of the heads that are too large as a whole
+        for run in list(runs_of(kernel, room)):
+            if rows or run.reused_bytes > memory:
+                unit = machine.partitions if run.rows >= machine.partitions else 1          # else rows are matrices
+                count = rows or run.rows_that_fit() // unit * unit or (unit == 1)
+                if 0 < count < run.rows and (unit > 1 or run.reloaded_bytes(count) < run.reused_bytes):
+                    run.split(count)
 
 
 @dataclass
 class RowOperand:
-    """An operand whose row ``i`` begins ``i * step`` elements behind the start of its buffer; step 0: all rows share
-    it. ``apart``: a row has ``step`` successive elements; else it has ``elements`` between those of other rows."""
+    """An operand whose row ``i`` begins ``(first + i) * step`` elements behind the start of its buffer; step 0: all
+    rows share it. ``apart``: a row is in ``step`` successive elements; else it has ``elements`` between those of other
+    rows."""
 
     value: Value
     buffer: Value
     step: int
     apart: bool
     elements: int
+    first: int = 0              # number of the buffer's row that is row 0
 
     @property
     def row_bytes(self) -> int:
@@ -140,8 +144,11 @@ def row_operand(value: Value, mapping: ir.AffineMap, axis: int) -> RowOperand | 
     elements = prod([n for a, n in zip(axes, kind.shape) if a != axis])
     if not steps:
         return RowOperand(value, start.buffer, 0, True, elements)
-    last = start.offset + sum((n - 1) * step for a, n, step in zip(axes, kind.shape, strides) if a != axis)
-    return RowOperand(value, start.buffer, steps[0], last < steps[0], elements) if len(steps) == 1 else None
+    if len(steps) != 1:
+        return None
+    first, offset = divmod(start.offset, steps[0]) if steps[0] else (0, start.offset)
+    last = offset + sum((n - 1) * step for a, n, step in zip(axes, kind.shape, strides) if a != axis)
+    return RowOperand(value, start.buffer, steps[0], last < steps[0], elements, first)
 
 
 @dataclass
@@ -190,10 +197,10 @@ class RowRun:
         if any(not operand.apart and operand.buffer in written
                for other in every for operand in other.operands.values()):
             return False
-        steps: dict[Value, set[int]] = {}
+        steps: dict[Value, set[tuple[int, int]]] = {}
         for other in every:
             for operand in other.operands.values():
-                steps.setdefault(operand.buffer, set()).add(operand.step)
+                steps.setdefault(operand.buffer, set()).add((operand.step, operand.first))
         return operation.rows == self.rows and shared_bytes(every) <= self.room and all(
             len(steps[other.result.buffer]) == 1 for other in every)
 

@@ -15,7 +15,7 @@ from nki_mlir.dialects.access import Access, Linear  # noqa: E402
 from nki_mlir.dialects.isa.program import descriptors  # noqa: E402
 from nki_mlir.dialects.kernel_function import the_kernel  # noqa: E402
 from nki_mlir.frameworks.stablehlo import simulate_linked  # noqa: E402
-from nki_mlir.graph.tiles import Elements  # noqa: E402
+from nki_mlir.graph.tile_cache import Elements  # noqa: E402
 from nki_mlir.graph.upstream import graph_context  # noqa: E402
 from nki_mlir.passes.pass_manager import run_passes  # noqa: E402
 from nki_mlir.passes.pipelines import passes_to  # noqa: E402
@@ -148,9 +148,10 @@ def transformer_layer(x, wq, wk, wv, wo, up, down):
     return x + jax.nn.gelu(normal(x) @ up) @ down
 
 
-def test_a_transformer_layer__stays_on_chip_between_its_operations():
-    """Its HBM traffic is at most 1.5 times its arguments and its result, in runs of 512 bytes or more."""
-    steps, width = 256, 512
+@pytest.mark.parametrize("steps", [256, 200])           # 128 does not divide the rows of 8 heads of 200
+def test_a_transformer_layer__stays_on_chip_between_its_operations(steps):
+    """Its HBM traffic is its arguments and its result, in runs of 512 bytes or more."""
+    width = 512
     shapes = [(steps, width), *[(width, width)] * 4, (width, 4 * width), (4 * width, width)]
     arguments = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
     with graph_context(), ir.Location.unknown():
@@ -160,8 +161,8 @@ def test_a_transformer_layer__stays_on_chip_between_its_operations():
     moved = [(prod(t.shape) * t.dtype.itemsize, descriptors(op)) for op in ops if op.queued
              for _, t in op.operands() if t.space == "hbm"]
     least = 2 * (sum(prod(shape) for shape in shapes) + steps * width)
-    assert sum(nbytes for nbytes, _ in moved) <= 1.5 * least
-    assert sum(nbytes for nbytes, (_, run) in moved if run < 512) <= 0.05 * least
+    assert sum(nbytes for nbytes, _ in moved) == least
+    assert min(run for _, (_, run) in moved) >= 512
 
 
 def test_a_transformer_layer__agrees():

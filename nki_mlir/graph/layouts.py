@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Estimates what the boxes of a nest cost with one of its axes along the partitions.
+
+The DMA engines take their time for each contiguous run of bytes, the engines for each element of a partition and for
+each instruction. What tiles on chip have costs nothing to load, or a copy if it is in several tiles, or a transpose if
+its rows go along the other axis.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from nki_mlir.bindings import Value, ir
+from nki_mlir.dialects.access import Tile
+from nki_mlir.graph.tile_cache import elements_of
+from nki_mlir.graph.tiles import Tiles, loaded_axes, rows_across
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.waist.tile_operand import TileNest, TileOperand
+
+TRANSPOSED_BYTES = (2, 4)       # sizes of elements that DMA engines transpose
+SAMPLES = 24            # boxes whose cost is computed; the others count as these
+ISSUERS = 3             # engines that trigger transfers
+INSTRUCTION_NS = 60.0   # an engine takes for each instruction, beside its elements
+COPIED = 0.5            # the share of copies that ``coalesce-copies`` does not merge with what computes their source
+TURNED = 3              # copies that a transpose takes: through the tensor engine and PSUM
+
+
+class Layouts:
+    """The costs of nests, in ns, with the tiles that are on chip."""
+
+    def __init__(self, machine: Machine, tiles: Tiles) -> None:
+        self.machine, self.tiles = machine, tiles
+        self.passes_hbm = False         # whether a box loads what an operation of the graph stores
+
+    def cost(self, boxes: Sequence[TileNest], operations: int, stays: bool) -> float:
+        """Return the time that the DMA engines and one engine take for all boxes. ``stays``: nothing stores the
+        result."""
+        step = -(-len(boxes) // SAMPLES)
+        sample = boxes[::step]
+        self.passes_hbm = False
+        total = sum(self.box_cost(box, operations, stays) for box in sample) * len(boxes) / len(sample)
+        dma = self.machine.costs.dma
+        return total + (2 * float(dma.trigger_ns + dma.notify_ns) if self.passes_hbm else 0)
+
+    def box_cost(self, box: TileNest, operations: int, stays: bool) -> float:
+        axes = tuple(range(len(box.extents)))
+        elements = prod(box.extents[1:])
+        total = operations * self.instruction(elements)
+        for operand in box.inputs:
+            total += self.load_cost(operand, box.extents)
+        if not stays:
+            kept = tuple(a for a in axes if a not in box.reduced)
+            total += self.transfer(box.output.tile([box.extents[a] for a in kept], kept), stores=True)
+        return total
+
+    def load_cost(self, operand: TileOperand, extents: Sequence[int]) -> float:
+        """Return what it costs to have a tile with an operand on chip."""
+        axes = loaded_axes(operand, extents, 0)
+        source = operand.tile([extents[a] for a in axes], axes)
+        cache, symbols = self.tiles.cache, self.tiles.symbols
+        elements = elements_of(source, symbols)
+        if cache.find(elements) is not None:
+            return 0.0
+        parts = cache.cover(elements)
+        if parts:
+            return sum(self.instruction(tile.free_elements) for tile, _ in parts) * COPIED
+        windows = rows_across(source, self.machine.partitions)
+        if windows and all(cache.has(elements_of(window, symbols)) for window in windows):
+            return TURNED * sum(self.instruction(source.shape[0]) for _ in windows)
+        if is_argument(elements.buffer):
+            return self.transfer(source)
+        self.passes_hbm = True
+        return self.transfer(source) + self.transfer(source, stores=True)
+
+    def instruction(self, elements: int) -> float:
+        """Return the ns of an instruction on so many elements of each partition."""
+        return INSTRUCTION_NS + elements / self.machine.clocks[Engine.VECTOR]
+
+    def transfer(self, tile: Tile, stores: bool = False) -> float:
+        """Return the ns of the DMA engines for a tile in HBM, and of an engine that triggers the transfer."""
+        dma = self.machine.costs.dma
+        dims, run, rate = list(tile.access.dims), 1, 1.0
+        if not stores and dims[0][0] == 1 and dims[-1][0] != 1 and dma.transpose_rate and (
+                tile.dtype.itemsize in TRANSPOSED_BYTES):
+            dims, rate = [*dims[1:], dims[0]], float(dma.transpose_rate)        # the DMA engines transpose
+        for k in reversed(range(rate == 1.0, len(dims))):
+            if dims[k][1] > 1 and dims[k][0] != run:
+                break
+            run *= dims.pop()[1]
+        runs = prod(n for _, n in dims)
+        served = min(self.machine.dma_engines, -(-tile.shape[0] * self.machine.dma_engines // self.machine.partitions))
+        ns = runs * dma.descriptor(run * tile.dtype.itemsize, 0, stores) / served / rate
+        return float(ns + dma.issue_ns / ISSUERS)
+
+
+def is_argument(buffer: Value) -> bool:
+    """Return whether a buffer is an argument of the kernel, or a constant: nothing computes it."""
+    return isinstance(buffer.owner, ir.Block) or buffer.owner.name == "memref.get_global"
+
+
+def cheapest(candidates: Iterable[tuple[float, list[TileNest]]], gain: float) -> list[TileNest]:
+    """Return the nests of the first candidate, or of one whose cost is less than ``gain`` times that of the first."""
+    (first, nests), *others = candidates
+    best, best_nests = min(others, key=lambda candidate: candidate[0], default=(first, nests))
+    return best_nests if best < gain * first else nests

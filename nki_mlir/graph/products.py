@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Sums of products as matrix products of tiles that add up in PSUM.
+
+The tensor engine sums along the partitions. So a factor whose rows go along another axis is transposed on chip. A load
+of short runs brings all elements of these rows that the product needs (its ``hull``), and where complete rows are short
+a partition takes several neighbouring ones: the summed elements of a tile are then several rows apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from nki_mlir.dialects.access import PSUM, Linear, Tile
+from nki_mlir.graph.tile_cache import elements_of
+from nki_mlir.graph.tiles import Tiles
+from nki_mlir.machine import Machine
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.waist import expression as trees
+from nki_mlir.waist.recognize import product_of
+from nki_mlir.waist.tile_operand import TileNest, TileOperand
+
+MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
+SHORT = 512             # bytes of a run that HBM moves slowly
+HELD = 2                # a factor of up to 1 / HELD of what stays on chip is loaded in longer runs than a tile has
+LONGEST = 8192          # bytes of a partition that a load may bring for later tiles
+
+
+@dataclass(frozen=True)
+class TiledProduct:
+    """A nest as a product of two inputs, ``left`` and ``right``. Axis 0 of the nest has extent 1 and stands for an
+    axis that the product does not have."""
+
+    nest: TileNest
+    left: int
+    right: int
+    inner: int
+    rows: int
+    columns: int
+
+    @property
+    def axes(self) -> tuple[int, int, int]:
+        return self.inner, self.rows, self.columns
+
+    def divided(self, m: int) -> "TiledProduct":
+        """Return the product whose summed axis has every ``m``-th element in a tile."""
+        rows, columns = (a + (a > self.inner) for a in (self.rows, self.columns))
+        return replace(self, nest=self.nest.divided(self.inner, m), rows=rows, columns=columns)
+
+
+def tiled_product(nest: TileNest) -> TiledProduct | None:
+    """Return the nest as a product of two operands if the Tensor engine can compute it, else None."""
+    product = product_of(nest)
+    if product is None or product.fold.dtype is not FLOAT32 or nest.output.dtype.is_integer or (
+            not product.reads_inputs or len({*product.inputs}) < 2):
+        return None
+    merged = nest.arranged(None)
+    a, b = (merged.inputs[k] for k in product.inputs)
+    axes = [x for x, n in enumerate(merged.extents) if n > 1]
+    summed = [x for x in axes if x in merged.reduced]
+    parallel = [x for x in axes if x not in merged.reduced]
+    rows = [x for x in parallel if a.moves(x) and not b.moves(x)]
+    columns = [x for x in parallel if b.moves(x) and not a.moves(x)]
+    batch_axes = [x for x in parallel if a.moves(x) and b.moves(x)]
+    proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
+    if batch_axes and not rows and not columns:         # a row of each times a row: no matrices
+        return None
+    if not summed or not proper or len(rows) + len(columns) + len(batch_axes) != len(parallel) or (
+            a.dtype.is_integer or b.dtype.is_integer):
+        return None
+
+    def largest(group: list[int]) -> int:
+        return max(group, key=lambda x: merged.extents[x], default=0)
+    return TiledProduct(merged, *product.inputs, largest(summed), largest(rows), largest(columns))
+
+
+def with_output_rows(product: TiledProduct) -> TiledProduct:
+    """Return the product with the factors exchanged if the result's rows would have single elements."""
+    strides = product.nest.output.strides
+    if strides[product.rows] == 1 and strides[product.columns] not in (0, 1):
+        return replace(product, left=product.right, right=product.left, rows=product.columns, columns=product.rows)
+    return product
+
+
+def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> None:
+    """Emit one product of matrices for each combination of the axes that are not in a tile."""
+    product = with_output_rows(product)
+    first = next(iter(matrices(product)))
+    m = rows_together(tiles, machine, first.inputs[product.right], first.extents, product.inner)
+    if m > 1 and not lies_across(first.inputs[product.right], product.inner, product.columns):
+        product = product.divided(m)
+    for nest in matrices(product):
+        Matrices(tiles, machine, product).write(nest, start)
+
+
+def matrices(product: TiledProduct) -> list[TileNest]:
+    """Return the parts of a product's nest that are products of two matrices."""
+    nest = product.nest
+    return nest.boxes((a, 1) for a in range(len(nest.extents)) if a not in product.axes and a not in nest.reduced)
+
+
+def rows_together(tiles: Tiles, machine: Machine, operand: TileOperand, extents: Sequence[int], axis: int) -> int:
+    """Return how many neighbouring rows of an operand, along an axis, a partition takes in one transfer: several, if
+    rows lie beside each other in HBM and are short, and nothing has them on chip."""
+    row = 1
+    for step, n in steps_beside(operand, extents, axis):
+        row = step * n if step == row else row
+    count, nbytes = extents[axis], row * operand.dtype.itemsize
+    if operand.strides[axis] != row or nbytes >= SHORT or count % machine.partitions:
+        return 1
+    first = operand.tile((machine.partitions, row)).patterned(dims=((row, machine.partitions), (1, row)))
+    if tiles.cache.has(elements_of(first, tiles.symbols)):
+        return 1
+    tiles_of_rows = count // machine.partitions
+    return max(m for m in range(1, tiles_of_rows + 1) if tiles_of_rows % m == 0 and (m - 1) * nbytes < SHORT)
+
+
+def steps_beside(operand: TileOperand, extents: Sequence[int], axis: int) -> list[tuple[int, int]]:
+    """Return the steps of an operand along all axes but one, the smallest first, with the extents."""
+    return sorted((step, n) for a, (step, n) in enumerate(zip(operand.strides, extents))
+                  if a != axis and step > 0 and n > 1)
+
+
+class Matrices:
+    """Emits products of matrices, which are parts of one nest."""
+
+    def __init__(self, tiles: Tiles, machine: Machine, product: TiledProduct) -> None:
+        self.tiles, self.machine, self.product = tiles, machine, product
+
+    def write(self, nest: TileNest, start: float | int | None) -> None:
+        product, machine, tiles = self.product, self.machine, self.tiles
+        for strip in nest.windows(product.rows, machine.partitions):
+            lefts: dict[int, Tile] = {}
+            for part in strip.windows(product.columns, min(machine.psum_free_max, machine.moving_free_max)):
+                total = tiles.buffer((part.extents[product.rows], part.extents[product.columns]), FLOAT32, PSUM)
+                for k, piece in enumerate(pieces(part, product.inner, machine.partitions)):
+                    if k not in lefts:
+                        left = self.factor(piece, product.left, product.rows)
+                        lefts |= {k: left} if k < MOST_KEPT else {}
+                    right = self.factor(piece, product.right, product.columns)
+                    if k == 0:
+                        tiles.fill(total, 0, (1, 2))
+                    multiply(tiles, total, lefts.get(k, left), right)
+                finish(tiles, part, product, total, start)
+
+    def factor(self, nest: TileNest, number: int, other: int) -> Tile:
+        """Load a factor with the summed axis along the partitions; transpose one whose rows go along the other axis."""
+        inner, machine = self.product.inner, self.machine
+        operand, counts = nest.inputs[number], (nest.extents[inner], nest.extents[other])
+        source = operand.tile(counts, (inner, other))
+        if not lies_across(operand, inner, other) or min(counts) == 1:
+            self.load_hull(source, number, inner)
+            return self.tiles.loaded(source)
+        m = rows_together(self.tiles, machine, operand, nest.extents, other)
+        windows = nest.windows(other, machine.partitions)
+        if m > 1:
+            windows = [window for window in nest.divided(other, m).windows(other + 1, 1)]
+        parts = []
+        for window in windows:
+            along, across = (a + (m > 1 and a > other) for a in (inner, other))
+            parts.append(window.inputs[number].tile((window.extents[across], counts[0]), (across, along)))
+        if not self.tiles.cache.has(elements_of(source, self.tiles.symbols)):
+            for part in parts:
+                self.load_hull(part, number, other, m)
+        return self.tiles.load_transposed(source, parts, m)
+
+    def load_hull(self, source: Tile, number: int, axis: int, m: int = 1) -> None:
+        """If a tile with an axis along the partitions has short runs, load all elements between them that the product
+        reads, for this tile and later ones."""
+        operand, extents = self.product.nest.inputs[number], self.product.nest.extents
+        cache, symbols = self.tiles.cache, self.tiles.symbols
+        nbytes = prod(n for a, n in enumerate(extents) if operand.moves(a)) * operand.dtype.itemsize
+        if nbytes // self.machine.partitions * HELD > cache.bytes:
+            return                          # it would be loaded again for each part
+        free = next((a for a in self.product.axes if a != axis and operand.strides[a] == 1), None)
+        most = self.machine.partitions if number == self.product.left or free == self.product.inner else (
+            self.machine.moving_free_max)
+        if free is not None and min(extents[free], most) * operand.dtype.itemsize >= SHORT:
+            return                          # only the parts at the ends are short
+        wanted = hull(source, operand, extents, axis, m)
+        if wanted is not None and not cache.has(elements_of(source, symbols)) and not cache.has(
+                elements_of(wanted, symbols)):
+            self.tiles.loaded(wanted)
+
+
+def hull(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, m: int) -> Tile | None:
+    """Return the tile with the complete runs of bytes, of which a tile with an axis along the partitions has parts;
+    None if these are not longer, or not short. ``m``: neighbouring positions of the axis in one partition."""
+    steps = steps_beside(operand, extents, axis)
+    if m > 1:
+        steps = sorted([*steps, (operand.strides[axis], m)])
+    run, pitch = 1, [source.access.dims[0][0]] if source.access.dims[0][1] > 1 else []
+    for step, n in steps:
+        if step <= run:
+            run += step * (n - 1)
+        else:
+            pitch.append(step)
+    free = [dim for dim in source.access.dims[1:] if dim[1] > 1]
+    part, size = free[0][1] if len(free) == 1 and free[0][0] == 1 else 1, source.dtype.itemsize
+    if part * size >= SHORT or run <= part or run * size > LONGEST or not pitch or run > min(pitch) or (
+            len(free) > 1 or source.access.free.symbols != operand.free.symbols):
+        return None
+    behind = (source.access.free.const - operand.free.const) % min(pitch)
+    reach = sum(step * (n - 1) for step, n in free) + 1
+    if behind + reach > run:
+        return None
+    return source.patterned(free=source.access.free.plus(Linear(-behind)), dims=(source.access.dims[0], (1, run)))
+
+
+def pieces(nest: TileNest, inner: int, size: int) -> list[TileNest]:
+    """Cut the summed axes into boxes: the axis ``inner`` into pieces of ``size``, the others into single elements."""
+    return nest.boxes([*((a, 1) for a in nest.reduced if a != inner and nest.extents[a] > 1), (inner, size)])
+
+
+def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
+    """Return whether an operand's elements are nearer along the summed axis, so that its rows go along the other axis.
+    """
+    return 0 < operand.strides[inner] < operand.strides[other]
+
+
+def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
+    """Emit ``total += left' right``."""
+    extents = (left.shape[0], left.shape[1], right.shape[1])
+    a, b = (trees.converted(trees.Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
+    body = trees.alu("add", trees.Output(FLOAT32), trees.alu("multiply", a, b))
+    tiles.compute(extents, frozenset({0}), [(left, (0, 1)), (right, (0, 2))], total, (1, 2), body)
+
+
+def finish(tiles: Tiles, nest: TileNest, product: TiledProduct, total: Tile, start: float | int | None) -> None:
+    """Store a tile of the result: the sum plus ``start``, or plus the old value of the output if ``start`` is None."""
+    axes = product.rows, product.columns
+    counts = tuple(nest.extents[a] for a in axes)
+    result = tiles.buffer(counts, nest.output.dtype)
+    if start == 0:
+        tiles.copy(result, total)
+    else:
+        inputs = [(total, (0, 1))]
+        before: trees.Node = trees.Constant(FLOAT32, float(start or 0))
+        if start is None:
+            tile = tiles.buffer(counts, nest.output.dtype)
+            tiles.copy(tile, nest.output.tile(counts, axes))
+            inputs.append((tile, (0, 1)))
+            before = trees.converted(trees.Input(nest.output.dtype, 1), FLOAT32)
+        body = trees.converted(trees.alu("add", before, trees.Input(FLOAT32, 0)), nest.output.dtype)
+        tiles.compute(counts, frozenset(), inputs, result, (0, 1), body)
+    tiles.store(nest.output, result, axes)
