@@ -48,8 +48,8 @@ class Layouts:
         for operand in box.inputs:
             total += self.load_cost(operand, box.extents)
         if not stays:
-            kept = tuple(a for a in axes if a not in box.reduced)
-            total += self.transfer(box.output.tile([box.extents[a] for a in kept], kept), stores=True)
+            parallel = tuple(a for a in axes if a not in box.reduced)
+            total += self.transfer(box.output.tile([box.extents[a] for a in parallel], parallel), stores=True)
         return total
 
     def load_cost(self, operand: TileOperand, extents: Sequence[int]) -> float:
@@ -99,6 +99,6 @@ def is_argument(buffer: Value) -> bool:
 
 def cheapest(candidates: Iterable[tuple[float, list[TileNest]]], gain: float) -> list[TileNest]:
     """Return the nests of the first candidate, or of one whose cost is less than ``gain`` times that of the first."""
-    (first, nests), *others = candidates
-    best, best_nests = min(others, key=lambda candidate: candidate[0], default=(first, nests))
+    (first, nests), *alternatives = candidates
+    best, best_nests = min(alternatives, key=lambda candidate: candidate[0], default=(first, nests))
     return best_nests if best < gain * first else nests

@@ -113,9 +113,10 @@ class Placement:
 
         def candidate(nests: list[TileNest]) -> tuple[float, list[TileNest]]:
             return layouts.cost([box for n in nests for box in self.boxes(n, body)], count + 1, stays), nests
-        others = {other.extents: other for whole in (nest, nest.arranged(None)) for axis, n in enumerate(whole.extents)
-                  if n > 1 and axis not in whole.reduced for other in [whole.arranged(axis)]}
-        return cheapest(map(candidate, [first_nests, *([other] for other in others.values())]), GAIN)
+        forms = (nest, nest.arranged(None))
+        others_by_extents = {other.extents: other for form in forms for axis, n in enumerate(form.extents)
+                             if n > 1 and axis not in form.reduced for other in [form.arranged(axis)]}
+        return cheapest(map(candidate, [first_nests, *([other] for other in others_by_extents.values())]), GAIN)
 
     def arranged(self, nest: TileNest) -> list[TileNest]:
         """Move an axis that is not reduced along the partitions. Return two nests if no divisor of its extent fits."""
