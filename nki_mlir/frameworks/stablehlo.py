@@ -197,6 +197,9 @@ TO_BUFFERS = f"builtin.module({upstream.BUFFERS}canonicalize)"
 OUT_PARAMETERS = (
     "builtin.module(buffer-results-to-out-params{hoist-static-allocs=1 add-result-attr=1 modify-public-functions=1},"
     "buffer-deallocation-pipeline,canonicalize,cse)")
+# The deallocation of buffers of several branches calls a function on memrefs of any shape, which pointers alone cannot
+# pass; inlined, no function has such parameters.
+HELPERS_INLINED = "builtin.module(inline,symbol-dce)"
 # On a host without an instruction that rounds to bfloat16, LLVM calls these functions, which no loaded library defines;
 # where there is one, it flushes denormals. So all rounding in arith, here and in the graph, becomes integer operations.
 ROUNDING = """
@@ -250,6 +253,9 @@ class NativeCalls:
         upstream.to_buffers(module, TO_BUFFERS)
         results_apart(module)
         run_pipeline(module, OUT_PARAMETERS)
+        if any("dealloc_helper" in str(op.attributes["callee"])
+               for op in operations_of(module, lambda name: name == "func.call")):
+            run_pipeline(module, HELPERS_INLINED)
         copies_to_linalg(module)
         with ir.InsertionPoint(module.body):
             for function in ir.Module.parse(ROUNDING).body:

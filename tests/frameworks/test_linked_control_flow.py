@@ -115,6 +115,14 @@ def test_branches_by_data(truth):
     agrees(lambda p, a: lax.cond(p, lambda x: (x[0], x), lambda x: (x[1] * 2, -x), a), np.bool_(truth), A)
 
 
+def test_branches__of_several_buffers_are_freed_together():
+    def function(p, a):
+        chosen = lambda v: lax.cond(p, lambda x: x + 1, lambda x: x * 2, v)
+        return jnp.pad(chosen(a), [(2, 1), (0, 2)]) @ a[:18], chosen(jnp.clip(a, -4, 4))
+    jitted = jax.jit(function)
+    same(LinkedProgram(jitted.lower(True, A).as_text())(np.bool_(True), A), jitted(True, A))
+
+
 @pytest.mark.parametrize("number", [0, 1, 2, 7, -3])
 def test_one_branch_of_several(number):
     agrees(lambda n, a: lax.switch(n, [lambda x: x, lambda x: kernels.scaled(x, 2.0), lambda x: -x], a),
