@@ -19,7 +19,7 @@ from nki_mlir.language.signatures.table import releases_with
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, unresolved, with_named_imports
-from nki_mlir.migration.neighbours import imported_files, rewrite_together
+from nki_mlir.migration.neighbours import absent_helpers, imported_files, rewrite_together
 from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
@@ -96,6 +96,8 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
             new = modules[file].text()
             for line, name in unresolved(texts[file]):
                 report.left(line, f"the name {name}, which nothing in the file defines")
+            for line, name in absent_helpers(file, modules[file], neighbours):
+                report.left(line, f"{name} is neither beside the file nor installed: migrate the directory that has it")
             beside = {p: t for p, t in neighbours.items() if p not in texts}
             still_read = {other_text for _, other_text in _beta_imports(new, beside)}
             for line, other_text in _beta_imports(texts[file], beside):

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Files that import functions from each other: the arguments of all calls decide how a function is rewritten."""
 
+import sys
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
+import libcst as cst
+
+from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import NumberFact
 from nki_mlir.migration.import_graph import module_of
 from nki_mlir.migration.modules import SourceModule
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, nodes_of
+
+KNOWN = {"neuronxcc", "nki", "__main__", *sys.stdlib_module_names}      # packages that are there or need not be
 
 
 def stem(path: Path) -> str:
@@ -34,6 +41,23 @@ def imported_files(files: list[Path], texts: Mapping[Path, str]) -> set[Path]:
         imported |= new
         pending += sorted(new)
     return imported
+
+
+def absent_helpers(importer: Path, module: SourceModule, texts: Mapping[Path, str]) -> list[tuple[int, str]]:
+    """Return (line, path) of the first call, in a function on tiles, of each function whose module is neither among the
+    files with texts nor installed."""
+    stems, absent = by_stem(texts), dict[str, int]()
+    for function in module.kernels.functions.values():
+        for call in nodes_of(function, cst.Call):
+            name, dot, rest = MODULE.code_for_node(call.func).partition(".")
+            path = module.names.imports.get(name, "")
+            package = path.partition(".")[0]
+            owners = [owner for owner in (path, path.rpartition(".")[0]) if owner]
+            if not package or package in KNOWN or find_spec(package) is not None or any(
+                    module_of(owner, importer, stems) for owner in owners):
+                continue
+            absent.setdefault(path + dot + rest, module.line_of.get(id(call), 0))
+    return [(line, path) for path, line in absent.items()]
 
 
 def link(modules: Mapping[Path, SourceModule]) -> None:

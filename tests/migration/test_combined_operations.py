@@ -121,6 +121,27 @@ def doubled(x, *, by=2):
         (5, "the name scale, which nothing in the file defines")]
 
 
+def test_functions_of_files_that_are_not_there_are_left(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text("""import math
+import neuronxcc.nki.language as nl
+import absent_package.tools as tools
+from beside import doubled
+from neuronxcc import nki
+from absent_module import scaled
+
+
+@nki.jit
+def kernel(x):
+    return doubled(scaled(nl.load(x))) * math.sqrt(4) + tools.one() + tools.one()
+""")
+    (tmp_path / "beside.py").write_text("def doubled(tile):\n    return tile * 2\n")
+    one, = migrated(file, "2.32")
+    assert [(e.line, e.text) for e in one.report.entries if "absent" in e.text] == [
+        (11, "absent_package.tools.one is neither beside the file nor installed: migrate the directory that has it"),
+        (11, "absent_module.scaled is neither beside the file nor installed: migrate the directory that has it")]
+
+
 def test_operators_on_results_of_unknown_functions_are_left(tmp_path):
     file = tmp_path / "unknown.py"
     file.write_text("""import elsewhere
@@ -132,4 +153,5 @@ def scaled(x):
 """)
     one, = migrated(file, "2.32")
     assert [(e.line, e.text) for e in one.report.entries if e.left] == [
-        (6, "an operand that may or may not be a tile: the text does not show it")]
+        (6, "an operand that may or may not be a tile: the text does not show it"),
+        (6, "elsewhere.rotated is neither beside the file nor installed: migrate the directory that has it")]
