@@ -228,7 +228,8 @@ def test_a_module_with_an_operation_and_its_function__is_loaded_first(tmp_path):
     (tmp_path / "p_alone" / "__init__.py").write_text('NKI_MLIR_API = 1\nNKI_MLIR_PLUGIN = {"ops": {"p": "p_alone.ops"}}\n')
     (tmp_path / "p_alone" / "ops.py").write_text(text)
     code = "from nki_mlir import plugin; print(plugin.load('p_alone')[0].name); from p_alone.ops import clamp"
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    # The second text has the first one's length, so that compiled code of the first would count as up to date for a second.
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.stdout == "p\n", done.stderr
     (tmp_path / "p_alone" / "ops.py").write_text(text.replace("0xC0", "0x10"))
