@@ -8,6 +8,7 @@ import pytest
 
 from nki_mlir.cli.source import run_file
 
+from ..examples import NAMES, OF_RANKS
 from ..random_programs.comparing import flat
 from .reading import printed, reread
 
@@ -19,10 +20,20 @@ KERNELS = ("attention", "average_pool2d", "convolution", "current_average_pool2d
 
 def first_cases(name):
     """The first case of each kernel of an example."""
+    return [(launched, arguments) for launched, arguments, _ in cases_within(name)]
+
+
+def cases_within(name):
+    """The first case of each kernel of an example, with the tolerance of its answer."""
     cases = {}
-    for launched, arguments, *_ in run_file(ROOT / "examples" / f"{name}.py")["cases"]():
-        cases.setdefault(launched.__name__, (launched, arguments))
+    for launched, arguments, _, tolerance in run_file(ROOT / "examples" / f"{name}.py")["cases"]():
+        cases.setdefault(launched.__name__, (launched, arguments, tolerance))
     return cases.values()
+
+
+def all_cases():
+    """The first case of each kernel of one rank of each example, after the name of its file."""
+    return [(name, *case) for name in NAMES if name not in OF_RANKS for case in cases_within(name)]
 
 
 @pytest.mark.filterwarnings("ignore")
