@@ -124,3 +124,18 @@ def test_goals__are_missed_beyond_noise_and_have_a_note() -> None:
     assert goal.missed(0.5, 0.5) == ["50% of the limit; the goal is 80%"]
     assert GOALS.keys() == CASES.keys()
     assert all(goal.note for name, goal in GOALS.items() if goal.share and name != "add_8192" and "bf16" not in name)
+
+
+def test_graphs__print_bytes_runs_and_times(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Bytes and runs follow from the streams alone; ``decode_read`` loads what it computes and short rows."""
+    pytest.importorskip("jax")
+    from cases import graphs  # start-up: loads JAX
+    graphs.main(["--cases", "cross_layer,decode_read", "--json", str(tmp_path / "figures.json")])
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    layer, token = figures["cross_layer"], figures["decode_read"]
+    assert (layer["least"], layer["hbm_bytes"], layer["short_bytes"]) == (2_752_512, 2_752_512, 0)
+    assert (token["least"], token["hbm_bytes"], token["short_bytes"]) == (7_342_080, 7_498_760, 87_048)
+    assert all(f["us"] > f["busiest"] > f["larger_bound"] > 0 for f in figures.values())
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert "least MB" in header and [line.split()[:4] for line in lines] == [
+        ["cross_layer", "2.75", "1.00", "0.0%"], ["decode_read", "7.34", "1.02", "1.2%"]]

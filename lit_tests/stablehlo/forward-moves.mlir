@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --stablehlo-to-linalg --split-input-file %s | FileCheck --check-prefix=BEFORE %s
 // RUN: nki-opt --stablehlo-to-linalg --forward-moves --split-input-file %s | FileCheck %s
+// RUN: nki-opt --stablehlo-to-linalg --forward-moves=targets=0 --split-input-file %s | FileCheck --check-prefix=COPIED %s
 
 // A transposed factor is read the other way round, and not written before.
 // BEFORE-DAG:    #[[TURNED:map[0-9]*]] = affine_map<(d0, d1, d2) -> (d0, d2, d1)>
@@ -93,6 +94,11 @@ func.func @no_runs(%q: tensor<4x64x32xf32>, %k: tensor<32x64x4xf32>) -> tensor<4
 // CHECK:         linalg.generic {indexing_maps = [{{.*}}, #[[SUMMED]]], {{.*}} "reduction"]} ins(%{{.*}}, %{{.*}} : {{.*}}) outs(%[[SUMS]] :
 // CHECK-NOT:     linalg.generic
 // CHECK:         return
+// COPIED-LABEL: func.func @gradient(
+// COPIED-SAME:    %[[X:[a-z0-9]+]]: memref<64x32xf32, "hbm"> {nki.name = "arg0"}, %[[G:[a-z0-9]+]]: memref<64x16xf32, "hbm"> {nki.name = "arg1"}, %[[R:[a-z0-9]+]]: memref<32x16xf32, "hbm">
+// COPIED:         %[[T:.*]] = memref.alloc() {{.*}} : memref<16x32xf32, "hbm">
+// COPIED:         linalg.generic {{.*}} "reduction"]} ins(%{{.*}}, %{{.*}} : {{.*}}) outs(%[[T]] :
+// COPIED:         linalg.generic {{.*}} ins(%[[T]] : {{.*}}) outs(%[[R]] :
 func.func @gradient(%x: tensor<64x32xf32>, %g: tensor<64x16xf32>) -> tensor<32x16xf32> {
   %0 = stablehlo.dot_general %g, %x, contracting_dims = [0] x [0] : (tensor<64x16xf32>, tensor<64x32xf32>) -> tensor<16x32xf32>
   %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<16x32xf32>) -> tensor<32x16xf32>

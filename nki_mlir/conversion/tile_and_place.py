@@ -17,11 +17,13 @@ An operation whose result only one other operation uses is first fused with it. 
 a tile on chip has; a result that nothing reads is not stored.
 """
 
+from dataclasses import fields
 
 from nki_mlir.analysis.effects import effects_of, has_uses, memory_of
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.source_locations import errors_at
+from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.placement import Placement
 from nki_mlir.graph.tiles import drop_unread, load_on_chip
@@ -35,12 +37,26 @@ from nki_mlir.waist.tile_operand import TileNest
 
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     elements: int = 1024        # most elements of a tile in a partition
+    layouts: bool = True        # put the axis along the partitions that costs least, else the one that fills most
+    even: bool = True           # cut axes behind the innermost one into equal parts, else into full ones and a rest
+    parts: bool = True          # read a part of a larger tile on chip, else only a tile of exactly these elements
+    compose: bool = True        # copy a tile together from several ones on chip, else load it
+    transpose: bool = True      # transpose a tile on chip that has the rows as columns, else load it
+    readers: bool = True        # drop tiles without later readers first, else the oldest
+    exchange: bool = True       # exchange the factors of a product whose result would have rows of single elements
+    short_rows: bool = True     # load several neighbouring short rows of a factor to one partition
+    short_runs: bool = True     # load short runs of a factor with what is between them
+    vectors: bool = True        # sum products of one row with one row on the vector engine, else on the tensor engine
+
+    @property
+    def choices(self) -> TileChoices:
+        return TileChoices(**{choice.name: getattr(self, choice.name) for choice in fields(TileChoices)})
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 fuse_function(kernel, in_hbm)
-                placement = Placement(machine_named(kernel.target), self.elements)
+                placement = Placement(machine_named(kernel.target), self.choices)
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
                     if has_uses(op.results[0]) and in_hbm(op) and not op.parent.name.startswith("linalg."):
                         load_on_chip(op, placement.tiles)

@@ -12,7 +12,7 @@ from math import prod
 from nki_mlir.bindings import Value, ir
 from nki_mlir.dialects.access import Tile
 from nki_mlir.graph.tile_cache import elements_of
-from nki_mlir.graph.tiles import Tiles, loaded_axes, rows_across
+from nki_mlir.graph.tiles import Tiles, loaded_axes
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
@@ -63,8 +63,8 @@ class Layouts:
         parts = cache.cover(elements)
         if parts:
             return sum(self.instruction(tile.free_elements) for tile, _ in parts) * COPIED
-        windows = rows_across(source, self.machine.partitions)
-        if windows and all(cache.has(elements_of(window, symbols)) for window in windows):
+        windows = self.tiles.rows_on_chip(source)
+        if windows:
             return TURNED * sum(self.instruction(source.shape[0]) for _ in windows)
         if is_argument(elements.buffer):
             return self.transfer(source)

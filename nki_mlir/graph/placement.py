@@ -12,6 +12,7 @@ from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile, dense
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
+from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.layouts import Layouts, cheapest, is_argument
 from nki_mlir.graph.nests import Gather, numbers
 from nki_mlir.graph.products import tiled_product, write_product
@@ -33,11 +34,12 @@ NODES = 8           # up to this number of nodes (each may take a buffer) tiles 
 
 # -- any nest ----------------------------------------------------------------------------------------------------------
 class Placement:
-    """Emits nests on HBM operands as operations on tiles of at most ``elements`` elements a partition."""
+    """Emits nests on HBM operands as operations on tiles."""
 
-    def __init__(self, machine: Machine, elements: int) -> None:
-        self.machine, self.elements, self.tiles = machine, elements, Tiles(TileCache(
-            machine.sbuf_bytes_per_partition // KEPT), machine.partitions)
+    def __init__(self, machine: Machine, choices: TileChoices = TileChoices()) -> None:
+        self.machine, self.choices = machine, choices
+        cache = TileCache(machine.sbuf_bytes_per_partition // KEPT, choices)
+        self.tiles = Tiles(cache, machine.partitions, choices)
 
     def write(self, op: Operation, nest: TileNest, symbols: tuple[Value, ...], start: float | int | None) -> None:
         """Emit a nest before an operation. ``start`` is the initial value of a fold; if None, the fold starts from its
@@ -47,7 +49,7 @@ class Placement:
         if not nest.reduced:
             return self.move(nest) if isinstance(nest.body, trees.Input) else self.elementwise(nest)
         nest = self.with_factors(added(nest))
-        product = tiled_product(nest)
+        product = tiled_product(nest, self.choices.vectors)
         if product is not None:
             return write_product(self.tiles, self.machine, product, start)
         return self.reduction(nest, start)
@@ -85,12 +87,13 @@ class Placement:
     def sizes(self, nest: TileNest, body: trees.Node) -> list[int]:
         """Return the sizes of boxes: all partitions, then the inner axes that fit. If the result can stay on chip, a
         box has at most one row for each partition, like the tiles of the operations that write and read it."""
-        room = max(64, self.elements * NODES // max(NODES, len(list(trees.below(body))) + len(nest.inputs)))
+        room = max(64, self.choices.elements * NODES // max(NODES, len(list(trees.below(body))) + len(nest.inputs)))
         room = 1 << round(log2(room))
         sizes = [self.machine.partitions]
         for extent in reversed(nest.extents[1:]):
             parts = -(-extent // room)
-            sizes.insert(1, -(-extent // parts) if len(sizes) > 1 else min(extent, room))
+            is_cut_evenly = self.choices.even and len(sizes) > 1
+            sizes.insert(1, -(-extent // parts) if is_cut_evenly else min(extent, room))
             room = 1 if self.stays(nest) and extent >= ROW else max(1, room // extent)
         return sizes
 
@@ -106,10 +109,12 @@ class Placement:
 
     def layout(self, nest: TileNest, body: trees.Node) -> list[TileNest]:
         """Move the axis along the partitions that costs least. Return two nests if no divisor of its extent fits."""
+        first_nests = self.arranged(nest)
+        if not self.choices.layouts:
+            return first_nests
         layouts = Layouts(self.machine, self.tiles)
         count = sum(isinstance(node, (trees.Alu, trees.Activation)) for node in trees.below(body))
         stays = self.stays(nest) and not is_argument(nest.output.handle)
-        first_nests = self.arranged(nest)
 
         def candidate(nests: list[TileNest]) -> tuple[float, list[TileNest]]:
             return layouts.cost([box for n in nests for box in self.boxes(n, body)], count + 1, stays), nests

@@ -47,8 +47,9 @@ class TiledProduct:
         return replace(self, nest=self.nest.divided(self.inner, m), rows=rows, columns=columns)
 
 
-def tiled_product(nest: TileNest) -> TiledProduct | None:
-    """Return the nest as a product of two operands if the Tensor engine can compute it, else None."""
+def tiled_product(nest: TileNest, vectors: bool = True) -> TiledProduct | None:
+    """Return the nest as a product of two operands if the tensor engine can compute it, else None. ``vectors``: also
+    None for a row of each times a row, which are no matrices."""
     product = product_of(nest)
     if product is None or product.fold.dtype is not FLOAT32 or nest.output.dtype.is_integer or (
             not product.reads_inputs or len({*product.inputs}) < 2):
@@ -62,7 +63,7 @@ def tiled_product(nest: TileNest) -> TiledProduct | None:
     columns = [x for x in parallel if b.moves(x) and not a.moves(x)]
     batch_axes = [x for x in parallel if a.moves(x) and b.moves(x)]
     proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
-    if batch_axes and not rows and not columns:         # a row of each times a row: no matrices
+    if vectors and batch_axes and not rows and not columns:
         return None
     if not summed or not proper or len(rows) + len(columns) + len(batch_axes) != len(parallel) or (
             a.dtype.is_integer or b.dtype.is_integer):
@@ -83,7 +84,7 @@ def with_output_rows(product: TiledProduct) -> TiledProduct:
 
 def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> None:
     """Emit one product of matrices for each combination of the axes that are not in a tile."""
-    product = with_output_rows(product)
+    product = with_output_rows(product) if tiles.choices.exchange else product
     first = next(iter(matrices(product)))
     m = rows_together(tiles, machine, first.inputs[product.right], first.extents, product.inner)
     if m > 1 and not lies_across(first.inputs[product.right], product.inner, product.columns):
@@ -101,6 +102,8 @@ def matrices(product: TiledProduct) -> list[TileNest]:
 def rows_together(tiles: Tiles, machine: Machine, operand: TileOperand, extents: Sequence[int], axis: int) -> int:
     """Return how many neighbouring rows of an operand, along an axis, a partition takes in one transfer: several, if
     rows lie beside each other in HBM and are short, and nothing has them on chip."""
+    if not tiles.choices.short_rows:
+        return 1
     row = 1
     for step, n in steps_beside(operand, extents, axis):
         row = step * n if step == row else row
@@ -169,8 +172,8 @@ class Matrices:
         operand, extents = self.product.nest.inputs[number], self.product.nest.extents
         cache, symbols = self.tiles.cache, self.tiles.symbols
         nbytes = prod(n for a, n in enumerate(extents) if operand.moves(a)) * operand.dtype.itemsize
-        if nbytes // self.machine.partitions * HELD > cache.bytes:
-            return                          # it would be loaded again for each part
+        if not self.tiles.choices.short_runs or nbytes // self.machine.partitions * HELD > cache.bytes:
+            return                          # a larger factor would be loaded again for each part
         free = next((a for a in self.product.axes if a != axis and operand.strides[a] == 1), None)
         most = self.machine.partitions if number == self.product.left or free == self.product.inner else (
             self.machine.moving_free_max)

@@ -17,6 +17,7 @@ from nki_mlir.analysis.effects import VIEWS, effects_of, memory_of
 from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import element_dtype
+from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.views import start_in_buffer
 from nki_mlir.waist.overlap import ANYWHERE, Region, region_of
 
@@ -123,8 +124,8 @@ def read_by(op: Operation) -> list[Elements]:
 class TileCache:
     """Knows which tiles contain which elements of HBM, while operations of the graph are emitted in order."""
 
-    def __init__(self, bytes: int) -> None:
-        self.bytes = bytes
+    def __init__(self, bytes: int, choices: TileChoices) -> None:
+        self.bytes, self.choices = bytes, choices
         self.tiles: dict[Elements, Tile] = {}               # the oldest first
         self.block: Block | None = None
         self.operations: list[Operation] = []               # of the block, as it was before the first one was emitted
@@ -141,7 +142,8 @@ class TileCache:
         for between in self.operations[self.at + 1:number]:
             self.pass_by(between)
         self.at = number
-        self.tiles = {elements: tile for elements, tile in self.tiles.items() if self.next_reader(elements) < NEVER}
+        if self.choices.readers:
+            self.tiles = {elements: tile for elements, tile in self.tiles.items() if self.next_reader(elements) < NEVER}
 
     def enter(self, block: Block) -> None:
         """Begin at the first operation of another block."""
@@ -182,7 +184,7 @@ class TileCache:
     def find(self, wanted: Elements) -> Tile | None:
         """Return the tile that contains the elements, or the part of a larger tile; None if there is none."""
         tile = self.tiles.get(wanted)
-        if tile is not None:
+        if tile is not None or not self.choices.parts:
             return tile
         parts = (wanted.inside(elements, tile) for elements, tile in self.tiles.items()
                  if elements.buffer == wanted.buffer)
@@ -195,6 +197,8 @@ class TileCache:
     def cover(self, wanted: Elements) -> list[tuple[Tile, Box]]:
         """Return tiles that together have exactly the elements, each with the box of ``wanted`` that it has; none if
         there are no such tiles."""
+        if not self.choices.compose:
+            return []
         boxes: list[tuple[Tile, Box]] = []
         remaining = prod(n for _, n in wanted.access.dims)
         for elements, tile in self.tiles.items():
@@ -224,11 +228,12 @@ class TileCache:
         """Keep a tile, or, if there is no room, those that are read earlier. Of tiles with the same next reader the
         oldest stay, because that operation reads them first. ``again``: the operation that is emitted may read it
         again."""
-        if self.next_reader(elements, later=not again) == NEVER:
+        if self.choices.readers and self.next_reader(elements, later=not again) == NEVER:
             return
         self.tiles[elements] = tile
         while sum(t.free_elements * t.dtype.itemsize for t in self.tiles.values()) > self.bytes:
-            del self.tiles[max(reversed(self.tiles), key=self.next_reader)]
+            del self.tiles[max(reversed(self.tiles), key=self.next_reader) if self.choices.readers else next(
+                iter(self.tiles))]
 
 
 def apart(one: Box, other: Box) -> bool:

@@ -20,6 +20,7 @@ from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.nests import chosen, compared, numbers, unsigned, with_exact_extremes
 from nki_mlir.graph.tile_cache import STRUCTURED, TileCache, elements_in, elements_of, in_memory, read_by
 from nki_mlir.scalar.dtypes import BOOL, INT32, DType
@@ -47,8 +48,8 @@ def drop_unread(function: Operation) -> None:
 class Tiles:
     """Emits tiles and operations on them before the current operation of the graph."""
 
-    def __init__(self, cache: TileCache, partitions: int) -> None:
-        self.writer, self.cache, self.partitions = Writer(), cache, partitions
+    def __init__(self, cache: TileCache, partitions: int, choices: TileChoices) -> None:
+        self.writer, self.cache, self.partitions, self.choices = Writer(), cache, partitions, choices
 
     def at(self, operation: Operation, symbols: tuple[Value, ...]) -> None:
         self.writer.at(operation)
@@ -111,10 +112,14 @@ class Tiles:
 
     def transposed(self, source: Tile) -> Tile | None:
         """Return a tile that is transposed on chip, if the cache has all its elements in rows; else None."""
-        windows = rows_across(source, self.partitions)
-        if not windows or not all(self.cache.has(elements_of(window, self.symbols)) for window in windows):
-            return None
-        return self.load_transposed(source, windows)
+        windows = self.rows_on_chip(source)
+        return self.load_transposed(source, windows) if windows else None
+
+    def rows_on_chip(self, source: Tile) -> list[Tile]:
+        """Return the parts of a tile whose transposes together are the tile, if the cache has all; else none."""
+        windows = rows_across(source, self.partitions) if self.choices.transpose else []
+        has_all = all(self.cache.has(elements_of(window, self.symbols)) for window in windows)
+        return windows if has_all else []
 
     def has(self, operand: TileOperand, extents: Sequence[int]) -> bool:
         """Return whether an on-chip tile has the elements that ``load`` would load."""

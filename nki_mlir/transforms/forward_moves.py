@@ -26,14 +26,17 @@ from nki_mlir.waist.generic import GenericOperation, axes_of, generic_of
 
 
 class ForwardMoves(Pass, name="forward-moves"):
+    targets: bool = True        # let products write the target of a copy of their result
+
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
-                forward_moves(kernel)
+                forward_moves(kernel, self.targets)
 
 
-def forward_moves(kernel: KernelFunction) -> None:
-    """Forward all copies in the blocks of a kernel that can be forwarded."""
+def forward_moves(kernel: KernelFunction, targets: bool = True) -> None:
+    """Forward all copies in the blocks of a kernel that can be forwarded. ``targets``: or let products write their
+    targets."""
     aliases = any(a.kind == "input" and kernel.may_alias for a in kernel.arguments)
     for op in operations_of(kernel.op, lambda name: name == "linalg.generic"):
         copy = move(op)
@@ -42,7 +45,7 @@ def forward_moves(kernel: KernelFunction) -> None:
         value = constant_in(copy)
         if value is not None:
             write_constant(copy, value)
-        elif not aliases and not forward(copy):
+        elif not aliases and not forward(copy) and targets:
             write_target(copy)
 
 

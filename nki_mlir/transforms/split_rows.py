@@ -39,25 +39,26 @@ BESIDE = (*VIEWS, "memref.alloc", "memref.get_global", "arith.constant")   # ope
 
 class SplitRows(Pass, name="split-rows"):
     rows: int = 0               # rows of a block; 0: as many as fit
+    inner: bool = True          # split the rows of matrices, too, of which one is too large
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 if not any(a.kind == "input" and kernel.may_alias for a in kernel.arguments):
-                    split_rows(kernel, machine_named(kernel.target), self.rows)
+                    split_rows(kernel, machine_named(kernel.target), self.rows, self.inner)
 
 
-def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0) -> None:
+def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0, inner: bool = True) -> None:
     room = machine.sbuf_bytes_per_partition // STAYS * machine.partitions
     memory = SHARE * room
     if not any(run.reused_bytes > memory or rows for run in runs_of(kernel, room)):
         return
     fuse_function(kernel, in_hbm)
-    for _ in range(2):              # heads of attention, then rows of the heads that are too large as a whole
+    for _ in range(1 + inner):      # heads of attention, then rows of the heads that are too large as a whole
         for run in list(runs_of(kernel, room)):
             if rows or run.reused_bytes > memory:
                 unit = machine.partitions if run.rows >= machine.partitions else 1          # else rows are matrices
-                count = rows or run.rows_that_fit() // unit * unit or (unit == 1)
+                count = rows or run.rows_that_fit() // unit * unit or (inner and unit == 1)
                 if 0 < count < run.rows and (unit > 1 or run.reloaded_bytes(count) < run.reused_bytes):
                     run.split(count)
 

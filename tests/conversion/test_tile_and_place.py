@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of any size on tiles: values on the simulator against JAX, and the sizes of what is made."""
 
+from dataclasses import fields
 from math import prod
 
 import numpy as np
@@ -15,6 +16,7 @@ from nki_mlir.dialects.access import Access, Linear  # noqa: E402
 from nki_mlir.dialects.isa.program import descriptors  # noqa: E402
 from nki_mlir.dialects.kernel_function import the_kernel  # noqa: E402
 from nki_mlir.frameworks.stablehlo import simulate_linked  # noqa: E402
+from nki_mlir.graph.choices import TileChoices  # noqa: E402
 from nki_mlir.graph.tile_cache import Elements  # noqa: E402
 from nki_mlir.graph.upstream import graph_context  # noqa: E402
 from nki_mlir.passes.pass_manager import run_passes  # noqa: E402
@@ -23,6 +25,7 @@ from nki_mlir.scalar.dtypes import FLOAT32  # noqa: E402
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code  # noqa: E402
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, nodes_in  # noqa: E402
 
+from ..graph.lowered_graph import results_of  # noqa: E402
 from ..tolerances import assert_within, product_bound  # noqa: E402
 
 pytestmark = pytest.mark.jax
@@ -173,6 +176,20 @@ def test_a_transformer_layer__agrees():
     expected = jax.jit(transformer_layer)(*(a.astype(np.float32) for a in arguments))
     # Intermediate results are rounded to bfloat16, whose steps at the largest are 2**-8 of it.
     assert np.abs(got.astype(np.float32) - expected).max() <= 8 * 2.0**-8 * np.abs(expected).max()
+
+
+CHOICES = [("tile-and-place", f"{choice.name.replace('_', '-')}=0") for choice in fields(TileChoices)
+           if choice.name != "elements"]
+
+
+@pytest.mark.parametrize("name, option", [*CHOICES, ("forward-moves", "targets=0"), ("split-rows", "inner=0"),
+                                          ("tile-and-place", "elements=64")])
+def test_a_transformer_layer__without_one_choice(name, option):
+    """Each optimization changes tiles and loads, never what is computed beside the order of sums."""
+    shapes = [(72, 128), *[(128, 128)] * 4, (128, 256), (256, 128)]
+    arguments = [RANDOM.standard_normal(shape).astype(np.float32) / (8 if k else 1) for k, shape in enumerate(shapes)]
+    got, = results_of(jax.jit(transformer_layer).lower(*arguments).as_text(), arguments, {name: option}, (1,))
+    np.testing.assert_allclose(got, jax.jit(transformer_layer)(*arguments), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(40))
