@@ -11,6 +11,7 @@ exception of the toolchain itself keeps its traceback: it is a defect.
 """
 
 import argparse
+import atexit
 import errno
 import os
 import re
@@ -185,7 +186,16 @@ def command_line(arguments: Sequence[str] | None) -> list[str]:
     if arguments is not None:
         return list(arguments)
     skip_last_collection()
+    atexit.register(drop_captures)
     return sys.argv[1:]
+
+
+def drop_captures() -> None:
+    """Drop the captures of kernels. The interpreter's collections at the end of a process that ran foreign code would
+    examine all of their objects."""
+    cache = sys.modules.get("nki_mlir.language.call_cache")
+    if cache is not None:
+        cache.drop_captures()
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)       # or closed

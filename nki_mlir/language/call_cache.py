@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -29,6 +30,7 @@ NO_CONSTANT = (object(),)
 Key = tuple[object, ...]
 
 _lock = free_in_child(threading.Lock())
+_caches: "WeakSet[CallCache]" = WeakSet()
 
 
 class CaptureLimit(NkiMlirError, ValueError):
@@ -62,6 +64,7 @@ class CallCache:
 
     def __init__(self) -> None:
         self._calls: dict[Key, tuple[CachedCall, ...]] = {}         # the tuples are replaced, never changed
+        _caches.add(self)
 
     def find(self, key: Key) -> CachedCall | None:
         """Return the call under this key whose state has not changed, else None. To be fast, it does not count a
@@ -105,6 +108,12 @@ class CallCache:
 
     def __len__(self) -> int:
         return sum(map(len, self._calls.values()))
+
+
+def drop_captures() -> None:
+    """Empty the caches of all kernels."""
+    for cache in list(_caches):
+        cache._calls = {}
 
 
 # -- the key -----------------------------------------------------------------------------------------------------------
