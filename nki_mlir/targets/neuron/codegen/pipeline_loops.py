@@ -141,6 +141,11 @@ class Stages:
         return 1 + max((max(self.stage[k] for k in users) - min(self.stage[k] for k in users)
                         for users in self.users.values() if users), default=0)
 
+    def copied_bytes(self) -> int:
+        """Return the bytes per partition of all copies, which the new loop keeps from its first round to its last."""
+        return self.copies() * sum([buffer.bytes_per_partition for buffer, users in self.users.items()
+                                    if len({self.stage[k] for k in users}) > 1])
+
 
 def stages_of(loop: records.Loop, code: records.Code, choice: EngineChoice, order: Order) -> Stages | None:
     """Return the stages of a loop; None for a loop with too few iterations, with one stage, or with steps and buffers
@@ -166,11 +171,13 @@ def stages_of(loop: records.Loop, code: records.Code, choice: EngineChoice, orde
     interval = interval_of(schedule, middle, size, before)
     if not 0 < interval < inf:
         return None
+    most_bytes = code.machine.sbuf_bytes_per_partition * order.memory // 100
     for longer in LONGER:
         stages = Stages(loop, starts_of(schedule, graph, middle, size, longer * interval), longer * interval,
                         schedule.engines[middle:middle + size], before)
         rounds = len(loop.span) - stages.count + 1
-        if stages.possible and stages.count < number and stages.copies() <= COPIES and rounds >= 2 * stages.copies():
+        if stages.possible and stages.count < number and rounds >= 2 * stages.copies() and (
+                stages.copies() <= COPIES and stages.copied_bytes() <= most_bytes):
             return stages if stages.count > 1 else None
     return None
 

@@ -60,6 +60,8 @@ def fastest_in_loops(rolled: Code, joined: int, choice: EngineChoice, options: S
                 search.time(candidate, prepared)
                 if search.least_time() <= bound * enough:
                     return search.best()[1], True
+            else:
+                search.postponed[candidate] = prepared      # with its first order, if all is tried
         except NkiMlirError:
             continue
     if joined or length > STRAIGHT[level]:
