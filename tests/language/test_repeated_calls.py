@@ -384,3 +384,12 @@ def test_arrays_of_any_kind_are_read_where_they_are(shape):
     for array in (x, x, fixed, shifted, x.view(np.matrix), np.frombuffer(bytes(x), np.float32).reshape(shape)):
         assert np.array_equal(kernel(array), x * 2 + 3)
     assert len(short_calls(kernel)) == 1
+
+
+def test_dropped_captures_are_captured_again(kernel):
+    capture = weakref.ref(kernel.specializations.values()[0])
+    call_cache.drop_captures()
+    gc.collect()
+    assert capture() is None and len(kernel.specializations) == 0
+    assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2 + 3)
+    assert len(kernel.specializations) == 1

@@ -147,6 +147,29 @@ def test_what_is_not_pipelined(code):
     assert len(straight_loops(code)[0].body.nodes) == 4
 
 
+def wide_tiles(width):
+    """Each iteration loads two tiles of ``width`` columns, adds them, and stores the result."""
+    b = Builder()
+    x, y = (b.hbm(name, (ROWS, 16 * width), kind) for name, kind in (("x", "input"), ("y", "output")))
+    with b.loop(16) as i:
+        tiles = [(b.on_chip(name, (ROWS, width)), 0, ROWS, 0, width) for name in "abc"]
+        for tile in tiles[:2]:
+            b.copy(tile, (x, 0, ROWS, (0, {i: width}), width))
+        b.add(tiles[2], *tiles[:2])
+        b.copy((y, 0, ROWS, (0, {i: width}), width), tiles[2])
+    return b.code
+
+
+def test_loops_whose_copies_sbuf_cannot_keep__are_not_pipelined():
+    narrow = stages(wide_tiles(512))
+    assert (narrow.copies(), narrow.copied_bytes()) == (2, 2 * 3 * 512 * 4)         # of all three tiles
+    most = wide_tiles(512).machine.sbuf_bytes_per_partition
+    several = [stages(wide_tiles(width)) for width in range(1024, most // 6, 1024)]
+    assert all(cut is None or cut.copied_bytes() <= most for cut in several)
+    assert several[0] is not None and several[-1] is None           # two copies of one tile exceed SBUF
+    assert pipeline_loops(wide_tiles(most // 6), EngineChoice(wide_tiles(512).machine)) == 0
+
+
 def long_chain(iterations):
     """Each iteration loads a tile, works on it by turns on two engines, and stores it."""
     b = Builder()
