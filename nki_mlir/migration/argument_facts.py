@@ -11,10 +11,10 @@ What a function returns has sizes of its parameters, such as ``acc.shape[1]``, w
 import ast
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nki_mlir.migration import terms
-from nki_mlir.migration.facts import Dtype, Fact, Items, Span, TensorFact, join
+from nki_mlir.migration.facts import Dtype, Fact, IndexFact, Items, MaskFact, NumberFact, Span, TensorFact, join
 from nki_mlir.migration.parameters import bound_names
 
 
@@ -23,6 +23,31 @@ def without_local_texts(fact: Fact) -> Fact:
     if isinstance(fact, Span):
         return Span("", fact.size if terms.number(fact.size) is not None else "")
     return fact
+
+
+class NeedsArguments(Exception):
+    """Ends the rewriting of a function that calls an inner one with a tile: the inner one's body did not show it."""
+
+
+@dataclass
+class InnerFunction:
+    """A function within a kernel, what is known about its parameters, and what it returns."""
+
+    tree: ast.FunctionDef
+    facts: dict[str, Fact]
+    returned: Fact
+
+    def shown(self, arguments: Mapping[str, Fact], before: Mapping[str, Fact]) -> dict[str, Fact]:
+        """Return what a call and the calls ``before`` show about parameters of which the body shows nothing."""
+        facts = dict(before)
+        for name, fact in passed(arguments, self.tree).items():
+            if isinstance(before.get(name), TensorFact):
+                facts[name] = joined(name, before[name], fact)
+            elif name in before:            # a tile in some calls and another value in others
+                continue
+            elif self.facts.get(name) == NumberFact() and isinstance(fact, TensorFact):
+                facts[name] = fact
+        return facts
 
 
 def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef) -> dict[str, Fact]:
@@ -146,3 +171,10 @@ def _size(name: str, axis: int, arguments: Mapping[str, Fact]) -> str:
     if isinstance(argument, TensorFact) and argument.shape is not None and axis < len(argument.shape):
         return argument.shape[axis]
     return "?"
+
+
+def is_index(fact: Fact) -> bool:
+    """Return whether a value has index vectors or masks of them, which the new text does not have."""
+    if isinstance(fact, MaskFact):
+        return not fact.is_known or bool(fact.bounds or fact.comparisons)
+    return isinstance(fact, IndexFact) or (isinstance(fact, Items) and any(map(is_index, fact.items)))

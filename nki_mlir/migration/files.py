@@ -94,7 +94,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         new, report = texts[file], reports[file]
         if file in beta or (file in modules and (modules[file].kernels.rewrites or _launched(file, texts, gridded))):
             new = modules[file].text()
-            for line, name in unresolved(texts[file]):
+            for line, name in unresolved(with_named_imports(texts[file])):
                 report.left(line, f"the name {name}, which nothing in the file defines")
             for line, name in absent_helpers(file, modules[file], neighbours):
                 report.left(line, f"{name} is neither beside the file nor installed: migrate the directory that has it")

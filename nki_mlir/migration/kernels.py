@@ -10,8 +10,11 @@ import libcst as cst
 from nki_mlir.language import python_subset
 from nki_mlir.migration import terms
 from nki_mlir.migration.argument_facts import (
+    InnerFunction,
+    NeedsArguments,
     counted,
     for_arguments,
+    is_index,
     joined,
     parameter_sizes,
     passed,
@@ -25,9 +28,7 @@ from nki_mlir.migration.facts import (
     PSUM,
     SBUF,
     Fact,
-    IndexFact,
-    Items,
-    MaskFact,
+    LambdaFact,
     NoneFact,
     NumberFact,
     Span,
@@ -37,9 +38,17 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, readable_elsewhere, with_inlined_calls
-from nki_mlir.migration.lifted_functions import with_lifted_functions
+from nki_mlir.migration.lifted_functions import definition, with_lifted_functions
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.parameters import Parameters, bound_names, root, single_elements, tree_of, unstable
+from nki_mlir.migration.parameters import (
+    Parameters,
+    bound_names,
+    returns_slice,
+    root,
+    single_elements,
+    tree_of,
+    unstable,
+)
 from nki_mlir.migration.private_tiles import with_private_tiles
 from nki_mlir.migration.program_loops import dedented, is_docstring, loop_variable, only_returns, terms_of
 from nki_mlir.migration.report import MigrationReport
@@ -75,7 +84,9 @@ class Kernels(TileObjects):
         self.signatures: dict[str, dict[str, Fact]] = {}
         self.returns: dict[str, Fact] = {}
         self.active: set[str] = set()
-        self.local: dict[str, Fact] = {}
+        self.local: dict[str, InnerFunction] = {}
+        self.tile_lambdas: set[tuple[str, str]] = set()         # (outer, lambda): calls pass tiles
+        self.inner_facts: dict[tuple[str, str], dict[str, Fact]] = {}      # (outer, inner): parameters that calls show
         self.axes: set[int] = set()
         self.on_grid = False
         self.all_names: set[str] = set()
@@ -142,11 +153,15 @@ class Kernels(TileObjects):
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
         """Return what a call of a function of the file returns, and note the facts of its arguments."""
         if name in self.local:
-            return self.local[name]
+            return self.inner(name, positional, keywords)
+        if isinstance(fact := self.scope.facts.get(name), LambdaFact) and fact.result == NumberFact() and any(
+                isinstance(argument, TensorFact) for argument in (*positional, *keywords.values())):
+            self.tile_lambdas.add((self.callers[-1], name))
+            raise NeedsArguments(name)
         if name in self.imported:
             return self.elsewhere(name, positional, keywords)
         if name not in self.functions and not self._gets_tensor(name, [*positional, *keywords.values()]):
-            return Span("", "") if name in self.host_functions and _returns_slice(tree_of(self.host_functions[name])
+            return Span("", "") if name in self.host_functions and returns_slice(tree_of(self.host_functions[name])
                                                                                    ) else None
         if any(is_index(fact) for fact in (*positional, *keywords.values())):
             self.inlined_or_left(name, f"an index vector or a mask of {name}: pass starts and sizes instead")
@@ -178,6 +193,17 @@ class Kernels(TileObjects):
             self.inlined_or_left(name, f"index vectors or masks that {name} returns: let it return starts and sizes "
                                        "instead")
         return returned
+
+    def inner(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact:
+        """Return what a call of a function within the kernel returns. If its body does not show that a parameter is a
+        tile, and the call does, end the rewriting of the kernel, to begin anew."""
+        function, key = self.local[name], (self.callers[-1], name)
+        arguments = {**dict(zip(function.facts, positional)), **keywords}
+        shown = function.shown(arguments, self.inner_facts.get(key, {}))
+        if shown != self.inner_facts.setdefault(key, {}):
+            self.inner_facts[key] = shown
+            raise NeedsArguments(name)
+        return for_arguments(function.returned, arguments)
 
     def inferred(self, name: str) -> dict[str, Fact]:
         """Return what the body of a function shows about its parameters."""
@@ -254,6 +280,9 @@ class Kernels(TileObjects):
                 callee = self.borrowed.get(str(error)) or self.functions[str(error)]
                 self.functions[name] = with_inlined_calls(self.functions[name], str(error), callee, self.replaced)
                 self.trees[name] = tree_of(self.functions[name])
+                continue
+            except NeedsArguments:
+                self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
                 continue
             if self.exceeded == self.uncut:
                 break
@@ -354,12 +383,21 @@ class Kernels(TileObjects):
                 self.stays(rule)
         return text
 
+    def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
+        """Rewrite a statement; a lambda that computes on tiles becomes a definition first."""
+        function = definition(node) if isinstance(node, cst.SimpleStatementLine) else node
+        if isinstance(function, cst.FunctionDef) and (self.callers[-1], function.name.value) in self.tile_lambdas:
+            self.replaced(node, function)
+            node = function
+        return super().statement(node)
+
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
         """Rewrite a function within a kernel, which reads variables of the kernel."""
         tree = tree_of(node)
         facts = self.parameters.facts(tree, False)
+        facts |= self.inner_facts.get((self.callers[-1], tree.name), {})
         function, returned = self.function(node, tree, facts, False, dict(self.scope.facts))
-        self.local[node.name.value] = for_arguments(returned, {})
+        self.local[tree.name] = InnerFunction(tree, facts, returned)
         return function.with_changes(decorators=[])
 
     def annotations(self, parameters: cst.Parameters) -> cst.Parameters:
@@ -460,15 +498,3 @@ class Kernels(TileObjects):
                 return False
         return all(isinstance(s, (ast.Assign, ast.Assert, ast.AnnAssign, ast.If))
                    for s in ast.walk(tree) if isinstance(s, ast.stmt) and s is not tree)
-
-
-def is_index(fact: Fact) -> bool:
-    """Return whether a value has index vectors or masks of them, which the new text does not have."""
-    if isinstance(fact, MaskFact):
-        return not fact.is_known or bool(fact.bounds or fact.comparisons)
-    return isinstance(fact, IndexFact) or (isinstance(fact, Items) and any(map(is_index, fact.items)))
-
-
-def _returns_slice(tree: ast.FunctionDef) -> bool:
-    return any(isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and isinstance(
-        node.value.func, ast.Name) and node.value.func.id == "slice" for node in ast.walk(tree))

@@ -28,7 +28,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.scalar.dtypes import BOOL, BY_NAME, FLOAT32, MICROSCALING, DType
 
-RANGES = ("affine_range", "sequential_range", "static_range")
+RANGES = ("affine_range", "range", "sequential_range", "static_range")
 PREDICATES = ("nl.bool_", "nl.uint8", "nl.uint16", "nl.uint32")
 SAME_NAME = ("program_id", "num_programs", "program_ndim")
 

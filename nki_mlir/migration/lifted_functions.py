@@ -215,13 +215,17 @@ class _Definitions(cst.CSTTransformer):
     def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
                                   ) -> cst.BaseStatement:
         """Define a function."""
-        match updated_node.body:
-            case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)],
-                             value=cst.Lambda(params=parameters, body=value))] if self.depth:
-                result = updated_node.with_changes(body=[cst.Return(value)], leading_lines=())
-                return cst.FunctionDef(name, parameters, cst.IndentedBlock([result]),
-                                       leading_lines=updated_node.leading_lines)
-        return updated_node
+        return definition(updated_node) if self.depth else updated_node
+
+
+def definition(node: cst.SimpleStatementLine) -> cst.SimpleStatementLine | cst.FunctionDef:
+    """Return ``def double(a)`` for ``double = lambda a: a + a``, and other statements as they are."""
+    match node.body:
+        case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)],
+                         value=cst.Lambda(params=parameters, body=value))]:
+            result = node.with_changes(body=[cst.Return(value)], leading_lines=())
+            return cst.FunctionDef(name, parameters, cst.IndentedBlock([result]), leading_lines=node.leading_lines)
+    return node
 
 
 class _Lift(cst.CSTTransformer):

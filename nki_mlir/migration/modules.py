@@ -9,12 +9,13 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from nki_mlir.migration import names as text_names
 from nki_mlir.migration import terms
+from nki_mlir.migration.argument_facts import is_index
 from nki_mlir.migration.benchmarks import benchmarks, of_kernel, reads_results, with_classes, with_measured_kernels
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernel_aliases import UNCLEAR_LAUNCH, WRAPPERS, kernel_aliases, kernel_groups, wrapper_of
-from nki_mlir.migration.kernels import Kernels, is_index
+from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, is_table, nodes_of, read_without_import
@@ -193,7 +194,9 @@ class SourceModule:
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
         text = tree.visit(Aliases(renamed)).code if renamed else tree.code
-        text = without_spare_imports(text, self.kernels.borrowed.keys(), self.functions)
+        read_before = {n.id for n in ast.walk(ast.parse(self.tree.code)) if isinstance(n, ast.Name)}
+        functions = {n for n in read_before if self.names.paths.get(n, "").rpartition(".")[0] in MODULES}
+        text = without_spare_imports(text, functions.union(self.kernels.borrowed), self.functions)
         return with_quotient_dtype(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
 
     def is_read(self, name: str, but: str = "") -> bool:

@@ -4,6 +4,7 @@
 import ast
 import builtins
 import re
+import symtable
 from typing import TypeVar, cast
 
 import libcst as cst
@@ -115,7 +116,7 @@ def with_named_imports(text: str) -> str:
                 lines[line] = re.sub(r",\s*verbose=[^,)]*", "", lines[line])
             case ast.ImportFrom(module=("neuronxcc.nki.language" | "neuronxcc.nki.isa") as path,
                                 names=[ast.alias(name="*")], lineno=line):
-                names = sorted(used.intersection(dir(language if path.endswith("language") else isa)))
+                names = sorted(used.intersection(dir(language if path.endswith("language") else isa)) - {"range"})
                 if names:
                     lines[line - 1] = lines[line - 1].replace("import *", f"import {', '.join(names)}")
                 else:                       # the line stays, because the report numbers lines
@@ -134,25 +135,25 @@ def only_of_beta(path: str) -> set[str]:
 
 
 def unresolved(text: str) -> list[tuple[int, str]]:
-    """Return (line, name) of the first use of each name that nothing in a module's text defines, in order."""
-    defined, used = {*dir(builtins), "__file__"}, dict[str, int]()
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.alias(name="*"):
-                return []
-            case ast.alias(name=name, asname=other_name):
-                defined.add(other_name or name.partition(".")[0])
-            case ast.Name(id=name, ctx=ast.Load()):
-                used[name] = min(node.lineno, used.get(name, node.lineno))
-            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | (
-                    ast.AsyncFunctionDef(name=name)):
-                defined.add(name)
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | (
-                    ast.MatchMapping(rest=str(name))):
-                defined.add(name)
-            case ast.Global(names=names):
-                defined.update(names)
-    return sorted((line, name) for name, line in used.items() if name not in defined)
+    """Return (line, name) of the first use of each name that no scope around it defines, in order."""
+    tree = ast.parse(text)
+    if any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree)):
+        return []
+    module = symtable.symtable(text, "<text>", "exec")
+    scopes = [module]
+    for scope in scopes:
+        scopes += scope.get_children()              # while the loop reads the list
+    defined = {*dir(builtins), "__file__", *(
+        symbol.get_name() for scope in scopes for symbol in scope.get_symbols()
+        if symbol.is_declared_global() or (scope is module and (symbol.is_assigned() or symbol.is_imported())))}
+    read = {(scope.get_lineno(), symbol.get_name()) for scope in scopes for symbol in scope.get_symbols()
+            if symbol.is_referenced() and symbol.get_name() not in defined and (scope is module or symbol.is_global())}
+    lines: dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and any(
+                name == node.id and node.lineno >= first for first, name in read):
+            lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
+    return sorted((line, name) for name, line in lines.items())
 
 
 def read_without_import(module: ast.Module) -> set[str]:

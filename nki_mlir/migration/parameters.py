@@ -61,6 +61,12 @@ def root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def returns_slice(tree: ast.FunctionDef) -> bool:
+    """Return whether a function returns ``slice(...)``."""
+    return any(isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and isinstance(
+        node.value.func, ast.Name) and node.value.func.id == "slice" for node in ast.walk(tree))
+
+
 class Parameters:
     """Looks at the functions of a module."""
 

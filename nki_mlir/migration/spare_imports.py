@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Removes imports that the new text does not read, and exports of functions that it does not have.
 
-They are of ``nki.typing``, because shapes annotate no variable any more, and of functions whose bodies replace calls.
+They are of ``nki.typing``, because shapes annotate no variable any more, of functions whose bodies replace calls, and
+of the language's functions, which the new text calls through ``nl`` and ``nisa``.
 """
 
 import ast

@@ -148,3 +148,51 @@ def test_inner_function_that_stays__is_reported():
     report = MigrationReport("kernel.py")
     rewritten(KERNEL.replace("normalized(load_rows(i))", "normalized((lambda f: f(i))(load_rows))"), report)
     assert [e.line for e in report.entries if e.text.startswith("an inner function stays, which the parser")] == [13]
+
+
+OPERATORS = '''import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, y):
+    def rotate(lo, hi, c, s):
+        return lo * c - hi * s, hi * c + lo * s
+
+    def scaled(tile, by):
+        return tile * by
+
+    weight = lambda tile, by: tile - by
+    out = nl.ndarray((3, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    a, b = nl.load(x), nl.load(y)
+    first, second = rotate(a, b, 2.0, b)
+    nl.store(out[0], first)
+    first, second = rotate(a, second, b, 0.5)
+    nl.store(out[1], scaled(by=scaled(2.0, 3.0), tile=second + first))
+    nl.store(out[2], weight(scaled(1.0, first), b))
+    return out
+'''
+
+
+@pytest.mark.parametrize("text", [OPERATORS.replace("2.0, b)", "b, b)").replace("b, 0.5)", "b, a)").replace(
+    "weight(scaled(1.0, first), b)", "weight(first, b)").replace("scaled(2.0, 3.0)", "6.0")])
+def test_calls_show_that_parameters_are_tiles(text, tmp_path):
+    """Operators alone do not show it."""
+    report = MigrationReport("kernel.py")
+    new = rewritten(text, report)
+    assert not [e for e in report.entries if e.left] and "lo * c" not in new and "tile * by" not in new
+    install()
+    x, y = np.random.default_rng(0).standard_normal((2, 16, 8)).astype(np.float32)
+    values = []
+    for name, lines in (("operators", text), ("operators_lifted", new)):
+        (tmp_path / f"{name}.py").write_text(lines)
+        values += [loaded(tmp_path / f"{name}.py", name).kernel.run((x, y), {}, on)
+                   for on in ("eager", "interpreter", "jit", "isa")]
+    for value in values:
+        np.testing.assert_array_equal(value, values[0])
+
+
+def test_a_parameter_that_may_be_a_tile_or_a_number_is_left():
+    report = MigrationReport("kernel.py")
+    rewritten(OPERATORS, report)
+    assert [e.line for e in report.entries if e.left]

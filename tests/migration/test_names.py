@@ -10,6 +10,7 @@ import libcst as cst
 import numpy as np
 import pytest
 
+from nki_mlir.migration.files import migrated
 from nki_mlir.migration.names import (
     Names,
     dotted,
@@ -122,6 +123,25 @@ def test_names_that_nothing_defines():
     assert unresolved(text) == [(4, "q1"), (line, "b"), (line, "h"), (line, "undefined"), (line + 1, "undefined2")]
     assert unresolved("from x import *\nundefined\n") == [] and unresolved("") == []
     assert unresolved("f(\n g)\ng\nf = 1\n") == [(2, "g")]
+
+
+def test_names_that_only_other_functions_define():
+    text = ("def other(row):\n    offset = row\n    return [column for column in offset]\n"
+            "def build(scale):\n    @nki.jit\n    def kernel(x):\n        inner = x\n"
+            "        return lambda y: x * scale * offset * row * y * inner\n    return kernel, column\n"
+            "class A:\n    size = 3\n    double = size * 2\n    def f(self): return size\nimport nki\n")
+    assert unresolved(text) == [(8, "offset"), (8, "row"), (9, "column"), (13, "size")]
+
+
+def test_a_generated_closure_reports_what_nothing_defines(tmp_path):
+    file = tmp_path / "closure.py"
+    file.write_text("from neuronxcc import nki\nfrom neuronxcc.nki.language import *\ndef other():\n    offset = 3\n"
+                    "def build(scale):\n    @nki.jit\n    def kernel(x):\n        tile = load(x)\n"
+                    "        for i in range(2):\n            store(x, multiply(tile, scale * offset))\n    return kernel\n")
+    result, = migrated(file, "2.32")
+    assert [(e.line, e.text) for e in result.report.entries if e.left] == [
+        (10, "the name offset, which nothing in the file defines")]
+    assert "from nki.language" not in result.new and "for i in range(2):" in result.new
 
 
 def loaded_globals(code):
