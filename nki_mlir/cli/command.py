@@ -136,7 +136,9 @@ def load_plugins(arguments: Sequence[str]) -> None:
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
         try:
-            extensions.add(module)
+            if any(extension.group == "passes" for extension in extensions.add(module)):
+                from nki_mlir.passes.pass_manager import check_plugin_files  # start-up: loads MLIR
+                check_plugin_files()
         except NkiMlirError as error:
             print(error, file=sys.stderr)
             sys.exit(1)

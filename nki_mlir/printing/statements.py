@@ -146,6 +146,10 @@ def adapted(op: Op) -> Op:
         if not of_one:
             raise Unprintable(what="a reduction over no axis", fix="copy the tile")
         return changed(op, lambda tile: tile, axes=(of_one[-1],))
+    if type(op).name == "tensor_reduce":                        # over the last axes; others behind have one element
+        axes, shape = op.axes, op.src.shape                                                  # type: ignore[attr-defined]
+        more = [axis for axis in range(min(axes), len(shape)) if axis not in axes and shape[axis] == 1]
+        return changed(op, lambda tile: tile, axes=tuple(sorted([*axes, *more])))
     if type(op).name == "memset" and op.dst.dtype.is_integer and math.isfinite(op.value):    # type: ignore[attr-defined]
         return changed(op, lambda tile: tile, value=round(op.value))                         # type: ignore[attr-defined]
     if isinstance(op, TensorScalarOp):

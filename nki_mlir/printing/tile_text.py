@@ -70,7 +70,9 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
             if integers and not reshaped and (picked := _picked(slices, tile)):
                 subscript = [str(form(s.start)) if k in picked else s.text(form) for k, s in enumerate(slices)]
                 return f"{source}[{', '.join(subscript)}]"
-            if counts in (tile.shape, (*tile.shape, 1)) or not (exact or regrouped):
+            # Two dims of a tile are dims of the view, too: a reduction counts them.
+            longer = (*tile.shape, 1) if not integers or len(tile.shape) == 1 else tile.shape
+            if counts in (tile.shape, longer) or not (exact or regrouped):
                 return text
             if reshaped:
                 return f"{text}.reshape({shape_text(tile.shape)})"

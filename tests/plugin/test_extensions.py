@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nki_mlir import extensions, plugin
+from nki_mlir.cli.command import load_plugins
 from nki_mlir.cli.opt import parse_options, pass_summaries
 from nki_mlir.dialects import catalogue, mlir_ops
 from nki_mlir.dialects.op import REGISTRY
@@ -189,6 +190,19 @@ def test_a_pass_in_a_file_of_another_name__is_refused(package, capsys):
         parse_options(["--p-merge", "-"])
     assert "pass 'p-merge' of plugin p_misplaced cannot be loaded: it is in merging.py" in capsys.readouterr().err
     assert pass_named("verify-target").name == "verify-target"
+
+
+@pytest.mark.parametrize("option", [["--load-plugin", "p_loaded"], ["--load-plugin=p_loaded"]])
+def test_a_loaded_plugin_with_a_pass_in_a_file_of_another_name__is_refused(package, capsys, option):
+    """Also if no option names the pass."""
+    name = package("p_loaded", {"passes/__init__.py": "", "passes/merging.py":
+                   'from nki_mlir.plugin import Pass\n\nclass Merge(Pass, name="p-merge"):\n    pass\n',
+                   "__init__.py": 'NKI_MLIR_API = 1\nNKI_MLIR_PLUGIN = {"passes": {"p": "p_loaded.passes"}}\n'})
+    with pytest.raises(BrokenPlugin, match=r"pass 'p-merge' of plugin p_loaded cannot be loaded: it is in merging\.py"):
+        plugin.load(name)
+    with pytest.raises(SystemExit, match=r"^1$"):
+        load_plugins([*option, "module.mlir"])
+    assert "pass 'p-merge' of plugin p_loaded cannot be loaded: it is in merging.py" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("opcode, fault", [

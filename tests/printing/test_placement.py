@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from nki_mlir.language.beta import isa as beta_isa
 from nki_mlir.language.beta import language as beta_language
 from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.beta.typing import scalar
@@ -258,6 +259,25 @@ def at_most_a_column(x, column):
     out = beta_language.ndarray(x.shape, dtype=x.dtype, buffer=beta_language.shared_hbm)
     beta_language.store(out, beta_language.minimum(beta_language.load(x), beta_language.load(column)))
     return out
+
+
+@beta.jit
+def parity_of_groups(x):
+    """A reduction of what another one has left, without its last axis."""
+    out = beta_language.ndarray((16, 1, 1), dtype=np.uint32, buffer=beta_language.shared_hbm)
+    groups = beta_language.load(x)
+    parts = beta_isa.tensor_reduce(np.bitwise_xor, groups, axis=[2], keepdims=True)
+    total = beta_isa.tensor_reduce(np.bitwise_xor, parts, axis=[1], keepdims=True)
+    beta_language.store(out, total)
+    return out
+
+
+def test_reductions_have_the_axes_of_their_tiles():
+    x = np.arange(96, dtype=np.uint32).reshape(16, 3, 2)
+    again = reread(printed(parity_of_groups, [x], keep_placement=True))
+    assert instructions(again, [x]) == instructions(parity_of_groups, [x])
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(x)[:, 0, 0], np.bitwise_xor.reduce(x.reshape(16, 6), 1))
 
 
 @nki.jit
