@@ -15,6 +15,7 @@ from nki_mlir.dialects.scalar_body import Elementwise
 from nki_mlir.dialects.verification import verify
 from nki_mlir.language.current import language
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
+from nki_mlir.machine.engine import Engine, engines_of
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import IMPLICIT
 from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, form_of
@@ -170,8 +171,9 @@ def _with_repeated_operand(op: Op) -> Op:
     rows, *_ = op.operand0.access.dims
     repeated = op.operand0.patterned(dims=(rows, *((0, count) for count in op.dst.shape[1:])))
     lhs, rhs = (repeated, op.src) if op.reverse0 else (op.src, repeated)
+    engine = "vector" if Engine.VECTOR in engines_of(op.op0) else "gpsimd"
     pair = TensorTensorOp(dst=op.dst, lhs=lhs, rhs=rhs, op=op.op0, symbols=op.symbols, ranges=op.ranges, extra=op.extra,
-                          engine=op.engine if op.engine in ("unknown", "gpsimd") else "vector")
+                          engine=op.engine if op.engine in ("unknown", "gpsimd") else engine)
     try:
         verify(pair)
     except NkiMlirError:

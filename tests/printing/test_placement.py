@@ -262,6 +262,15 @@ def at_most_a_column(x, column):
 
 
 @beta.jit
+def power_of_a_column(x, column):
+    """The vector engine has power with a column, not of two tiles."""
+    out = beta_language.ndarray(x.shape, dtype=x.dtype, buffer=beta_language.shared_hbm)
+    result = beta_isa.tensor_scalar(beta_language.load(x), np.power, beta_language.load(column))
+    beta_language.store(out, result)
+    return out
+
+
+@beta.jit
 def parity_of_groups(x):
     """A reduction of what another one has left, without its last axis."""
     out = beta_language.ndarray((16, 1, 1), dtype=np.uint32, buffer=beta_language.shared_hbm)
@@ -293,7 +302,9 @@ def test_operands_that_calls_take_in_other_forms(monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
     column, index = np.arange(40, 56).astype(np.float16)[:, None], np.zeros((16, 1), np.uint32)
     index[:4, 0] = 3, 0, 5, 0
+    half = np.array([[1.0], [2.0]] * 8, np.float16)
     for kernel, operand, expected in ((at_most_a_column, column, np.minimum(ROWS, column.astype(np.float32))),
+                                      (power_of_a_column, half, ROWS ** half.astype(np.float32)),
                                       (picked_columns, index, ROWS[:, [3, 0, 5, 0]])):
         again = reread(printed(kernel, [ROWS, operand], keep_placement=True))
         assert instructions(again, [ROWS, operand]).total() == instructions(kernel, [ROWS, operand]).total()
