@@ -2,7 +2,7 @@
 """Find all errors of a text of MLIR, not only the first.
 
 MLIR's parser and verifier stop at the first error. This module then removes the operation with the error and parses
-the rest again. It omits errors that follow from a removed operation, such as uses of its values.
+the rest again. It omits errors that follow from a removed operation or alias, such as uses of its values.
 """
 
 import re
@@ -14,8 +14,10 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import limited_time
 
 MOST = 20                               # parses of a part
-BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|\"\w|\^|[a-z]\w*\.\w+(?!\s*=)|return\b|module\b)")
+BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|[!#][\w$.-]+\s*=|\"\w|\^|[a-z]\w*\.\w+(?!\s*=)|return\b|module\b)")
 FOLLOWS = re.compile(rf"\s*(?:{BEGINS.pattern}|[}}#!]|//|\Z)")
+ALIAS = re.compile(r"\s*([!#][\w$.-]+)\s*=")
+UNKNOWN_ALIAS = re.compile(r"undefined symbol alias id '([^']+)'")
 RESULTS = re.compile(r"\s*(%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=")
 
 TextError = tuple[int, int, str]        # line, column, both from 0 on, and what it says
@@ -33,7 +35,7 @@ def errors_of(text: str, name: str) -> list[TextError]:
 def _errors_of_part(part: str, name: str) -> list[TextError]:
     all_errors: list[TextError] = []
     lines = part.split("\n")
-    missing: set[str] = set()           # values of removed operations
+    missing: set[str] = set()           # values of removed operations, and removed aliases
     for _ in range(MOST):
         errors = _read("\n".join(lines), name)
         all_errors += [error for error in errors if not _follows(error, lines, missing)]
@@ -63,19 +65,20 @@ def _follows(error: TextError, lines: list[str], missing: set[str]) -> bool:
         return False
     value = VALUE.match(lines[line], column) if line < len(lines) else None
     named = set(VALUE.findall(message)) | ({value[0]} if value is not None else set())
+    named |= {sigil + name for name in UNKNOWN_ALIAS.findall(message) for sigil in "!#"}
     return bool(named & missing) or "terminator" in message or "empty block" in message
 
 
 def _leave_out(lines: list[str], line: int, missing: set[str]) -> bool:
-    """Blank the operation at a line. Return whether there was one."""
+    """Blank the operation or alias at a line. Return whether there was one."""
     if line >= len(lines) or not lines[line].strip():
         return False
     first = next((k for k in range(line, -1, -1) if BEGINS.match(lines[k])), line)
     text = "\n".join(lines[first:])
     # An operation may continue on the next line, for example with its types.
     end = next((at for token, at in structure(text, 0) if token == "\n" and FOLLOWS.match(text, at)), len(text))
-    results = RESULTS.match(text)
-    missing.update(VALUE.findall(results[1]) if results else ("",))
+    results, alias = RESULTS.match(text), ALIAS.match(text)
+    missing.update([alias[1]] if alias else VALUE.findall(results[1]) if results else ("",))
     last = first + text.count("\n", 0, end)
     for k in range(first, max(last, line) + 1):
         lines[k] = ""

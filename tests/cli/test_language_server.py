@@ -149,6 +149,26 @@ def test_errors__of_rules_and_of_parts_have_their_lines():
     assert errors_of("\n  func.func @f() { %0 = ", "x.mlir") == [(1, 23, "expected operation name in quotes")]
 
 
+def test_errors__of_aliases_are_told_once():
+    lines = """!x = memref<8x16xf32, "hbm">
+!tile = memref<8x16qf32, "sbuf">
+#all = affine_set<() : (0 == 0)>
+#tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 8] [1, 16]]>
+#x = #nki.access<f32, affine_map<() -> (0)>, [[16, 8], [1, 16]]>
+#x = #nki.access<f32, affine_map<() -> (0)>, [[16, 8], [1, 16]]>
+
+func.func @copied(%x: !x {nki.name = "x"}) {
+  %part = memref.alloc() : !tile
+  "nki.load"(%part, %x) {access = [#tile, #x], mask = #all} : (!tile, !x) -> ()
+  return
+}""".split("\n")
+    assert errors_of("\n".join(lines), "x.mlir") == [
+        (1, 19, "expected 'x' in dimension list"), (3, 58, "expected ',' or ']'"),
+        (5, 0, "redefinition of attribute alias id 'x'")]
+    right = [line.replace("qf32", "xf32").replace("8] [1", "8], [1") for line in lines[:5] + lines[6:]]
+    assert errors_of("\n".join(right), "x.mlir") == []
+
+
 def test_hover__says_what_an_operation_is():
     text = TEXT
     _, messages = talk(opened(text), query("hover", text, "nki.load"), query("hover", text, "module"))
