@@ -19,8 +19,9 @@ from tests.property_counts import FUZZ
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
-FURTHER_NAMES = ("diffusion", "exercises", "flash_attention", "gradients", "helpers", "memory", "models", "names", "norms",
-                 "options", "pools", "programs", "scans", "sequences", "serving", "tiles", "tutorials", "windows", "wrappers")
+FURTHER_NAMES = ("contributed", "diffusion", "exercises", "flash_attention", "gradients", "helpers", "memory", "models",
+                 "names", "norms", "options", "pools", "programs", "recurrences", "scans", "sequences", "serving", "tiles",
+                 "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name) for name in FURTHER_NAMES]
 # In a normal run each file of further kernels runs on one executor, in `make fuzz` on all.
 OTHER_EXECUTORS = ("interpreter", "jit", "isa")
@@ -35,9 +36,9 @@ LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
 SUMS = {"large_transfers"}
 # A product with a reciprocal is rounded twice, a quotient of the beta generation once.
 QUOTIENTS = {"attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "flash_fwd", "giou",
-             "heads_of_a_batch", "kl_rows", "moments", "paged_decode_attention", "quantize_rows_int8",
+             "heads_of_a_batch", "kl_rows", "moments", "online_softmax_attention", "paged_decode_attention", "quantize_rows_int8",
              "rmsnorm", "rmsnorm_quant", "rmsnorm_to_fp8", "row_norm_with_tail", "row_softmax", "shifted_columns",
-             "softmax", "topk_router"}
+             "softmax", "topk_router", "variance_two_pass"}
 
 
 @pytest.fixture(scope="module", autouse=True)
