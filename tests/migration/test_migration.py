@@ -19,7 +19,7 @@ from tests.property_counts import FUZZ
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
-FURTHER_NAMES = ("contributed", "diffusion", "exercises", "flash_attention", "gradients", "helpers", "memory", "models",
+FURTHER_NAMES = ("contributed", "diffusion", "exercises", "factories", "flash_attention", "gradients", "helpers", "memory", "models",
                  "names", "norms", "options", "pools", "programs", "recurrences", "scans", "sequences", "serving", "tiles",
                  "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name) for name in FURTHER_NAMES]
