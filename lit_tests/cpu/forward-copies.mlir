@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A tile that is a copy of an input, and that is only read, is read where the input is.
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes=zero-unwritten,forward-copies %s | FileCheck %s
 // RUN: nki-opt --forward-copies %s | FileCheck %s --check-prefix=ALONE
 
 #id = affine_map<(d0) -> (d0)>

@@ -4,8 +4,8 @@
 PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "", "drop-roundings": "",
             "parallelize": "", "form-products": "", "forward-copies": "", "store-rows": "", "merge-programs": "",
             "pair-factors": "", "widen-tiles": "", "widen-factors": "", "forward-factors": "", "store-products": "",
-            "divide-columns": "", "pad-rows": "", "reuse-tiles": "", "deepen-products": "", "chunk-rows": "",
-            "prefetch-rows": "", "load-fields": "", "load-words": "", "select-powers": "", "find-zeros": "",
-            "compare-words": "", "leave-nans": "", "round-pairs": "", "delay-stores": ""}
+            "divide-columns": "", "pad-rows": "", "reuse-tiles": "", "deepen-products": "", "join-nests": "",
+            "chunk-rows": "", "prefetch-rows": "", "load-fields": "", "load-words": "", "select-powers": "",
+            "find-zeros": "", "compare-words": "", "leave-nans": "", "round-pairs": "", "delay-stores": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

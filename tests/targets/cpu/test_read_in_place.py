@@ -10,6 +10,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import mutable_tensor
 from nki_mlir.targets.cpu.lowering import listing
+from nki_mlir.targets.cpu.pipeline import PIPELINE
 from tests.language.generated import kernel_from_text
 
 from .compiled import set_options
@@ -218,7 +219,9 @@ def test_small_tiles__are_copied(monkeypatch):
     assert copies(in_pieces, numbers(4, 64)) == 1
 
 
-def test_an_array_that_is_written_before_the_last_use__is_copied():
+def test_an_array_that_is_written_before_the_last_use__is_copied(monkeypatch):
+    """One walk could read each element before it is written."""
+    monkeypatch.delitem(PIPELINE, "join-nests")
     assert copies(updated_between, numbers(128, 1024), np.empty((128, 1024), np.float32)) == 1
 
 

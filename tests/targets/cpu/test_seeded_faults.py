@@ -54,6 +54,15 @@ def shifted(x, y):
     nl.store(y[64:128, :], nl.multiply(nl.load(sums[0:64, :]), 3.0))
 
 
+def rows_below(x, y):
+    """Rows need those below them, which a walk over the rows has yet to write."""
+    rows = nl.ndarray((65, 64), dtype=x.dtype, buffer=nl.hbm)
+    nl.store(rows[64:65, :], nl.load(x[64:65, :]))
+    tile = nl.load(x[0:64, :])
+    nl.store(rows[0:64, :], nl.add(tile, 1.0))
+    nl.store(y[0:64, :], nl.multiply(nl.load(rows[1:65, :]), tile))
+
+
 def products(x, y):
     """A product of parts of ``x``, of which the second one does not start where ``x`` does."""
     for i in nl.affine_range(2):
@@ -222,6 +231,7 @@ CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
     "chunk-rows": ("passes.chunk_rows.Run", "all_apart", lambda *_: True, shifted),
+    "join-nests": ("walk", "are_apart", lambda *_: True, rows_below),
     "parallelize": ("passes.parallelize", "parts_of", fewer_parts, doubled),
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
         nest := PRODUCT(nodes)) and replace(nest, regions=tuple(

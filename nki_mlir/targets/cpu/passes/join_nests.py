@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""join-nests: compute several nests over the same elements in one walk, with a result for each tile that stays.
+
+before:  add(m, g, t);  divide(t, v, p);  copy(t, mo)
+after:   add, divide(m, g, v, p, mo)                  each element of t stays in a register, and t has no memory
+
+Nests join if the later one reads what the earlier one writes, or what it reads, at the same element; any other bytes
+that one of them writes and the other one touches must lie apart. Nests in between run before the joint one. They must
+touch no bytes that the earlier nest writes, and write none that it touches.
+
+The tile between two nests stays where values are rounded several times before a long function, as in `fuse-tiles`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.walk import JointWalk, walk_of
+
+Users = Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]
+
+
+class JoinNests(FunctionPass, name="join-nests"):
+    least: int = 4_096          # elements of a nest: with fewer, routines that all kernels share save more
+    between: int = 8            # most nests that may run before a joint nest although they are behind its first one
+    roundings: int = 2          # roundings to narrow floats before a long function that keep the tile; 0: never
+    light: int = 8              # most steps of a nest that joins another one only because both read the same input
+
+    def rewrite(self, function: cpu.NativeFunction) -> None:
+        users = function.users()
+        for block in cpu.blocks(function.body):
+            self.block(block, users)
+
+    def block(self, block: cpu.NativeBlock, users: Users) -> None:
+        """Join nests of a block, from the first one on."""
+        start = 0
+        while start < len(block.nodes):
+            node = block.nodes[start]
+            walk = walk_of(node)
+            walk = self.grown(walk, block.nodes[start + 1:]) if walk and walk.nest.elements >= self.least else None
+            joint = walk.joint(users) if walk is not None and len(walk.calls) > 1 else None
+            if walk is None or joint is None:
+                start += 1
+                continue
+            dropped = {tile for tile in walk.written_tiles if tile not in [r.root for r in joint.regions]}
+            last = walk.calls[-1]
+            block.nodes[:] = [joint if other is last else other for other in block.nodes
+                              if other is last or (other not in walk.calls and not (
+                                  isinstance(other, cpu.Allocate) and other.buffer in dropped))]
+
+    def grown(self, walk: JointWalk, nodes: Sequence[cpu.Node]) -> JointWalk:
+        """Return the walk with the nests among the nodes behind it that can join it."""
+        passed = list[cpu.NestCall]()
+        for node in nodes:
+            if isinstance(node, cpu.Allocate):
+                continue
+            if not isinstance(node, cpu.NestCall) or len(passed) > self.between:
+                break
+            other = walk_of(node)
+            longer = walk.followed_by(other, self.roundings, self.light) if other is not None else None
+            if longer is not None:
+                walk = longer
+            elif walk.is_independent_of(node):
+                passed.append(node)
+            else:
+                break
+        return walk

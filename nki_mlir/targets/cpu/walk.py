@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Elementwise nests that one walk over their elements computes: a later nest takes the values of an earlier one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, with_memory
+from nki_mlir.targets.cpu.forwarding import writes_once
+from nki_mlir.targets.cpu.function import Compute, NestCall, Node, RoutineCall, ScratchBuffer, Spread, compute
+from nki_mlir.targets.cpu.schedule import dims_of, parts_of, schedule
+from nki_mlir.transforms.fuse_tiles import SHORT
+from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS
+from nki_mlir.waist.nest import Nest, Step
+from nki_mlir.waist.overlap import ByteRegion, meet, nest_of
+
+FIXED = frozenset({"position", "gather"})     # steps that depend on more than the elements at one point
+
+
+@dataclass(frozen=True)
+class Source:
+    """The value of a nest that a later nest reads from memory. ``is_result``: the nest has stored it there."""
+
+    value: int
+    is_result: bool
+
+
+@dataclass(frozen=True)
+class JointWalk:
+    """Nests over the same elements, in order. ``nest`` computes all of them on ``regions``; ``streams`` tells for each
+    output whether streaming stores write it. ``parts`` is the number of equal parts that run on the pool, or 1."""
+
+    calls: tuple[NestCall, ...]
+    nest: Nest
+    regions: tuple[ByteRegion, ...]
+    streams: tuple[bool, ...]
+    parts: int = 1
+
+    @property
+    def outputs(self) -> list[ByteRegion]:
+        return list(self.regions[len(self.nest.inputs):])
+
+    @property
+    def written_tiles(self) -> list[ScratchBuffer]:
+        return [region.root for region in self.outputs if isinstance(region.root, ScratchBuffer)]
+
+    def is_independent_of(self, call: NestCall) -> bool:
+        """Whether the walk and a computation may run in either order."""
+        accesses = list(accesses_of(call.nest, call.regions))
+        return all(are_apart(a, b) for a in accesses_of(self.nest, self.regions) for b in accesses
+                   if a.writes or b.writes)
+
+    def followed_by(self, other: "JointWalk", roundings: int, light: int) -> "JointWalk | None":
+        """Return the walk with another one behind it; None if that would compute other values, or gains nothing.
+
+        A walk that reads no result must have at most ``light`` steps, and one with a long function reads no result
+        of a body that rounds ``roundings`` times.
+        """
+        if self.parts != other.parts:
+            return None
+        nest, other_nest = self.nest, over_extents(other.nest, self.nest.extents)
+        if other_nest is None:
+            divided = over_extents(self.nest, other.nest.extents)
+            if divided is None:
+                return None
+            nest, other_nest = divided, other.nest
+        first, other = replace(self, nest=nest), replace(other, nest=other_nest)
+        sources = first.sources_for(other)
+        if sources is None or not first.is_worth_joining(other, sources, roundings, light):
+            return None
+        joint = first.joined(other, sources)
+        plan = schedule(joint.nest)
+        steps = {operand.strides[plan.vector] for operand in joint.nest.operands} if plan.vector is not None else {-1}
+        return joint if steps <= {0, 1} and plan.order == schedule(nest).order else None
+
+    def sources_for(self, other: "JointWalk") -> list[Source | None] | None:
+        """Return for each input of another walk the value of this one that it reads, or None where it reads other
+        memory.
+
+        Return None if the other walk touches bytes that this one writes, or writes what this one touches, but at the
+        same element.
+        """
+        sources: list[Source | None] = []
+        accesses, count = list(accesses_of(self.nest, self.regions)), len(self.nest.inputs)
+        for operand, access in zip(other.nest.operands, accesses_of(other.nest, other.regions)):
+            source = None
+            for k, earlier in enumerate(accesses):
+                is_same = earlier.root == access.root and earlier.address == access.address and (
+                    self.nest.operands[k] == operand)
+                if is_same and not access.writes:
+                    is_result = k >= count
+                    value = self.nest.results[k - count] if is_result else k
+                    if is_result and self.nest.dtype_of(value) is not operand.dtype:
+                        return None
+                    source = Source(value, is_result) if is_result or source is None else source
+                elif (earlier.writes or (access.writes and not is_same)) and not are_apart(earlier, access):
+                    return None
+            if not access.writes:
+                sources.append(source)
+        return sources
+
+    def is_worth_joining(self, other: "JointWalk", sources: Sequence[Source | None], roundings: int, light: int
+                         ) -> bool:
+        """Whether one walk saves loads, and its body is not too long."""
+        steps = (*self.nest.steps, *other.nest.steps)
+        if sum(step.kind != "convert" for step in steps) > MOST_OPERATIONS or (
+                max(len(self.nest.inputs) + sources.count(None), len(self.outputs) + len(other.outputs)) > MOST_INPUTS):
+            return False
+        is_long = any(map(is_long_function, other.nest.steps))
+        if any(source is not None and source.is_result for source in sources):
+            return not (roundings and is_long and count_roundings(self.nest) >= roundings)
+        shared = [source for source in sources if source is not None and any(self.nest.inputs[source.value].strides)]
+        return bool(shared) and not is_long and not any(map(is_long_function, self.nest.steps)) and sum(
+            step.kind != "convert" for step in other.nest.steps) <= light
+
+    def joined(self, other: "JointWalk", sources: Sequence[Source | None]) -> "JointWalk":
+        """Return both walks as one, whose body takes the sources instead of loads."""
+        nest, further = self.nest, [k for k, source in enumerate(sources) if source is None]
+        count, results, last = len(nest.inputs), len(other.nest.outputs), other.nest
+        first_step = count + len(further) + len(nest.outputs) + results
+
+        def moved(value: int) -> int:
+            """Return the number of a value of this walk in the joint nest."""
+            return value + len(further) * (value >= nest.first_output) + results * (value >= nest.first_step)
+        number = {k: count + n for n, k in enumerate(further)}
+        number |= {k: moved(source.value) for k, source in enumerate(sources) if source is not None}
+        number |= {last.first_step + k: first_step + len(nest.steps) + k for k in range(len(last.steps))}
+        steps = [replace(step, operands=tuple(map(moved, step.operands))) for step in nest.steps]
+        steps += [replace(step, operands=tuple([number[v] for v in step.operands])) for step in last.steps]
+        joint = replace(nest, inputs=(*nest.inputs, *[last.inputs[k] for k in further]),
+                        outputs=(*nest.outputs, *last.outputs), steps=tuple(steps),
+                        results=(*map(moved, nest.results), *[number[v] for v in last.results]))
+        regions = (*self.regions[:count], *[other.regions[k] for k in further], *self.outputs, *other.outputs)
+        return replace(self, calls=(*self.calls, *other.calls), nest=joint, regions=regions,
+                       streams=(*self.streams, *other.streams))
+
+    def joint(self, users: Mapping[ScratchBuffer, Sequence[RoutineCall]]) -> Compute | Spread | None:
+        """Return the computation of the walk, without tiles that nothing else uses; None if only some of its stores
+        could be streaming ones, or if the pool could not run parts of it."""
+        count = len(self.nest.inputs)
+        read = {region.root for region in self.regions[:count]}
+        remaining = [k for k, region in enumerate(self.outputs)
+                     if region.root in read or not isinstance(region.root, ScratchBuffer)
+                     or not all(user in self.calls for user in users[region.root])]
+        streams = {self.streams[k] for k in remaining}
+        nest = with_outputs(self.nest, remaining).simplified if len(streams) == 1 else None
+        if nest is None:
+            return None
+        regions = [*self.regions[:count], *[self.outputs[k] for k in remaining]]
+        call = compute(nest, regions, (), streams.pop() and can_stream(nest))
+        parts = parts_of(nest, self.parts, self.parts) if self.parts > 1 else None
+        return call if self.parts == 1 else Spread.over(call, parts) if parts is not None else None
+
+
+def walk_of(call: Node) -> JointWalk | None:
+    """Return a computation as a walk, if its elements do not depend on each other; else None."""
+    if not isinstance(call, Compute | Spread):
+        return None
+    routine = call.part if isinstance(call, Spread) else call.function
+    if not isinstance(routine, Nest | AddressedNest):
+        return None
+    use, nest = with_memory(routine).use, call.nest
+    if nest.reduced or nest.mask or nest.limits or nest.symbols or with_memory(routine).forms or use.ahead or (
+            use.beside) or any(step.kind in FIXED for step in nest.steps):
+        return None
+    if any(nest.uses(nest.first_output + k) for k in range(len(nest.outputs))) or not all(
+            writes_once(replace(nest, outputs=(output,))) for output in nest.outputs):
+        return None
+    parts = call.arguments[1].const if isinstance(call, Spread) else 1                      # type: ignore[union-attr]
+    streams = tuple([k in use.streams for k in range(len(nest.outputs))])
+    return JointWalk((call,), nest, tuple(call.regions), streams, parts)
+
+
+def with_outputs(nest: Nest, remaining: Sequence[int]) -> Nest:
+    """Return a nest with some of its outputs, and without steps that compute only others."""
+    results = [nest.results[k] for k in remaining]
+    needed = {*results}
+    for value in range(nest.first_step + len(nest.steps) - 1, nest.first_step - 1, -1):
+        needed.update(nest.steps[value - nest.first_step].operands if value in needed else ())
+    values = [value for value in range(nest.first_step, nest.first_step + len(nest.steps)) if value in needed]
+    first_step = nest.first_output + len(remaining)
+    number = {v: v for v in range(nest.first_output)} | {v: first_step + k for k, v in enumerate(values)}
+    steps: list[Step] = [replace(nest.steps[v - nest.first_step], operands=tuple(
+        [number[operand] for operand in nest.steps[v - nest.first_step].operands])) for v in values]
+    return replace(nest, outputs=tuple([nest.outputs[k] for k in remaining]), steps=tuple(steps),
+                   results=tuple([number[v] for v in results]))
+
+
+def over_extents(nest: Nest, extents: tuple[int, ...]) -> Nest | None:
+    """Return the nest with axes divided so that it has these extents; None if it has no such axes."""
+    for axis, extent in enumerate(extents):
+        if axis == len(nest.extents):
+            return None
+        if nest.extents[axis] != extent:
+            if nest.extents[axis] % extent or nest.extents[axis] < extent:
+                return None
+            nest = nest.divided(axis, nest.extents[axis] // extent)
+    return nest if nest.extents == extents else None
+
+
+def accesses_of(nest: Nest, regions: Sequence[ByteRegion]) -> Iterator[ByteRegion]:
+    """Yield the bytes that a nest accesses by each operand."""
+    for k, (region, operand) in enumerate(zip(regions, nest.operands)):
+        yield region.accessed(dims_of(nest, k), operand.dtype.itemsize, k >= len(nest.inputs))
+
+
+def are_apart(a: ByteRegion, b: ByteRegion) -> bool:
+    """Whether two accesses certainly have no byte in common."""
+    if a.root != b.root:
+        return True
+    distance = b.address.plus(a.address, -1)
+    first, second = (nest_of((*access.dims, (1, access.run)), 1) for access in (a, b))
+    return not distance.symbols and not meet(
+        first.pairs, first.unit, first.extent, second.pairs, second.unit, second.extent,
+        distance.const + second.shift - first.shift)
+
+
+def is_long_function(step: Step) -> bool:
+    """Whether a step takes a dozen instructions or more."""
+    return step.kind == "lookup" or (step.kind in ("activation", "math") and step.name not in SHORT)
+
+
+def count_roundings(nest: Nest) -> int:
+    """Count the steps that round to floats narrower than float32."""
+    return sum(step.kind == "convert" and step.dtype.is_float and step.dtype.itemsize < 4 for step in nest.steps)
