@@ -20,6 +20,7 @@ from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import buffer_type, declared
 from nki_mlir.graph import functions, upstream
+from nki_mlir.graph.comparisons import rewrite_indexed
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import rewrite_concatenations, rewrite_counted_loops, rewrite_extremes
 from nki_mlir.graph.views import flatten_views, put_in_hbm
@@ -32,6 +33,7 @@ LOWER = ("split-masked-loops", "nki-to-linalg")
 
 class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
     widen: bool = True      # let products and sums of narrow floats have results in float32, which are rounded once
+    compare: bool = False   # rewrite scatters and gathers of single elements as comparisons
 
     def run(self, module: Module) -> None:
         upstream.load_graph_dialects(module.context)
@@ -44,6 +46,8 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             link(module)
             kernels = set_aside(module)
             upstream.run_pipeline(module, upstream.TO_STABLEHLO)
+            if self.compare:
+                rewrite_indexed(module)
             rewrite_concatenations(module)
             rewrite_extremes(module)
             if self.widen:

@@ -154,15 +154,14 @@ class Matrices:
             self.load_hull(source, number, inner)
             return self.tiles.loaded(source)
         m = rows_together(self.tiles, machine, operand, nest.extents, other)
-        windows = nest.windows(other, machine.partitions)
-        if m > 1:
-            windows = [window for window in nest.divided(other, m).windows(other + 1, 1)]
-        parts = []
-        for window in windows:
-            along, across = (a + (m > 1 and a > other) for a in (inner, other))
-            parts.append(window.inputs[number].tile((window.extents[across], counts[0]), (across, along)))
+        lanes = nest.divided(other, m).windows(other + 1, 1)       # row 0 of each partition, row 1, and so on
+        along, parts = inner + (inner > other), []
+        for first, lane in enumerate(lanes):
+            for k, window in enumerate(lane.windows(other, machine.partitions)):
+                part = window.inputs[number].tile((window.extents[other], counts[0]), (other, along))
+                parts.append((first + k * m * machine.partitions, part))
         if not self.tiles.cache.has(elements_of(source, self.tiles.symbols)):
-            for part in parts:
+            for _, part in parts:
                 self.load_hull(part, number, other, m)
         return self.tiles.load_transposed(source, parts, m)
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from nki_mlir.analysis.effects import users_through_views
 from nki_mlir.bindings import Operation, Value, ir, operations_of
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import InternalError, Unsupported
 from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
@@ -57,6 +57,8 @@ class Tiles:
 
     def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
         """Allocate a buffer and return all of it as a tile. One in HBM is for the operation that is emitted."""
+        if space != HBM and shape[0] > self.partitions:
+            raise InternalError(f"a tile of {shape[0]} partitions")
         tile = self.writer.buffer(tuple(shape), dtype, space)
         if space == HBM:
             self.cache.read_now(tile.handle)
@@ -113,7 +115,8 @@ class Tiles:
     def transposed(self, source: Tile) -> Tile | None:
         """Return a tile that is transposed on chip, if the cache has all its elements in rows; else None."""
         windows = self.rows_on_chip(source)
-        return self.load_transposed(source, windows) if windows else None
+        parts = [(k * self.partitions, window) for k, window in enumerate(windows)]
+        return self.load_transposed(source, parts) if parts else None
 
     def rows_on_chip(self, source: Tile) -> list[Tile]:
         """Return the parts of a tile whose transposes together are the tile, if the cache has all; else none."""
@@ -127,18 +130,17 @@ class Tiles:
         source = operand.tile([extents[a] for a in axes], axes)
         return self.cache.has(elements_of(source, self.symbols))
 
-    def load_transposed(self, source: Tile, parts: Sequence[Tile], step: int = 1) -> Tile:
+    def load_transposed(self, source: Tile, parts: Sequence[tuple[int, Tile]], step: int = 1) -> Tile:
         """Return an on-chip tile with the elements of an HBM tile, loaded in transposed parts and transposed on chip.
-        A part has successive columns of the tile, or every ``step``-th one."""
+        A part has every ``step``-th column of the tile from the given one on."""
         elements = elements_of(source, self.symbols)
         tile = self.cache.find(elements) or self.composed(source)
         if tile is None:
-            tile, start = self.buffer(source.shape, source.dtype), 0
-            for part in parts:
+            tile = self.buffer(source.shape, source.dtype)
+            for start, part in parts:
                 rows, columns = part.shape[::-1]
                 target = tile.patterned(free=tile.access.free.plus(Linear(start)), dims=((1, rows), (step, columns)))
                 self.copy(target, self.loaded(part), (1, 0))
-                start += columns if step == 1 else 1
             self.cache.keep(elements, tile)
         return tile
 

@@ -11,6 +11,7 @@ from nki_mlir.passes.pass_manager import Pass, pass_named
 TO_LINALG = ("split-masked-loops", "nki-to-linalg")
 TO_NISA = (*TO_LINALG, "linalg-to-nisa", "verify-target")
 TO_TILES = "forward-moves", "split-rows", "tile-and-place"      # the operations of a graph, to the waist
+GRAPH_ON_ENGINES = "widen=0 compare=1"         # tile-and-place accumulates in float32 on chip; engines have no loops
 GRAPH_ON_CPU = ("stablehlo-to-linalg", "fuse-graph", "fuse-tiles")      # operations of any size
 TO_RECORDS = ("nisa-to-linalg", "arith-to-scalar")      # the waist, for the reader of the CPU
 PIPELINES: dict[str, Sequence[str]] = {"linalg": TO_LINALG, "nisa": TO_NISA}
@@ -59,8 +60,8 @@ def passes_to(goal: str, module: Module, names: Set[str] = frozenset()) -> list[
     operations may be passed."""
     names = names or names_in(module)
     if is_graph(module, names):
-        graph = pass_named("stablehlo-to-linalg", "widen=0")        # tile-and-place accumulates in float32 on chip
-        return [graph, *map(pass_named, (*TO_TILES, *PIPELINES[goal][len(TO_LINALG):]))]
+        names = (*TO_TILES, *PIPELINES[goal][len(TO_LINALG):])
+        return [pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES), *map(pass_named, names)]
     start = ORDER.index(level_of(module, names))
     passes = [pass_named(name) for name in PIPELINES[goal]]
     return [p for p in passes if p.reads is None or ORDER.index(p.reads) >= start]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A StableHLO graph at the waist, in the interpreter, and as instruction streams, under several orders."""
 
+import os
 from collections.abc import Mapping, Sequence
+from unittest.mock import patch
 
 import numpy as np
 
@@ -9,7 +11,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.upstream import graph_context
 from nki_mlir.passes.pass_manager import pass_named, run_passes
-from nki_mlir.passes.pipelines import PIPELINES, TO_TILES
+from nki_mlir.passes.pipelines import GRAPH_ON_ENGINES, PIPELINES, TO_TILES
 from nki_mlir.targets.interpreter.module import compile_function
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_module
 from nki_mlir.targets.neuron.simulator import simulate
@@ -21,21 +23,24 @@ BELOW = PIPELINES["nisa"][-2:]      # the passes from tiles to instructions
 def results_of(text: str, arguments: Sequence[object], options: Mapping[str, str] = {},
                orders: Sequence[int | None] = ORDERS, emission: Emission = Emission()) -> list[np.ndarray]:
     """Return the results of a graph's streams. Its tiles in the interpreter must have the same bits, and so must the
-    streams in every order. ``options``: those of passes, by name."""
+    streams in every order: what is free, the order of sums within an instruction, is the device's. ``options``: those
+    of passes, by name."""
     inputs = [np.asarray(a) for a in arguments]
     with graph_context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        first = pass_named("stablehlo-to-linalg", "widen=0")
+        first = pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES)
         run_passes(module, [first, *(pass_named(name, options.get(name, "")) for name in TO_TILES)])
         tiles = compile_function(the_kernel(module))
         run_passes(module, [pass_named(name) for name in BELOW])
         program = emit_module(module, emission)
     shapes = [(v.shape, v.dtype.numpy) for v in program.of_kind("output")]
     expected = [np.zeros(shape, dtype) for shape, dtype in shapes]
-    tiles((), [a.copy() for a in inputs], expected)
+    with patch.dict(os.environ, NKI_MLIR_SUMS="device"):
+        tiles((), [a.copy() for a in inputs], expected)
     for order in orders:
         got = [np.zeros(shape, dtype) for shape, dtype in shapes]
-        simulate(program, [a.copy() for a in inputs], got, order)
+        with patch.dict(os.environ, NKI_MLIR_SUMS="device"):
+            simulate(program, [a.copy() for a in inputs], got, order)
         for number, (one, other) in enumerate(zip(got, expected, strict=True)):
             np.testing.assert_array_equal(bits(one), bits(other), f"result {number}, order {order}")
     return expected

@@ -302,3 +302,11 @@ def test_short_rows_of_a_factor__go_several_to_a_partition(rows, columns, loaded
     operation = sums((1, columns, rows), (0, 2), (2, 1), (0, 1))
     assert loaded in steps(placed(operation.text, monkeypatch))
     agrees(operation, monkeypatch, small_machine())
+
+
+@pytest.mark.parametrize("columns, loaded", [(512, "2 load 128x128, "), (1024, "4 load 128x128, ")])
+def test_short_rows_of_a_transposed_factor__fill_at_most_all_partitions(columns, loaded, monkeypatch):
+    """Two rows of 256 bytes go to a partition, so 512 rows take two tiles."""
+    operation = sums((1, columns, 64), (0, 2), (1, 2), (0, 1))
+    assert loaded in steps(placed(operation.text, monkeypatch))
+    agrees(operation, monkeypatch, small_machine())
