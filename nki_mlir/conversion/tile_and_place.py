@@ -46,6 +46,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     exchange: bool = True       # exchange the factors of a product whose result would have rows of single elements
     short_rows: bool = True     # load several neighbouring short rows of a factor to one partition
     short_runs: bool = True     # load short runs of a factor with what is between them
+    moves: bool = True          # let a copy's readers read the tiles on chip of its source, else copy from HBM to HBM
     vectors: bool = True        # sum products of one row with one row on the vector engine, else on the tensor engine
 
     @property

@@ -20,3 +20,4 @@ class TileChoices:
     short_rows: bool = True
     short_runs: bool = True
     vectors: bool = True
+    moves: bool = True

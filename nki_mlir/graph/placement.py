@@ -155,10 +155,28 @@ class Placement:
 
     # -- elementwise ---------------------------------------------------------------------------------------------------
     def move(self, nest: TileNest) -> None:
-        """Emit a copy of any size between HBM buffers."""
+        """Emit a copy of any size: from HBM to HBM, or of tiles on chip that have the elements."""
+        if self.choices.moves and self.stays(nest) and not is_argument(nest.output.handle):
+            boxes = self.laid_out(nest)
+            if all(self.tiles.has(box.inputs[0], box.extents) for box in boxes):
+                return self.move_tiles(boxes)
         nest = nest.arranged(None)
         self.tiles.cache.forget(elements_of(nest.output.tile(nest.extents), self.tiles.symbols))
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
+
+    def move_tiles(self, boxes: Sequence[TileNest]) -> None:
+        """Store tiles on chip also as the elements of a copy; repeat those that have fewer axes."""
+        for box in boxes:
+            axes = tuple(range(len(box.extents)))
+            result, loaded_axes = self.tiles.load(box.inputs[0], box.extents)
+            if loaded_axes != axes:
+                source, result = result, self.tiles.buffer(box.extents, box.output.dtype)
+                self.tiles.compute(box.extents, box.reduced, [(source, loaded_axes)], result, axes, box.body)
+            self.tiles.store(box.output, result, axes)
+
+    def laid_out(self, nest: TileNest) -> list[TileNest]:
+        """Return the boxes of a nest that folds nothing, in the layout that costs least."""
+        return [box for one in self.layout(nest, nest.body) for box in self.boxes(one, one.body)]
 
     def elementwise(self, nest: TileNest) -> None:
         if trees.reads_output(nest.body):
@@ -166,8 +184,7 @@ class Placement:
             body = trees.rebuilt(nest.body, lambda node: trees.Input(node.dtype, number)
                                  if isinstance(node, trees.Output) else None)
             nest = replace(nest, inputs=(*nest.inputs, nest.output)).with_body(body)
-        for part in [box for arranged_nest in self.layout(nest, nest.body) for box in self.boxes(
-                arranged_nest, arranged_nest.body)]:
+        for part in self.laid_out(nest):
             inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
             axes = tuple(range(len(part.extents)))
             result = self.tiles.buffer(part.extents, part.output.dtype)
