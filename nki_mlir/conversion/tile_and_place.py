@@ -44,6 +44,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     transpose: bool = True      # transpose a tile on chip that has the rows as columns, else load it
     readers: bool = True        # drop tiles without later readers first, else the oldest
     exchange: bool = True       # exchange the factors of a product whose result would have rows of single elements
+    columns: bool = True        # let each partition have a column of a product of one row, else one has all
     short_rows: bool = True     # load several neighbouring short rows of a factor to one partition
     short_runs: bool = True     # load short runs of a factor with what is between them
     moves: bool = True          # let a copy's readers read the tiles on chip of its source, else copy from HBM to HBM

@@ -17,6 +17,7 @@ class TileChoices:
     transpose: bool = True
     readers: bool = True
     exchange: bool = True
+    columns: bool = True
     short_rows: bool = True
     short_runs: bool = True
     vectors: bool = True

@@ -39,7 +39,7 @@ def rewrite_indexed(module: Module) -> None:
         if op.name == "stablehlo.gather" and reads_rows(op):
             continue
         name = f"compared.{number}"
-        indexed = Scatter(op) if op.name == "stablehlo.scatter" else Gather(op)
+        indexed = ScatterFunction(op) if op.name == "stablehlo.scatter" else GatherFunction(op)
         function = ir.Module.parse(indexed.function(name), module.context)
         with ir.InsertionPoint(module.body):
             function.body.operations[0].operation.clone()
@@ -58,12 +58,12 @@ def combination(op: Operation) -> str:
     """Return how a scatter combines an old value and an update; empty if it is neither an operation of ``COMBINED`` nor
     the update itself."""
     block = op.regions[0].blocks[0]
-    first, *others = [inner.operation for inner in block.operations]
+    first, *following = [inner.operation for inner in block.operations]
     old, update = block.arguments
-    if not others:
+    if not following:
         return REPLACE if first.operands[0] == update else ""
     name = first.name.removeprefix("stablehlo.")
-    is_one = len(others) == 1 and others[0].operands[0] == first.results[0] and {*first.operands} == {old, update}
+    is_one = len(following) == 1 and following[0].operands[0] == first.results[0] and {*first.operands} == {old, update}
     return name if is_one and name in COMBINED else ""
 
 
@@ -71,7 +71,7 @@ def tensor(shape: Sequence[int], element: str) -> str:
     return f"tensor<{'x'.join([*map(str, shape), element])}>"
 
 
-class Comparisons:
+class IndexedFunction:
     """The text of a function that compares the indices of an operation with the positions of the indexed tensor.
 
     ``shape`` is that of the indexed tensor. ``extents`` are those of its axes, then those of the axes of indices that
@@ -105,8 +105,8 @@ class Comparisons:
         self.loops = self.every[len(self.shape):]
         self.indexed = [a for a in self.every if a not in self.windows]
 
-    def refused(self, what: str) -> Unsupported:
-        error = Unsupported(feature=f"a {self.KIND} {what}, as engine instructions",
+    def refused(self, form: str) -> Unsupported:
+        error = Unsupported(feature=f"a {self.KIND} {form}, as engine instructions",
                             instead="run this program with jax.jit, or on the CPU")
         error.located(location_of(self.op))
         return error
@@ -250,7 +250,7 @@ class Comparisons:
                           f"return {result} : {kind}", "}"])
 
 
-class Scatter(Comparisons):
+class ScatterFunction(IndexedFunction):
     KIND = "scatter"
 
     def __init__(self, op: Operation) -> None:
@@ -366,7 +366,7 @@ class Scatter(Comparisons):
         return self.transposed(new, axes, self.target_axes, self.element), has_one
 
 
-class Gather(Comparisons):
+class GatherFunction(IndexedFunction):
     KIND = "gather"
 
     def __init__(self, op: Operation) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nki_mlir.dialects.access import PSUM, Linear, Tile
+from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.tile_cache import elements_of
 from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
@@ -74,17 +75,23 @@ def tiled_product(nest: TileNest, vectors: bool = True) -> TiledProduct | None:
     return TiledProduct(merged, *product.inputs, largest(summed), largest(rows), largest(columns))
 
 
-def with_output_rows(product: TiledProduct) -> TiledProduct:
-    """Return the product with the factors exchanged if the result's rows would have single elements."""
-    strides = product.nest.output.strides
-    if strides[product.rows] == 1 and strides[product.columns] not in (0, 1):
-        return replace(product, left=product.right, right=product.left, rows=product.columns, columns=product.rows)
-    return product
+def with_output_rows(product: TiledProduct, choices: TileChoices) -> TiledProduct:
+    """Return the product with the factors exchanged if the result's rows would have single elements, or if there is one
+    row, so that each partition gets a column: the tensor engine loads the larger factor instead of moving it. A factor
+    that is transposed stays: several of its short rows go to a partition only for all columns together."""
+    nest, exchanged = product.nest, replace(product, left=product.right, right=product.left, rows=product.columns,
+                                            columns=product.rows)
+    strides, extents = nest.output.strides, nest.extents
+    if choices.exchange and strides[product.rows] == 1 and strides[product.columns] not in (0, 1):
+        return exchanged
+    is_row = extents[product.rows] == 1 and extents[product.columns] > 1
+    is_across = lies_across(nest.inputs[product.right], product.inner, product.columns)
+    return exchanged if choices.columns and is_row and not is_across else product
 
 
 def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> None:
     """Emit one product of matrices for each combination of the axes that are not in a tile."""
-    product = with_output_rows(product) if tiles.choices.exchange else product
+    product = with_output_rows(product, tiles.choices)
     first = next(iter(matrices(product)))
     m = rows_together(tiles, machine, first.inputs[product.right], first.extents, product.inner)
     if m > 1 and not lies_across(first.inputs[product.right], product.inner, product.columns):
