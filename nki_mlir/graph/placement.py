@@ -25,7 +25,7 @@ from nki_mlir.waist import expression as trees
 from nki_mlir.waist.recognize import Fold, fold_of, sum_of_products
 from nki_mlir.waist.tile_operand import TileNest, walked
 
-KEPT = 2            # tiles that stay on chip between operations may take 1 / KEPT of the memory
+KEPT = 75           # percent of the memory that tiles may take which stay on chip between operations
 STAYS = 6           # a result of up to 1 / STAYS of the memory stays on chip
 ROW = 256           # elements of a row that is long enough for a tile of rows
 GAIN = 0.8          # another layout than usual takes at most this part of the time
@@ -38,7 +38,7 @@ class Placement:
 
     def __init__(self, machine: Machine, choices: TileChoices = TileChoices()) -> None:
         self.machine, self.choices = machine, choices
-        cache = TileCache(machine.sbuf_bytes_per_partition // KEPT, choices)
+        cache = TileCache(machine.sbuf_bytes_per_partition * KEPT // 100, choices)
         self.tiles = Tiles(cache, machine.partitions, choices)
 
     def write(self, op: Operation, nest: TileNest, symbols: tuple[Value, ...], start: float | int | None) -> None:
