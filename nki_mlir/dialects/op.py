@@ -154,6 +154,7 @@ class Op:
     attributes: ClassVar[dict[str, type]] = {}
     defaults: ClassVar[dict[str, object]] = {}
     blank: ClassVar[dict[str, object]] = {}      # values of fields that are not given
+    tile_names: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()      # the names of the tiles that it reads
     outputs: ClassVar[tuple[str, ...]] = ()     # and that it writes
     has_optional_tiles: ClassVar[bool] = False
@@ -198,6 +199,7 @@ class Op:
             defaults |= {field: owner.__dict__[field] for field in own_attributes if field in owner.__dict__}
         cls.tiles, cls.attributes, cls.defaults = tuple(tiles.values()), attributes, defaults
         cls.blank = dict.fromkeys(tiles) | defaults
+        cls.tile_names = tuple(tiles)
         cls.inputs = tuple(tile.name for tile in cls.tiles if tile.reads)
         cls.outputs = tuple(tile.name for tile in cls.tiles if tile.writes)
         cls.has_optional_tiles = any(tile.optional for tile in cls.tiles)

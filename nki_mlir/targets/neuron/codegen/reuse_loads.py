@@ -11,12 +11,12 @@ this tile included. The same holds for copies by DMA from SBUF, which repeat a r
 fill ``ROOM_OF_COPIES`` percent: the kernel has one such tile.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
-from nki_mlir.dialects.access import HBM, SBUF, Tile
-from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.dialects.access import HBM, SBUF, Access, Tile
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
@@ -34,6 +34,7 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, ru
 
 ROOM = 70                       # percent
 ROOM_OF_COPIES = 95             # percent
+PIECE = 4_096                   # steps
 
 
 class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
@@ -45,124 +46,170 @@ class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
 
 def reuse_loads(code: Code, room: int = ROOM, spaces: Sequence[str] = (HBM, SBUF)) -> list[Op]:
     """Drop repeated copies from the memories ``spaces`` to SBUF in place; return the dropped copies from HBM."""
-    runs = [(block, run) for block in blocks(code.body) for run in runs_of(block.nodes)
-            if has_repeated_loads(run, spaces)]
-    if not runs:
+    runs = [(block, run) for block in blocks(code.body) for run in runs_of(block.nodes)]
+    repeating = [has_repeated_loads(run, spaces) for _, run in runs]
+    if not any(repeating):
         return []
-    loaded, users = loaded_once(code, spaces), users_of(nodes_in(code.body))
+    uses = [RunUses(run) for _, run in runs]
+    other_nodes = [node for node in nodes_in(code.body) if type(node) is not InstructionStep]
+    several = Counter([buffer for of_run in uses for buffer in of_run.users]) if len(runs) > 1 else {}
+    elsewhere = {buffer for buffer, count in several.items() if count > 1}
+    elsewhere.update(tile.handle for node in other_nodes for tile in tiles_of(node))
     dropped: list[Op] = []
-    for block, run in runs:
-        dropped += _Reuse(code, block, run, loaded, users, room).dropped
+    for (block, run), of_run, repeats in zip(runs, uses, repeating):
+        if repeats:
+            dropped += _Reuse(code, block, run, of_run, elsewhere, room, spaces).dropped
     return dropped
 
 
 def has_repeated_loads(run: Sequence[InstructionStep], spaces: Sequence[str]) -> bool:
     """Return whether two loads load the same elements."""
-    loads = [step.op for step in run if is_load(step, spaces)]
-    sources = [(op.src.handle, op.src.access) for op in loads]                                  # type: ignore[attr-defined]
-    return len(set(sources)) < len(sources)
+    sources = set[tuple[object, object]]()
+    for step in run:
+        if step.op.queued and is_load(step.op, spaces):
+            src = step.op.src                                                                   # type: ignore[attr-defined]
+            source = src.handle, src.access
+            if source in sources:
+                return True
+            sources.add(source)
+    return False
 
 
-def loaded_once(code: Code, spaces: Sequence[str]) -> dict[DeviceBuffer, InstructionStep]:
-    """For tiles in SBUF without an address whose only write is such a copy, return the copy."""
-    writers: dict[DeviceBuffer, InstructionStep | None] = {}        # None: several, or something else
-    for node in nodes_in(code.body):
-        if type(node) is InstructionStep:
-            for _, tile in node.op.targets():
-                handle = tile.handle
-                writers[handle] = None if handle in writers else node
-        else:
-            writers.update((tile.handle, None) for tile in tiles_of(node))
-    return {buffer: step for buffer, step in writers.items()
-            if step is not None and buffer.space == SBUF and is_load(step, spaces)
-            and not (buffer.fixed or buffer.addresses or buffer.attributes)}
+class RunUses:
+    """The uses of buffers in SBUF by the steps of a run. ``users``: the positions of the steps that use each;
+    ``writer``: the position of the only step that writes it, -1 if there are several."""
+
+    def __init__(self, run: Sequence[InstructionStep]) -> None:
+        users: dict[DeviceBuffer, list[int]] = {}
+        writer: dict[DeviceBuffer, int] = {}
+        for k, step in enumerate(run):
+            op = step.op
+            values = op.__dict__
+            for name in op.tile_names:
+                tile = values[name]
+                if tile is not None and tile.space == SBUF:
+                    buffer = tile.handle
+                    positions = users.get(buffer)
+                    if positions is None:
+                        users[buffer] = [k]
+                    elif positions[-1] != k:
+                        positions.append(k)
+                    if name in op.outputs:
+                        writer[buffer] = -1 if buffer in writer else k
+        self.users, self.writer = users, writer
 
 
-def users_of(nodes: Iterable[object]) -> dict[DeviceBuffer, int]:
-    """Return the number of nodes that use each buffer."""
-    users: dict[DeviceBuffer, int] = {}
-    for node in nodes:
-        if type(node) is InstructionStep:
-            values = node.op.__dict__
-            handles = [tile.handle for field in node.op.tiles if (tile := values[field.name]) is not None]
-        else:
-            handles = [tile.handle for tile in tiles_of(node)]
-        for handle in handles if len(handles) < 2 else dict.fromkeys(handles):
-            users[handle] = users.get(handle, 0) + 1
-    return users
-
-
-def is_load(step: InstructionStep, spaces: Sequence[str]) -> bool:
-    op = step.op
+def is_load(op: Op, spaces: Sequence[str]) -> bool:
     return (isinstance(op, (DmaCopyOp, DmaTransposeOp)) and op.dst.space == SBUF and op.src.space in spaces
             and not (op.mask or op.limits)
             and NO_REORDER not in op.extra)
 
 
 class _Reuse:
-    """One run. ``level``: bytes of a partition of SBUF that program order has in use at each step."""
+    """One run. ``elsewhere``: buffers that other code uses, too."""
 
-    def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep],
-                 loaded: dict[DeviceBuffer, InstructionStep], users: dict[DeviceBuffer, int], room: int) -> None:
+    def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep], uses: RunUses,
+                 elsewhere: set[DeviceBuffer], room: int, spaces: Sequence[str]) -> None:
         self.dropped: list[Op] = []
+        self.run, self.uses = run, uses
         local = set(block.buffers)
-        first_use: dict[DeviceBuffer, int] = {}
-        last_use: dict[DeviceBuffer, int] = {}
-        users_here: dict[DeviceBuffer, int] = {}
-        for k, step in enumerate(run):
-            values = step.op.__dict__
-            for field in step.op.tiles:
-                tile = values[field.name]
-                if tile is not None and tile.space == SBUF and (last := last_use.get(buffer := tile.handle)) != k:
-                    last_use[buffer] = k
-                    if last is None:
-                        first_use[buffer] = k
-                        users_here[buffer] = 1
-                    else:
-                        users_here[buffer] += 1
+        last_use = {buffer: positions[-1] for buffer, positions in uses.users.items()}
         changes = [0] * (len(run) + 1)
-        for buffer, k in first_use.items():
-            changes[k if buffer in local else 0] += buffer.bytes_per_partition
-            changes[(last_use[buffer] if buffer in local else len(run) - 1) + 1] -= buffer.bytes_per_partition
-        level = np.cumsum(np.array(changes, np.int64))
+        for buffer, positions in uses.users.items():
+            size, is_local = buffer.bytes_per_partition, buffer in local
+            changes[positions[0] if is_local else 0] += size
+            changes[(positions[-1] if is_local else len(run) - 1) + 1] -= size
+        level, writer = BytesInUse(changes), uses.writer
         sbuf = code.machine.sbuf_bytes_per_partition
         limits = {HBM: sbuf * room // 100, SBUF: sbuf * max(room, ROOM_OF_COPIES) // 100}
-        loaded_before: dict[DeviceBuffer, dict[tuple[object, ...], DeviceBuffer]] = {}      # by the source
+        # By the source and its access pattern: the loaded tiles, each with the rest of what its load has.
+        loaded_before: dict[DeviceBuffer, dict[Access, list[tuple[DeviceBuffer, tuple[object, ...]]]]] = {}
         replacement: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: their replacement
-        dropped_steps: set[InstructionStep] = set()
         for k, step in enumerate(run):
             op = step.op
-            if op.acts_outside or isinstance(op, Meeting):
+            if op.acts_outside:
                 loaded_before.clear()
                 continue
-            for _, tile in op.targets():
-                loaded_before.pop(tile.handle, None)
-            if not isinstance(op, (DmaCopyOp, DmaTransposeOp)):
+            values = op.__dict__
+            for name in op.outputs:
+                tile = values[name]
+                if tile is not None and tile.handle in loaded_before:
+                    del loaded_before[tile.handle]
+            if not op.queued or not is_load(op, spaces):
                 continue
-            buffer = op.dst.handle
-            if loaded.get(buffer) is not step or buffer not in local or users_here[buffer] < users[buffer]:
+            assert isinstance(op, (DmaCopyOp, DmaTransposeOp))
+            src, dst = op.src, op.dst
+            buffer = dst.handle
+            if writer[buffer] != k or buffer not in local or buffer in elsewhere or (
+                    buffer.fixed or buffer.addresses or buffer.attributes):
                 continue
-            key = op.kind(), op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols
-            same_source = loaded_before.setdefault(op.src.handle, {})
-            before = same_source.setdefault(key, buffer)
-            if before is buffer:
+            same_elements = loaded_before.setdefault(src.handle, {}).setdefault(src.access, [])
+            form = op.kind(), dst.access, buffer.shape, buffer.dtype, op.symbols
+            at = next((at for at, (_, other) in enumerate(same_elements) if other == form), -1)
+            if at < 0:
+                same_elements.append((buffer, form))
                 continue
-            begin, size = last_use[before] + 1, buffer.bytes_per_partition
-            if begin < k and np.maximum.reduce(level[begin:k]) + size > limits[op.src.space]:
-                same_source[key] = buffer
+            before = same_elements[at][0]
+            begin = last_use[before] + 1
+            if begin < k and not level.raised(begin, k, buffer.bytes_per_partition, limits[src.space]):
+                same_elements[at] = buffer, form
                 continue
-            level[begin:k] += size
             last_use[before] = max(last_use[before], last_use[buffer])
             replacement[buffer] = before
-            dropped_steps.add(step)
-        if not dropped_steps:
-            return
-        self.dropped = [step.op for step in run if step in dropped_steps and step.op.sources()[0][1].space == HBM]
-        for step in run:
-            if step not in dropped_steps and any([tile.handle in replacement for _, tile in step.op.sources()]):
+            if src.space == HBM:
+                self.dropped.append(op)
+        if replacement:
+            self.replace(block, replacement)
+
+    def replace(self, block: Block, replacement: dict[DeviceBuffer, DeviceBuffer]) -> None:
+        """Drop the loads of these buffers, and let other steps read their replacements."""
+        run, users, writer = self.run, self.uses.users, self.uses.writer
+        dropped_steps = {run[writer[buffer]] for buffer in replacement}
+        for step in {run[k]: None for buffer in replacement for k in users[buffer]}:
+            if step not in dropped_steps:
                 step.op = changed(step.op, lambda tile: in_tile(tile, replacement))
         block.nodes = [node for node in block.nodes if node not in dropped_steps]
         block.buffers = [buffer for buffer in block.buffers if buffer not in replacement]
+
+
+class BytesInUse:
+    """Bytes of a partition of SBUF that program order has in use at each step. ``added``: the bytes to add at each step
+    of a piece of ``PIECE`` steps; ``highest``: the most bytes in a piece, -1 where that is not known."""
+
+    def __init__(self, changes: Sequence[int]) -> None:
+        count = -(-len(changes) // PIECE)
+        steps = np.zeros(count * PIECE, np.int64)
+        steps[:len(changes)] = np.cumsum(np.array(changes, np.int64))
+        self.pieces = list(steps.reshape(count, PIECE))
+        self.added = [0] * count
+        self.highest = [-1] * count
+
+    def raised(self, begin: int, end: int, size: int, limit: int) -> bool:
+        """Add bytes at the steps from ``begin`` to ``end``, which is not one of them, unless one of these then has more
+        than ``limit``. Return whether they are added."""
+        first, last = begin // PIECE, (end - 1) // PIECE
+        parts = [(first, self.pieces[first][begin - first * PIECE:end - first * PIECE])]
+        if first < last:
+            parts.append((last, self.pieces[last][:end - last * PIECE]))
+        for piece, part in parts:
+            if np.maximum.reduce(part) + self.added[piece] + size > limit:
+                return False
+        for piece in range(first + 1, last):
+            if self.most_in(piece) + size > limit:
+                return False
+        for piece, part in parts:
+            part += size
+            self.highest[piece] = -1
+        for piece in range(first + 1, last):
+            self.added[piece] += size
+            self.highest[piece] += size
+        return True
+
+    def most_in(self, piece: int) -> int:
+        """Return the most bytes in a piece."""
+        if self.highest[piece] < 0:
+            self.highest[piece] = int(np.maximum.reduce(self.pieces[piece])) + self.added[piece]
+        return self.highest[piece]
 
 
 def in_tile(tile: Tile, replacement: dict[DeviceBuffer, DeviceBuffer]) -> Tile:

@@ -16,7 +16,7 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
+from nki_mlir.targets.neuron.codegen.reuse_loads import BytesInUse, reuse_loads
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
@@ -93,6 +93,22 @@ def test_streams__compute_the_same_in_any_order(seed):
             output = np.zeros_like(expected)
             simulate(program, [a.copy() for a in repeated.arrays], [output], scheduler)
             np.testing.assert_array_equal(output, expected)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 8, 4096])
+def test_levels__are_those_of_each_step(monkeypatch, piece):
+    monkeypatch.setattr("nki_mlir.targets.neuron.codegen.reuse_loads.PIECE", piece)
+    r = random.Random(piece)
+    changes = [r.randint(-3, 6) for _ in range(50)]
+    plain, level, refused = np.cumsum(changes), BytesInUse(changes), 0
+    for _ in range(200):
+        begin, size, limit = r.randrange(49), r.randint(1, 9), r.choice((120, 250, 400))
+        end = r.randint(begin + 1, 50)
+        fits = plain[begin:end].max() + size <= limit
+        assert level.raised(begin, end, size, limit) == fits
+        plain[begin:end] += size * fits
+        refused += not fits
+    assert 20 < refused < 180
 
 
 def products(columns):
