@@ -79,7 +79,7 @@ class DelayedGroups(Groups):
             if form is None or self.masked:
                 self.masked = True
                 return []
-            used = list[SourceBuffer]()
+            used: list[SourceBuffer] = []
             for _, tile in entry.operands:
                 handle = tile.handle
                 source = buffers.get(handle)
@@ -105,8 +105,8 @@ class DelayedGroups(Groups):
             of_memo = self.of_memo[memo.setdefault(TOKEN, object())] = FormsOfMemo(can_move, {}, {})
         parts: list[object] = []
         starts: list[tuple[int, int]] = []
-        for number, moves in enumerate(of_memo.moves):
-            access = operands[number][1].access
+        for number, (moves, (_, tile)) in enumerate(zip(of_memo.moves, operands)):
+            access = tile.access
             if moves:
                 starts.append((number, access.free.const))
                 parts.append(access.partition)

@@ -198,7 +198,8 @@ class Groups:
 
     def buffers_of(self, values: Sequence[Value], position: int) -> list[SourceBuffer]:
         """Return the buffers that an operation uses."""
-        used, buffers = list[SourceBuffer](), self.buffers
+        used: list[SourceBuffer] = []
+        buffers = self.buffers
         for value in values:
             buffer = buffers.get(value)
             if buffer is None:
@@ -301,26 +302,29 @@ class Groups:
             used, symbols = [*used, *operation.buffers], [*symbols, *operation.symbols]
             stays |= operation.form.stays
         starts, reaches = movable_patterns(operations)
-        numbers: dict[SourceBuffer, int] = {}
-        slots = [numbers.setdefault(buffer, len(numbers)) for buffer in used]
-        cluster_starts, distances = tuple([start for _, start in starts]), tuple[tuple[int, int], ...]()
-        if starts and len(numbers) < len(slots):
-            clusters, distances = clusters_of(slots, starts, reaches)
-            cluster_starts = tuple([cluster.start for cluster in clusters])
-        origins: list[object] = [buffer.origin for buffer in numbers]
+        cluster_starts = tuple([start for _, start in starts])
+        distances: tuple[tuple[int, int], ...] = ()
+        slots: Sequence[int] = range(len(used))
+        buffers = used
+        if len(set(used)) < len(used):                  # several operands are in one buffer
+            numbers: dict[SourceBuffer, int] = {}
+            slots, buffers = [numbers.setdefault(buffer, len(numbers)) for buffer in used], list(numbers)
+            if starts:
+                clusters, distances = clusters_of(slots, starts, reaches)
+                cluster_starts = tuple([cluster.start for cluster in clusters])
+        origins: list[object] = [buffer.origin for buffer in buffers]
         allocated: tuple[tuple[int, int], ...] = ()
         if len(operations) > 1:
             members = {operation.position for operation in operations}
             origins = [(LOCAL, members.issuperset(buffer.users)) if buffer.origin == LOCAL else buffer.origin
-                       for buffer in numbers]
+                       for buffer in buffers]
             between = [(number, buffer) for number, buffer in inside if number < len(operations)]
-            stays |= any(buffer not in numbers for _, buffer in between)
+            stays |= any(buffer not in buffers for _, buffer in between)
             if not stays:
-                allocated = tuple([(number, numbers[buffer]) for number, buffer in between])
+                allocated = tuple([(number, buffers.index(buffer)) for number, buffer in between])
         if stays or None in origins:
             return
-        group = OperationGroup(operations, list(numbers), slots, cluster_starts,
-                               tuple([number for _, number in allocated]))
+        group = OperationGroup(operations, buffers, slots, cluster_starts, tuple([number for _, number in allocated]))
         key = GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), tuple(origins),
                        tuple(symbols), allocated, distances)
         first = self.by_key.setdefault(key, group)

@@ -329,11 +329,8 @@ def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer
     of_buffers, columns = numbers.of_buffers, Touched(numbers.memories, numbers.regions, [], [])
     for step in steps:
         op = step.op
-        values, symbols = op.__dict__, op.symbols
-        if declares_all(op):
-            sources, targets = [values[name] for name in op.inputs], [values[name] for name in op.outputs]
-        else:
-            sources, targets = [tile for _, tile in op.sources()], [tile for _, tile in op.targets()]
+        symbols = op.symbols
+        sources, targets = accessed(op)
         for tiles, column in ((sources, columns.reads), (targets, columns.writes)):
             side: list[int] = []
             for tile in tiles:
@@ -348,10 +345,13 @@ def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer
     return columns
 
 
-def declares_all(op: Op) -> bool:
-    """Return whether an operation reads and writes the tiles that its class declares, and no others."""
+def accessed(op: Op) -> tuple[list[Tile | None], list[Tile | None]]:
+    """Return the tiles that an operation reads, and those that it writes; None for tiles that it lacks."""
     cls = type(op)
-    return cls.sources is Op.sources and cls.targets is Op.targets
+    if cls.sources is Op.sources and cls.targets is Op.targets:
+        values = op.__dict__
+        return [values[name] for name in cls.inputs], [values[name] for name in cls.outputs]
+    return [tile for _, tile in op.sources()], [tile for _, tile in op.targets()]
 
 
 class RegionNumbers:

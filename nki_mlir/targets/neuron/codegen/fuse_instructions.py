@@ -33,6 +33,7 @@ from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.fusion_patterns import PATTERNS, FusedPair, Pattern, redirected, reducing
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
@@ -88,14 +89,17 @@ def uses_of(code: Code) -> dict[DeviceBuffer, BufferUses]:
 
 def note(uses: dict[DeviceBuffer, BufferUses], step: InstructionStep) -> None:
     """Note the buffers that a step uses."""
-    for _, tile in step.op.targets():
-        if (buffer_uses := uses.get(tile.handle)) is None:
-            buffer_uses = uses[tile.handle] = BufferUses()
-        buffer_uses.writers[step] = None
-    for _, tile in step.op.sources():
-        if (buffer_uses := uses.get(tile.handle)) is None:
-            buffer_uses = uses[tile.handle] = BufferUses()
-        buffer_uses.readers[step] = None
+    sources, targets = accessed(step.op)
+    for tile in targets:
+        if tile is not None:
+            if (buffer_uses := uses.get(tile.handle)) is None:
+                buffer_uses = uses[tile.handle] = BufferUses()
+            buffer_uses.writers[step] = None
+    for tile in sources:
+        if tile is not None:
+            if (buffer_uses := uses.get(tile.handle)) is None:
+                buffer_uses = uses[tile.handle] = BufferUses()
+            buffer_uses.readers[step] = None
 
 
 class _FusedRun:

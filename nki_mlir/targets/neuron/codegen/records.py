@@ -292,7 +292,8 @@ def with_values(op: Op, symbols: Sequence[Value]) -> Op:
             remaining.setdefault(base, len(remaining))
 
     def put(form: Linear) -> Linear:
-        const, terms = form.const, dict[int, int]()
+        const = form.const
+        terms: dict[int, int] = {}
         for position, c in form.symbols:
             base, number = parts[position]
             const += c * number

@@ -68,21 +68,24 @@ def items_of(block: records.Block, lines: bool = False) -> list[Item[Element]]:
             items.append(Item(object(), (), [], node, [definitions.get(handle) for handle in handles]))
             continue
         op = node.op
-        values, starts, handles, still = op.__dict__, list[int](), list[records.DeviceBuffer](), list[object]()
+        values = op.__dict__
+        starts: list[int] = []
+        handles = []
+        still: list[object] = []
         forms: list[object] = []
-        for field in op.tiles:
-            tile: Tile | None = values[field.name]
+        for name in op.tile_names:
+            tile: Tile | None = values[name]
             if tile is None:
                 forms.append(None)
-            else:
-                forms.append(tile._form or tile.form)
-                access = tile.access
-                handles.append(tile.handle)
-                if access.partition is not None:
-                    still.append(access.partition.const)
-                (still if tile.space == PSUM else starts).append(access.free.const)
-                if tile.handle not in unused and tile.handle not in definitions:
-                    still.append(tile.handle)
+                continue
+            forms.append(tile._form or tile.form)
+            access, handle = tile.access, tile.handle
+            handles.append(handle)
+            if access.partition is not None:
+                still.append(access.partition.const)
+            (still if tile.space == PSUM else starts).append(access.free.const)
+            if handle not in definitions and handle not in unused:
+                still.append(handle)
         form = object() if op.symbols or op.acts_outside else (
             op.kind(), *forms, None if lines else node.location, op.mask, op.limits, *op.extra.items(), *still)
         for handle in handles:

@@ -8,8 +8,10 @@ by branches and registers; also instructions that print, meet others, or check r
 everything that writes a tile which a needed instruction reads is needed.
 """
 
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, steps_in
@@ -23,6 +25,8 @@ class UnreadResults(RecordsPass, name="unread-results", reads=Level.NISA):
 
 def unread_results(code: Code) -> int:
     """Drop instructions in place, and return their number."""
+    if not _may_be_unread(code):
+        return 0
     uses = uses_of(code)
     if not any(_only_writers_read(buffer_uses) for buffer_uses in uses.values()):
         return 0
@@ -33,6 +37,17 @@ def unread_results(code: Code) -> int:
         dropped += len(block.nodes) - len(nodes)
         block.nodes = nodes
     return dropped
+
+
+def _may_be_unread(code: Code) -> bool:
+    """Return whether no instruction reads some tile on chip, except those that write it."""
+    written, read = set[DeviceBuffer](), set[DeviceBuffer]()
+    for step in steps_in(code.body):
+        sources, targets = accessed(step.op)
+        handles = [tile.handle for tile in targets if tile is not None]
+        written.update(handles)
+        read.update([tile.handle for tile in sources if tile is not None and tile.handle not in handles])
+    return any(buffer.space != HBM for buffer in written - read)
 
 
 def _only_writers_read(uses: BufferUses) -> bool:
