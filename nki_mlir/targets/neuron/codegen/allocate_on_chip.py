@@ -141,7 +141,7 @@ def check_banks(code: Code) -> None:
     """Every matmul result lies in one bank."""
     bank = code.machine.psum_bank_bytes
     for step in steps_in(code.body):
-        if step.op.runs_on is not Engine.TENSOR:
+        if Engine.TENSOR not in step.op.engines or step.op.runs_on is not Engine.TENSOR:
             continue
         for _, tile in step.op.targets():
             access = tile.access

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The programs of a candidate: its code, the orders of its instructions, and those worth timing."""
 
+from bisect import insort
 from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any
@@ -78,6 +79,7 @@ class Prepared:
         self.knows_ramps = choice.ramps                 # else estimates are those of full speed
         self.limits_unread = not choice.as_written      # without, published times agree better
         self.different = choice.different
+        self.late: list[tuple[float, Order]] = []
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
     def bound(self) -> float:
@@ -107,16 +109,26 @@ class Prepared:
         tried, best, count, computed, full = {written[:2]}, 0.0, 0, 0, False
         most = 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
         for until in (enough, 0.0):                 # if an order takes longer than its estimate, compute the others
+            self.late = []
             arrangements = list(self.arrangements(level, until, best_known_ns(), computed))
-            computed += len(arrangements)
-            for arrangement in sorted(arrangements, key=lambda arrangement: arrangement.ns):
+            computed += len(arrangements) + len(self.late)
+            arrangements.sort(key=lambda arrangement: arrangement.ns)
+            while arrangements or self.late:
+                is_late = bool(self.late) and (not arrangements or arrangements[0].ns > self.late[0][0])
+                ns = self.late[0][0] if is_late else arrangements[0].ns
                 if count and best_known_ns() <= enough:
                     break
-                if count and (arrangement.ns > best * GOOD or count >= most) and (
+                if count and (ns > best * GOOD or count >= most) and (
                         not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
                     break                           # go on only if the best estimates miss full speed
-                if arrangement.ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
+                if ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
                     break                           # short bodies may be faster where their iterations overlap
+                if is_late:
+                    arrangements += [self.schedules.arrangement(order) for _, order in self.late]
+                    arrangements.sort(key=lambda arrangement: arrangement.ns)
+                    self.late = []
+                    continue
+                arrangement = arrangements.pop(0)
                 if arrangement[:2] in tried:
                     continue
                 tried.add(arrangement[:2])
@@ -139,16 +151,22 @@ class Prepared:
 
     def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
         """Yield the arrangements of the orders behind the first ``computed``. Stop at one whose estimate is at most
-        ``enough``, or if the first ones take much longer than the fastest program."""
+        ``enough``, or if the first ones take much longer than the fastest program. Note in ``late`` orders that take
+        much longer than the best, each with ns that it takes at least: they are not computed to their end."""
         best, room = inf, False
         most, orders = self.orders(level)
         if computed >= most:
             return
         for count, order in enumerate(orders[computed:], computed + 1):
-            arrangement = self.schedules.arrangement(order._replace(memory=self.memory))
-            if not order.unread or not room or arrangement.ns * NEARLY < best:      # else engines wait more for nothing
-                yield arrangement
-            best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
+            order = order._replace(memory=self.memory)
+            limit = inf if not room else best / NEARLY if order.unread else best * GOOD
+            arrangement = self.schedules.arrangement_within(order, limit)
+            if arrangement is not None:
+                if not order.unread or not room or arrangement.ns * NEARLY < best:      # else engines wait for nothing
+                    yield arrangement
+                best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
+            elif not order.unread:
+                insort(self.late, (limit, order))
             crowded = self.schedules.crowded        # an order without addresses may have no room
             if (best <= enough and (room or not crowded)) or (count >= TWO and best > known_ns * HOPELESS) or (
                     best > known_ns * FAR and not crowded):

@@ -214,8 +214,8 @@ class TimedCandidates:
         overlaps = (True, False) if self.options.overlap else (False,)
         forms = [candidate._replace(overlap=overlap) for overlap in overlaps]
         for order in IN_ROUNDS:
-            arrangement = prepared.schedules.arrangement(order)
-            if arrangement.ns > self.least_time() * HOPELESS:
+            arrangement = prepared.schedules.arrangement_within(order, self.least_time() * HOPELESS)
+            if arrangement is None or arrangement.ns > self.least_time() * HOPELESS:
                 return
             try:
                 times = [self.note(form, arrangement, prepared.program(arrangement, form.overlap)) for form in forms]

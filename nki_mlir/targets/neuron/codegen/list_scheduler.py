@@ -16,6 +16,7 @@ from array import array
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
 from itertools import accumulate
+from math import inf
 
 import numpy as np
 
@@ -24,27 +25,38 @@ from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
 from nki_mlir.targets.neuron.codegen.result_ring import ResultRing
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choice, Choices, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
+from nki_mlir.targets.neuron.codegen.step_engines import StepEngines
 from nki_mlir.targets.neuron.codegen.unread_loads import UnreadLoads
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
 LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
 LOOKS = 32                      # computations of the need of some steps for each one of all
-FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR)  # the order in which engines choose
+CHECKED = 64                    # the end is estimated when one of so many steps ends
 
 
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
     """Return the schedule of a run. ``base``: where free memory begins, by memory; None: assign no addresses."""
-    run = _ListScheduler(graph, order, base)
-    if not run.run():                               # too fragmented: without rotation of the banks gaps are larger
-        packed = _ListScheduler(graph, order, base, rotates=False)
-        if packed.run():
+    schedule = list_schedule_within(graph, order, base, inf)
+    assert schedule is not None
+    return schedule
+
+
+def list_schedule_within(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float
+                         ) -> ListSchedule | None:
+    """Return the same; None if it certainly ends after ``most`` ns, which shows before all steps have started."""
+    run = _ListScheduler(graph, order, base, most)
+    if not run.run() and not run.late:              # too fragmented: without rotation of the banks gaps are larger
+        packed = _ListScheduler(graph, order, base, most, rotates=False)
+        if packed.run() or packed.late:
             run = packed
         else:
             run.continue_without_addresses()
+    if run.late:
+        return None
     engines = [run.engines[e] for e in run.engine_of]
     return ListSchedule(run.order, engines, run.addresses if run.free_ranges else None, run.end, run.starts,
                         run.least_loads())
@@ -59,15 +71,15 @@ class _ListScheduler:
     will find none.
     """
 
-    def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None,
+    def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float,
                  rotates: bool = True) -> None:
         machine = graph.machine
+        self.latest, self.late = most * (1 + 1e-9), False       # the end is a sum of many numbers
         self.graph, self.machine, self.passed = graph, machine, order.passed
         self.count = count = len(graph)
-        choices = graph.shared(order.share, order.issue)
-        used_engines = {choice.engine for step_choices in set(choices) for choice in step_choices}
-        self.engines = [engine for engine in FIRST if engine in used_engines]
-        self.name_choices(choices)
+        step_engines = StepEngines(graph.shared(order.share, order.issue))
+        self.engines, self.engines_of = step_engines.engines, step_engines.several
+        self.only, self.on = step_engines.only, step_engines.on
         self.ranks = graph.ranks(order.ahead)
         self.by_rank = [0] * count
         for k, rank in enumerate(self.ranks):
@@ -83,7 +95,9 @@ class _ListScheduler:
         self.free_at = [0.0] * len(self.engines)
         self.free = [True] * len(self.engines)
         self.soon: list[list[tuple[int, int]]] = [[] for _ in self.engines]
-        self.load = self.pressures(choices)
+        self.missing_ns = list(step_engines.alone)      # ns of the steps to start that no other engine may run
+        busiest = max(max(self.missing_ns, default=0.0), 1.0)
+        self.load = [busy / busiest for busy in self.missing_ns]        # any other step that goes there delays these
         self.refused: list[object] = [None] * len(self.engines)     # the state in which none could start
         self.events: list[tuple[float, int]] = []
         self.dma = DmaEngines(machine, Hbm(machine, 1))
@@ -92,27 +106,13 @@ class _ListScheduler:
         self.port_free = True
         ramps = [machine.costs.engines[engine].ramp for engine in self.engines]
         self.ramps = [None if ramp is None else RampState(ramp) for ramp in ramps]
-        self.scalar = self.engines.index(Engine.SCALAR) if Engine.SCALAR in used_engines else -1
+        self.scalar = self.engines.index(Engine.SCALAR) if Engine.SCALAR in self.engines else -1
         self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
         self.order: list[int] = []
         self.end = self.stopped = 0.0           # ``stopped``: when a step could start last
         for k, missing in enumerate(self.missing):
             if not missing:
                 self.make_ready(k)
-
-    def name_choices(self, choices: list[Choices]) -> None:
-        """Note for each step the engines that it may run on, its only engine or -1, and its choice on each engine."""
-        forms: dict[Choices, tuple[tuple[int, ...], int, list[Choice | None]]] = {}
-        for step_choices in set(choices):
-            numbers = tuple([self.engines.index(choice.engine) for choice in step_choices])
-            by_engine: list[Choice | None] = [None] * len(self.engines)
-            for e, choice in zip(numbers, step_choices):
-                by_engine[e] = choice
-            forms[step_choices] = numbers, numbers[0] if len(numbers) == 1 else -1, by_engine
-        step_forms = [forms[step_choices] for step_choices in choices]
-        self.engines_of = [form[0] for form in step_forms]
-        self.only = [form[1] for form in step_forms]
-        self.on = [form[2] for form in step_forms]
 
     def set_up_memory(self, order: Order, base: dict[str, int] | None, rotates: bool) -> None:
         graph, machine = self.graph, self.machine
@@ -143,18 +143,8 @@ class _ListScheduler:
         """Return the least percent of SBUF such that no load started beyond it."""
         return next(loads for loads in range(101) if self.limit[0] * (100 - loads) // 100 <= max(self.spare, 0))
 
-    def pressures(self, choices: list[tuple[Choice, ...]]) -> list[float]:
-        """Return for each engine the share of the time for which it is busy with steps that no other engine may run:
-        any other step that goes there delays these."""
-        alone = [0.0] * len(self.engines)
-        for step_choices, only in zip(choices, self.only):
-            if only >= 0:
-                alone[only] += step_choices[0].busy
-        most = max(max(alone, default=0.0), 1.0)
-        return [busy / most for busy in alone]
-
     def run(self) -> bool:
-        """Start all steps. Return False if the free bytes become too fragmented."""
+        """Start all steps. Return False if the free bytes become too fragmented, or if the end is ``late``."""
         with phase("scheduling", self.count, "instructions") as advance:
             self.start_all(0.0)
             self.advance_all(advance)
@@ -178,6 +168,9 @@ class _ListScheduler:
                 self.ended(number)
                 changed = True
                 advance()
+                if self.latest < inf and not number % CHECKED and self.least_end(time) > self.latest:
+                    self.late = True
+                    return
             else:
                 if number < 2 * count:
                     changed |= self.seen_by_itself(number - count)
@@ -188,6 +181,11 @@ class _ListScheduler:
                 self.start_all(time)
                 changed = False
                 self.stopped = time
+
+    def least_end(self, time: float) -> float:
+        """Return a time before which the steps cannot all end: the busiest engine has to run the steps that only it
+        may run."""
+        return max([max(free_at, time) + missing for free_at, missing in zip(self.free_at, self.missing_ns)])
 
     def make_ready(self, k: int) -> None:
         rank = self.ranks[k]
@@ -472,6 +470,8 @@ class _ListScheduler:
         ramp = self.ramps[engine] if choice.share else None
         free = begin + choice.busy if ramp is None else ramp.end(begin, choice.busy, choice.share)
         self.free_at[engine] = free
+        if self.only[k] >= 0:
+            self.missing_ns[engine] -= choice.busy
         if engine == self.scalar:
             self.scalar_free = free
         heappush(self.events, (free, k))

@@ -23,7 +23,7 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.address_map import Predecessors
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule
+from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule_within
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choices, SchedulingGraph, moving, room
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
@@ -115,15 +115,24 @@ class Schedules:
     def arrangement(self, order: Order) -> Arrangement:
         """Return the arrangement of an order. It is memoized: orders are equal if they differ only in engines that no
         step may choose, or in bytes that loads leave free anyway."""
+        arrangement = self.arrangement_within(order, inf)
+        assert arrangement is not None
+        return arrangement
+
+    def arrangement_within(self, order: Order, most: float) -> Arrangement | None:
+        """Return the arrangement of an order; None if it certainly takes more than ``most`` ns, which shows before all
+        steps have started."""
         shares = tuple([graph.sharing(order.share, order.issue) for parts in self.parts for _, _, graph in parts])
         by_loads = self.arrangements.setdefault((order._replace(share=0, issue=True, loads=100), *shares), {})
         for loads, arrangement in by_loads.items():
             if arrangement.loads <= order.loads <= loads:
                 return arrangement
-        by_loads[order.loads] = self.ordered_runs(order)
-        return by_loads[order.loads]
+        ordered = self.ordered_runs(order, most)
+        if ordered is not None:
+            by_loads[order.loads] = ordered
+        return ordered
 
-    def ordered_runs(self, order: Order) -> Arrangement:
+    def ordered_runs(self, order: Order, most: float) -> Arrangement | None:
         addresses: list[tuple[int, ...]] | None = None if self.outside is None else []
         runs: list[tuple[int, ...]] = []
         engines: list[tuple[Engine, ...]] = []
@@ -132,7 +141,10 @@ class Schedules:
             steps: list[int] = []
             chosen: list[Engine] = []
             for start, _, graph in parts:
-                schedule = self.ordered(graph, order, None if self.outside is None else self.base)
+                schedule = self.ordered(graph, order, None if self.outside is None else self.base,
+                                        (most - ns) / times if times else inf)
+                if schedule is None:
+                    return None
                 steps += [start + k for k in schedule.order]
                 chosen += schedule.engines
                 ns += schedule.ns * times
@@ -180,11 +192,12 @@ class Schedules:
                    for _, _, graph in parts)
 
     @staticmethod
-    def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
-        """Order the steps, except those that are marked ``nki.no_reorder``."""
+    def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float) -> ListSchedule | None:
+        """Order the steps, except those that are marked ``nki.no_reorder``. Return None if they take more than ``most``
+        ns."""
         if NO_REORDER in graph.ops[0].extra:
             return ListSchedule(list(range(len(graph))), [choices[0].engine for choices in graph.choices], None, 0.0)
-        return list_schedule(graph, order, base)
+        return list_schedule_within(graph, order, base, most)
 
     def as_written(self) -> Arrangement:
         """Return program order, each step on its class's first engine."""

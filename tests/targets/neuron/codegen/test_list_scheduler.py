@@ -4,7 +4,7 @@
 import pytest
 
 from nki_mlir.machine import Engine
-from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule
+from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule, list_schedule_within
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from tests.targets.neuron.code_builder import Builder
@@ -40,6 +40,21 @@ def test_schedules_are_those_of_the_rules(seed: int, with_addresses: bool) -> No
     graph, = graphs_of(program(seed, 24, "trn2" if seed % 3 else "trn1", products=4 if written else 1), written)
     for order in ORDERS:
         compare(graph, order, {"sbuf": 96 * (seed % 2), "psum": 0} if with_addresses else None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_schedules_that_end_too_late_are_not_computed_to_their_end(seed: int) -> None:
+    graph, = graphs_of(program(seed, 300))
+    stopped = 0
+    for order in ORDERS:
+        schedule = list_schedule(graph, order, None)
+        for share in (0.3, 0.9, 0.999, 1.0, 1.1):
+            within = list_schedule_within(graph, order, None, share * schedule.ns)
+            assert within in (None, schedule)
+            assert share < 1 or within == schedule
+            stopped += within is None
+        assert list_schedule_within(graph, order, None, 0.01 * schedule.ns) is None
+    assert stopped
 
 
 @pytest.mark.parametrize("seed", range(4))
