@@ -3,6 +3,7 @@
 
 from bisect import insort
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -86,10 +87,17 @@ class Prepared:
         """Return ns that every order takes at least; for pipelined loops, with balanced engines."""
         return min(self.balanced, self.schedules.bound()) if self.candidate.pipelined else self.schedules.bound()
 
+    @cached_property
+    def bound_with_loads(self) -> float:
+        """Ns that every order takes at least with the loads that the code has no more."""
+        return self.schedules.bound(loads=self.dropped)
+
     def loads_again(self) -> bool:
         """Return whether loops that stay rolled load data repeatedly, which longer bodies may keep in SBUF."""
+        if max(self.schedules.times, default=1) <= 1:
+            return False
         moved, size = self.schedules.traffic()
-        return max(self.schedules.times, default=1) > 1 and moved > size * AGAIN
+        return moved > size * AGAIN
 
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())
@@ -142,7 +150,8 @@ class Prepared:
                 break
         if full and not count:
             self.code.notes.append(FULL)
-        if best_known_ns() > max(self.schedules.bound(first_engine=True), self.schedules.in_program_order()):
+        if best_known_ns() > self.schedules.bound(first_engine=True) and (
+                best_known_ns() > self.schedules.in_program_order()):
             try:
                 yield written, self.program(written)
             except MemoryFull:

@@ -155,7 +155,8 @@ class TimedCandidates:
                 if other.overwrites and next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
                     self.postponed[variant] = other
                     several.append(variant)
-        if prepared.dropped and not hopeless and ns > prepared.schedules.bound(loads=prepared.dropped) * HOPELESS:
+        if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * HOPELESS and (
+                ns > prepared.bound_with_loads * HOPELESS):
             several.append(candidate._replace(loads=False))
         several = [variant for variant in several if variant not in self.variants]
         if several:
@@ -300,7 +301,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
             # With all loads of the kernel it may be faster: it needs less memory.
             loading = candidate._replace(loads=False)
             if prepared.dropped and loading not in search.variants and (
-                    ns > max(bound * NEAR[level], prepared.schedules.bound(loads=prepared.dropped))):
+                    ns > bound * NEAR[level] and ns > prepared.bound_with_loads):
                 waiting.append(loading)
         except MemoryFull as error:
             failed = failed or error

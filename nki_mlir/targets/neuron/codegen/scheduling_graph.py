@@ -137,6 +137,7 @@ class SchedulingGraph:
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
         self.alternatives: dict[Choices, Choices] = {}
         self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
+        self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
         self.chains: tuple[list[float], list[float]] | None = None
         self.users: list[list[int]] = [[] for _ in self.ops]
         self.before: list[list[int]] = []
@@ -262,11 +263,20 @@ class SchedulingGraph:
         """Return ns for which parts of the machine are busy in any order: the DMA engines, HBM, and each engine with
         the steps that no other engine may run (``first_engine``: with all steps on their first engine; ``balanced``:
         with the steps that ``spread`` gives it)."""
-        totals: dict[object, float] = dict.fromkeys(Engine, 0.0)
-        for choices in self.spread if balanced else self.choices:
-            if first_engine or len(choices) == 1:
-                totals[choices[0].engine] += choices[0].busy
-        return totals | moving([transfer for transfer in self.transfers if transfer is not None], self.machine)
+        totals = self.known_busy.get((first_engine, balanced))
+        if totals is None:
+            totals = dict.fromkeys(Engine, 0.0)
+            for choices in self.spread if balanced else self.choices:
+                if first_engine or len(choices) == 1:
+                    totals[choices[0].engine] += choices[0].busy
+            totals |= self.moving
+            self.known_busy[first_engine, balanced] = totals
+        return totals
+
+    @cached_property
+    def moving(self) -> dict[object, float]:
+        """Ns for which the DMA engines and HBM are busy with the transfers."""
+        return moving([transfer for transfer in self.transfers if transfer is not None], self.machine)
 
     def in_program_order(self) -> float:
         """Return ns from the start of the first step to the end of the last at least, if each engine takes the steps
