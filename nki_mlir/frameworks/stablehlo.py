@@ -29,6 +29,7 @@ from nki_mlir.frameworks.registry import Callee, callee_from, checked
 from nki_mlir.graph import upstream
 from nki_mlir.graph.sort_and_scatter import rewrite_sequential, saturate_conversions
 from nki_mlir.graph.upstream import BadModule, graph_context, named, public_function, refuse_leftovers, run_pipeline
+from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
@@ -241,6 +242,7 @@ class NativeCalls:
         for linked_kernel in linked:
             declare(module, linked_kernel)
         run_pipeline(module, upstream.TO_STABLEHLO)
+        widen_sums(module)
         rewrite_sequential(module)
         ControlFlowToScf().run(module)
         run_pipeline(module, upstream.TO_LINALG)

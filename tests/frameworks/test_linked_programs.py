@@ -92,6 +92,26 @@ def test_conversions_to_integers_saturate(of, dtype):
     np.testing.assert_array_equal(program(a)[0], jax.jit(lambda a: a.astype(dtype))(a))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sums_around_calls__are_rounded_once(dtype):
+    """Products, convolutions and sums of integers, whose float32 sums are exact, in a graph that calls its kernels."""
+    kind, rng = jnp.dtype(dtype), np.random.default_rng(5)
+    a, b = (rng.integers(-9, 10, shape).astype(kind) for shape in ((17, 3, 200), (17, 200, 6)))
+
+    def graph(a, b):
+        window = jax.lax.conv_general_dilated(a, b[:3, :, :3].transpose(0, 2, 1)[:, :, :5], (1,), "SAME")
+        return jnp.einsum("bik,bkj->bij", a, b), jax.lax.reduce(a, kind.type(0), jax.lax.add, (2,)), window, jnp.sort(a[0, 0])
+    program = LinkedProgram(lowered(graph, a, b))
+    assert not program.is_one_program
+    product, total, window, _ = program(a, b)
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    np.testing.assert_array_equal(product, np.einsum("bik,bkj->bij", wide_a, wide_b).astype(kind))
+    np.testing.assert_array_equal(total, wide_a.sum(2).astype(kind))
+    exact = jax.lax.conv_general_dilated(a.astype(np.float32), b[:3, :, :3].transpose(0, 2, 1)[:, :, :5].astype(np.float32),
+                                         (1,), "SAME")
+    np.testing.assert_array_equal(window, np.asarray(exact).astype(kind))
+
+
 def test_bfloat16_around_calls__rounds_as_numpy_on_every_host():
     """The graph that calls its kernels: neither a function of the host nor its instruction rounds, which flushes denormals."""
     bits = np.random.default_rng(3).integers(0, 2**32, 4096, np.uint64).astype(np.uint32)
