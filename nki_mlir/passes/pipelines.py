@@ -60,8 +60,8 @@ def passes_to(goal: str, module: Module, names: Set[str] = frozenset()) -> list[
     operations may be passed."""
     names = names or names_in(module)
     if is_graph(module, names):
-        names = (*TO_TILES, *PIPELINES[goal][len(TO_LINALG):])
-        return [pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES), *map(pass_named, names)]
+        behind = (*TO_TILES, *PIPELINES[goal][len(TO_LINALG):])
+        return [pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES), *map(pass_named, behind)]
     start = ORDER.index(level_of(module, names))
     passes = [pass_named(name) for name in PIPELINES[goal]]
     return [p for p in passes if p.reads is None or ORDER.index(p.reads) >= start]
