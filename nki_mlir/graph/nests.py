@@ -125,7 +125,7 @@ class EngineExpression(ExpressionReader):
         """Return the value in another dtype, rounded and saturated."""
         if to is BOOL and isinstance(value, Convert) and value.value.dtype is BOOL:
             return value.value
-        if frm is UINT32 and value.dtype is INT32:
+        if frm is UINT32:
             if to is BOOL:
                 return not_zero(value)
             if not to.is_float:
@@ -143,7 +143,7 @@ class EngineExpression(ExpressionReader):
     def wrap(self, step: Step, value: Node, frm: DType, to: DType) -> Node:
         """Return the low bits of an integer."""
         source = self.nest.step(step.operands[0])
-        if source is not None and source.kind == "wrap" and to.bits <= frm.bits and (
+        if source is not None and source.kind == "wrap" and frm is not BOOL and to.bits <= frm.bits and (
                 self.nest.dtype_of(source.operands[0]) is to):
             return self.value(source.operands[0])
         if frm is BOOL or (to.bits > frm.bits and to.kind is Encoding.SIGNED):
@@ -163,14 +163,16 @@ def flipped(value: Node, bits: int) -> Node:
 
 def small(value: Node) -> bool:
     """Return whether float32 can represent an integer: it has few bits, is a position, or is a small constant."""
+    if value.dtype.is_integer and value.dtype.bits <= 16:
+        return True
     match value:
         case Constant(value=number):
             return abs(number) <= 1 << 24
         case Convert(value=inner):
-            return inner.dtype.is_integer and (inner.dtype.bits <= 16 or small(inner))
+            return small(inner)
         case Alu(fn="bitwise_and", args=(_, Constant(value=number))):
             return 0 <= number <= 1 << 24
-    return isinstance(value, Position) or value.dtype.bits <= 16
+    return isinstance(value, Position)
 
 
 def compared(fn: str, a: Node, b: Node) -> Node:
@@ -298,8 +300,10 @@ class GraphReader(TileReader):
         nest = self.placed(read, tiles)
         expressions = EngineExpression(nest)
         body = expressions.value(nest.results[0])
-        gathers = [self.gathered(gather, expressions.rows[k], nest) for k, gather in enumerate(read.gathers)]
-        nest = replace(nest, inputs=(*nest.inputs, *(gather.result for gather in gathers)))
+        gathers: list[Gather] = []
+        for k, gather in enumerate(read.gathers):       # the row of a gather may depend on earlier ones
+            gathers.append(self.gathered(gather, expressions.rows[k], nest))
+            nest = replace(nest, inputs=(*nest.inputs, gathers[-1].result))
         return nest.with_body(body).without_unused, [replace(gather, inputs=nest.inputs) for gather in gathers]
 
     def gathered(self, rows: GatheredRows, row: Node, nest: TileNest) -> "Gather":
@@ -309,11 +313,14 @@ class GraphReader(TileReader):
         positions = {a for form in forms_of(row) for a, _ in form.axes}
         axes = [a for a in range(len(extents)) if a in positions or any(nest.inputs[k].moves(a)
                                                                         for k in inputs_of(row))]
-        inner = [form.axes[0][0] if form == Linear(0, (), ((form.axes[0][0], 1),)) else -1
-                 for form in forms if form.axes]
-        if len(inner) != len(forms) or set(inner) & {-1, *axes} or [extents[a] for a in inner] != view.sizes[1:]:
-            raise Unsupported(feature="a gather of parts of rows as engine instructions",
-                              instead="gather whole rows, or run this program on the CPU")
+        inner: list[int] = []
+        for form, size in zip(forms, view.sizes[1:]):
+            axis = form.axes[0][0] if form.axes else 0
+            if form == Linear(0, (), ((axis, 1),)) and axis not in (*axes, *inner) and extents[axis] == size:
+                inner.append(axis)
+            elif size > 1:
+                raise Unsupported(feature="a gather of parts of rows as engine instructions",
+                                  instead="gather whole rows, or run this program on the CPU")
         shape = [extents[a] for a in (*axes, *inner)]
         kind = ir.MemRefType.get(shape, ir.MemRefType(rows.buffer.type).element_type, None, ir.StringAttr.get(HBM))
         with ir.InsertionPoint(self.operation), self.operation.location:

@@ -62,7 +62,7 @@ class Placement:
             raise Unsupported(feature="a gather of rows from a slice with a run-time start, as engine instructions",
                               instead="gather from the complete tensor, with indices that count from its first row")
         count = prod(gather.extents[a] for a in gather.axes)
-        width = prod(gather.sizes[1:])
+        table = with_joined_columns(gather.table.tile(gather.sizes))
         rows = self.tiles.buffer((count,), INT32, HBM)
         steps = dict(zip(gather.axes, dense([gather.extents[a] for a in gather.axes])))
         output = walked(rows, (steps.get(a, 0) for a in range(len(gather.extents))))
@@ -71,17 +71,10 @@ class Placement:
         for start in range(0, count, self.machine.partitions):
             part = min(self.machine.partitions, count - start)
             index = self.tiles.buffer((part, 1), INT32)
-            self.tiles.copy(index, self.lines(rows, start, part, 1))
-            target = self.lines(Tile(gather.result.handle, HBM, gather.result.base_shape, gather.result.dtype, Access(
-                gather.result.dtype, None, ZERO, ())), start, part, width)
-            table = self.lines(gather.table.tile(()), 0, gather.sizes[0], width)
+            self.tiles.copy(index, rows_in(rows, start, part, (1,)))
+            target = rows_in(Tile(gather.result.handle, HBM, gather.result.base_shape, gather.result.dtype, Access(
+                gather.result.dtype, None, ZERO, ())), start, part, table.shape[1:])
             self.tiles.write(DmaGatherOp(dst=target, src=table, index=index))
-
-    @staticmethod
-    def lines(tile: Tile, start: int, count: int, width: int) -> Tile:
-        """Return ``count`` rows of ``width`` elements of a contiguous HBM buffer, from row ``start`` on."""
-        free = tile.access.free.plus(Linear(start * width))
-        return tile.patterned(free=free, dims=((width, count), (1, width)))
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
     def sizes(self, nest: TileNest, body: trees.Node) -> list[int]:
@@ -290,6 +283,24 @@ class Placement:
             loads: dict[trees.Node, trees.Node] = {factor: loaded}
             body = trees.rebuilt(body, loads.get)
         return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
+
+
+def with_joined_columns(table: Tile) -> Tile:
+    """Return a tile of an HBM buffer with as few dims after the first as its steps allow, at least one."""
+    columns: list[tuple[int, int]] = []
+    for step, count in table.access.dims[1:]:
+        if columns and columns[-1][0] == step * count:
+            columns[-1] = step, columns[-1][1] * count
+        elif count > 1:
+            columns.append((step, count))
+    return table.patterned(dims=(table.access.dims[0], *(columns or [(1, 1)])))
+
+
+def rows_in(tile: Tile, start: int, count: int, shape: Sequence[int]) -> Tile:
+    """Return ``count`` rows of this shape of a contiguous HBM buffer, from row ``start`` on."""
+    width = prod(shape)
+    free = tile.access.free.plus(Linear(start * width))
+    return tile.patterned(free=free, dims=((width, count), *zip(dense(shape), shape)))
 
 
 def added(nest: TileNest) -> TileNest:

@@ -13,8 +13,9 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.graph.nests import EngineExpression, compared, floating, of_integers, small, with_exact_extremes
 from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT32, UINT8, UINT32, DType, Encoding, convert
+from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT32, INT8, INT32, UINT8, UINT32, DType, Encoding, convert
 from nki_mlir.waist.expression import Activation, Alu, Constant, Convert, Input, Node, Output, Position, below
+from nki_mlir.waist.nest import Nest, Operand, Step
 
 INTEGERS = [dtypes.dtype_of(np.dtype(name)) for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32", "bool")]
 ACTIVATIONS = {"trunc": np.trunc, "exp": np.exp, "log": np.log}
@@ -95,7 +96,7 @@ def test_functions_of_integers(dtype):
             node = of_integers(name, dtype, [form(0)] if one else [form(0), form(1)])
             assert node.dtype in ((INT32, dtype) if dtype.kind is Encoding.UNSIGNED else (dtype,))
             assert numbers(dtype, computed(with_exact_extremes(node), *inputs)) == expected, name
-    for name in ("divide", "logical_and"):
+    for name in ("divide", "logical_and", *(["fmod"] if dtype is UINT32 else [])):
         with pytest.raises(Unsupported, match=f"'{name}' on {dtype.mlir} in the body"):
             of_integers(name, dtype, [Input(dtype, 0), Input(dtype, 1)])
 
@@ -114,7 +115,8 @@ def test_numbers_that_float32_represents__are_compared_at_once():
                 Constant(INT32, -limit - 1): False, wide: False, Input(INT8, 0): True, Position(Linear()): True,
                 Convert(INT32, Input(UINT8, 0)): True, Convert(INT32, Input(FLOAT32, 0)): False,
                 Convert(INT32, Input(dtypes.UINT16, 0)): True, Convert(INT32, Position(Linear())): True,
-                Convert(INT32, Input(UINT32, 0)): False, Output(INT32): False,
+                Convert(INT32, Input(UINT32, 0)): False, Output(INT32): False, Convert(INT32, Input(BFLOAT16, 0)): False,
+                Convert(INT32, Convert(dtypes.INT16, wide)): True,
                 Alu(INT32, "bitwise_and", (wide, Constant(INT32, 0))): True,
                 Alu(INT32, "bitwise_and", (wide, Constant(INT32, limit))): True,
                 Alu(INT32, "bitwise_and", (wide, Constant(INT32, limit + 1))): False,
@@ -139,7 +141,7 @@ def test_conversions__saturate(to):
             continue
         forms = [(lambda index: Input(FLOAT32, index), floats)] if frm is FLOAT32 else operands(frm, edges(frm))
         for form, values in forms:
-            if frm is to or (frm.is_integer and frm is not BOOL and to.kind is Encoding.UNSIGNED):
+            if frm is to:
                 continue
             start = [int(np.asarray(n, np.int64)) if frm.is_integer else float(n) for n in values]
             start = [in_range(n, frm) if frm is UINT32 else n for n in start]
@@ -181,3 +183,152 @@ def test_functions_of_floats():
                                   np.copysign(a, b))
     with pytest.raises(Unsupported, match="'cbrt' in the body of a graph's operation as engine instructions"):
         floating("cbrt", [Input(FLOAT32, 0)])
+
+
+# -- sequences of steps ------------------------------------------------------------------------------------------------
+ELEMENTS = 24
+SIGNED = INTEGERS[:3]
+OF_FLOATS = {"add": np.add, "subtract": np.subtract, "maximum": np.maximum, "minimum": np.minimum,
+             "less": lambda a, b: np.float32(a < b), "round": lambda a: np.trunc(a + np.copysign(np.float32(0.5), a)),
+             "roundeven": np.rint, "trunc": np.trunc}
+Drawn = tuple[Step, list[float]]
+
+
+def truncated(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+class Steps:
+    """Random steps on inputs, with the values that Python computes for each."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self.random, self.steps, self.rows = random, list[Step](), list[list[float]]()
+        self.inputs = [*SIGNED, INT32, BOOL, FLOAT32, FLOAT32]          # buffers of graphs have no unsigned types
+        floats = np.float32([0, 0.5, -0.5, 1.5, 2.5, -2.25, 100.75, -129, 255.5, 256, 65536, -3e9, 4e9, 2.0 ** 31])
+        choices = [edges(dtype) if dtype.is_integer else floats for dtype in self.inputs]
+        self.dtypes = [*self.inputs, BFLOAT16]                  # with the old value, which is not used
+        self.values = [[float(n) if dtype is FLOAT32 else int(n) for n in random.choice(choice, ELEMENTS)]
+                       for choice, dtype in zip(choices, self.dtypes)] + [[0.0] * ELEMENTS]
+
+    def one_of(self, *dtypes: DType) -> int:
+        """Return the number of a value of one of these types, a late one rather than an early one."""
+        numbers = [k for k, dtype in enumerate(self.dtypes) if dtype in dtypes]
+        return int(numbers[-1 - min(int(self.random.geometric(0.2)) - 1, len(numbers) - 1)])
+
+    def add(self, step: Step, values: list[float]) -> int:
+        self.steps.append(step)
+        self.dtypes.append(step.dtype)
+        self.values.append(values)
+        return len(self.values) - 1
+
+    def draw(self) -> None:
+        kind = self.random.choice(["convert", "convert", "wrap", "wrap", "integers", "integers", "floats", "select",
+                                   "quotient", "gather", "rounded"])
+        getattr(self, kind)()
+
+    def convert(self) -> None:
+        number, to = self.one_of(*INTEGERS, FLOAT32), [*INTEGERS, FLOAT32][self.random.integers(8)]
+        frm, values = self.dtypes[number], self.values[number]
+        if frm is to or (frm is UINT32 and to not in (BOOL, FLOAT32)):
+            return
+        if to is FLOAT32:
+            results: list[float] = [float(np.float32(n)) for n in values]
+        elif to is BOOL:
+            results = [int(n != 0) for n in values]
+        else:
+            limits = np.iinfo(to.numpy)
+            results = [min(max(round(n), int(limits.min)), int(limits.max)) for n in values]
+        self.add(Step("convert", to, (number,)), results)
+
+    def wrap(self) -> None:
+        number, to = self.one_of(*INTEGERS), INTEGERS[self.random.integers(7)]
+        if to is not self.dtypes[number]:
+            self.add(Step("wrap", to, (number,)), [in_range(int(n), to) for n in self.values[number]])
+
+    def integers(self) -> None:
+        dtype = INTEGERS[self.random.integers(7)]
+        names = [n for n in ARITHMETIC if "shift" not in n and n != "fmod" and (
+            dtype is not BOOL or n in COMPARED or n.startswith("bitwise"))]
+        name = str(self.random.choice(names))
+        if dtype not in self.dtypes:
+            return
+        numbers = [self.one_of(dtype) for _ in range(1 if name in ("negative", "abs") else 2)]
+        operands = zip(*(map(int, self.values[k]) for k in numbers))
+        self.add(Step("alu", dtype, tuple(numbers), name), [in_range(int(ARITHMETIC[name](*v)), dtype) for v in operands])
+
+    def select(self) -> None:
+        dtype = self.dtypes[self.one_of(*SIGNED, BOOL, FLOAT32)]      # choices of graphs have a sign
+        numbers = [self.one_of(dtype) for _ in range(3)]
+        self.add(Step("alu", dtype, tuple(numbers), "select"),
+                 [a if c else b for c, a, b in zip(*(self.values[k] for k in numbers))])
+
+    def quotient(self) -> None:
+        dtype = INTEGERS[self.random.integers(5)]
+        if dtype not in self.dtypes:
+            return
+        number, divisor = self.one_of(dtype), int(self.random.choice([1, 3, 10, 127]))
+        by = self.add(Step("constant", INT8, (), "", divisor), [divisor] * ELEMENTS)
+        if dtype is not INT8:                                   # constants of graphs have a sign
+            by = self.add(Step("wrap", dtype, (by,)), [divisor] * ELEMENTS)
+        name, meaning = (("quotient", truncated), ("fmod", ARITHMETIC["fmod"]))[self.random.integers(2)]
+        self.add(Step("math" if name == "quotient" else "alu", dtype, (number, by), name),
+                 [in_range(meaning(int(n), divisor), dtype) for n in self.values[number]])
+
+    def floats(self) -> None:
+        numbers = self.one_of(FLOAT32), self.one_of(FLOAT32)
+        name = str(self.random.choice(["add", "subtract", "maximum", "minimum", "less"]))
+        self.add(Step("alu", FLOAT32, numbers, name),
+                 [float(n) for n in OF_FLOATS[name](*(np.float32(self.values[k]) for k in numbers))])
+
+    def rounded(self) -> None:
+        number, name = self.one_of(FLOAT32), str(self.random.choice(["round", "roundeven", "trunc"]))
+        self.add(Step("activation" if name == "trunc" else "math", FLOAT32, (number,), name),
+                 [float(n) for n in OF_FLOATS[name](np.float32(self.values[number]))])
+
+    def gather(self) -> None:
+        dtype = (dtypes.INT16, FLOAT32)[self.random.integers(2)]
+        self.rows.append(self.values[row := self.one_of(INT32)])
+        self.add(Step("gather", dtype, (row,), "", len(self.rows) - 1), [len(self.rows)] * ELEMENTS)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_sequences_of_steps(part):
+    """Each value of a nest, and the row of each gather, whose elements are further inputs."""
+    for seed in range(part * 15, part * 15 + 15):
+        drawn = Steps(np.random.default_rng(seed))
+        while len(drawn.steps) < 25:
+            drawn.draw()
+        operands = [Operand(dtype, (1,)) for dtype in drawn.inputs]
+        nest = Nest((ELEMENTS,), frozenset(), tuple(operands), 0, (Operand(BFLOAT16, (1,)),), tuple(drawn.steps), (0,))
+        expressions = EngineExpression(nest)
+        gathered = [v for step, v in zip(drawn.steps, drawn.values[len(operands) + 1:]) if step.kind == "gather"]
+        kinds = [*drawn.inputs, *(step.dtype for step in drawn.steps if step.kind == "gather")]
+        inputs = [np.array(v, dtype.numpy) for v, dtype in zip((*drawn.values[:len(operands)], *gathered), kinds)]
+        for number in (*range(len(operands)), *range(len(operands) + 1, len(drawn.values))):
+            node, dtype = with_exact_extremes(expressions.value(number)), drawn.dtypes[number]
+            assert node.dtype in ((INT32, dtype) if dtype.kind is Encoding.UNSIGNED else (dtype,))
+            result = computed(node, *inputs)
+            values = [float(n) for n in result] if dtype is FLOAT32 else numbers(dtype, result)
+            assert values == drawn.values[number], (seed, number)
+        for number, rows in enumerate(drawn.rows):
+            row = with_exact_extremes(expressions.rows[number])
+            assert row.dtype is INT32 and numbers(INT32, computed(row, *inputs)) == rows, (seed, number)
+
+
+def test_steps_without_a_form_on_the_engines():
+    def body(step: Step, *inputs: DType) -> Node:
+        operands = tuple(Operand(dtype, (1,)) for dtype in inputs)
+        return EngineExpression(Nest((1,), frozenset(), operands, 0, (Operand(FLOAT32, (1,)),), (step,), (0,))).value(
+            len(inputs) + 1)
+    for step, inputs, feature in (
+            (Step("bitcast", INT32, (0,)), (FLOAT32,), "'scalar.bitcast' on f32"),
+            (Step("convert", dtypes.INT64, (0,)), (INT32,), "'scalar.convert' on i64"),
+            (Step("alu", FLOAT32, (0, 1), "add"), (dtypes.INT64, FLOAT32), "'add' on i64"),
+            (Step("math", UINT32, (0, 1), "quotient"), (UINT32, UINT32), "'quotient' on ui32"),
+            (Step("math", INT32, (0,), "cbrt"), (INT32,), "'cbrt' on i32"),
+            (Step("math", FLOAT32, (0,), "cbrt"), (FLOAT32,), "'cbrt'")):
+        with pytest.raises(Unsupported, match=f"{feature} in the body of a graph's operation as engine instructions"):
+            body(step, *inputs)
+    for name, fn in (("sin", "sin_reduced"), ("exp", "exp")):
+        node = body(Step("activation", FLOAT32, (0,), name), FLOAT32)
+        assert isinstance(node, Activation) and node.fn == fn and node.value is Input(FLOAT32, 0)

@@ -260,27 +260,96 @@ def test_tiles_of_earlier_operations_are_not_loaded_again(rows, columns, second,
     np.testing.assert_array_equal(run(module, [a], np.zeros_like(wanted)), wanted)
 
 
-@pytest.mark.parametrize("shape, width", [((20,), 5), ((3, 7), 4), ((16,), 1)], ids=str)
-def test_gathers(shape, width, monkeypatch):
-    table, rows, result = memref((9, width), "f32"), memref(shape, "i32"), memref((*shape, width), "f32")
-    axes = ", ".join(f"d{k}" for k in range(len(shape)))
-    module = placed(f"""
-func.func @k(%a: {table}, %n: {rows}, %r: {result} {{nki.shared = 0 : i64}}) attributes {{nki.results = [2]}} {{
-  linalg.generic {{indexing_maps = [affine_map<({axes}, e) -> ({axes})>, affine_map<({axes}, e) -> ({axes}, e)>],
-      iterator_types = [{', '.join(['"parallel"'] * (len(shape) + 1))}]}} ins(%n : {rows}) outs(%r : {result}) {{
-  ^bb0(%x: i32, %old: f32):
-    %row = arith.index_cast %x : i32 to index
-    %e = linalg.index {len(shape)} : index
-    %v = memref.load %a[%row, %e] : {table}
-    %s = "scalar.alu"(%v, %v) {{fn = "add"}} : (f32, f32) -> f32
-    linalg.yield %s : f32
-  }}
-  return
-}}""", monkeypatch, SMALL)
+def gather(extents, indices, columns, *, view=None, table=(9, 4, 3), from_table=False) -> str:
+    """%r[d0, ...] = 2 * a[the sum of the indices, the columns], for indices by axes (``"p"``: a row of %p is the index)
+    and columns by axis or number; ``view`` is (offsets, sizes, strides) of a part of the table %a."""
+    kinds = [memref([extents[a] for a in axes], "i32") for axes in indices]
+    entire, result, names = memref(table, "f32"), memref(extents, "f32"), [f"d{a}" for a in range(len(extents))]
+    lines, base, part = [], "%a", entire
+    if view is not None:
+        offsets, sizes, strides = map(list, view)
+        steps = [int(np.prod(table[d + 1:])) for d in range(len(table))]
+        start = sum(o * s for o, s in zip(offsets, steps))
+        base, part = "%v", memref(sizes, "f32", f"strided<{[a * b for a, b in zip(strides, steps)]}, offset: {start}>, ")
+        lines.append(f"%v = memref.subview %a{offsets} {sizes} {strides} : {entire} to {part}")
+    maps = [f"affine_map<({', '.join(names)}) -> ({', '.join(names[a] for a in axes)})>"
+            for axes in (*indices, range(len(extents)))]
+    body = [f"%i{k} = arith.index_cast %x{k} : i32 to index" for k in range(len(indices))]
+    last = "%i0"
+    for k in range(1, len(indices)):
+        body.append(f"%s{k} = arith.addi {last}, %i{k} : index")
+        last = f"%s{k}"
+    if from_table:
+        body += [f"%y = memref.load %p[{last}] : {memref((table[0],), 'i32')}", "%row = arith.index_cast %y : i32 to index"]
+        last = "%row"
+    subscripts = [last]
+    for k, (axis, more) in enumerate(columns):
+        body += [f"%c{k} = arith.constant {more} : index"]
+        body += [f"%d{k} = linalg.index {axis} : index", f"%e{k} = arith.addi %d{k}, %c{k} : index"] if axis >= 0 else []
+        subscripts.append(f"%{'e' if axis >= 0 else 'c'}{k}")
+    body.append(f"%l = memref.load {base}[{', '.join(subscripts)}] : {part}")
+    body.append(alu("add", "l", "l", kind="f32"))
+    arguments = [f"%a: {entire}", f"%p: {memref((table[0],), 'i32')}", *(f"%n{k}: {t}" for k, t in enumerate(kinds)),
+                 f"%r: {result} {{nki.shared = 0 : i64}}"]
+    lines.append(f"linalg.generic {{indexing_maps = [{', '.join(maps)}], iterator_types = "
+                 f"[{', '.join(['PARALLEL'] * len(names))}]}} ins({', '.join(f'%n{k}' for k in range(len(kinds)))} : "
+                 f"{', '.join(kinds)}) outs(%r : {result}) {{".replace("PARALLEL", '"parallel"'))
+    lines.append(f"^bb0({', '.join([*(f'%x{k}: i32' for k in range(len(kinds))), '%old: f32'])}):")
+    return (f"func.func @k({', '.join(arguments)}) attributes {{nki.results = [{len(arguments) - 1}]}} {{\n"
+            + "\n".join([*lines, *body, "linalg.yield %new : f32\n}\nreturn\n}"]))
+
+
+@pytest.mark.parametrize("extents, indices, columns, fields", [
+    ((20, 5), [(0,)], [(1, 0)], {"table": (9, 5)}),
+    ((3, 7, 4), [(0, 1)], [(2, 0)], {"table": (9, 4)}),
+    ((16, 1), [(0,)], [(1, 0)], {"table": (9, 1)}),
+    ((5, 17), [(0, 1)], [], {"table": (9,)}),
+    ((6, 4, 3), [(0,)], [(1, 0), (2, 0)], {}),
+    ((6, 3, 4), [(0,)], [(2, 0), (1, 0)], {}),                  # columns in another order
+    ((6, 7, 4, 3), [(0,), (1,)], [(2, 0), (3, 0)], {}),         # two indices for a row
+    ((6, 2, 4, 3), [(0,)], [(2, 0), (3, 0)], {}),               # one row for several results
+    ((33, 4, 3), [(0,)], [(1, 0), (2, 0)], {"from_table": True}),
+    ((6, 2, 3), [(0,)], [(1, 0), (2, 0)], {"view": ((0, 1, 0), (9, 2, 3), (1, 2, 1))}),
+    ((6, 4, 2), [(0,)], [(1, 0), (2, 0)], {"view": ((1, 0, 1), (8, 4, 2), (1, 1, 1))}),
+    ((6, 2, 2), [(0,)], [(1, 0), (2, 0)], {"view": ((1, 1, 0), (4, 2, 2), (2, 2, 2))}),
+    ((6, 3), [(0,)], [(-1, 0), (1, 0)], {"view": ((0, 2, 0), (9, 1, 3), (1, 1, 1))}),
+    ((33, 1, 3), [(0,)], [(1, 0), (2, 0)], {"view": ((0, 3, 0), (9, 1, 3), (1, 1, 1))}),
+], ids=str)
+def test_gathers(extents, indices, columns, fields, monkeypatch):
+    module = placed(gather(extents, indices, columns, **fields), monkeypatch, SMALL)
     random = np.random.default_rng(0)
-    values, numbers = random.integers(-9, 9, (9, width)).astype(np.float32), random.integers(0, 9, shape, np.int32)
-    np.testing.assert_array_equal(run(module, [values, numbers], np.zeros((*shape, width), np.float32)),
-                                  2 * values[numbers])
+    table = fields.get("table", (9, 4, 3))
+    a, p = random.integers(-99, 99, table).astype(np.float32), random.permutation(table[0]).astype(np.int32)
+    offsets, sizes, strides = fields.get("view", ([0] * len(table), table, [1] * len(table)))
+    view = a[tuple(slice(o, o + n * s, s) for o, n, s in zip(offsets, sizes, strides))]
+    most = (sizes[0] - 1) // len(indices)
+    numbers = [random.integers(0, most + 1, [extents[k] for k in axes], np.int32) for axes in indices]
+    at = np.indices(extents)
+    row = sum(n[tuple(at[k] for k in axes)] for n, axes in zip(numbers, indices))
+    row = p[row] if fields.get("from_table") else row
+    expected = 2 * view[(row, *(at[axis] if axis >= 0 else 0 for axis, _ in columns))]
+    np.testing.assert_array_equal(run(module, [a, p, *numbers], np.zeros(extents, np.float32)), expected)
+
+
+@pytest.mark.parametrize("extents, columns, table", [
+    ((6, 3, 3), [(1, 1), (2, 0)], (9, 4, 3)), ((6, 3), [(-1, 1), (1, 0)], (9, 2, 3)), ((6, 2, 3), [(1, 0), (2, 0)], (9, 4, 3)),
+    ((3, 4, 3), [(1, 0), (0, 0)], (9, 4, 3)), ((6, 3), [(1, 0), (1, 0)], (9, 3, 3))], ids=str)
+def test_gathers_of_parts_of_rows_are_refused(extents, columns, table, monkeypatch):
+    """Other columns, one column, some columns, columns that the row's axis selects, a diagonal."""
+    with pytest.raises(Unsupported, match="a gather of parts of rows as engine instructions"):
+        placed(gather(extents, [(0,)], columns, table=table), monkeypatch)
+
+
+def test_operations_with_an_operand_on_chip_stay_as_they_are(monkeypatch):
+    """Kernels that a graph calls have their own tiles."""
+    tile, home = 'memref<4x5xf32, "sbuf">', memref((4, 5), "f32")
+    copy = """linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]}} ins({}) outs({}) {{ ^bb0(%x: f32, %old: f32): linalg.yield %x : f32 }}"""
+    body = [f"%t = memref.alloc() : {tile}", copy.format(f"%a : {home}", f"%t : {tile}"),
+            copy.format(f"%t : {tile}", f"%r : {home}")]
+    module = placed(f"func.func @k(%a: {home}, %r: {home} {{nki.shared = 0 : i64}}) attributes {{nki.results = [1]}} {{"
+                    + "\n".join(body) + "\nreturn }", monkeypatch)
+    assert steps(module) == "load 4x5, store 4x5" and str(module).count("memref.alloc") == 1
 
 
 def test_a_fold_that_no_engine_computes_is_refused(monkeypatch):
