@@ -220,13 +220,14 @@ class Emitter:
     def evacuated(self, tile: Tile) -> Tile:
         """Return a copy of a PSUM tile in SBUF, at the same partitions if an engine cannot begin at its first
         partition."""
-        one_lane = tile.patterned(dims=((1, 1), *tile.access.dims[1:]))
-        source = one_lane if tile.access.dims[0][0] == 0 else tile
+        step, partitions = tile.access.dims[0]
+        source = tile if step else tile.patterned(dims=((1, 1), *tile.access.dims[1:]))
         copied = source if self.reachable(source) else self.from_first_partition(source)
         target = self.buffer_like(copied, tile.dtype)
         self.copy(target, copied)
-        view = target.patterned(dims=(tile.access.dims[0], *target.access.dims[1:]))
-        return view if copied is source else view.patterned(partition=tile.access.partition)
+        if copied is source:            # its partitions follow one another in the copy
+            return target.patterned(dims=((min(step, 1), partitions), *target.access.dims[1:]))
+        return target.patterned(partition=tile.access.partition, dims=(tile.access.dims[0], *target.access.dims[1:]))
 
     def finish(self, tile: Tile, value: Tile) -> None:
         """Copy a result to its destination, which the engine could not write."""
@@ -242,10 +243,10 @@ class Emitter:
         return self.copy(everything, changed)
 
     def from_first_partition(self, tile: Tile) -> Tile:
-        """Return the tile with all partitions before it."""
-        start = tile.access.partition
+        """Return the tile with all partitions before it and between its own."""
+        start, (step, partitions) = tile.access.partition, tile.access.dims[0]
         assert start is not None
-        count = start.interval(self.ranges)[1] + tile.partitions
+        count = start.interval(self.ranges)[1] + step * (partitions - 1) + 1
         return tile.patterned(partition=Linear(), dims=((1, count), *tile.access.dims[1:]))
 
 

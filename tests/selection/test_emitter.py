@@ -40,7 +40,7 @@ def drawn_dims(random: np.random.Generator, counts: tuple[int, ...], repeats: bo
 def drawn_tile(random: np.random.Generator, buffer: Tile, counts: tuple[int, ...], repeats: bool) -> Tile:
     partitions, *free = counts
     start, dims = drawn_dims(random, tuple(free), repeats)
-    step = 2 if buffer.space == SBUF and 2 * partitions <= P and random.integers(4) == 0 else 1
+    step = 2 if buffer.space != HBM and 2 * partitions <= P and random.integers(4) == 0 else 1
     if repeats and random.integers(5) == 0:
         step = 0
     first = int(random.choice([0, 32, 64, 5])) % (P - max(1, step) * (partitions - 1))
