@@ -73,7 +73,7 @@ def test_blocks_of_rows__agree(function, arguments, rows):
     """With the same bits as without blocks: each row has the same operations in the same order."""
     text = text_of(function, *arguments)
     at_once = simulate_linked(text, arguments)
-    with patch.object(split_rows, "split_rows", lambda kernel, machine, _: split_kernel(kernel, machine, rows)):
+    with patch.object(split_rows, "split_rows", lambda kernel, machine, *_: split_kernel(kernel, machine, rows)):
         blocks = simulate_linked(text, arguments)
     for one, other in zip(blocks, at_once, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -117,7 +117,7 @@ def test_heads_are_blocks():
     arrays = tuple(RANDOM.standard_normal((3, 40, 3, 16)).astype(jnp.bfloat16))
     text = text_of(causal_attention, *arrays)
     at_once, = simulate_linked(text, arrays)
-    with patch.object(split_rows, "split_rows", lambda kernel, machine, _: split_kernel(kernel, machine, 2)):
+    with patch.object(split_rows, "split_rows", lambda kernel, machine, *_: split_kernel(kernel, machine, 2)):
         blocks, = simulate_linked(text, arrays)
     np.testing.assert_array_equal(blocks, at_once)
     moved, least = moved_bytes(causal_attention, *[jax.ShapeDtypeStruct((512, 8, 64), jnp.bfloat16)] * 3)
