@@ -55,8 +55,8 @@ def reads_rows(op: Operation) -> bool:
 
 
 def combination(op: Operation) -> str:
-    """Return how a scatter combines an old value and an update; empty if it is neither an operation of ``COMBINED`` nor
-    the update itself."""
+    """Return how a scatter combines an old value and an update; empty if it is none of the operations of ``COMBINED``,
+    the old value minus the update, and the update itself."""
     block = op.regions[0].blocks[0]
     first, *following = [inner.operation for inner in block.operations]
     old, update = block.arguments
@@ -64,7 +64,8 @@ def combination(op: Operation) -> str:
         return REPLACE if first.operands[0] == update else ""
     name = first.name.removeprefix("stablehlo.")
     is_one = len(following) == 1 and following[0].operands[0] == first.results[0] and {*first.operands} == {old, update}
-    return name if is_one and name in COMBINED else ""
+    in_order = name == "subtract" and first.operands[0] == old
+    return name if is_one and (name in COMBINED or in_order) else ""
 
 
 def tensor(shape: Sequence[int], element: str) -> str:
@@ -76,7 +77,7 @@ class IndexedFunction:
 
     ``shape`` is that of the indexed tensor. ``extents`` are those of its axes, then those of the axes of indices that
     go along none of them (``loops``). ``windows`` are axes that have all elements for each index, ``indexed`` all
-    others.
+    others. ``at_zero`` are those of the latter that no number of an index names: all indices have position 0 there.
     """
 
     KIND = ""
@@ -102,6 +103,7 @@ class IndexedFunction:
         self.extents = [*self.shape, *(indices.shape[d] for d in alone)]
         self.index_axes = [axes[d] for d in dims]
         self.every, self.target_axes = list(range(len(self.extents))), list(range(len(self.shape)))
+        self.at_zero = [d for d in inserted if d not in scattered]
         self.loops = self.every[len(self.shape):]
         self.indexed = [a for a in self.every if a not in self.windows]
 
@@ -210,9 +212,16 @@ class IndexedFunction:
         for axis, (index, kind) in zip(self.scattered, indices):
             wanted = self.along(index, kind, self.index_axes, self.indexed, self.index_element)
             position = self.add(f"iota dim = {self.indexed.index(axis)} : {kind_of_positions}")
-            hit = self.compare("EQ", wanted, position, self.indexed, self.index_element)
-            hits = self.add(f"and {hits}, {hit} : {self.over(self.indexed, 'i1')}")
+            hits = self.both(hits, wanted, position)
+        for axis in self.at_zero:
+            position = self.add(f"iota dim = {self.indexed.index(axis)} : {kind_of_positions}")
+            hits = self.both(hits, self.constant("0", self.indexed, self.index_element), position)
         return hits
+
+    def both(self, hits: str, wanted: str, position: str) -> str:
+        """Return the hits where the wanted positions are those of the indexed axes, too."""
+        hit = self.compare("EQ", wanted, position, self.indexed, self.index_element)
+        return self.add(f"and {hits}, {hit} : {self.over(self.indexed, 'i1')}")
 
     def component(self, value: str, kind: str, element: str, number: int) -> tuple[str, str]:
         """Return one of the numbers of each index, with its type."""
@@ -268,7 +277,10 @@ class ScatterFunction(IndexedFunction):
         axes = dict(zip(windows, self.windows)) | dict(zip(outer, self.index_axes))
         self.update_axes, self.fn = [axes[d] for d in range(updates.rank)], combination(op)
         if not self.fn:
-            raise self.refused("that combines values otherwise than by one addition, product, extremum, and, or")
+            raise self.refused("that combines values otherwise than by one sum, difference, product, extremum, and, or")
+        self.updates = "%u"
+        if self.fn == "subtract":
+            self.fn, self.updates = "add", self.add(f"negate %u : {self.kinds[2]}")
         is_extremum = self.fn in ("minimum", "maximum")
         is_counted = self.element in ("i1", "i32", "ui32") or self.fn in ("and", "or", REPLACE)
         if not (is_counted if self.is_integer and not is_extremum else self.element in INFINITY or not (
@@ -291,7 +303,7 @@ class ScatterFunction(IndexedFunction):
     def folded(self, hits: str) -> str:
         """Return the target combined with its updates. Sums and products of narrow floats are rounded once."""
         element, neutral = self.element, self.neutral(self.fn)
-        target, updates, (kind, _, update_kind) = "%x", "%u", self.kinds
+        target, updates, (kind, _, update_kind) = "%x", self.updates, self.kinds
         if not self.is_integer and element != "f32" and self.fn in ("add", "multiply"):
             self.element, (target, kind), (updates, update_kind) = "f32", *map(self.widened, (target, updates), (0, 2))
         values = self.chosen(hits, updates, update_kind, self.update_axes, neutral)
@@ -321,15 +333,16 @@ class ScatterFunction(IndexedFunction):
         ones = self.add(f"convert {hits} : ({hit_kinds[0]}) -> {hit_kinds[1]}")
         zeros = self.over(self.update_axes, self.element)
         zero = self.constant("0.0", self.update_axes, self.element)
-        finite, ends = self.add(f"is_finite %u : ({kind}) -> {wide}"), []
-        total = self.product(ones, self.add(f"select {finite}, %u, {zero} : {wide}, {zeros}"), rows)
+        updates, ends = self.updates, list[str]()
+        finite = self.add(f"is_finite {updates} : ({kind}) -> {wide}")
+        total = self.product(ones, self.add(f"select {finite}, {updates}, {zero} : {wide}, {zeros}"), rows)
         result = tensor(self.shape, "f32")
         value = "%x" if self.element == "f32" else self.add(f"convert %x : ({self.kinds[0]}) -> {result}")
         value = self.add(f"add {value}, {total} : {result}")
         for direction, end in (("LE", NEGATIVE_INFINITY["f32"]), ("GE", INFINITY["f32"])):
             limit = self.constant("0.0", self.update_axes, self.element)
-            is_beyond = self.add(f"compare {direction}, %u, {limit}, FLOAT : ({kind}, {kind}) -> {wide}")
-            is_nan = self.add(f"compare NE, %u, %u, FLOAT : ({kind}, {kind}) -> {wide}")
+            is_beyond = self.add(f"compare {direction}, {updates}, {limit}, FLOAT : ({kind}, {kind}) -> {wide}")
+            is_nan = self.add(f"compare NE, {updates}, {updates}, FLOAT : ({kind}, {kind}) -> {wide}")
             either = self.add(f"or {is_beyond}, {is_nan} : {wide}")
             infinite = self.add(f"not {finite} : {wide}")
             counted = self.add(f"convert {self.add(f'and {either}, {infinite} : {wide}')} : ({wide}) -> {zeros}")
@@ -387,6 +400,7 @@ class GatherFunction(IndexedFunction):
                          for n in (0, self.shape[axis] - 1))
             scalar = f"tensor<{self.index_element}>"
             positions[axis] = self.add(f"clamp {low}, {index}, {high} : ({scalar}, {kind}, {scalar}) -> {kind}")
+        positions |= {axis: self.constant("0", at, self.index_element) for axis in self.at_zero}
         axes = [a for a in self.target_axes if a in self.indexed]
         row = self.numbered(axes, at, positions)
         value, value_axes = self.rows_of("%x", self.kinds[0], self.target_axes, axes, row, at)

@@ -52,7 +52,7 @@ def test_rows__are_replaced_or_compared(name):
     equal(lambda x, i, u: getattr(x.at[i], name)(u), X, ROWS, UPDATES)
 
 
-@pytest.mark.parametrize("name", ["add", "multiply"])
+@pytest.mark.parametrize("name", ["add", "multiply", "subtract"])
 def test_rows__are_combined_in_any_order(name):
     near(lambda x, i, u: getattr(x.at[i], name)(u), X, ROWS, UPDATES)
     equal(lambda x, i, u: getattr(x.at[i], name)(u), X, np.array([3, 1, 99], np.int32), UPDATES[:3])
@@ -62,12 +62,13 @@ def test_rows__are_combined_in_any_order(name):
 def test_special_values__reach_only_their_rows(name):
     """A greatest value of two zeros may have either sign."""
     equal(lambda x, i, u: getattr(x.at[i], name)(u), np.abs(X), np.array([1, 1, 3, 6], np.int32), SPECIAL)
-    (near if name == "max" else equal)(lambda x, i, u: getattr(x.at[i], name)(u), -0.0 * np.abs(X), np.array([1, 5, 3, 6], np.int32), UPDATES[:4])
+    (near if name == "max" else equal)(lambda x, i, u: getattr(x.at[i], name)(u), -0.0 * np.abs(X),
+                                       np.array([1, 5, 3, 6], np.int32), UPDATES[:4])
 
 
 @pytest.mark.parametrize("dtype, names", [
-    (jnp.bfloat16, ["set", "max"]), (np.float16, ["set", "min"]), (np.int32, ["set", "add", "max"]),
-    (np.uint32, ["set", "add"]), (np.int8, ["set", "max"]), (np.uint8, ["set"]), (np.int16, ["set"]), (bool, ["set"])])
+    (jnp.bfloat16, ["set", "max"]), (np.float16, ["set", "min"]), (np.int32, ["set", "add", "max", "subtract"]),
+    (np.uint32, ["set", "add", "subtract"]), (np.int8, ["set", "max"]), (np.uint8, ["set"]), (np.int16, ["set"]), (bool, ["set"])])
 def test_dtypes(dtype, names):
     x = (X * 3).astype(dtype)
     for name in names:
@@ -102,6 +103,16 @@ def test_forms_of_indices(function, arguments):
     equal(function, *arguments)
 
 
+def test_an_axis_that_no_index_names__has_position_0():
+    rows = np.array([[1], [3], [9]], np.int32)
+    read = jax.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0, 1), start_index_map=(1,))
+    written = jax.lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0, 1),
+                                              scatter_dims_to_operand_dims=(1,))
+    equal(lambda x, i: jax.lax.gather(x, i, read, (1, 1, 6)), CUBE, rows)
+    for scatter in (jax.lax.scatter, jax.lax.scatter_add, jax.lax.scatter_min):
+        equal(lambda x, i, u, scatter=scatter: scatter(x, i, u, written), CUBE, rows, UPDATES[:3, :6])
+
+
 @pytest.mark.parametrize("function, arguments", [
     (lambda x, i: jnp.take_along_axis(x, i, axis=1), (X, RANDOM.integers(-16, 16, (8, 3)).astype(np.int32))),
     (lambda x, i: jnp.take_along_axis(x, i, axis=0), (-0.0 * np.abs(X), RANDOM.integers(0, 8, (3, 16)).astype("i"))),
@@ -127,8 +138,9 @@ def test_many_updates__are_added_by_a_product(dtype, tolerance):
     """Infinities and NaN, whose products with zero are NaN, reach only the elements of their updates."""
     updates = RANDOM.standard_normal((300, 24)).astype(np.float32)
     rows = RANDOM.integers(-3, 220, 300).astype(np.int32)
-    near(lambda x, i, u: x.at[i].add(u), RANDOM.standard_normal((200, 24)).astype(dtype), rows, updates.astype(dtype),
-         tolerance=tolerance)
+    for name in ("add", "subtract"):
+        near(lambda x, i, u, name=name: getattr(x.at[i], name)(u), RANDOM.standard_normal((200, 24)).astype(dtype), rows,
+             updates.astype(dtype), tolerance=tolerance)
     updates[3, 5], updates[9, 1], updates[20, 2] = np.inf, -np.inf, np.nan
     rows[30], updates[30, 7], rows[31], updates[31, 7] = 4, np.inf, 4, -np.inf
     rows[32], updates[32, 8], rows[33], updates[33, 8] = 4, 3e38, 4, 3e38
