@@ -12,9 +12,10 @@ from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion_expansion import expand_convert, rounded_to
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType, Encoding, storage_type
+from nki_mlir.scalar.dtypes import BOOL, DType, Encoding, storage_type
 from nki_mlir.scalar.mathematics import MATH
 from nki_mlir.targets.cpu.lanes import FITTED_TO_ZERO, FunctionEmitter, Value
+from nki_mlir.targets.cpu.roundings import before_rounding
 from nki_mlir.waist.nest import Nest, Step
 
 
@@ -75,7 +76,7 @@ class NestEvaluator:
 
     def _operands(self, step: Step) -> Sequence[int]:
         """Return the values that the code of a step reads."""
-        wide = self.before_rounding(step) if step.kind == "convert" else None
+        wide = before_rounding(self.nest, step)
         return step.operands if wide is None else (wide,)
 
     def _ready(self, step: Step, known_values: dict[int, Value], point: Point) -> bool:
@@ -99,7 +100,7 @@ class NestEvaluator:
                 return self.constant(step)
             case "convert":
                 source = self.nest.dtype_of(step.operands[0])
-                wide = self.before_rounding(step)
+                wide = before_rounding(self.nest, step)
                 return expand_convert(code, values[0], source, step.dtype) if wide is None else rounded_to(
                     code, values[0], source, wide in self.keeping_nans)
             case "alu":
@@ -117,15 +118,6 @@ class NestEvaluator:
             case "math":
                 return MATH[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
         raise InternalError(f"unknown step {step}")
-
-    def before_rounding(self, step: Step) -> int | None:
-        """If the step converts to float32 a value that was rounded from float32 to a narrower float, return the value
-        before that rounding: code need not pack the narrow one."""
-        narrow = self.nest.step(step.operands[0])
-        if narrow is None or narrow.kind != "convert" or not narrow.dtype.is_float or step.dtype is not FLOAT32:
-            return None
-        wide = narrow.operands[0]
-        return wide if narrow.dtype is not FLOAT32 and self.nest.dtype_of(wide) is FLOAT32 else None
 
     def constant(self, step: Step) -> Value:
         number = float(step.number) if step.dtype.is_float else step.number

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nki_mlir.dialects import native
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
 from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
-from nki_mlir.targets.cpu.roundings import keeping_nans
+from nki_mlir.targets.cpu.roundings import keeping_nans, roundings
 from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
@@ -59,10 +59,8 @@ def can_compare_words(nest: Nest) -> bool:
 def can_round_untested(nest: Nest) -> bool:
     """Whether a body reads a rounded value again as float32, and lanes fill pairs of registers."""
     plan = schedule(nest)
-    rounds = [step for step in nest.steps if step.kind == "convert" and step.dtype is FLOAT32
-              and (narrow := nest.step(step.operands[0])) is not None and narrow.kind == "convert"
-              and narrow.dtype is BFLOAT16 and nest.dtype_of(narrow.operands[0]) is FLOAT32]
-    return host.multiplies_pairs() and bool(rounds) and plan.lanes % (2 * WITH_32_REGISTERS) == 0 and (
+    rounds = any(dtype is BFLOAT16 for _, dtype in roundings(nest).values())
+    return host.multiplies_pairs() and rounds and plan.lanes % (2 * WITH_32_REGISTERS) == 0 and (
         not nest.mask and plan.vector is not None)
 
 

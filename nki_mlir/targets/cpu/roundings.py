@@ -4,25 +4,29 @@
 import numpy as np
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
-from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.nest import Nest, Step
 
 EXTREMA = frozenset({"maximum", "minimum", "relu"})
 ARITHMETIC = EXTREMA | {"add", "subtract", "multiply", "divide", "average", "abs", "negative", "square", "reciprocal",
                         "rsqrt"}
 
 
-def before_rounding(nest: Nest, value: int) -> int | None:
-    """If a step widens a value to float32 that was rounded from float32, return the value before the rounding."""
-    step = nest.step(value)
-    narrow = nest.step(step.operands[0]) if step is not None and _is_widening(nest, value) else None
-    wide = narrow.operands[0] if narrow is not None and narrow.kind == "convert" else None
-    return wide if wide is not None and nest.dtype_of(wide) is FLOAT32 else None
+def before_rounding(nest: Nest, step: Step) -> int | None:
+    """If a step converts to float32 what was rounded from float32 to another float, return the value before the
+    rounding: code rounds in float32, and need not pack the narrow one."""
+    narrow = nest.step(step.operands[0]) if step.kind == "convert" and step.dtype is FLOAT32 else None
+    if narrow is None or narrow.kind != "convert" or not narrow.dtype.is_float or narrow.dtype is FLOAT32:
+        return None
+    wide, = narrow.operands
+    return wide if nest.dtype_of(wide) is FLOAT32 else None
 
 
 def roundings(nest: Nest) -> dict[int, tuple[int, DType]]:
-    """Return the values that are roundings in float32: for each the value before, and the narrow dtype."""
-    return {value: (wide, nest.dtype_of(step.operands[0])) for value, step in enumerate(nest.steps, nest.first_step)
-            if (wide := before_rounding(nest, value)) is not None}
+    """Return the values that are roundings in float32 to dtypes of fewer bits: for each the value before, and the
+    narrow dtype."""
+    widened = {value: (wide, nest.dtype_of(step.operands[0])) for value, step in enumerate(nest.steps, nest.first_step)
+               if (wide := before_rounding(nest, step)) is not None}
+    return {value: (wide, dtype) for value, (wide, dtype) in widened.items() if dtype.itemsize < FLOAT32.itemsize}
 
 
 def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
