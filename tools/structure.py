@@ -32,8 +32,11 @@ class Analysis(NamedTuple):
     pattern: str
     folders: tuple[str, ...]
     earlier: int                # modules in the commit EARLIER
+    second: tuple[str, ...] = ()        # modules that implement it a second time on purpose, and do not count
 
 
+# The checker shares no code with the emission that it checks.
+CHECKER = ("targets/neuron/checker/conflicts.py",)
 BELOW = ("waist", "graph", "transforms", "selection", "conversion", "targets")
 ANALYSES = (
     Analysis("read the operands and body of a `linalg.generic`", r'attributes\["indexing_maps"\]|'
@@ -51,8 +54,9 @@ ANALYSES = (
              r"(?<!def )\b(_?through|inputs_through|source_map|fused)\(|"
              r"def (\w*through|at_source|at_target)\(", BELOW, 6),
     Analysis("test whether two accesses overlap",
-             r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
-             (*BELOW, "capture"), 8),
+             r"def (_?apart|_?interleaved|lie_apart|are_apart|elements_apart|\w*boxes_apart|may_meet|reads_result|"
+             r"clearly_apart|meeting|conflicts|overlaps)\(",
+             (*BELOW, "capture"), 8, CHECKER),
     Analysis("define a form of a tile on the way from capture to the CPU's program",
              r"(?m)^class (View|Access|ViewOp|Operand|MemrefView|ViewedNest|PlacedNest|TileComputation|ChunkAccess|"
              r"ByteRegion|ByteInterval)\b", ("capture", "dialects", "frontend", "waist", "targets"), 8),
@@ -93,7 +97,8 @@ def sources_of(commit: str) -> dict[str, str]:
 def modules(analysis: Analysis, files: Mapping[str, str]) -> list[str]:
     """Return the modules that match an analysis's pattern."""
     return [name for name, text in files.items()
-            if name.split("/")[0] in analysis.folders and re.search(analysis.pattern, text)]
+            if name.split("/")[0] in analysis.folders and name not in analysis.second
+            and re.search(analysis.pattern, text)]
 
 
 def imports(name: str, text: str, names: Mapping[str, str]) -> set[str]:

@@ -19,12 +19,11 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import element_dtype
 from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.views import start_in_buffer
-from nki_mlir.waist.overlap import ANYWHERE, Region, region_of
+from nki_mlir.waist.overlap import ANYWHERE, IndexBox, Region, index_boxes_apart, region_of
 
 HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")
 STRUCTURED = ("linalg.generic", "linalg.fill")
 NEVER = 1 << 30                 # the number of an operation behind all others
-Box = tuple[list[int], list[int]]           # starts and counts by dim
 
 
 @dataclass(frozen=True)
@@ -194,18 +193,18 @@ class TileCache:
         """Return whether the elements are on chip, in one tile or in several ones."""
         return self.find(wanted) is not None or bool(self.cover(wanted))
 
-    def cover(self, wanted: Elements) -> list[tuple[Tile, Box]]:
+    def cover(self, wanted: Elements) -> list[tuple[Tile, IndexBox]]:
         """Return tiles that together have exactly the elements, each with the box of ``wanted`` that it has; none if
         there are no such tiles."""
         if not self.choices.compose:
             return []
-        boxes: list[tuple[Tile, Box]] = []
+        boxes: list[tuple[Tile, IndexBox]] = []
         remaining = prod(n for _, n in wanted.access.dims)
         for elements, tile in self.tiles.items():
             if elements.buffer != wanted.buffer or elements.access.dims[0] != wanted.access.dims[0]:
                 continue
             part = elements.part_in(wanted)
-            if part is not None and all(apart(part, other) for _, other in boxes):
+            if part is not None and all(index_boxes_apart(part, other) for _, other in boxes):
                 starts, counts = part
                 boxes.append((self.with_dims(tile, counts), (starts, counts)))
                 remaining -= prod(counts)
@@ -234,12 +233,6 @@ class TileCache:
         while sum(t.free_elements * t.dtype.itemsize for t in self.tiles.values()) > self.bytes:
             del self.tiles[max(reversed(self.tiles), key=self.next_reader) if self.choices.readers else next(
                 iter(self.tiles))]
-
-
-def apart(one: Box, other: Box) -> bool:
-    """Return whether two boxes have no element in common."""
-    return any(start + count <= other_start or other_start + other_count <= start
-               for start, count, other_start, other_count in zip(*one, *other))
 
 
 def in_memory(value: Value) -> bool:

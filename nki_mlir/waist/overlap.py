@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests whether accesses overlap: patterns of two instructions, boxes around them, iterations of a loop.
+"""Tests whether accesses overlap: patterns of two instructions, boxes around them, iterations of a loop, addresses that
+integer systems describe.
 
 A pattern of steps and counts is kept as a nest of bytes, steps from large to small, each at least as long as what is
 inside it. Two nests are compared level by level, exactly where their outer steps agree. Patterns that cannot be nested
@@ -7,7 +8,8 @@ inside it. Two nests are compared level by level, exactly where their outer step
 overlap that does not exist, but never misses one.
 
 Addresses in loops are linear forms of symbols. One symbol is the loop's variable, some belong to its body, the others
-have one value in all iterations.
+have one value in all iterations. Where masks, conditions, quotients and remainders restrict the elements of accesses,
+all of these are rows of a system of integers (``OverlapSystem``), which decides exactly.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
@@ -19,9 +21,12 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import ZERO, Access, Bounds, Linear, Ranges, Tile, same_buffer
+from nki_mlir.dialects.integer_systems import Row, Span, solution
 
 ANYWHERE = 1 << 62              # further than any address
 Box = tuple[str, Bounds]        # a memory on chip, and the partitions and bytes in it
+IndexBox = tuple[Sequence[int], Sequence[int]]          # starts and counts by dim
+Form = tuple[int, dict[int, int]]                       # a constant, and coefficients of variables
 BLOCKS_COMPARED = 64            # blocks of one pattern that are compared with another pattern of a different step
 
 
@@ -225,6 +230,22 @@ def boxes_overlap(boxes: Iterable[Box], other_boxes: Sequence[Box]) -> bool:
     return False
 
 
+def index_boxes_apart(one: IndexBox, other: IndexBox) -> bool:
+    """Whether two boxes of one index space have no element in common."""
+    return any(start + count <= other_start or other_start + other_count <= start
+               for start, count, other_start, other_count in zip(*one, *other))
+
+
+def elements_apart(strides: Sequence[int], extents: Sequence[int]) -> bool:
+    """Whether positions on axes with these strides, in elements, and extents are surely different elements."""
+    reach = 1
+    for step, extent in sorted(zip(strides, extents)):
+        if step < reach:
+            return False
+        reach += step * (extent - 1)
+    return True
+
+
 def owners_apart(patterns: Iterable[tuple[int, Sequence[tuple[int, int]], object]]) -> bool:
     """Whether boxes around patterns of bytes prove that no byte is in patterns of two owners. This is cheaper than
     marking all bytes.
@@ -291,6 +312,17 @@ class ByteRegion:
         """Return the first and the last byte that a call accesses, relative to the address."""
         ends = [step * (count - 1) for step, count in self.dims]
         return sum([min(0, end) for end in ends]), sum([max(0, end) for end in ends]) + self.run - 1
+
+
+def are_apart(a: ByteRegion, b: ByteRegion) -> bool:
+    """Whether two accesses certainly have no byte in common."""
+    if a.root != b.root:
+        return True
+    distance = b.address.plus(a.address, -1)
+    first, second = (nest_of((*access.dims, (1, access.run)), 1) for access in (a, b))
+    return not distance.symbols and not meet(
+        first.pairs, first.unit, first.extent, second.pairs, second.unit, second.extent,
+        distance.const + second.shift - first.shift)
 
 
 @dataclass(frozen=True)
@@ -367,3 +399,41 @@ class Iterations:
             passed |= is_iteration
             reach += step * (count - 1)
         return True
+
+
+# -- systems of integers -----------------------------------------------------------------------------------------------
+class OverlapSystem:
+    """Integer variables with ranges, and linear rows on them: the elements of two accesses and what restricts them."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.rows: list[Row] = []
+
+    def variable(self, low: int, high: int) -> int:
+        """Return the number of a new variable."""
+        self.spans.append((low, high))
+        return len(self.spans) - 1
+
+    def row(self, form: Form, equal: bool) -> None:
+        """Require ``form >= 0`` or, with ``equal``, ``form == 0``."""
+        const, terms = form
+        self.rows.append(Row(const, tuple(sorted((v, c) for v, c in terms.items() if c)), equal))
+
+    def meet(self, coordinates: Sequence[Form], other_coordinates: Sequence[Form]) -> None:
+        """Require that the two accesses have one element, which has these coordinates."""
+        for form, other in zip(coordinates, other_coordinates):
+            self.row(plus(form, other, -1), True)
+
+    def solved(self, spans: Mapping[int, Span] | None = None) -> tuple[int, ...] | None:
+        """Return values of the variables for which all rows hold, None if there are none. ``spans`` replaces the ranges
+        of some variables. Raise ``SearchTooLong`` if that is not decided."""
+        chosen = [(spans or {}).get(variable, span) for variable, span in enumerate(self.spans)]
+        return solution(tuple(chosen), tuple(self.rows))
+
+
+def plus(a: Form, b: Form, factor: int = 1) -> Form:
+    """Return ``a + factor * b``."""
+    terms = dict(a[1])
+    for variable, c in b[1].items():
+        terms[variable] = terms.get(variable, 0) + factor * c
+    return a[0] + factor * b[0], terms

@@ -15,7 +15,11 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, UINT8
 from nki_mlir.waist.overlap import (
     ByteRegion,
     Iterations,
+    OverlapSystem,
+    are_apart,
     boxes_overlap,
+    elements_apart,
+    index_boxes_apart,
     may_overlap,
     nest_of,
     owners_apart,
@@ -126,6 +130,30 @@ def test_boxes__overlap_where_they_share_a_byte(some, others, down, right):
     def elements(boxes):
         return {(space, *at) for space, (a, b, c, d) in boxes for at in product(range(a, b), range(c, d))}
     assert boxes_overlap(some, others) == bool(elements(some) & elements(others))
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=2, max_size=2)
+
+
+@given(RANGES, RANGES)
+def test_index_boxes__are_apart_where_they_share_no_element(some, others):
+    def elements(ranges):
+        return set(product(*(range(start, start + count) for start, count in ranges)))
+    one, other = ([*zip(*ranges)] for ranges in (some, others))
+    assert index_boxes_apart(one, other) == (not elements(some) & elements(others))
+
+
+@given(st.lists(st.tuples(st.integers(-2, 12), st.integers(2, 4)), max_size=3))
+def test_elements__of_positions_that_are_apart_are_different(axes):
+    strides, extents = ([a[k] for a in axes] for k in (0, 1))
+    elements = [sum(step * k for step, k in zip(strides, at)) for at in product(*map(range, extents))]
+    assert not elements_apart(strides, extents) or len(set(elements)) == len(elements)
+
+
+@pytest.mark.parametrize(("axes", "apart"), [
+    ([(1, 8)], True), ([(8, 4), (1, 8)], True), ([(7, 4), (1, 8)], False), ([(0, 2), (1, 8)], False), ([(-1, 8)], False)])
+def test_elements__of_dense_rows_are_apart(axes, apart):
+    assert elements_apart(*([a[k] for a in axes] for k in (0, 1))) is apart
 
 
 @pytest.mark.fuzz
@@ -327,3 +355,31 @@ def test_iterations__without_the_range_of_an_inner_symbol_are_not_known_to_be_ap
     assert loop_of(range(4), range(3)).keep_apart(accesses)
     assert not Iterations(VARIABLE, range(4), range(INNER, INNER + 1)).keep_apart(accesses)
     assert not loop_of(range(4), range(4)).keep_apart(accesses)
+
+
+@given(INTERVALS, INTERVALS)
+def test_accesses__that_are_apart_share_no_byte(a, b):
+    a, b = (replace(x, base=Linear(x.base.const)) for x in (a, b))
+    shared = a.root == b.root and iteration_bytes(a, 0, range(1)) & iteration_bytes(b, 0, range(1))
+    assert not (are_apart(a, b) and shared)
+
+
+def test_accesses__at_an_unknown_distance_may_share_bytes():
+    assert not are_apart(interval(0, outer=4), interval(64))
+    assert are_apart(interval(0, outer=4), interval(64, outer=4))
+
+
+# -- systems of integers -----------------------------------------------------------------------------------------------
+@given(st.integers(0, 12), st.sampled_from([2, 3, 5]), st.sampled_from([2, 3, 5]), st.integers(0, 6))
+def test_system__has_the_common_elements_of_two_accesses(start, step, other_step, least):
+    """Elements ``start + step * i`` and ``other_step * j``, where ``i >= least``."""
+    common = {(i, j) for i in range(least, 6) for j in range(6) if start + step * i == other_step * j}
+    system = OverlapSystem()
+    i, j = system.variable(0, 5), system.variable(0, 5)
+    system.row((-least, {i: 1}), False)
+    system.meet([(0, {}), (start, {i: step})], [(0, {}), (0, {j: other_step})])
+    values = system.solved()
+    assert values in common if common else values is None
+    first = {pair for pair in common if pair[0] == least}
+    values = system.solved({i: (least, least)})
+    assert values in first if first else values is None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from nki_mlir.capture.errors import UnexpectedOutputDependencies
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, outward
-from nki_mlir.capture.races.overlaps import Apart, element, meeting, roots_of
+from nki_mlir.capture.races.overlaps import Apart, common_element, element, roots_of
 from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints, patterns_of
 from nki_mlir.capture.races.touches import Touch, Touches, written_at
 from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
@@ -297,7 +297,7 @@ def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch,
                 if key in disjoint:
                     continue
             try:
-                common = meeting(a, b, apart)
+                common = common_element(a, b, apart)
             except SearchTooLong:
                 verdict.undecided.append((a, b))
                 continue

@@ -3,8 +3,8 @@
 
 Whether conditions on indices hold anywhere is found by trying the values of their symbols and axes. Whether two
 touches share an element is decided exactly: both addresses are affine in loop variables, program ids and the operands'
-axes; masks, conditions and the definitions of quotients and remainders are further rows. ``integer_systems`` solves
-them together.
+axes; masks, conditions and the definitions of quotients and remainders are further rows. This module writes the system,
+``waist/overlap.py`` solves it.
 """
 
 import itertools
@@ -19,13 +19,12 @@ from nki_mlir.capture.index import Index, Mask, Symbol
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.integer_systems import Row, SearchTooLong, Span, solution
+from nki_mlir.dialects.integer_systems import SearchTooLong
 from nki_mlir.dialects.op import Op
+from nki_mlir.waist.overlap import Form, OverlapSystem, plus
 
 MOST_POINTS = 1 << 22                   # the most values at which conditions are tried
 MOST_CASES = 16                         # the most pairs of alternatives of two conditions
-
-Form = tuple[int, dict[int, int]]       # a constant, and coefficients of variables
 
 
 def masks_of(op: Op, symbols: Sequence[Symbol]) -> list[Mask]:
@@ -127,7 +126,7 @@ class Apart(NamedTuple):
     shared: frozenset[Symbol] = frozenset()
 
 
-def meeting(a: Touch, b: Touch, apart: Apart) -> CommonElement | None:
+def common_element(a: Touch, b: Touch, apart: Apart) -> CommonElement | None:
     """Return an element that both touches have, None if there is none. Raise ``SearchTooLong`` if that is
     not decided."""
     cases = list(itertools.islice(itertools.product(alternatives(a), alternatives(b)), MOST_CASES + 1))
@@ -135,8 +134,8 @@ def meeting(a: Touch, b: Touch, apart: Apart) -> CommonElement | None:
         raise SearchTooLong
     for first, second in cases:
         for touch, other in ((a, b), (b, a))[:1 if a is b else 2]:
-            system = System(apart)
-            common = system.solved(touch, other, first if touch is a else second, second if touch is a else first)
+            conditions = (first, second) if touch is a else (second, first)
+            common = TouchSystem(apart).common_element(touch, other, *conditions)
             if common is not None:
                 return common if touch is a else CommonElement(common.element, common.second, common.first)
     return None
@@ -149,25 +148,16 @@ def alternatives(touch: Touch) -> Iterator[list[tuple[Affine, bool]]]:
         yield [term for mask in chosen for term in mask.terms]
 
 
-class System:
+class TouchSystem(OverlapSystem):
     """The linear system for two touches at two points that differ. The variable of a symbol or axis is created at
     first use."""
 
     def __init__(self, apart: Apart) -> None:
+        super().__init__()
         self.apart = apart
-        self.spans: list[Span] = []
-        self.rows: list[Row] = []
         self.symbols: dict[tuple[int, Symbol], Form] = {}
         self.start, self.more = self.variable(0, apart.extent - 1), self.variable(1, apart.extent - 1)
         self.row((apart.extent - 1, {self.start: -1, self.more: -1}), False)
-
-    def variable(self, low: int, high: int) -> int:
-        self.spans.append((low, high))
-        return len(self.spans) - 1
-
-    def row(self, form: Form, equal: bool) -> None:
-        const, terms = form
-        self.rows.append(Row(const, tuple(sorted((v, c) for v, c in terms.items() if c)), equal))
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def symbol(self, side: int, symbol: Symbol) -> Form:
@@ -207,34 +197,31 @@ class System:
         return total
 
     # -- the two sides -------------------------------------------------------------------------------------------------
-    def solved(self, a: Touch, b: Touch, when_a: Sequence[tuple[Affine, bool]], when_b: Sequence[tuple[Affine, bool]]
-               ) -> CommonElement | None:
+    def common_element(self, a: Touch, b: Touch, when_a: Sequence[tuple[Affine, bool]],
+                       when_b: Sequence[tuple[Affine, bool]]) -> CommonElement | None:
         """Return an element that both accesses touch under their conditions; None if there is none."""
         size_a, size_b = a.view.dtype.itemsize, b.view.dtype.itemsize
         unit = size_a if size_a == size_b else 1
-        (partition, free), other = (self.side(k, t, t.view.dtype.itemsize // unit) for k, t in enumerate((a, b)))
-        self.row(plus(partition, other[0], -1), True)
-        self.row(plus(free, other[1], -1), True)
+        coordinates, other = (self.side(k, t, t.view.dtype.itemsize // unit) for k, t in enumerate((a, b)))
+        self.meet(coordinates, other)
         for side, terms in enumerate((when_a, when_b)):
             for index, equal in terms:
                 self.row(self.form(side, index, ()), equal)
-        values = solution(tuple(self.spans), tuple(self.rows))
+        values = self.solved()
         if values is None:
             return None
         values = self.nearest(values)
         numbers = values[self.start], values[self.start] + values[self.more]
         if self.apart.symbol is not None:
             numbers = tuple(self.apart.symbol.first + n * self.apart.symbol.step for n in numbers)  # type: ignore[assignment]
-        coordinates = [const + sum(c * values[v] for v, c in terms.items()) for const, terms in (partition, free)]
-        return CommonElement(element(a.view.buffer, coordinates[0], coordinates[1] * unit), *numbers)
+        partition, free = (const + sum(c * values[v] for v, c in terms.items()) for const, terms in coordinates)
+        return CommonElement(element(a.view.buffer, partition, free * unit), *numbers)
 
     def nearest(self, values: tuple[int, ...]) -> tuple[int, ...]:
         """Return a solution at neighbouring points, the first two if possible, since that is the easiest to follow."""
         for start in ((0, 0), self.spans[self.start]):
-            spans = list(self.spans)
-            spans[self.start], spans[self.more] = start, (1, 1)
             try:
-                answer = solution(tuple(spans), tuple(self.rows))
+                answer = self.solved({self.start: start, self.more: (1, 1)})
             except SearchTooLong:
                 continue
             if answer is not None:
@@ -260,13 +247,6 @@ class System:
                 index = index_of(constraint.form, touch.symbols, restriction.extents)
                 self.row(self.form(side, index, every), constraint.equal)
         return partition, free
-
-
-def plus(a: Form, b: Form, factor: int = 1) -> Form:
-    terms = dict(a[1])
-    for variable, c in b[1].items():
-        terms[variable] = terms.get(variable, 0) + factor * c
-    return a[0] + factor * b[0], terms
 
 
 def element(buffer: Buffer, partition: int, offset: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from nki_mlir.targets.cpu.schedule import dims_of, parts_of, schedule
 from nki_mlir.transforms.fuse_tiles import SHORT
 from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS
 from nki_mlir.waist.nest import Nest, Step
-from nki_mlir.waist.overlap import ByteRegion, meet, nest_of
+from nki_mlir.waist.overlap import ByteRegion, are_apart
 
 FIXED = frozenset({"position", "gather"})     # steps that depend on more than the elements at one point
 
@@ -201,17 +201,6 @@ def accesses_of(nest: Nest, regions: Sequence[ByteRegion]) -> Iterator[ByteRegio
     """Yield the bytes that a nest accesses by each operand."""
     for k, (region, operand) in enumerate(zip(regions, nest.operands)):
         yield region.accessed(dims_of(nest, k), operand.dtype.itemsize, k >= len(nest.inputs))
-
-
-def are_apart(a: ByteRegion, b: ByteRegion) -> bool:
-    """Whether two accesses certainly have no byte in common."""
-    if a.root != b.root:
-        return True
-    distance = b.address.plus(a.address, -1)
-    first, second = (nest_of((*access.dims, (1, access.run)), 1) for access in (a, b))
-    return not distance.symbols and not meet(
-        first.pairs, first.unit, first.extent, second.pairs, second.unit, second.extent,
-        distance.const + second.shift - first.shift)
 
 
 def is_long_function(step: Step) -> bool:

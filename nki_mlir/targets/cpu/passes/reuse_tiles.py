@@ -23,7 +23,7 @@ from nki_mlir.targets.cpu.function import (
     calls_in,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.waist.nest import Operand
+from nki_mlir.waist.overlap import elements_apart
 
 
 class ReuseTiles(FunctionPass, name="reuse-tiles"):
@@ -65,19 +65,9 @@ class ReuseTiles(FunctionPass, name="reuse-tiles"):
                         and source.offset == target.offset and operand.strides == other.strides
                         and operand.dtype.itemsize == other.dtype.itemsize
                         and roots.count(source.root) == roots.count(target.root) == 1
-                        and are_apart(operand, call.nest.extents)):
+                        and elements_apart(operand.strides, call.nest.extents)):
                     pairs.append((source.root, target.root))
         return pairs
-
-
-def are_apart(operand: Operand, extents: Sequence[int]) -> bool:
-    """Whether all positions of a nest are different elements of an operand."""
-    reach = 1
-    for step, extent in sorted(zip(operand.strides, extents)):
-        if step < reach:
-            return False
-        reach += step * (extent - 1)
-    return True
 
 
 def needs_one_of(call: Compute, block: NativeBlock, source_users: Sequence[RoutineCall],
