@@ -95,7 +95,7 @@ class Emitter:
             if on_chip.space != PSUM:
                 return self.emit(DmaCopyOp, dst=dst, src=src)
             middle = self.buffer_like(src, dst.dtype if on_chip is src else src.dtype)
-            self.copy(without_repeats(middle), without_repeats(src, like=middle))
+            self.copy(without_repeats(middle), without_repeats(src))
             return self.copy(dst, middle)
         by_dma = dst.space == src.space == SBUF and engine is None
         if by_dma and not (self.reachable(dst) and self.reachable(src)):
@@ -258,10 +258,9 @@ def named(op: NisaOp, engine: Engine) -> None:
         op.engine = engine.value
 
 
-def without_repeats(tile: Tile, like: Tile | None = None) -> Tile:
-    """Return the tile with one element along the free dims in which it (or ``like``) repeats."""
-    steps = (like or tile).access.dims[1:]
-    dims = tuple((step, n) if moves else (1, 1) for (step, n), (moves, _) in zip(tile.access.dims[1:], steps))
+def without_repeats(tile: Tile) -> Tile:
+    """Return the tile with one element along the free dims in which it repeats."""
+    dims = tuple((step, n) if step else (1, 1) for step, n in tile.access.dims[1:])
     return tile.patterned(dims=(tile.access.dims[0], *dims))
 
 
