@@ -8,6 +8,7 @@ only for a number of the loop variable unrolls the loop around it.
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from math import prod
 
 import numpy as np
@@ -101,6 +102,12 @@ def writers_of(block: waist.FunctionBlock) -> Counter[Value]:
     """Return for each buffer the number of operations that write it, in a block and the blocks inside."""
     return Counter(t.handle for node in waist.nodes_of(block) if isinstance(node, waist.TileInstruction)
                    for _, t in node.instruction.targets())
+
+
+def has_dynamic_loop(node: waist.FunctionNode) -> bool:
+    """Return whether a node is or contains a loop with a condition."""
+    return isinstance(node, waist.WhileLoop) or any(
+        isinstance(inner, waist.WhileLoop) for inner in waist.nodes_of(waist.FunctionBlock([node])))
 
 
 def copied_tiles(block: waist.FunctionBlock) -> dict[Value, GatherColumnsOp | RandOp]:
@@ -268,17 +275,29 @@ class BodyPrinter:
         """Write the nodes of a block in order."""
         unwritten = {node.result: self.writers[node.result] for node in block.nodes
                      if isinstance(node, waist.BufferAllocation)}
-        for node, after in zip(block.nodes, [*block.nodes[1:], None]):
-            if self.clears_for_state(node, after) or self.is_copied(node):
-                continue
-            try:
-                self.node(node)
-            except NkiMlirError as error:
-                raise error.located(location_of(node.op)) from None
-            for handle, count in writers_of(waist.FunctionBlock([node])).items():
-                unwritten[handle] = unwritten.get(handle, 0) - count
-                if not unwritten[handle]:
-                    self.out.settled[handle] = len(self.out.lines)
+        with ExitStack() as region:
+            for node, after in zip(block.nodes, [*block.nodes[1:], None]):
+                if self.clears_for_state(node, after) or self.is_copied(node):
+                    continue
+                self.keep_order(node, region)
+                try:
+                    self.node(node)
+                except NkiMlirError as error:
+                    raise error.located(location_of(node.op)) from None
+                for handle, count in writers_of(waist.FunctionBlock([node])).items():
+                    unwritten[handle] = unwritten.get(handle, 0) - count
+                    if not unwritten[handle]:
+                        self.out.settled[handle] = len(self.out.lines)
+
+    def keep_order(self, node: waist.FunctionNode, region: ExitStack) -> None:
+        """Let a region in which nothing moves begin or end in front of a node of a placed module. A region contains no
+        loop of the run time."""
+        if self.out.placement is None:
+            return
+        if has_dynamic_loop(node):
+            region.close()
+        elif not self.out.in_order and not isinstance(node, waist.BufferAllocation | waist.ScalarValue):
+            region.enter_context(self.out.ordered())
 
     def node(self, node: waist.FunctionNode) -> None:
         out = self.out

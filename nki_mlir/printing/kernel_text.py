@@ -89,6 +89,7 @@ class KernelText:
     depth: int = 1
     placement: KeptPlacement | None = None      # parts that the text cannot express
     on_core: bool = False                           # programs are the cores of a launch, which may meet
+    in_order: bool = False                          # the lines are in a region in which no instruction moves
     program_id: str = ""                            # the variable of its core's number
     numbered: int = 0                               # tensors without a name of the source
     line: tuple[str, int] | None = None             # of the source, that the last comment names
@@ -157,6 +158,17 @@ class KernelText:
             self.write("pass")
         self.depth -= 1
         self.opened = self.opened[:-1]
+
+    @contextmanager
+    def ordered(self) -> Iterator[None]:
+        """Write a region in which no instruction moves, and in it the lines that the caller writes. Its names are
+        those of the block around."""
+        self.write("with nl.no_reorder():")
+        self.depth, self.in_order, before = self.depth + 1, True, len(self.lines)
+        yield
+        if len(self.lines) == before:
+            self.lines.pop()
+        self.depth, self.in_order = self.depth - 1, False
 
     def comment(self, op: Operation) -> None:
         """Write the line of the source as a comment, unless it is the same line as before."""

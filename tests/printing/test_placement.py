@@ -24,6 +24,7 @@ from .test_examples import first_cases
 ALL = ("allocated_transpose", "attention", "average_pool2d", "convolution", "cumulative_sum", "current_matmul",
        "current_normalisation", "current_tensor_add", "embedding", "giou", "interpolation", "matmul", "matmul_walk",
        "normalisation", "selective_scan", "softmax", "tensor_add", "top_k", "transpose2d")
+ROWS = np.arange(96, dtype=np.float32).reshape(16, 6)
 TRIED = ("current_matmul", "embedding", "softmax")
 OTHER_NAMES = ("attention", "embedding")    # a sum in registers, rows by indices: other instructions, as many of them
 
@@ -71,6 +72,29 @@ def test_engines_and_addresses_are_in_the_text():
     assert sum("buffer=nl.sbuf, address=(0, " in line for line in lines) == 4
     assert sum("engine=nisa.engine.gpsimd" in line for line in lines) == 2
     assert any("dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.sync" in line for line in lines)
+
+
+@nki.jit
+def first_rows(x, count):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, nl.zeros(x.shape, x.dtype))
+    register = nisa.register_alloc()
+    nisa.register_load(register, nl.load(count))
+
+    def copy(row):
+        nisa.dma_copy(out.ap([[6, 1], [1, 6]], scalar_offset=row), x.ap([[6, 1], [1, 6]], scalar_offset=row))
+    nl.fori_loop(0, register, copy)
+    return out
+
+
+@pytest.mark.parametrize("kernel, regions", [(scaled, 1), (first_rows, 2)])
+def test_nothing_moves_in_the_text(kernel, regions):
+    """Loops of the run time are between regions, and their bodies have their own."""
+    arrays = [np.ones((256, 64), np.float32)] if kernel is scaled else [ROWS, np.array([[5]], np.int32)]
+    text = printed(kernel, arrays, keep_placement=True)
+    heads = [line for line in text.splitlines() if line.endswith("with nl.no_reorder():")]
+    assert len(heads) == regions and text.splitlines()[-1].startswith("    return")
+    assert printed(reread(text), arrays, keep_placement=True) == text
 
 
 @nki.jit
@@ -182,19 +206,6 @@ def test_what_one_call_cannot_say_is_refused(kernel, what):
 
 
 @nki.jit
-def first_rows(x, count):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(out, nl.zeros(x.shape, x.dtype))
-    register = nisa.register_alloc()
-    nisa.register_load(register, nl.load(count))
-
-    def copy(row):
-        nisa.dma_copy(out.ap([[6, 1], [1, 6]], scalar_offset=row), x.ap([[6, 1], [1, 6]], scalar_offset=row))
-    nl.fori_loop(0, register, copy)
-    return out
-
-
-@nki.jit
 def triangle(x, count):
     """How many pairs there are of i < count and j from i to 7, two at a time; how often 1 comes off a number."""
     out = nl.ndarray((1, 2), nl.int32, buffer=nl.shared_hbm)
@@ -229,9 +240,6 @@ def counted_down(x, count):
         going = scalar(left)
     beta_language.store(out, rows)
     return out
-
-
-ROWS = np.arange(96, dtype=np.float32).reshape(16, 6)
 
 
 @pytest.mark.parametrize("kernel, expected", [

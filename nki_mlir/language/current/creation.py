@@ -9,13 +9,14 @@ import numpy as np
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.language import creation, functions
-from nki_mlir.language.creation import makes
+from nki_mlir.language.creation import emit, makes
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import aligned_byte, core_rule, integer, invalid, pair, require
-from nki_mlir.language.current.memory import MemoryRegion, Storage, machine, region, region_value
+from nki_mlir.language.current.memory import MemoryRegion, Storage, machine, region, region_value, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
@@ -141,6 +142,10 @@ def shared_identity_matrix(n: int, dtype: object, dst: NkiTensor) -> NkiTensor:
 def rand(shape: object, dtype: DType, buffer: MemoryRegion, name: object) -> NkiTensor:
     """Create a tensor of uniform random numbers in [0, 1)."""
     tensor = ndarray(shape, dtype, buffer, name)
+    if dtype is FLOAT32 and buffer is sbuf:
+        with low.operands("rand", tensor) as (target,):
+            emit(RandOp, {"dst": target, "state": functions.generator_state()})
+        return tensor
     numbers = low.adopt(functions.rand((tensor.shape[0], tensor.size // tensor.shape[0]), FLOAT32))
     assignment.assign(tensor, numbers)
     return tensor

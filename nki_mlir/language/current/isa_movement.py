@@ -72,6 +72,7 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_m
              dst_rmw_op: object = None) -> None:
     """Set dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
 
+    With dge_mode swdge the gpsimd engine writes the descriptors and starts the transfer.
     With ``dst_rmw_op`` (of release 0.2) dst = dst_rmw_op(dst, src).
     """
     for label, t in (("dst", dst), ("src", src)):
@@ -85,7 +86,7 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_m
         invalid(f"dma_copy is started by engine sync or scalar, not {engine.name}",
                 fix="use nisa.engine.sync or nisa.engine.scalar")
     if dst_rmw_op is None:
-        assignment.dma(dst, src, mode=mode, engine=engine.name)
+        assignment.dma(dst, src, mode=mode, engine="gpsimd" if dge_mode is e.dge_mode.swdge else engine.name)
     elif alu(dst_rmw_op, "dma_copy dst_rmw_op") == "add":
         dma_compute(dst, [dst, src], dst_rmw_op, oob_mode=oob_mode)
     else:
