@@ -9,7 +9,8 @@
 #hbm = #nki.access<f32, affine_map<() -> (0)>, [[16, 128], [1, 16]]>
 #index = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>
 
-// The sum %c is in no output, so that neither it nor the load of %b, which only it reads, is needed.
+// The sum %c is in no output, so that neither it nor the load of %b, which only it reads, is needed. The address that the
+// kernel chose for it does not matter.
 // CHECK-LABEL: func.func @unread(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x16xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<128x16xf32, "hbm">
 // CHECK:         "nisa.dma_copy"(%[[A:[a-z0-9_]+]], %[[X]])
@@ -18,7 +19,7 @@
 func.func @unread(%x: !hbm, %y: !hbm) {
   %a = memref.alloc() {nki.name = "a"} : !tile
   %b = memref.alloc() {nki.name = "b"} : !tile
-  %c = memref.alloc() {nki.name = "c"} : !tile
+  %c = memref.alloc() {nki.address = [0, 4096], nki.name = "c"} : !tile
   "nisa.dma_copy"(%a, %x) {access = [#tile, #hbm], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
   "nisa.dma_copy"(%b, %x) {access = [#tile, #hbm], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
   "nisa.tensor_tensor"(%c, %a, %b) {access = [#tile, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!tile, !tile, !tile) -> ()

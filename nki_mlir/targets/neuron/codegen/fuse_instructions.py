@@ -66,11 +66,13 @@ def fuse_instructions(code: Code) -> int:
 @dataclass(eq=False, slots=True)
 class BufferUses:
     """The users of a buffer: the steps that write it and the steps that read it, in order, as keys of dicts, from which
-    a step is removed in constant time. ``free``: no other code uses it, and the compiler chooses its address."""
+    a step is removed in constant time. ``controls``: a branch or register reads it. ``free``: no other code uses it,
+    and the compiler chooses its address."""
 
     writers: dict[InstructionStep, None] = field(default_factory=dict)
     readers: dict[InstructionStep, None] = field(default_factory=dict)
     free: bool = True
+    controls: bool = False
 
 
 def uses_of(code: Code) -> dict[DeviceBuffer, BufferUses]:
@@ -78,7 +80,8 @@ def uses_of(code: Code) -> dict[DeviceBuffer, BufferUses]:
     for node in nodes_in(code.body):
         if not isinstance(node, InstructionStep):
             for tile in tiles_of(node):
-                by_buffer.setdefault(tile.handle, BufferUses()).free = False
+                uses = by_buffer.setdefault(tile.handle, BufferUses())
+                uses.free, uses.controls = False, True
             continue
         note(by_buffer, node)
     for buffer, uses in by_buffer.items():

@@ -3,9 +3,9 @@
 
 before:  t = load x;  s = exp t;  y = store t          after:  t = load x;  y = store t
 
-Needed are writes of HBM and of tiles at addresses that the kernel chose, which may share memory with others, and reads
-by branches and registers; also instructions that print, meet others, or check run-time indices. From there on,
-everything that writes a tile which a needed instruction reads is needed.
+Needed are writes of HBM, and reads by branches and registers; also instructions that print, meet others, or check
+run-time indices. From there on, everything that writes a tile which a needed instruction reads is needed. Tiles at
+addresses that the kernel chose are like others: a write is not visible through another tile at its address.
 """
 
 from nki_mlir.dialects.access import HBM
@@ -28,7 +28,7 @@ def unread_results(code: Code) -> int:
     if not _may_be_unread(code):
         return 0
     uses = uses_of(code)
-    if not any(_only_writers_read(buffer_uses) for buffer_uses in uses.values()):
+    if not any(_only_writers_read(*item) for item in uses.items()):
         return 0
     needed = _needed(code, uses)
     dropped = 0
@@ -50,8 +50,14 @@ def _may_be_unread(code: Code) -> bool:
     return any(buffer.space != HBM for buffer in written - read)
 
 
-def _only_writers_read(uses: BufferUses) -> bool:
-    return uses.free and bool(uses.writers) and all(reader in uses.writers for reader in uses.readers)
+def _only_writers_read(buffer: DeviceBuffer, uses: BufferUses) -> bool:
+    return not _is_needed(buffer, uses) and bool(uses.writers) and all(
+        reader in uses.writers for reader in uses.readers)
+
+
+def _is_needed(buffer: DeviceBuffer, uses: BufferUses) -> bool:
+    """Return whether all writes of a buffer are needed."""
+    return buffer.space == HBM or uses.controls
 
 
 def _needed(code: Code, uses: dict[DeviceBuffer, BufferUses]) -> set[InstructionStep]:
@@ -71,4 +77,5 @@ def _needed(code: Code, uses: dict[DeviceBuffer, BufferUses]) -> set[Instruction
 def _has_effect(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool:
     op, targets = step.op, step.op.targets()
     return not targets or op.acts_outside or NO_REORDER in op.extra or (
-        isinstance(op, DataAddressed) and op.mode == "error") or any(not uses[tile.handle].free for _, tile in targets)
+        isinstance(op, DataAddressed) and op.mode == "error") or any(
+            _is_needed(tile.handle, uses[tile.handle]) for _, tile in targets)
