@@ -5,10 +5,10 @@ They are instructions, or functions of ``nki.language`` where no instruction com
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, same_elements
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, ReciprocalOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed
@@ -40,7 +40,9 @@ from nki_mlir.printing.tile_text import column, dtype_text, shape_text
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
+from nki_mlir.waist.overlap import may_overlap
 
+RANDOM_RANGES = 4               # the first generation of machines with nisa.rand2
 STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partition
 
 
@@ -66,6 +68,11 @@ def write_statement(text: KernelText, op: Op) -> None:
         else:
             _copy_columns(text, before, op.dst)
         return
+    if _overlaps_sources(op):
+        result = text.temporary(op.dst.shape, op.dst.dtype, SBUF)
+        write_statement(text, changed(op, lambda tile: tile, dst=result))
+        write_statement(text, movement.CopyOp(dst=op.dst, src=result, symbols=op.symbols, ranges=op.ranges))
+        return
     op = with_repeats(op)
     if isinstance(op, movement.CopyOp | TensorCopyOp | DmaCopyOp) and is_row(op.src) and (
             op.src.dtype is op.dst.dtype and op.dst.on_chip):
@@ -87,6 +94,17 @@ def _keeps_elements(op: Op) -> bool:
     """Return whether an operation copies a tile to itself, for which the lowering emits no instruction."""
     return isinstance(op, movement.CopyOp) and op.dst.handle == op.src.handle and (
         op.dst.access == op.src.access and op.dst.dtype is op.src.dtype)
+
+
+def _overlaps_sources(op: Op) -> TypeGuard[Elementwise]:
+    """Return whether an operation of the tile language writes elements that it reads for others. It reads all before it
+    writes any; what an instruction does then is open."""
+    if not isinstance(op, Elementwise) or not op.full_name().startswith("nki.") or len(op.targets()) != 1:
+        return False
+    axes, target = op.iteration().axes, op.dst
+    return target.on_chip and any(
+        may_overlap(target, source, op.ranges) and not (same_elements(source, target) and axes[name] == axes["dst"])
+        for name, source in op.sources())
 
 
 def _moves_rows(text: KernelText, op: movement.Copying) -> bool:
@@ -359,6 +377,10 @@ def _topk(text: KernelText, op: TopkOp) -> None:
 
 def _rand(text: KernelText, op: RandOp) -> None:
     text.started.add(op.state.handle)
+    named = text.placement is not None or text.defines(op.dst) is None      # what nl.rand returns is another tile
+    if named and not text.beta and text.machine.generation >= RANDOM_RANGES and op.dst.dtype is FLOAT32:
+        text.write(f"nisa.rand2(dst={text.tile(op, op.dst)}, min=0.0, max=1.0)")
+        return
     transfers.write_function(text, op, f"nl.rand({shape_text(op.dst.shape)}, dtype={dtype_text(op.dst.dtype)})")
 
 

@@ -114,6 +114,23 @@ def compared_with_a_row(x):
     return out
 
 
+@nki.jit
+def shifted_columns(x):
+    """All reads precede the writes: the copy goes through another tile."""
+    out, tile = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+    tile[:, 2:8] = nl.copy(tile[:, 0:6])
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def shifted_rows(x):
+    out, tile = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+    tile[2:8] = nl.add(tile[0:6], tile[2:8])
+    nl.store(out, tile)
+    return out
+
+
 @current_nki.jit
 def regrouped_rows(x):
     """Rows of HBM that are read in another shape, which is not an axis of the tensor."""
@@ -133,6 +150,8 @@ THREE_ROWS = np.where((np.arange(8)[:, None] >= 3) & (np.arange(8)[:, None] < 6)
 @pytest.mark.parametrize("kernel, expected", [
     (below_diagonal, np.tril(X * 2)), (copied_to_itself, X + 1), (converted_rows, THREE_ROWS),
     (rows_multiplied, THREE_ROWS ** 2), (transposed, X.T), (regrouped_rows, X.reshape(4, 16)), (kept_above_diagonal, X),
+    (shifted_columns, np.concatenate([X[:, :2], X[:, :6]], axis=1)),
+    (shifted_rows, np.concatenate([X[:2], X[2:] + X[:6]])),
     (fifth_row_of_products, np.where(np.arange(8)[:, None] == 5, X.T @ X, 0)),
     (compared_with_a_row, np.stack([X + np.where(np.arange(8) < 4, X[2], 0)] * 3))])
 def test_instructions_stay(kernel, expected):

@@ -321,6 +321,30 @@ def test_operands_that_calls_take_in_other_forms(monkeypatch):
 
 
 @nki.jit
+def random_columns(x):
+    """Numbers in a part of a tile, for which no function returns a tile."""
+    out, tile = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.load(x)
+    nisa.rand2(tile[:, 0:4], min=0, max=1)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_random_numbers_are_one_instruction(placed, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    assert instructions(random_columns, [ROWS]) == {"DMA": 2, "MEMSET": 1, "RNG": 1}
+    text = printed(random_columns, [ROWS], keep_placement=placed)
+    assert text.count("nisa.rand2(") == 1 and "tensor_copy" not in text
+    again = reread(text)
+    assert instructions(again, [ROWS]) == instructions(random_columns, [ROWS])
+    for executor in EXECUTORS:
+        got = again.on(executor)(ROWS)
+        np.testing.assert_array_equal(got, random_columns.on(executor)(ROWS))
+        np.testing.assert_array_equal(got[:, 4:], ROWS[:, 4:])
+        assert np.all((got[:, :4] >= 0) & (got[:, :4] < 1))
+
+
+@nki.jit
 def begun(x, first):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     rows, begin, sums = nl.load(x), nl.load(first), nl.ndarray(x.shape, x.dtype)

@@ -220,9 +220,13 @@ def rng(dst: NkiTensor, engine: e.engine) -> None:
 @instruction
 def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> None:
     """Set dst to uniform random numbers from min to max, which are numbers or [P, 1] tiles."""
-    if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
+    numbers = not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor)
+    if numbers:
         require(min < max, f"rand2 takes min < max, got {min} and {max}", fix="give the smaller bound as min")
     with low.operands("rand2", dst) as (target,):
+        if numbers and (min, max) == (0, 1) and target.dtype is FLOAT32:
+            emit(random.RandOp, {"dst": target, "state": functions.generator_state()})
+            return
         uniform = low.core_view(low.allocate(target.shape, FLOAT32))
         emit(random.RandOp, {"dst": uniform, "state": functions.generator_state()})
         low_end, high_end = low.scalar("rand2", "min", min, target), low.scalar("rand2", "max", max, target)
