@@ -22,7 +22,13 @@ from nki_mlir.dialects.creation import buffer_type, declared
 from nki_mlir.graph import functions, upstream
 from nki_mlir.graph.comparisons import rewrite_indexed
 from nki_mlir.graph.numbers import count
-from nki_mlir.graph.rewrites import rewrite_concatenations, rewrite_counted_loops, rewrite_extremes
+from nki_mlir.graph.rewrites import (
+    rewrite_concatenations,
+    rewrite_counted_loops,
+    rewrite_extremes,
+    rewrite_gathers,
+    rewrite_pads,
+)
 from nki_mlir.graph.views import flatten_views, put_in_hbm
 from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.passes.pass_manager import Pass, pass_named, run_passes
@@ -49,7 +55,9 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             if self.compare:
                 rewrite_indexed(module)
             rewrite_concatenations(module)
+            rewrite_pads(module)
             rewrite_extremes(module)
+            rewrite_gathers(module)
             if self.widen:
                 widen_sums(module)
             rewrite_counted_loops(module)

@@ -2,15 +2,17 @@
 """Rewrites operations of a graph that upstream lowers to slow code, or that have several results.
 
 Upstream would turn a concatenation into a chain of branches at every element; here each operand is inserted into its
-slice of the result. An arg-max or arg-min, a reduction of values and positions together, becomes the least position
-that has the extreme value. A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose number of
-iterations is known; the loop variable also computes carried integers that change by a constant in each iteration.
+slice of the result, and so is a tensor that is padded with a value known at run time. An arg-max or arg-min, a
+reduction of values and positions together, becomes the least position that has the extreme value. The numbers of each
+index of a gather go along the last dim of the indices: upstream's conversion crashes on other forms with batching dims.
+A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose number of iterations is known; the
+loop variable also computes carried integers that change by a constant in each iteration.
 """
 
 from dataclasses import dataclass
 
 from nki_mlir.analysis.effects import defining
-from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
+from nki_mlir.bindings import Module, Operation, Type, Value, ir, load, operations_of
 from nki_mlir.dialects.creation import applied, constant, terminator, value_of
 from nki_mlir.graph.upstream import exchange, exchange_for_call
 
@@ -32,6 +34,35 @@ def rewrite_concatenations(module: Module | Operation) -> None:
                                  static_sizes=array(shape), static_strides=array([1] * len(shape)),
                                  operandSegmentSizes=ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]))
                 start += shape[axis]
+        exchange(op, [value])
+
+
+def rewrite_pads(module: Module) -> None:
+    """Rewrite ``stablehlo.pad`` with a value that is not a constant as ``tensor.insert_slice`` into a broadcast.
+
+    A negative padding becomes a slice of the result.
+    """
+    array = ir.DenseI64ArrayAttr.get
+    for op in operations_of(module, lambda name: name == "stablehlo.pad"):
+        source, result = (ir.RankedTensorType(v.type) for v in (op.operands[0], op.results[0]))
+        padding = defining(op.operands[1])
+        if ((padding is not None and padding.name == "stablehlo.constant") or 0 in (*source.shape, *result.shape)
+                or not source.has_static_shape):
+            continue
+        low, high = (list(op.attributes[f"edge_padding_{end}"]) for end in ("low", "high"))
+        steps = [n + 1 for n in op.attributes["interior_padding"]]
+        padded = [(n - 1) * step + 1 + max(a, 0) + max(b, 0) for n, step, a, b in zip(source.shape, steps, low, high)]
+        with op.context, ir.InsertionPoint(op), op.location:
+            kind = ir.RankedTensorType.get(padded, source.element_type)
+            value = value_of("stablehlo.broadcast_in_dim", kind, op.operands[1], broadcast_dimensions=array([]))
+            value = value_of("tensor.insert_slice", kind, op.operands[0], value,
+                             static_offsets=array([max(n, 0) for n in low]), static_sizes=array(list(source.shape)),
+                             static_strides=array(steps), operandSegmentSizes=ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]))
+            if padded != list(result.shape):
+                value = value_of("stablehlo.slice", result, value,
+                                 start_indices=array([max(-n, 0) for n in low]),
+                                 limit_indices=array([n - max(-b, 0) for n, b in zip(padded, high)]),
+                                 strides=array([1] * len(padded)))
         exchange(op, [value])
 
 
@@ -66,6 +97,26 @@ func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {scalar}) -> ({m},
         with ir.InsertionPoint(module.body):
             function.body.operations[0].operation.clone()
         exchange_for_call(op, f"place.{number}", list(op.operands)[:3])
+
+
+def rewrite_gathers(module: Module) -> None:
+    """Transpose the indices of gathers so that the numbers of each index go along the last dim."""
+    for op in operations_of(module, lambda name: name == "stablehlo.gather"):
+        numbers = load("_mlir_libs._stablehlo").GatherDimensionNumbers(op.attributes["dimension_numbers"])
+        indices, vector = ir.RankedTensorType(op.operands[1].type), numbers.index_vector_dim
+        if vector >= indices.rank - 1:
+            continue
+        order = [*(d for d in range(indices.rank) if d != vector), vector]
+        lists = {name: list(getattr(numbers, name)) for name in (
+            "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_index_map")}
+        lists["start_indices_batching_dims"] = [order.index(d) for d in numbers.start_indices_batching_dims]
+        with op.context, ir.InsertionPoint(op), op.location:
+            kind = ir.RankedTensorType.get([indices.shape[d] for d in order], indices.element_type)
+            op.operands[1] = value_of("stablehlo.transpose", kind, op.operands[1],
+                                      permutation=ir.DenseI64ArrayAttr.get(order))
+            fields = ", ".join(f"{name} = {dims}" for name, dims in lists.items())
+            op.attributes["dimension_numbers"] = ir.Attribute.parse(
+                f"#stablehlo.gather<{fields}, index_vector_dim = {indices.rank - 1}>")
 
 
 def _extreme(op: Operation) -> str | None:
