@@ -76,34 +76,35 @@ class IndexedFunction:
     """The text of a function that compares the indices of an operation with the positions of the indexed tensor.
 
     ``shape`` is that of the indexed tensor. ``extents`` are those of its axes, then those of the axes of indices that
-    go along none of them (``loops``). ``windows`` are axes that have all elements for each index, ``indexed`` all
-    others. ``at_zero`` are those of the latter that no number of an index names: all indices have position 0 there.
+    go along none of them, then those of windows that are smaller than their axes (``loops``). ``windows`` are axes that
+    have all elements for each index, ``indexed`` all others. ``spans`` has the loop of each smaller window, by its
+    axis.
     """
 
     KIND = ""
 
-    def __init__(self, op: Operation, scattered: Sequence[int], batch: dict[int, int], inserted: Sequence[int],
+    def __init__(self, op: Operation, scattered: Sequence[int], batch: dict[int, int], sizes: dict[int, int],
                  vector: int) -> None:
         """``scattered``: the axis for each number of an index; ``batch``: axes by the dims of indices that go along
-        them; ``inserted``: axes of which an index names one position; ``vector``: the dim of a index's numbers."""
-        self.op, self.scattered, self.vector = op, scattered, vector
+        them; ``sizes``: of the windows, by their axes; ``vector``: the dim of a index's numbers."""
+        self.op, self.scattered, self.vector, self.sizes = op, scattered, vector, sizes
         self.lines: list[str] = []
         target, indices = (ir.RankedTensorType(v.type) for v in list(op.operands)[:2])
         if not all(ir.RankedTensorType(v.type).has_static_shape for v in op.operands):
             raise self.refused("of dynamic shape")
         self.shape, self.element = list(target.shape), str(target.element_type)
         self.kinds = [str(v.type) for v in op.operands]
-        self.windows = [d for d in range(target.rank) if d not in (*inserted, *batch.values())]
-        if any(d in self.windows for d in scattered):
-            raise self.refused("of parts of rows")
+        smaller = [d for d, size in sizes.items() if size != target.shape[d]]
+        self.windows = [d for d in sizes if d not in smaller]
         self.index_shape, self.index_element = list(indices.shape), str(indices.element_type)
         dims = [d for d in range(indices.rank) if d != vector]
         alone = [d for d in dims if d not in batch]
         axes = batch | {d: target.rank + k for k, d in enumerate(alone)}
-        self.extents = [*self.shape, *(indices.shape[d] for d in alone)]
+        self.spans = {d: target.rank + len(alone) + k for k, d in enumerate(smaller)}
+        self.extents = [*self.shape, *(indices.shape[d] for d in alone), *(sizes[d] for d in smaller)]
         self.index_axes = [axes[d] for d in dims]
         self.every, self.target_axes = list(range(len(self.extents))), list(range(len(self.shape)))
-        self.at_zero = [d for d in inserted if d not in scattered]
+        self.at_zero = [d for d in self.target_axes if d not in (*scattered, *batch.values(), *sizes)]
         self.loops = self.every[len(self.shape):]
         self.indexed = [a for a in self.every if a not in self.windows]
 
@@ -189,7 +190,7 @@ class IndexedFunction:
         element, kind = self.index_element, self.over(at, self.index_element)
         number = self.constant("0", at, element)
         for k, axis in enumerate(axes):
-            position = indices.get(axis) or self.add(f"iota dim = {list(at).index(axis)} : {kind}")
+            position = indices.get(axis) or self.iota(axis, at)
             step = self.constant(str(prod(self.extents[a] for a in axes[k + 1:])), at, element)
             counted = self.add(f"multiply {position}, {step} : {kind}")
             number = self.add(f"add {number}, {counted} : {kind}")
@@ -206,21 +207,37 @@ class IndexedFunction:
         return [self.component(value, kind, element, number) for number in range(len(self.scattered))]
 
     def hits(self) -> str:
-        """Return whether an index is that of a position, over the indexed axes."""
-        hits, indices = self.constant("true", self.indexed, "i1"), self.indices()
-        kind_of_positions = self.over(self.indexed, self.index_element)
-        for axis, (index, kind) in zip(self.scattered, indices):
-            wanted = self.along(index, kind, self.index_axes, self.indexed, self.index_element)
-            position = self.add(f"iota dim = {self.indexed.index(axis)} : {kind_of_positions}")
-            hits = self.both(hits, wanted, position)
-        for axis in self.at_zero:
-            position = self.add(f"iota dim = {self.indexed.index(axis)} : {kind_of_positions}")
-            hits = self.both(hits, self.constant("0", self.indexed, self.index_element), position)
+        """Return whether an index is that of a position, over the indexed axes. A window that does not fit into its
+        axis hits none."""
+        hits = self.constant("true", self.indexed, "i1")
+        wanted = {axis: self.along(index, kind, self.index_axes, self.indexed, self.index_element)
+                  for axis, (index, kind) in zip(self.scattered, self.indices())}
+        for axis, position in wanted.items():
+            if axis in self.sizes:
+                last = self.shape[axis] - self.sizes[axis]
+                hits = self.both(hits, "GE", position, self.constant("0", self.indexed, self.index_element))
+                hits = self.both(hits, "LE", position, self.constant(str(last), self.indexed, self.index_element))
+        for axis in [a for a in self.target_axes if a in self.spans or a in self.at_zero or a in wanted]:
+            if axis in self.windows:
+                continue
+            position = self.position(wanted.get(axis), axis, self.indexed)
+            hits = self.both(hits, "EQ", position, self.iota(axis, self.indexed))
         return hits
 
-    def both(self, hits: str, wanted: str, position: str) -> str:
-        """Return the hits where the wanted positions are those of the indexed axes, too."""
-        hit = self.compare("EQ", wanted, position, self.indexed, self.index_element)
+    def position(self, start: str | None, axis: int, axes: Sequence[int]) -> str:
+        """Return the positions along an axis of the indexed tensor, over ``axes``: from ``start``, or from 0."""
+        offset = self.iota(self.spans[axis], axes) if axis in self.spans else None
+        if start is None or offset is None:
+            return start or offset or self.constant("0", axes, self.index_element)
+        return self.add(f"add {start}, {offset} : {self.over(axes, self.index_element)}")
+
+    def iota(self, axis: int, axes: Sequence[int]) -> str:
+        """Return the numbers of the positions along one of ``axes``."""
+        return self.add(f"iota dim = {list(axes).index(axis)} : {self.over(axes, self.index_element)}")
+
+    def both(self, hits: str, direction: str, one: str, other: str) -> str:
+        """Return the hits where a comparison over the indexed axes holds, too."""
+        hit = self.compare(direction, one, other, self.indexed, self.index_element)
         return self.add(f"and {hits}, {hit} : {self.over(self.indexed, 'i1')}")
 
     def component(self, value: str, kind: str, element: str, number: int) -> tuple[str, str]:
@@ -268,13 +285,13 @@ class ScatterFunction(IndexedFunction):
             raise self.refused("of several tensors")
         numbers = load("_mlir_libs._stablehlo").ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
         batch = dict(zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims))
-        super().__init__(op, list(numbers.scattered_dims_to_operand_dims), batch, list(numbers.inserted_window_dims),
-                         numbers.index_vector_dim)
         updates, windows = ir.RankedTensorType(op.operands[2].type), list(numbers.update_window_dims)
-        if any(updates.shape[w] != self.shape[d] for w, d in zip(windows, self.windows)):
-            raise self.refused("of parts of rows")
+        single = {*numbers.inserted_window_dims, *batch.values()}
+        along = [d for d in range(ir.RankedTensorType(op.operands[0].type).rank) if d not in single]
+        super().__init__(op, list(numbers.scattered_dims_to_operand_dims), batch,
+                         {d: updates.shape[w] for d, w in zip(along, windows)}, numbers.index_vector_dim)
         outer = [d for d in range(updates.rank) if d not in windows]
-        axes = dict(zip(windows, self.windows)) | dict(zip(outer, self.index_axes))
+        axes = dict(zip(windows, (self.spans.get(d, d) for d in along))) | dict(zip(outer, self.index_axes))
         self.update_axes, self.fn = [axes[d] for d in range(updates.rank)], combination(op)
         if not self.fn:
             raise self.refused("that combines values otherwise than by one sum, difference, product, extremum, and, or")
@@ -386,25 +403,28 @@ class GatherFunction(IndexedFunction):
         self.op = op
         numbers = load("_mlir_libs._stablehlo").GatherDimensionNumbers(op.attributes["dimension_numbers"])
         batch = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims))
-        super().__init__(op, list(numbers.start_index_map), batch, list(numbers.collapsed_slice_dims),
-                         numbers.index_vector_dim)
-        sizes, self.offsets = list(op.attributes["slice_sizes"]), list(numbers.offset_dims)
-        if any(sizes[d] != self.shape[d] for d in self.windows):
-            raise self.refused("of parts of rows")
+        single = {*numbers.collapsed_slice_dims, *batch.values()}
+        sizes = {d: n for d, n in enumerate(op.attributes["slice_sizes"]) if d not in single}
+        super().__init__(op, list(numbers.start_index_map), batch, sizes, numbers.index_vector_dim)
+        self.offsets = list(numbers.offset_dims)
 
     def function(self, name: str) -> str:
-        at = self.index_axes
-        positions: dict[int, str] = {}
-        for axis, (index, kind) in zip(self.scattered, self.indices()):
-            low, high = (self.add(f"constant dense<{n}> : tensor<{self.index_element}>")
-                         for n in (0, self.shape[axis] - 1))
-            scalar = f"tensor<{self.index_element}>"
-            positions[axis] = self.add(f"clamp {low}, {index}, {high} : ({scalar}, {kind}, {scalar}) -> {kind}")
-        positions |= {axis: self.constant("0", at, self.index_element) for axis in self.at_zero}
+        at = [*self.index_axes, *self.spans.values()]
+        starts = {axis: self.start(axis, *index, at) for axis, index in zip(self.scattered, self.indices())
+                  if axis not in self.windows}
+        positions = {axis: self.position(starts.get(axis), axis, at)
+                     for axis in (*starts, *self.at_zero, *(a for a in self.spans if a not in starts))}
         axes = [a for a in self.target_axes if a in self.indexed]
         row = self.numbered(axes, at, positions)
         value, value_axes = self.rows_of("%x", self.kinds[0], self.target_axes, axes, row, at)
         result = ir.RankedTensorType(self.op.results[0].type)
-        windows, outer = iter(self.windows), iter(at)
+        windows, outer = (self.spans.get(d, d) for d in self.sizes), iter(self.index_axes)
         wanted = [next(windows) if d in self.offsets else next(outer) for d in range(result.rank)]
         return self.text(name, self.transposed(value, value_axes, wanted, self.element), str(result))
+
+    def start(self, axis: int, index: str, kind: str, at: Sequence[int]) -> str:
+        """Return the first position of a window, over the axes ``at``: all of the window lies in its axis."""
+        scalar, last = f"tensor<{self.index_element}>", self.shape[axis] - self.sizes.get(axis, 1)
+        low, high = (self.add(f"constant dense<{n}> : {scalar}") for n in (0, last))
+        clamped = self.add(f"clamp {low}, {index}, {high} : ({scalar}, {kind}, {scalar}) -> {kind}")
+        return self.along(clamped, kind, self.index_axes, at, self.index_element) if self.spans else clamped

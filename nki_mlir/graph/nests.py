@@ -307,26 +307,23 @@ class GraphReader(TileReader):
         return nest.with_body(body).without_unused, [replace(gather, inputs=nest.inputs) for gather in gathers]
 
     def gathered(self, rows: GatheredRows, row: Node, nest: TileNest) -> "Gather":
-        """Return a gather into a new buffer, which is indexed by the axes that choose the row, then by the axes of a
-        row; raises ``Unsupported`` for parts of rows."""
-        view, forms, extents = self.view(rows.buffer), rows.subscripts, nest.extents
+        """Return a gather of complete rows into a new buffer, which is indexed by the axes that choose the row, then by
+        the dims of a row; the operation reads parts of the rows, or in another order, from there."""
+        view, extents = self.view(rows.buffer), nest.extents
         positions = {a for form in forms_of(row) for a, _ in form.axes}
         axes = [a for a in range(len(extents)) if a in positions or any(nest.inputs[k].moves(a)
                                                                         for k in inputs_of(row))]
-        inner: list[int] = []
-        for form, size in zip(forms, view.sizes[1:]):
-            axis = form.axes[0][0] if form.axes else 0
-            if form == Linear(0, (), ((axis, 1),)) and axis not in (*axes, *inner) and extents[axis] == size:
-                inner.append(axis)
-            elif size > 1:
-                raise Unsupported(feature="a gather of parts of rows as engine instructions",
-                                  instead="gather whole rows, or run this program on the CPU")
-        shape = [extents[a] for a in (*axes, *inner)]
+        shape = [*(extents[a] for a in axes), *view.sizes[1:]]
         kind = ir.MemRefType.get(shape, ir.MemRefType(rows.buffer.type).element_type, None, ir.StringAttr.get(HBM))
         with ir.InsertionPoint(self.operation), self.operation.location:
             scratch = allocated(kind)
-        steps = dict(zip((*axes, *inner), dense(shape)))
+        steps = dict(zip(axes, dense(shape)))
+        start = Linear()
+        for form, step in zip(rows.subscripts, dense(shape)[len(axes):]):
+            start = start.plus(Linear(form.const, form.symbols), step)
+            steps |= {axis: steps.get(axis, 0) + factor * step for axis, factor in form.axes}
         result = walked(full_tile(scratch, shape, view.tile.dtype, HBM), (steps.get(a, 0) for a in range(len(extents))))
+        result = replace(result, free=result.free.plus(start))
         table = self.operand(view, [Linear(0, (), ((d, 1),)) for d in range(len(view.sizes))], view.sizes)
         return Gather(table, tuple(view.sizes), row, tuple(axes), extents, result)
 

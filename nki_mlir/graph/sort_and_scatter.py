@@ -4,7 +4,7 @@ conversions.
 
 A sort or scatter becomes a call of a new function with loops over elements; its region that compares or combines
 becomes a function as well. A sort is a stable merge sort that starts from runs of one element. A scatter applies its
-updates one by one and skips updates outside of the result.
+updates one by one and skips windows that do not fit into the result.
 
 Conversions saturate: a float outside of the range of an integer type becomes the nearest integer in it, NaN becomes 0,
 as in XLA and on the engines.
@@ -200,25 +200,31 @@ def scatter_text(op: Operation, name: str, step: str) -> str | None:
 
 
 def scattered_to(op: Operation, text: Lines) -> tuple[list[str], str]:
-    """Return the target of the update of loops ``%d0``, ``%d1``, ...: its index in each dim, and whether all are in
-    bounds."""
-    parts = index_parts(op, text)
+    """Return the target of the update of loops ``%d0``, ``%d1``, ...: its index in each dim, and whether all of its
+    window is in bounds, as XLA requires. StableHLO's specification would skip the elements outside alone."""
+    starts, windows = index_parts(op, text)
+    updates = ir.RankedTensorType(op.operands[2].type)
     indices, inside = [], "%always"
     text.add("%always = arith.constant true")
     for d, extent in enumerate(ir.RankedTensorType(op.operands[0].type).shape):
-        total = parts[d][0] if parts[d] else text.index(0)
-        for k, part in enumerate(parts[d][1:]):
+        total = starts[d][0] if starts[d] else text.index(0)
+        for k, part in enumerate(starts[d][1:]):
             text.add(f"%f{d}_{k} = arith.addi {total}, {part} : index")
             total = f"%f{d}_{k}"
-        text.add(f"%c{d} = arith.cmpi ult, {total}, {text.index(extent)} : index",
+        size = updates.shape[windows[d]] if d in windows else 1
+        text.add(f"%c{d} = arith.cmpi ult, {total}, {text.index(extent - size + 1)} : index",
                  f"%all{d} = arith.andi %c{d}, {inside} : i1")
-        indices.append(total)
         inside = f"%all{d}"
+        if d in windows:
+            text.add(f"%t{d} = arith.addi {total}, %d{windows[d]} : index")
+            total = f"%t{d}"
+        indices.append(total)
     return indices, inside
 
 
-def index_parts(op: Operation, text: Lines) -> list[list[str]]:
-    """Return the terms of the index in each dim of the target: numbers out of ``indices``, and variables of loops."""
+def index_parts(op: Operation, text: Lines) -> tuple[list[list[str]], dict[int, int]]:
+    """Return the terms of the start of the window in each dim of the target: numbers out of ``indices``, and variables
+    of loops; and the dim of the updates that goes along a window, by the dim of the target."""
     numbers = load("_mlir_libs._stablehlo").ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     target, indices, updates = (ir.RankedTensorType(v.type) for v in op.operands)
     windows, vector = list(numbers.update_window_dims), numbers.index_vector_dim
@@ -234,9 +240,7 @@ def index_parts(op: Operation, text: Lines) -> list[list[str]]:
     for d, dim in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims):
         parts[d].append(walk[dim])
     fixed = [*numbers.inserted_window_dims, *numbers.input_batching_dims]
-    for d, window in zip([d for d in range(target.rank) if d not in fixed], windows):
-        parts[d].append(f"%d{window}")
-    return parts
+    return parts, dict(zip([d for d in range(target.rank) if d not in fixed], windows))
 
 
 # -- conversions that saturate -----------------------------------------------------------------------------------------

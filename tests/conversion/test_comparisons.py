@@ -124,6 +124,27 @@ def test_gathers(function, arguments):
     equal(function, *(a.astype(np.int32) if getattr(a, "dtype", None) == np.int64 else a for a in arguments))
 
 
+@pytest.mark.parametrize("function, arguments", [
+    (lambda x, i, u: x.at[i, :4].set(u), (X, ROWS, UPDATES[:, :4])),
+    (lambda x, i, u: x.at[i, 3:8:2].max(u), (X, ROWS, UPDATES[:, :3])),
+    (jax.vmap(lambda x, i: jax.lax.dynamic_slice(x, (i,), (3,))), (X, ROWS[0] * np.arange(8, dtype=np.int32))),
+    (lambda x, i: jax.vmap(lambda k: jax.lax.dynamic_slice(x, (k, 0), (2, 16)))(i), (X, ROWS)),
+    (jax.vmap(lambda x, u, i: jax.lax.dynamic_update_slice(x, u, (i,))), (X, -X[:, :3], 2 * np.arange(8, dtype="i"))),
+    (jax.vmap(jax.grad(lambda x, i: (jax.lax.dynamic_slice(x, (i,), (3,)) ** 2).sum())), (X, 2 * np.arange(8, dtype="i"))),
+], ids=lambda value: str(value.__code__.co_firstlineno) if callable(value) else "")
+def test_parts_of_rows(function, arguments):
+    equal(function, *arguments)
+
+
+@pytest.mark.parametrize("scatter", [jax.lax.scatter, jax.lax.scatter_add], ids=lambda f: f.__name__)
+def test_windows_that_do_not_fit__are_skipped(scatter):
+    numbers = jax.lax.ScatterDimensionNumbers(update_window_dims=(1, 2), inserted_window_dims=(),
+                                              scatter_dims_to_operand_dims=(0, 1))
+    starts = np.array([[0, 0], [6, 14], [7, 15], [-1, 3], [3, 99], [5, 12]], np.int32)
+    updates = np.arange(48, dtype=np.float32).reshape(6, 2, 4)
+    equal(lambda x, i, u: scatter(x, i, u, numbers, mode="drop"), X, starts, updates)
+
+
 def test_gradients():
     """Of a cross entropy, of embeddings, and of columns: what training steps scatter."""
     labels, words = RANDOM.integers(0, 16, 8).astype(np.int32), RANDOM.integers(0, 8, (3, 4)).astype(np.int32)
@@ -149,13 +170,12 @@ def test_many_updates__are_added_by_a_product(dtype, tolerance):
 
 
 @pytest.mark.parametrize("function, arguments, what", [
-    (lambda x, i, u: x.at[i, :4].set(u), (X, np.array([1, 2], np.int32), X[:2, :4]), "a scatter of parts of rows"),
+    (lambda x, i: x.at[i].apply(jnp.sin), (X, np.array([1, 2], np.int32)), "a scatter that combines values otherwise than "
+     "by one sum, difference, product, extremum, and, or"),
     (lambda x, i, u: x.at[i].add(u), (X.astype(np.int8), np.array([1, 2], np.int32), X[:2].astype(np.int8)),
      "a scatter with 'add' of i8"),
     (lambda x, i, u: x.at[i].max(u), (X.astype(np.uint32), np.array([1, 2], np.int32), X[:2].astype(np.uint32)),
-     "a scatter with 'maximum' of ui32"),
-    (lambda x, i: jax.vmap(lambda k: jax.lax.dynamic_slice(x, (k, 0), (2, 16)))(i), (X, np.array([1, 2], np.int32)),
-     "a gather of parts of rows")])
+     "a scatter with 'maximum' of ui32")])
 def test_other_forms__are_refused(function, arguments, what):
     with pytest.raises(Unsupported, match=f"{what}, as engine instructions is not supported"):
         simulate_linked(jax.jit(function).lower(*arguments).as_text(), arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Scatters of any dimension numbers, compiled, against their definition in NumPy."""
+"""Scatters and gathers of any dimension numbers, compiled and as streams, against their definition in NumPy."""
 
 import random
 from dataclasses import dataclass
@@ -9,7 +9,9 @@ import pytest
 
 from nki_mlir.frameworks.stablehlo import run_linked
 
-COMBINED = {"add": np.add, "maximum": np.maximum, "subtract": np.subtract}
+from .lowered_graph import results_of
+
+COMBINED = {"add": np.add, "maximum": np.maximum, "subtract": np.subtract, "": lambda old, new: new}
 
 
 @dataclass
@@ -36,7 +38,8 @@ class Scatter:
         inserted = sorted(d for d in others if rng.random() < 0.6)
         walked = [*(operand[d] for d in batching), *(rng.randint(1, 3) for _ in range(rng.randint(0, 1)))]
         vector = rng.randint(0, len(walked))
-        shape = [*walked[:vector], len(scattered), *walked[vector:]]
+        is_implicit = len(scattered) == 1 and vector == len(walked) and rng.random() < 0.5
+        shape = walked if is_implicit else [*walked[:vector], len(scattered), *walked[vector:]]
         indices = np.array([rng.randint(-1, 4) for _ in range(int(np.prod(shape)))], np.int32).reshape(shape)
         window = [rng.randint(1, operand[d]) for d in others if d not in inserted]
         windows = sorted(rng.sample(range(len(walked) + len(window)), len(window)))
@@ -45,32 +48,69 @@ class Scatter:
         return cls(operand, indices, updates, windows, inserted, batching,
                    [d + (d >= vector) for d in range(len(batching))], scattered, vector)
 
+    def number(self, outer: list[int], k: int) -> int:
+        """A number of the index at a position of the dims of indices that are not their vector."""
+        is_implicit = self.vector == self.indices.ndim
+        return int(self.indices[tuple(outer) if is_implicit else (*outer[:self.vector], k, *outer[self.vector:])])
+
     def result(self, target: np.ndarray, updates: np.ndarray, fn: str) -> np.ndarray:
-        """The definition, element by element, in order."""
+        """The definition, element by element, in order; windows that do not fit into the target are skipped."""
         target = target.copy()
         window_dims = [d for d in range(target.ndim) if d not in (*self.inserted, *self.batching)]
+        sizes = {d: self.updates[w] for d, w in zip(window_dims, self.windows)}
         for at in np.ndindex(*self.updates):
             outer = [n for d, n in enumerate(at) if d not in self.windows]
-            index = [0] * target.ndim
+            start = [0] * target.ndim
             for k, d in enumerate(self.scattered):
-                index[d] += int(self.indices[(*outer[:self.vector], k, *outer[self.vector:])])
+                start[d] += self.number(outer, k)
             dims = [d for d in range(self.indices.ndim) if d != self.vector]
             for d, dim in zip(self.batching, self.indices_batching):
-                index[d] += outer[dims.index(dim)]
-            for d, window in zip(window_dims, self.windows):
-                index[d] += at[window]
-            if all(0 <= n < extent for n, extent in zip(index, target.shape)):
-                target[tuple(index)] = COMBINED[fn](target[tuple(index)], updates[at])
+                start[d] += outer[dims.index(dim)]
+            if all(0 <= n <= extent - sizes.get(d, 1) for d, (n, extent) in enumerate(zip(start, target.shape))):
+                offsets = {d: at[w] for d, w in zip(window_dims, self.windows)}
+                index = tuple(n + offsets.get(d, 0) for d, n in enumerate(start))
+                target[index] = COMBINED[fn](target[index], updates[at])
         return target
+
+    def gathered(self, table: np.ndarray) -> np.ndarray:
+        """The definition of the gather with the same numbers: windows start where they fit."""
+        result = np.zeros(self.updates, table.dtype)
+        positions = np.arange(table.size).reshape(table.shape)
+        for at in np.ndindex(*self.updates):
+            outer = [n for d, n in enumerate(at) if d not in self.windows]
+            window_dims = [d for d in range(table.ndim) if d not in (*self.inserted, *self.batching)]
+            offsets = {d: at[w] for d, w in zip(window_dims, self.windows)}
+            sizes = {d: self.updates[w] for d, w in zip(window_dims, self.windows)}
+            dims = [d for d in range(self.indices.ndim) if d != self.vector]
+            start = {d: outer[dims.index(dim)] for d, dim in zip(self.batching, self.indices_batching)}
+            for k, d in enumerate(self.scattered):
+                start[d] = min(max(self.number(outer, k), 0), table.shape[d] - sizes.get(d, 1))
+            index = tuple(start.get(d, 0) + offsets.get(d, 0) for d in range(table.ndim))
+            result[at] = table.flat[positions[index]]
+        return result
+
+    def gather_text(self) -> str:
+        table, result = (f"tensor<{'x'.join([*map(str, s), 'f32'])}>" for s in (self.operand, self.updates))
+        indices = f"tensor<{'x'.join([*map(str, self.indices.shape), 'i32'])}>"
+        window_dims = [d for d in range(len(self.operand)) if d not in (*self.inserted, *self.batching)]
+        sizes = {d: self.updates[w] for d, w in zip(window_dims, self.windows)}
+        slices = ", ".join(str(sizes.get(d, 1)) for d in range(len(self.operand)))
+        return f"""func.func @main(%x: {table}, %i: {indices}) -> {result} {{
+  %r = "stablehlo.gather"(%x, %i) {{dimension_numbers = #stablehlo.gather<offset_dims = {self.windows},
+      collapsed_slice_dims = {self.inserted}, operand_batching_dims = {self.batching},
+      start_indices_batching_dims = {self.indices_batching}, start_index_map = {self.scattered},
+      index_vector_dim = {self.vector}>, slice_sizes = array<i64: {slices}>}} : ({table}, {indices}) -> {result}
+  return %r : {result}
+}}"""
 
     def text(self, fn: str) -> str:
         operand, updates = (f"tensor<{'x'.join([*map(str, s), 'f32'])}>" for s in (self.operand, self.updates))
-        indices = f"tensor<{'x'.join(map(str, self.indices.shape))}xi32>"
+        indices = f"tensor<{'x'.join([*map(str, self.indices.shape), 'i32'])}>"
         return f"""func.func @main(%x: {operand}, %i: {indices}, %u: {updates}) -> {operand} {{
   %r = "stablehlo.scatter"(%x, %i, %u) ({{
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %c = stablehlo.{fn} %a, %b : tensor<f32>
-    stablehlo.return %c : tensor<f32>
+    {f"%c = stablehlo.{fn} %a, %b : tensor<f32>" if fn else ""}
+    stablehlo.return {"%c" if fn else "%b"} : tensor<f32>
   }}) {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {self.windows},
       inserted_window_dims = {self.inserted}, input_batching_dims = {self.batching},
       scatter_indices_batching_dims = {self.indices_batching}, scatter_dims_to_operand_dims = {self.scattered},
@@ -79,10 +119,20 @@ class Scatter:
 }}"""
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_scatters_of_any_dimension_numbers(seed):
     rng, values = random.Random(seed), np.random.default_rng(seed)
     scatter, fn = Scatter.drawn(rng), rng.choice(sorted(COMBINED))
     target, updates = (values.integers(-9, 9, s).astype(np.float32) for s in (scatter.operand, scatter.updates))
-    got, = run_linked(scatter.text(fn), [target, scatter.indices, updates])
-    np.testing.assert_array_equal(got, scatter.result(target, updates, fn))
+    arguments, expected = [target, scatter.indices, updates], scatter.result(target, updates, fn)
+    np.testing.assert_array_equal(run_linked(scatter.text(fn), arguments)[0], expected)
+    np.testing.assert_array_equal(results_of(scatter.text(fn), arguments, orders=(1,))[0], expected)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_gathers_of_any_dimension_numbers(seed):
+    gather, values = Scatter.drawn(random.Random(seed)), np.random.default_rng(seed)
+    table = values.integers(-9, 9, gather.operand).astype(np.float32)
+    arguments, expected = [table, gather.indices], gather.gathered(table)
+    np.testing.assert_array_equal(run_linked(gather.gather_text(), arguments)[0], expected)
+    np.testing.assert_array_equal(results_of(gather.gather_text(), arguments, orders=(1,))[0], expected)
