@@ -146,12 +146,27 @@ def _fold_extremum(extremum: np.ufunc) -> Callable[[np.ndarray, Axes], np.ndarra
 def _expand_extremum(e: "ScalarEmitter", d: DType, a: "Value", b: "Value", above: str, integer: str) -> "Value":
     if d.is_integer:
         return getattr(e, f"{integer}{'si' if d.kind is Encoding.SIGNED else 'ui'}")(a, b)
+    return _expand_float_extremum(e, a, b, above, True, True)
+
+
+def _expand_float_extremum(e: "ScalarEmitter", a: "Value", b: "Value", above: str, repairs_nans: bool,
+                           repairs_zeros: bool) -> "Value":
     number = e.number_of(b)
     if number is not None and not np.isnan(number):
         result = e.select(e.cmp(above, b, a), b, a)         # a where it is NaN
-        return result if (number > 0 if above == "ogt" else number < 0) else e.add(result, 0.0)     # else a may be -0
-    larger = e.select(e.cmp(above, a, b), a, b)             # b where either is NaN
-    return e.add(e.unless_nan(a, larger), 0.0)
+        is_zero = number <= 0 if above == "ogt" else number >= 0        # a may be -0
+    else:
+        result = e.select(e.cmp(above, a, b), a, b)         # b where either is NaN
+        result, is_zero = e.unless_nan(a, result) if repairs_nans else result, True
+    return e.add(result, 0.0) if is_zero and repairs_zeros else result
+
+
+def expand_extremum(e: "ScalarEmitter", name: str, *values: "Value", repairs_nans: bool, repairs_zeros: bool
+                    ) -> "Value":
+    """Emit maximum, minimum or relu of f32. Without repairs, a NaN of the first of two values may be lost, and a zero
+    may have either sign."""
+    a, b = values if len(values) == 2 else (*values, e.const(values[0], 0))
+    return _expand_float_extremum(e, a, b, "olt" if name == "minimum" else "ogt", repairs_nans, repairs_zeros)
 
 
 _expand_maximum = partial(_expand_extremum, above="ogt", integer="max")

@@ -10,10 +10,11 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
-from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.alu import ALU, expand_extremum
 from nki_mlir.scalar.conversion_expansion import expand_convert, rounded_to
 from nki_mlir.scalar.dtypes import BOOL, DType, Encoding, storage_type
 from nki_mlir.scalar.mathematics import MATH
+from nki_mlir.targets.cpu.extrema import Unrepaired
 from nki_mlir.targets.cpu.lanes import FITTED_TO_ZERO, FunctionEmitter, Value
 from nki_mlir.targets.cpu.roundings import before_rounding
 from nki_mlir.waist.nest import Nest, Step
@@ -42,8 +43,9 @@ class NestEvaluator:
     """Evaluates the steps of a nest. ``vector`` is the axis whose elements are the lanes."""
 
     def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None,
-                 keeping_nans: Collection[int] = ()) -> None:
+                 keeping_nans: Collection[int] = (), unrepaired: Unrepaired = Unrepaired()) -> None:
         self.code, self.nest, self.vector, self.keeping_nans = code, nest, vector, keeping_nans
+        self.unrepaired = unrepaired
         self.symbols = list(symbols)
         self.needed = self._needed_values()
 
@@ -56,7 +58,8 @@ class NestEvaluator:
             number = self.nest.first_step + k
             is_open = number in self.needed and number not in values and number not in left_out
             if is_open and self._ready(step, values, point):
-                values[number] = self.step(step, values, point)
+                values[number] = self.step(step, values, point, number not in self.unrepaired.nans,
+                                           number not in self.unrepaired.zeros)
         return replace(point, values=values)
 
     def _needed_values(self) -> set[int]:
@@ -84,7 +87,9 @@ class NestEvaluator:
             return all(axis in point.positions for axis, _ in step.number.axes)
         return all(v in known_values for v in self._operands(step))
 
-    def step(self, step: Step, known_values: dict[int, Value], point: Point) -> Value:
+    def step(self, step: Step, known_values: dict[int, Value], point: Point, repairs_nans: bool = True,
+             repairs_zeros: bool = True) -> Value:
+        """Compute a step; an extremum without repairs is the host's instruction (``extrema.py``)."""
         code = self.code
         values = [known_values[v] for v in self._operands(step)]
         if step.kind == "lookup":
@@ -103,6 +108,9 @@ class NestEvaluator:
                 wide = before_rounding(self.nest, step)
                 return expand_convert(code, values[0], source, step.dtype) if wide is None else rounded_to(
                     code, values[0], source, wide in self.keeping_nans)
+            case "alu" if not (repairs_nans and repairs_zeros):
+                return expand_extremum(code, step.name, *values, repairs_nans=repairs_nans,
+                                       repairs_zeros=repairs_zeros)
             case "alu":
                 return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
             case "activation":

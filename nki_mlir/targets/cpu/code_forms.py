@@ -4,7 +4,8 @@
 ``words`` loads pairs of bfloat16 as words, ``powers`` computes exp by sixteenths of powers, ``zeros`` looks for
 denormals only where a result of rounding to bfloat16 is 0, ``compares`` folds extrema of 16-bit floats on their bits,
 ``nans`` repairs no NaN where roundings to bfloat16 keep them, ``rounds`` rounds the values of a body to bfloat16 by the
-host's instruction before one test for denormals, ``delays`` rounds and stores results one iteration later.
+host's instruction before one test for denormals, ``extrema`` leaves out repairs of maxima and minima, ``delays`` rounds
+and stores results one iteration later.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
+from nki_mlir.targets.cpu.extrema import is_float_extremum, unrepaired
 from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
 from nki_mlir.targets.cpu.roundings import keeping_nans, roundings
 from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, schedule
@@ -64,6 +66,11 @@ def can_round_untested(nest: Nest) -> bool:
         not nest.mask and plan.vector is not None)
 
 
+def can_simplify_extrema(nest: Nest) -> bool:
+    """Whether a repair of an extremum shows in no result, or code folds an extremum."""
+    return any(unrepaired(nest)) or any(is_float_extremum(fold.step) for fold in schedule(nest).folds)
+
+
 def can_delay_stores(nest: Nest) -> bool:
     return bool(delayed_outputs(nest, schedule(nest)))
 
@@ -75,6 +82,7 @@ CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
     CodeForm(native.COMPARES, can_compare_words, "fold whole registers of 16-bit floats to a maximum or minimum"),
     CodeForm(native.NANS, lambda nest: bool(keeping_nans(nest)), "round to bfloat16 what arithmetic on it computes"),
     CodeForm(native.ROUNDS, can_round_untested, "round pairs of registers to bfloat16 and read them as float32"),
+    CodeForm(native.EXTREMA, can_simplify_extrema, "compute extrema of float32 of which a repair shows in no result"),
     CodeForm(native.DELAYS, can_delay_stores, "round vectors to bfloat16 in its innermost loop"))}
 
 

@@ -15,7 +15,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT32
-from nki_mlir.targets.cpu import fitted, packed_products, roundings, routines, tabulated
+from nki_mlir.targets.cpu import code_forms, extrema, fitted, loops, packed_products, roundings, routines, tabulated
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores
 from nki_mlir.targets.cpu.forwarding import ByteBox
 from nki_mlir.targets.cpu.lanes import FunctionEmitter
@@ -377,6 +377,38 @@ def test_seeded_fault_of_leave_nans__loses_nan(monkeypatch: pytest.MonkeyPatch) 
     assert not is_nan()
 
 
+def least(x, y):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.minimum(nl.load(x), nl.load(y)))
+    return out
+
+
+def test_seeded_fault_of_simplify_extrema__loses_nan_and_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The minimum is the result: a NaN of its first operand shows, and so does the sign of a zero."""
+    monkeypatch.setenv("NKI_MLIR_CACHE", "off")
+    x = np.full((128, 64), np.nan, np.float32)
+    x[64:] = -0.0
+    y = np.full_like(x, -0.0)
+    fact = extrema.unrepaired
+
+    def results() -> tuple[bool, bool]:
+        routines.forget()
+        with forced("simplify-extrema"):
+            result = nki.jit(least).on("jit")(x, y)
+        return bool(np.isnan(result[:64]).all()), not np.signbit(result[64:]).any()
+    assert results() == (True, True)
+
+    def every(nest: Nest) -> extrema.Unrepaired:
+        values = frozenset(value for value, step in enumerate(nest.steps, nest.first_step)
+                           if extrema.is_float_extremum(step))
+        return extrema.Unrepaired(values, values)
+    for module in (code_forms, loops):
+        assert module.unrepaired is fact
+        monkeypatch.setattr(module, "unrepaired", every)
+    assert results() == (False, False)
+    routines.forget()
+
+
 PUT = FunctionEmitter.put
 FAULTS_OF_FORMS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., Any]]] = {
     # Results stay in the order in which words are loaded.
@@ -446,4 +478,5 @@ def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(
 def test_each_pass_that_can_change_values__has_a_fault() -> None:
     """A prefetch changes no values, so no wrong one shows in them."""
     named = {name.partition(" ")[0] for name in FAULTS}
-    assert named | {*FAULTS_OF_FORMS, "leave-nans", "merge-programs", "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}
+    assert named | {*FAULTS_OF_FORMS, "leave-nans", "merge-programs", "simplify-extrema", "store-rows",
+                    "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Facts about maxima and minima of float32 inside of a body: which need no repair of NaN, and which none of zeros.
+
+The host's instruction returns its second operand where one is NaN, and a zero of either sign. An extremum is then
+repaired twice: it is NaN where its first operand is, and a zero result is +0. A repair that no result shows is left
+out.
+"""
+
+import math
+from collections.abc import Collection, Set
+from functools import lru_cache
+from typing import NamedTuple
+
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets.cpu.roundings import ARITHMETIC, EXTREMA, is_representable
+from nki_mlir.waist.nest import Nest, Step
+
+ROOTS_OF_SUMS = frozenset({"add", "subtract"})
+
+
+class Unrepaired(NamedTuple):
+    """The values of extrema that need no repair of NaN, and those whose zeros need none."""
+
+    nans: frozenset[int] = frozenset()
+    zeros: frozenset[int] = frozenset()
+
+
+@lru_cache(1 << 12)
+def unrepaired(nest: Nest) -> Unrepaired:
+    """Return the extrema of a body of which a repair shows in no result."""
+    return Unrepaired(_without_repairs_of_nans(nest), _without_repairs_of_zeros(nest))
+
+
+def is_float_extremum(step: Step) -> bool:
+    return step.kind == "alu" and step.name in EXTREMA and step.dtype is FLOAT32
+
+
+def _steps(nest: Nest) -> list[tuple[int, Step]]:
+    return [*enumerate(nest.steps, nest.first_step)]
+
+
+def _number(nest: Nest, value: int) -> float | None:
+    """Return the number of a constant that is no NaN."""
+    step = nest.step(value)
+    number = float(step.number) if step is not None and step.kind == "constant" else math.nan
+    return None if math.isnan(number) else number
+
+
+def _keeps_float(nest: Nest, step: Step) -> bool:
+    """Whether a step converts between floats that have NaN, infinities and both zeros."""
+    dtypes = (step.dtype, nest.dtype_of(step.operands[0])) if step.kind == "convert" else ()
+    return bool(dtypes) and all(dtype.is_float and dtype.itemsize >= 2 for dtype in dtypes)
+
+
+# -- NaN ---------------------------------------------------------------------------------------------------------------
+def _without_repairs_of_nans(nest: Nest) -> frozenset[int]:
+    """Return the extrema of two values whose first operand is a number, or is NaN only where each result that depends
+    on the extremum is NaN in any case."""
+    needed = [_dependences(nest, value) for value in nest.results]
+    chosen = {value for value, step in _steps(nest) if is_float_extremum(step) and len(step.operands) == 2
+              and _number(nest, step.operands[1]) is None}
+    while True:
+        lost = _passing_nans(nest, chosen)
+        shown = {value for value in chosen if _number(nest, nest.steps[value - nest.first_step].operands[0]) is None
+                 and any(value in before and nest.steps[value - nest.first_step].operands[0] not in lost[result]
+                         for before, result in zip(needed, nest.results))}
+        if not shown:
+            return frozenset(chosen)
+        chosen -= shown
+
+
+def _dependences(nest: Nest, value: int) -> set[int]:
+    """Return the values from which a value is computed, and the value."""
+    needed, pending = set[int](), [value]
+    while pending:
+        value = pending.pop()
+        step = nest.step(value)
+        if value not in needed and step is not None:
+            pending += step.operands
+        needed.add(value)
+    return needed
+
+
+def _passing_nans(nest: Nest, without_repair: Collection[int]) -> list[frozenset[int]]:
+    """Return for each value the values that make it NaN where they are NaN, if some extrema have no repair."""
+    passing = [frozenset([value]) for value in range(nest.first_step)]
+    for value, step in _steps(nest):
+        passed = step.operands if _keeps_float(nest, step) or (
+            step.kind == "alu" and step.name in ARITHMETIC and step.dtype is FLOAT32) else ()
+        if value in without_repair:
+            passed = passed[1:]
+        passing.append(frozenset([value]).union(*[passing[operand] for operand in passed]))
+    return passing
+
+
+# -- zeros -------------------------------------------------------------------------------------------------------------
+def _without_repairs_of_zeros(nest: Nest) -> frozenset[int]:
+    """Return extrema whose zeros may have either sign. They are chosen one after the other, since each repair that is
+    left out may let a zero's sign show elsewhere."""
+    chosen = frozenset[int]()
+    for value, step in _steps(nest):
+        if is_float_extremum(step) and not _hidden_signs(nest, chosen | {value}).issuperset(chosen | {value}):
+            continue
+        chosen |= {value} if is_float_extremum(step) else set()
+    return chosen
+
+
+def _hidden_signs(nest: Nest, without_repair: Set[int]) -> set[int]:
+    """Return the values of float32 and narrow floats of which no result shows the sign where they are 0."""
+    positive = _never_minus_zero(nest, without_repair)
+    hidden = set(range(nest.first_step + len(nest.steps))) - set(nest.results)
+    for value, step in reversed(_steps(nest)):
+        for k, operand in enumerate(step.operands):
+            if not _hides_sign(nest, step, k, value in hidden, positive):
+                hidden.discard(operand)
+    return hidden
+
+
+def _hides_sign(nest: Nest, step: Step, operand: int, is_hidden: bool, positive: "Signs") -> bool:
+    """Whether the sign of an operand's zeros shows in no result; ``is_hidden``: that of the step's zeros shows in none.
+    """
+    if _keeps_float(nest, step):
+        return is_hidden
+    if step.kind != "alu" or step.dtype is not FLOAT32:
+        return False
+    if step.name in EXTREMA | {"abs", "square"}:
+        return True                     # a zero result is repaired, or its sign is hidden, too
+    if step.name == "add" or (step.name == "subtract" and operand == 1):
+        return is_hidden or step.operands[1 - operand] in positive.not_minus_zero
+    return is_hidden and (step.name in ("subtract", "multiply", "negative") or (
+        step.name == "divide" and operand == 0))
+
+
+class Signs(NamedTuple):
+    """The values that are never -0, and those among them that are not less than 0 either."""
+
+    not_minus_zero: set[int]
+    not_negative: set[int]
+
+
+def _never_minus_zero(nest: Nest, without_repair: Set[int]) -> Signs:
+    signs = Signs(set(), set())
+    for value, step in _steps(nest):
+        not_minus_zero, not_negative = _signs_of(nest, value, step, signs, value not in without_repair)
+        if not_minus_zero or not_negative:
+            signs.not_minus_zero.add(value)
+        if not_negative:
+            signs.not_negative.add(value)
+    return signs
+
+
+def _signs_of(nest: Nest, value: int, step: Step, signs: Signs, is_repaired: bool) -> tuple[bool, bool]:
+    """Return whether a value is never -0, and whether it is besides never less than 0."""
+    not_minus_zero = [operand in signs.not_minus_zero for operand in step.operands]
+    not_negative = [operand in signs.not_negative for operand in step.operands]
+    number = _number(nest, value)
+    if number is not None:
+        is_positive = math.copysign(1, number) > 0
+        return is_positive or number != 0, is_positive
+    if step.kind == "convert" and nest.dtype_of(step.operands[0]).is_integer:
+        return True, False
+    if _keeps_float(nest, step):
+        return not_minus_zero[0] and not _may_underflow(nest, step), not_negative[0]
+    if step.kind != "alu" or step.dtype is not FLOAT32:
+        return False, False
+    match step.name:
+        case "add":
+            return any(not_minus_zero), all(not_negative)
+        case "subtract":
+            return not_minus_zero[0], False
+        case "square" | "abs":
+            return True, True
+        case "multiply" | "divide":
+            return False, all(not_negative)
+        case "maximum":
+            is_zero_positive = is_repaired or all(not_minus_zero)
+            return is_zero_positive, is_zero_positive and any(not_negative)
+        case "minimum":
+            return is_repaired or all(not_minus_zero), all(not_negative)
+        case "relu":
+            return is_repaired or all(not_minus_zero), is_repaired or all(not_minus_zero)
+    return False, False
+
+
+def _may_underflow(nest: Nest, step: Step) -> bool:
+    """Whether the conversion to a narrow float may round a number to 0. Sums of two bfloat16 are multiples of the least
+    one, and bfloat16 represents those that are as small."""
+    source = nest.step(step.operands[0])
+    if step.dtype.itemsize >= nest.dtype_of(step.operands[0]).itemsize:
+        return False
+    return not (step.dtype is BFLOAT16 and source is not None and source.kind == "alu" and (
+        source.name in ROOTS_OF_SUMS | EXTREMA) and all(
+            is_representable(nest, operand, BFLOAT16) for operand in source.operands))

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""simplify-extrema: compute maxima and minima of float32 without repairs that no result shows.
+
+before:  m = repair(max(a, b), a) + 0.0;  w = m - left      NaN of a stays NaN, and a zero m is +0
+after:   m = max(a, b);                   w = m - left      one instruction
+
+A repair of NaN is left out where each result that depends on the extremum is NaN in any case if the first operand is:
+arithmetic passes on NaN (w - a). A repair of zeros is left out where no result shows the sign: a sum with a number that
+is never -0, an extremum that is repaired, a factor of a value whose sign is hidden. Folds repair the zero of their
+result alone. Results keep their bits, and NaN stays NaN.
+"""
+
+from nki_mlir.targets.cpu.form_choice import FormChoice
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+
+
+class SimplifyExtrema(FormChoice, FunctionPass, name="simplify-extrema"):
+    form = "extrema"
