@@ -181,6 +181,8 @@ def test_outputs_have_the_names_of_the_caller(tmp_path):
     options = driver.CompileOptions(artifacts_dir=str(tmp_path), output_path="sub/a.neff")
     inputs = {"x": nki_mlir.spec((4, 8), "float32"), "y": Y, "factor": 4.0}
     bir = driver.compile_to_bir(affine, inputs=inputs, compile_opts=options, output_names=["hbm_tensor_0"])
+    equal, other = (driver.compile_to_bir(affine, inputs={**inputs, "factor": f}) for f in (4.0, 5.0))
+    assert bir.cache_hash == equal.cache_hash != other.cache_hash
     written = driver.compile_bir_to_neff(options, bir, [X, Y], ["x", "y"], ["hbm_tensor_0"])
     assert (tmp_path / "sub" / "a.neff").exists()
     outputs = written.prepare_outputs()

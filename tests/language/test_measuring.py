@@ -79,6 +79,15 @@ def test_profile_writes_the_program_and_its_summary(tmp_path):
     assert summary["total_time"] > 0
 
 
+@pytest.mark.parametrize("executions, every, traced", [
+    (None, 1, [1]), (None, 3, [3]), (1, 2, [2]), (2, 2, [2]), (5, 2, [2, 4]), (3, 1, [1, 2, 3])])
+def test_every_nth_execution_has_a_trace(tmp_path, executions, every, traced):
+    """If there are fewer executions, the nth has one nevertheless."""
+    kernel = nki.profile(working_directory=tmp_path, save_trace_name="t.ntff", profile_nth=every, num_execs=executions)(
+        exponential)
+    assert kernel.traces() == {n: "t.ntff" if n == 1 else f"t_exec_{n}.ntff" for n in traced}
+
+
 @pytest.mark.parametrize("decorator", [nki.benchmark, nki.baremetal])
 def test_a_profile_of_a_call(tmp_path, decorator):
     decorator(profile=tmp_path)(exponential)(DATA)

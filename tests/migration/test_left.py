@@ -331,3 +331,16 @@ def test_a_view_of_a_name_with_two_values_is_left_under_a_mask():
     left, text = migrated("block = x[p, f]\n    block = nl.load(block, mask=p < 8)")
     assert left == ["the view block, whose elements a mask selects later: subscript the tensor where it is read or written"]
     assert "    block = nl.load(block, mask=p < 8)" in text
+
+
+def test_exceptions_that_a_handler_may_catch_are_left():
+    """A handler of ValueError catches no AssertionError."""
+    _, text = migrated("""try:
+        if x.shape[0] < 8:
+            raise ValueError("few rows")
+    except ValueError:
+        tile = nl.exp(tile)
+    if x.shape[0] < 4:
+        raise ValueError("fewer rows")""")
+    assert [line.strip() for line in text if "raise" in line or "assert" in line] == [
+        'raise ValueError("few rows")', 'assert x.shape[0] >= 4, "fewer rows"']

@@ -2,14 +2,17 @@
 """The sides of branches that the checker follows, and the footprints of operands at addresses that registers decide."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from nki_mlir.dialects.access import Access, Linear, Tile
+from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.verification import OutOfBounds
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.targets.neuron.checker.memory import Operands
+from nki_mlir.targets.neuron.checker.rules import TargetRules
 from nki_mlir.targets.neuron.checker.trace import Choices, DataDependent
 from nki_mlir.targets.neuron.format.assembly import parse_program
 
@@ -145,3 +148,19 @@ def test_memory_is_shared_if_several_programs_have_it():
     both = Operands([PROGRAM, PROGRAM])
     assert both.shared == {("input", 0), ("output", 0)}
     assert len(set(both.variables.values())) == 4                  # each core has a z
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+def test_rules_are_for_instructions_whose_registers_are_known():
+    """A copy begins at the sum of two registers, and engines begin 44 partitions at 0 or 64."""
+    access = Access(UINT8, Linear(0, ((0, 1), (1, 1))), Linear(), ((1, 44), (1, 3)))
+    moved, fixed = (Tile(None, "sbuf", (128, 3), UINT8, a, "t") for a in (access, replace(access, partition=Linear())))
+    copy = TensorCopyOp(dst=fixed, src=moved)
+    copy.symbols, copy.ranges, copy.engine = (0, 1), ((0, 64),) * 2, "vector"
+    unknown = DataDependent("n", 0, 64)
+
+    def breaks(*values):
+        error = TargetRules(PROGRAM).broken(SimpleNamespace(instruction=SimpleNamespace(op=copy), values=values))
+        return error is not None
+    assert [breaks(0, 0), breaks(32, 32), breaks(0, 16), breaks(64, 0)] == [False, False, True, False]
+    assert [breaks(unknown, 16), breaks(16, unknown), breaks(unknown, unknown)] == [False] * 3

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import Location
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
@@ -197,3 +198,13 @@ def test_code_that_loads_data_repeatedly__is_found_by_its_bytes():
 def test_short_code__stays_as_it_is():
     texts = [print_program(emit_code(Repeating(1).b.code, Emission(roll=roll))) for roll in (True, False)]
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("lines, rolls", [({}, False), ({"lines": False}, False), ({"lines": True}, True)])
+def test_instructions_of_several_source_lines(lines, rolls):
+    """They repeat only where lines do not matter: each instruction of a loop has one line."""
+    code = product_in_tiles()
+    assert rolled_instructions(code, least=16, **lines) is not None
+    for number, node in enumerate(code.body.nodes):
+        node.location = Location("kernel.py", number + 1, 0)
+    assert (rolled_instructions(code, least=16, **lines) is not None) is rolls
