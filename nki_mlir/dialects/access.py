@@ -56,6 +56,13 @@ class Linear:
         c = dict(self.symbols).get(position, 0)
         return Linear(self.const + c * value, tuple(s for s in self.symbols if s[0] != position), self.axes)
 
+    def over(self, forms: "Sequence[Linear] | Mapping[int, Linear]") -> "Linear":
+        """Return the form with each symbol replaced by a form."""
+        total = Linear(self.const, (), self.axes)
+        for position, c in self.symbols:
+            total = total.plus(forms[position], c)
+        return total
+
     def moved(self, starts: Sequence[int]) -> "Linear":
         """Return the form over axes that are counted from ``starts``."""
         return Linear(self.const + sum(c * starts[axis] for axis, c in self.axes), self.symbols, self.axes)

@@ -60,7 +60,7 @@ class TileReader:
     def placed(self, read: Structured, tiles: Sequence[TileOperand]) -> TileNest:
         """Return the nest on tiles, with its forms over the symbols of this reader."""
         symbols = [self.form(value) for value in read.symbols]
-        nest = read.nest.with_forms(lambda form: _with_symbols(form, symbols))
+        nest = read.nest.with_forms(lambda form: form.over(symbols))
         return Nest(nest.extents, nest.reduced, tuple(tiles[:-1]), len(self.numbering.values), tuple(tiles[-1:]),
                     nest.steps, nest.results, nest.mask, nest.limits)
 
@@ -99,7 +99,7 @@ class TileReader:
             case Operation(name="nki.view"):
                 tile, dims = read_view(op)
                 symbols = [self.form(v) for v in list(op.operands)[1:]]
-                access = tile.access.over(lambda form: _with_symbols(form, symbols))
+                access = tile.access.over(lambda form: form.over(symbols))
                 return BufferView(replace(whole_buffer(tile.handle), access=access), dims)
             case Operation(name="memref.reinterpret_cast"):
                 return self.reinterpreted(op)
@@ -170,10 +170,3 @@ def whole_buffer(value: Value) -> Tile:
         return tile
     base = whole_buffer(owner.operation.operands[0])
     return Tile(base.handle, space, base.base_shape, base.base_dtype, tile.access)
-
-
-def _with_symbols(form: Linear, forms: Sequence[Linear]) -> Linear:
-    total = Linear(form.const, (), form.axes)
-    for position, c in form.symbols:
-        total = total.plus(forms[position], c)
-    return total

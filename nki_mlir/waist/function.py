@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A kernel function as records, which the CPU, the interpreter and the instruction streams read instead of MLIR.
 
-A function is a block of nodes in order. Records refer to SSA values directly. Views, index arithmetic and constants are
-nodes, too; the reader of the records maps a value to its representation (a slot, a linear form, a register).
+A function is a block of nodes in order. Records refer to SSA values directly. Index arithmetic and constants are nodes,
+too; the reader of the records maps a value to its representation (a slot, a linear form, a register). Views are not:
+each operand in memory is a ``ByteRegion``, whose root is the buffer and whose offset has symbols, numbers of index
+values in ``FunctionBlock.index_values``.
 ``waist/reader.py`` creates the records.
 """
 
@@ -16,6 +18,7 @@ from nki_mlir.dialects.symbol_ranges import loop_span
 from nki_mlir.scalar.dtypes import INT64, DType
 from nki_mlir.waist.nest import Step
 from nki_mlir.waist.nest_reader import Structured, scalar_dtype, step_of
+from nki_mlir.waist.overlap import ByteRegion
 
 # Functions of `IndexOperation`, by the integers they take: predicates that compare numbers without sign start with "u".
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "ult", "ule", "ugt", "uge")
@@ -30,10 +33,14 @@ class FunctionNode:
 
 @dataclass(eq=False, slots=True)
 class FunctionBlock:
-    """Nodes in order. ``condition`` is the value that the test of a ``WhileLoop`` computes."""
+    """Nodes in order. ``condition`` is the value that the test of a ``WhileLoop`` computes.
+
+    A function's block has the ``index_values`` of offsets, by their numbers.
+    """
 
     nodes: list[FunctionNode] = field(default_factory=list)
     condition: Value | None = None
+    index_values: Sequence[Value] = ()
 
 
 # -- control -----------------------------------------------------------------------------------------------------------
@@ -77,9 +84,13 @@ class WhileLoop(FunctionNode):
 # -- computations ------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
 class NestComputation(FunctionNode):
-    """A loop nest on memrefs and numbers; fills and copies are nests, too."""
+    """A loop nest on memrefs and numbers; fills and copies are nests, too.
+
+    ``regions`` are the memory of ``read.values``. The root of a number is the number.
+    """
 
     read: Structured
+    regions: Sequence[ByteRegion]
 
 
 @dataclass(eq=False, slots=True)
@@ -94,25 +105,30 @@ class TileInstruction(FunctionNode):
 
 @dataclass(eq=False, slots=True)
 class ElementLoad(FunctionNode):
-    """The load of one element of a memref."""
+    """The load of one element of a memref, which is ``region``."""
 
     result: Value
     memref: Value
     subscripts: Sequence[Value]
+    region: ByteRegion
 
 
 @dataclass(eq=False, slots=True)
 class ElementStore(FunctionNode):
-    """The store of a value to one element of a memref."""
+    """The store of a value to one element of a memref, which is ``region``."""
 
     value: Value
     memref: Value
     subscripts: Sequence[Value]
+    region: ByteRegion
 
 
 @dataclass(eq=False, slots=True)
 class NativeOperation(FunctionNode):
-    """An operation of the ``native`` dialect, which passes of the CPU write."""
+    """An operation of the ``native`` dialect, which passes of the CPU write. ``regions`` are those of its operands, as
+    of a nest."""
+
+    regions: Sequence[ByteRegion]
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -131,23 +147,8 @@ class ConstantBuffer(FunctionNode):
 
 
 @dataclass(eq=False, slots=True)
-class MemrefView(FunctionNode):
-    """A memref in the memory of another one.
-
-    ``start`` and ``terms`` (values with factors) count elements of its dtype: from the start of the source if the view
-    is ``within`` it, else from the start of the buffer.
-    """
-
-    result: Value
-    source: Value
-    start: int = 0
-    terms: Sequence[tuple[Value, int]] = ()
-    within: bool = True
-
-
-@dataclass(eq=False, slots=True)
 class BufferReinterpretation(FunctionNode):
-    """A view of a complete buffer with elements of another dtype."""
+    """A complete buffer with elements of another dtype, or as the whole buffer that an instruction takes."""
 
     result: Value
     source: Value

@@ -282,8 +282,10 @@ def rows_apart(boxes: Sequence[tuple[int, int, object]]) -> bool:
 class ByteRegion:
     """The memory of an operand: the start and the size of a buffer, and the bytes from that start to the operand.
 
-    ``root`` is the program's buffer, or names memory from outside. A call accesses runs of ``run`` bytes at the steps
-    and counts of ``dims``, from the address on (``accessed``).
+    In records of the waist ``root`` is an SSA value, ``base`` and ``size`` are 0, and symbols of the offset are numbers
+    of index values. In the CPU's program ``root`` is the program's buffer, or names memory from outside, and symbols
+    are slots. A call accesses runs of ``run`` bytes at the steps and counts of ``dims``, from the address on
+    (``accessed``).
     """
 
     root: Hashable

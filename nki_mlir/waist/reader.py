@@ -7,16 +7,18 @@ No other module matches the names of operations around nests; ``waist/nest_reade
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from nki_mlir.analysis.effects import RESHAPES
+from nki_mlir.analysis.effects import RESHAPES, defining
 from nki_mlir.bindings import Operation, Value, enclosing, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects import native
+from nki_mlir.dialects.access import ZERO, Linear
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS, loop_span
 from nki_mlir.dialects.view import start_of
 from nki_mlir.waist import function as waist
-from nki_mlir.waist.nest_reader import Reader
+from nki_mlir.waist.nest_reader import Reader, Structured, layout_of
+from nki_mlir.waist.overlap import ByteRegion
 
 INDEX_FUNCTIONS = {
     "arith.addi": "add", "arith.subi": "subtract", "arith.muli": "mult", "arith.andi": "and", "arith.ori": "or",
@@ -104,7 +106,10 @@ class _FunctionReader:
     def __init__(self, function: Operation, executor: Executor, nests: Reader) -> None:
         self.executor, self.nests = executor, nests
         self.operations: Iterator[Operation] = iter(operations_of(function, lambda name: True)[1:])
+        self.regions: dict[Value, ByteRegion] = {}          # of views
+        self.numbers: dict[Value, int] = {}                 # of index values in offsets
         self.body, _ = self.block()
+        self.body.index_values = list(self.numbers)
 
     def block(self) -> tuple[waist.FunctionBlock, Operation]:
         """Read the operations of one block. Return their records and the terminator."""
@@ -112,6 +117,8 @@ class _FunctionReader:
         for op in self.operations:
             name = op.name
             if name in REGISTRY:
+                if self.regions:
+                    nodes += self.whole_buffers(op)
                 nodes.append(waist.TileInstruction(op))
             elif name in ENDS:
                 return waist.FunctionBlock(nodes), op
@@ -125,7 +132,7 @@ class _FunctionReader:
         if name.startswith("native."):
             for _ in operations_of(op, lambda name: True)[1:]:
                 next(self.operations)
-            return waist.NativeOperation(op)
+            return waist.NativeOperation(op, [self.region(value) for value in op.operands])
         node = scalar_value(op)
         if node is None:
             raise self.executor.refusal(op)
@@ -138,10 +145,13 @@ class _FunctionReader:
         inner = [next(self.operations)]
         while inner[-1].name != "linalg.yield":
             inner.append(next(self.operations))
-        return waist.NestComputation(op, self.nests.read(op, inner))
+        return self.computation(op, self.nests.read(op, inner))
 
     def copy(self, op: Operation) -> waist.FunctionNode:
-        return waist.NestComputation(op, self.nests.read(op))
+        return self.computation(op, self.nests.read(op))
+
+    def computation(self, op: Operation, read: Structured) -> waist.FunctionNode:
+        return waist.NestComputation(op, read, [self.region(value) for value in read.values])
 
     def loop(self, op: Operation) -> waist.FunctionNode:
         low, high, step = _carrying_nothing(op, 3)
@@ -158,23 +168,42 @@ class _FunctionReader:
         test.condition = end.operands[0]
         return waist.WhileLoop(op, test, self.block()[0])
 
-    def view(self, op: Operation) -> waist.FunctionNode:
-        start, terms = start_of(op)
-        return waist.MemrefView(op, op.results[0], op.operands[0], start, terms, op.name == "memref.subview")
+    def region(self, value: Value) -> ByteRegion:
+        """Return the memory of a memref; other values and buffers are roots."""
+        return self.regions.get(value) or ByteRegion(value, ZERO, 0, ZERO)
 
-    def reshape(self, op: Operation) -> waist.FunctionNode:
-        return waist.MemrefView(op, op.results[0], op.operands[0])
+    def view(self, op: Operation) -> None:
+        """Resolve a view, which counts from its source if it is a subview, else from the start of the buffer."""
+        (start, terms), source, result = start_of(op), self.region(op.operands[0]), op.results[0]
+        size, offset = layout_of(result.type).dtype.itemsize, source.offset if op.name == "memref.subview" else ZERO
+        offset = offset.plus(Linear(start), size)
+        for value, c in terms:
+            offset = offset.plus(Linear(0, ((self.numbers.setdefault(value, len(self.numbers)), c),)), size)
+        self.regions[result] = ByteRegion(source.root, ZERO, 0, offset)
+
+    def reshape(self, op: Operation) -> None:
+        self.regions[op.results[0]] = self.region(op.operands[0])
+
+    def whole_buffers(self, op: Operation) -> list[waist.FunctionNode]:
+        """Return the buffers that views show to an instruction, whose operands are complete buffers."""
+        views = [defining(value) for value in op.operands if value in self.regions]
+        return [self.reinterpreted(view, view.results[0]) for view in views if view is not None]
 
     def reinterpretation(self, op: Operation) -> waist.FunctionNode:
-        return waist.BufferReinterpretation(op, op.results[0], op.operands[0])
+        return self.reinterpreted(op, op.operands[0])
+
+    def reinterpreted(self, op: Operation, buffer: Value) -> waist.FunctionNode:
+        root = self.region(buffer).root
+        assert isinstance(root, Value)
+        return waist.BufferReinterpretation(op, op.results[0], root)
 
     def load(self, op: Operation) -> waist.FunctionNode:
         memref, *subscripts = op.operands
-        return waist.ElementLoad(op, op.results[0], memref, subscripts)
+        return waist.ElementLoad(op, op.results[0], memref, subscripts, self.region(memref))
 
     def store(self, op: Operation) -> waist.FunctionNode:
         value, memref, *subscripts = op.operands
-        return waist.ElementStore(op, value, memref, subscripts)
+        return waist.ElementStore(op, value, memref, subscripts, self.region(memref))
 
     def allocation(self, op: Operation) -> waist.FunctionNode:
         return waist.BufferAllocation(op, op.results[0])

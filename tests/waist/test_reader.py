@@ -18,7 +18,6 @@ from nki_mlir.waist.function import (
     IndexCast,
     IndexMap,
     IndexOperation,
-    MemrefView,
     NestComputation,
     ScalarConstant,
     WhileLoop,
@@ -87,19 +86,28 @@ def test_iterations_are_independent__where_the_author_says_so(marks, parallel):
     assert block.nodes[-1].parallel is parallel
 
 
-def test_view__counts_elements_from_its_source_or_its_buffer():
-    _module, block = read("""
+def test_views__are_offsets_in_bytes_from_their_buffer():
+    module, block = read("""
   %c3 = arith.constant 3 : index
   %a = memref.subview %x[%c3, 1][2, 2][1, 1]
       : memref<8x4xf32, "hbm"> to memref<2x2xf32, strided<[4, 1], offset: ?>, "hbm">
   %b = memref.reinterpret_cast %x to offset: [%c3], sizes: [2, 2], strides: [4, 1]
       : memref<8x4xf32, "hbm"> to memref<2x2xf32, strided<[4, 1], offset: ?>, "hbm">
   %c = memref.transpose %x (i, j) -> (j, i) : memref<8x4xf32, "hbm"> to memref<4x8xf32, strided<[1, 4]>, "hbm">
+  %d = memref.subview %a[1, 0][1, 2][1, 1] : memref<2x2xf32, strided<[4, 1], offset: ?>, "hbm">
+      to memref<1x2xf32, strided<[4, 1], offset: ?>, "hbm">
+  %e = memref.subview %c[0, 0][1, 2][1, 1] : memref<4x8xf32, strided<[1, 4]>, "hbm">
+      to memref<1x2xf32, strided<[1, 4]>, "hbm">
+  memref.copy %a, %b : memref<2x2xf32, strided<[4, 1], offset: ?>, "hbm">
+      to memref<2x2xf32, strided<[4, 1], offset: ?>, "hbm">
+  memref.copy %d, %e : memref<1x2xf32, strided<[4, 1], offset: ?>, "hbm"> to memref<1x2xf32, strided<[1, 4]>, "hbm">
 """)
-    three, *views = block.nodes
-    assert all(isinstance(v, MemrefView) for v in views)
-    assert [(v.start, list(v.terms), v.within) for v in views] == [
-        (1, [(three.result, 4)], True), (0, [(three.result, 1)], False), (0, [], True)]
+    three, *copies = block.nodes
+    assert list(block.index_values) == [three.result]
+    x = the_kernel(module).op.regions[0].blocks[0].arguments[0]
+    assert all(region.root == x for copy in copies for region in copy.regions)
+    assert [[region.offset for region in copy.regions] for copy in copies] == [
+        [Linear(4, ((0, 16),)), Linear(0, ((0, 4),))], [Linear(20, ((0, 16),)), Linear()]]
 
 
 def test_structures_that_are_equal__are_read_once():

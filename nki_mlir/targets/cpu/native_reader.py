@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import Operation
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Constraint, Linear, Tile
@@ -70,10 +70,11 @@ class NativeReader:
     def __init__(self, kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> None:
         self.kernel, self.common, self.hosts = kernel, common, common.hosts
         self.function = cpu.NativeFunction(kernel, axes, common.constants, common.sites)
-        self.values = Values(self.function)
+        body = read_function(kernel.op, HERE, nests)
+        self.values = Values(self.function, body.index_values)
         self.memory = cpu.MEMORY                            # the slot of the memory in which buffers are allocated
         self.checked = set[tuple[Limits, tuple[Linear, ...]]]()         # by operations of the block
-        self.block(read_function(kernel.op, HERE, nests))
+        self.block(body)
 
     def block(self, block: waist.FunctionBlock) -> None:
         for node in block.nodes:
@@ -83,11 +84,9 @@ class NativeReader:
         values = self.values
         match node:
             case waist.NestComputation():
-                self.computation(node.op, node.read)
-            case waist.MemrefView():
-                values.views[node.result] = values.part(node)
+                self.computation(node)
             case waist.BufferReinterpretation():
-                values.views[node.result] = values.views[node.source]
+                values.buffers[node.result] = values.buffers[node.source]
             case waist.BufferAllocation():
                 values.allocated(node.result, self.memory, native.ZEROED in node.op.attributes)
             case waist.ForLoop():
@@ -105,7 +104,7 @@ class NativeReader:
             case waist.TileInstruction():
                 self.tile_operation(node)
             case waist.NativeOperation():
-                self.native_operation(node.op)
+                self.native_operation(node)
             case waist.ConstantBuffer():
                 values.constant(node)
             case waist.ScalarStep():
@@ -154,39 +153,32 @@ class NativeReader:
             self.inside(node.otherwise, branch.otherwise, self.values.holding(node.condition, True))
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def view(self, value: ir.Value, start: int) -> ByteRegion:
-        """Return the region of a memref operand, ``start`` bytes behind its beginning."""
-        if value not in self.values.views:
-            raise Unsupported(feature="a number that is not a constant in a structured operation on the CPU",
-                              instead="compute it in the body, or give it as a memref")
-        region = self.values.views[value]
-        return region.moved(Linear(start))
-
     def load(self, node: waist.ElementLoad) -> None:
         """Load one integer of a buffer into a slot, after the checks of its bounds."""
         op, dtype = node.op, layout_of(node.memref.type).dtype
         if not dtype.is_integer:
             raise Unsupported(feature="'memref.load' of a float on the CPU", instead="use a linalg operation"
                               ).located(location_of(op))
-        region, offset = self.values.element(node)
-        for low in (offset, Linear(region.size - dtype.itemsize).plus(offset, -1)):
+        element = self.values.element(node)
+        for low in (element.offset, Linear(element.size - dtype.itemsize).plus(element.offset, -1)):
             if interval_given(low, self.values.facts, self.values.ranges)[0] < 0:             # type: ignore[arg-type]
-                self.function.emit("nki_check", low, self.outside(op, region, 1, False))
-        element, slot = replace(region, offset=offset), self.function.slot()
+                self.function.emit("nki_check", low, self.outside(op, element, 1, False))
+        slot = self.function.slot()
         self.function.add(cpu.NativeLoad(f"nki_load_{dtype.numpy.kind}{dtype.bits}",
                                          (cpu.slot_address(slot), element.address), element, dtype))
         self.values.forms[node.result] = cpu.slot_value(slot)
 
     # -- computations --------------------------------------------------------------------------------------------------
-    def computation(self, op: Operation, read: Structured) -> None:
+    def computation(self, node: waist.NestComputation) -> None:
+        op, read = node.op, node.read
         nest = replace(read.nest, limits=())
         if not self.function.is_written:
             nest = nest.simplified
         elif native.FRESH in op.attributes and not nest.inputs:
             return                                      # the fill, a part of the product behind it
         symbols = [self.values.form(v) for v in read.symbols]
-        regions = [self.view(value, start * o.dtype.itemsize)
-                   for value, start, o in zip(read.values, read.starts, read.nest.operands)]
+        regions = [self.values.resolved(region, start * o.dtype.itemsize)
+                   for region, start, o in zip(node.regions, read.starts, read.nest.operands)]
         native_marks.check_lookups(op, nest, regions, self.function)
         if read.nest.limits:
             self.check(op, read, symbols)
@@ -239,7 +231,7 @@ class NativeReader:
     def tile_operation(self, node: waist.TileInstruction) -> None:
         """Lower an instruction that is not a structured operation: to a routine, or for the interpreter."""
         read = node.instruction
-        regions = [self.values.views[tile.handle] for _, tile in read.operands()]
+        regions = [self.values.buffers[tile.handle] for _, tile in read.operands()]
         distinct = len({region.root for region in regions}) == len(regions)
         rows, search = row_copies_of(read), search_of(read)
         if rows is not None and distinct:
@@ -251,7 +243,7 @@ class NativeReader:
 
     def placed(self, op: Op, regions: Sequence[ByteRegion], symbols: list[Linear]) -> dict[str, ByteRegion]:
         """Return the regions of tiles from their first element on, by name."""
-        return {field.name: region.moved(_combined(tile.offset, symbols), tile.dtype.itemsize)
+        return {field.name: region.moved(tile.offset.over(symbols), tile.dtype.itemsize)
                 for (field, tile), region in zip(op.operands(), regions)}
 
     def search(self, node: waist.TileInstruction, search: Search, names: Sequence[str],
@@ -275,7 +267,7 @@ class NativeReader:
         # threads that fail at once overwrite each other's record
         record = self.function.constant(np.zeros(2, np.int64))
         site = self.common.site(op, "row", len(self.function.constants) - 1, *rows_of(table))
-        start = Linear() if table.on_chip else _combined(table.access.free, symbols)
+        start = Linear() if table.on_chip else table.access.free.over(symbols)
         accesses = [accessed(tile, placed[field.name], field.writes, tile is not table)
                     for field, tile in read.operands()]
         arguments = (starts["index"], starts[source], starts[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
@@ -285,25 +277,25 @@ class NativeReader:
     def on_host(self, node: waist.TileInstruction, op: Op) -> None:
         site = self.common.site(node.op)
         self.hosts.add(site.const, op, location_of(node.op))
-        regions = [self.values.views[tile.handle] for _, tile in op.operands()]
+        regions = [self.values.buffers[tile.handle] for _, tile in op.operands()]
         symbols = [self.values.form(v) for v in op.symbols]
         arguments = (site, *[region.address for region in regions], *symbols)
         self.function.add(cpu.TileCall(PYTHON, arguments, op, regions, symbols))
 
     # -- operations that passes write ----------------------------------------------------------------------------------
-    def native_operation(self, op: Operation) -> None:
-        operands = list(op.operands)
+    def native_operation(self, node: waist.NativeOperation) -> None:
+        op = node.op
         if op.name == native.TABLE:
-            self.values.views[op.results[0]] = native_marks.table_of_operation(self.function, op)
+            self.values.buffers[op.results[0]] = native_marks.table_of_operation(self.function, op)
             return
         if op.name == native.PACKED_PRODUCT:
-            regions = [self.view(value, 0) for value in operands]
+            regions = [self.values.resolved(region) for region in node.regions]
             routine, nest = native_marks.packed_product(op)
             for check in open_checks(self.values, nest, regions, ()):
                 self.check_bounds(op, check)
             self.function.add(cpu.NestCall(routine, tuple([region.address for region in regions]), nest, regions))
             return
-        forms = [self.values.form(value) for value in operands]
+        forms = [self.values.form(value) for value in op.operands]
         site = self.common.site(op, *native_marks.failure_of(op))
         if op.name == native.CHECK:
             self.function.emit("nki_check", *forms, site)
@@ -329,16 +321,8 @@ def works_in_place(search: Search, regions: Sequence[ByteRegion]) -> bool:
         {region.root for region in regions}) == len(regions) - 1
 
 
-def _combined(form: Linear, symbols: list[Linear]) -> Linear:
-    """Rewrite a linear form over symbols as one over slots."""
-    total = Linear(form.const)
-    for position, c in form.symbols:
-        total = total.plus(symbols[position], c)
-    return total
-
-
 def _least(constraint: Constraint, extents: tuple[int, ...], symbols: list[Linear]) -> Linear:
     """Return the minimum of a linear form over all elements, as a form over slots."""
     form = constraint.form
     low = sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes)
-    return _combined(form, symbols).plus(Linear(low))
+    return Linear(form.const + low, form.symbols).over(symbols)

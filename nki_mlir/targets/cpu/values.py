@@ -4,6 +4,7 @@
 Arithmetic that is linear becomes part of the instructions that use it; the rest is computed into slots.
 """
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -28,10 +29,12 @@ FUNCTIONS = {"add": "addi", "subtract": "subi", "mult": "muli", "and": "andi", "
 class Values:
     """The meanings of the SSA values of one function. It appends instructions for values that must be computed."""
 
-    def __init__(self, function: NativeFunction) -> None:
+    def __init__(self, function: NativeFunction, index_values: Sequence[Value]) -> None:
+        """``index_values`` are those of offsets, by their numbers."""
         self.function, kernel, axes = function, function.kernel, function.axes
+        self.index_values = index_values
         self.forms: dict[object, Linear] = {}          # index and i1 values
-        self.views: dict[object, ByteRegion] = {}
+        self.buffers: dict[object, ByteRegion] = {}
         self.ranges = function.ranges
         self.facts: list[Linear] = []               # forms that are >= 0 where the next operation stands
         self.conditions: dict[object, tuple[tuple[Linear, bool], ...]] = {}    # i1 values: forms >= 0, or == 0
@@ -44,7 +47,7 @@ class Values:
             position = spec.index + (len(kernel.inputs) if spec.kind == "shared" else 0)
             assert spec.dtype is not None
             root = ALIASES if kernel.may_alias and spec.kind == "input" else spec.name
-            self.views[argument] = ByteRegion(root, slot_value(FIRST_ID + axes + position),
+            self.buffers[argument] = ByteRegion(root, slot_value(FIRST_ID + axes + position),
                                               prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)
 
     # -- index values --------------------------------------------------------------------------------------------------
@@ -169,33 +172,28 @@ class Values:
         dtype, shape, *_ = layout_of(value.type)
         buffer = self.function.allocate(prod(shape) * dtype.itemsize, memory)
         buffer.zeroed = zeroed
-        self.views[value] = buffer.region
+        self.buffers[value] = buffer.region
 
     def constant(self, node: waist.ConstantBuffer) -> None:
         array = np.ascontiguousarray(global_array(node.op))
         self.function.globals[len(self.function.constants)] = node.op.attributes["name"], node.result.type
-        self.views[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
+        self.buffers[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
-    def part(self, node: waist.MemrefView) -> ByteRegion:
-        """Return the region of a view of a memref, whose offset counts elements of the view's dtype."""
-        source = self.views[node.source]
-        if node.within and not node.start and not node.terms:
-            return source
-        size = layout_of(node.result.type).dtype.itemsize
-        offset = Linear(node.start * size)
-        for value, c in node.terms:
-            offset = offset.plus(self.form(value), c * size)
-        offset = source.offset.plus(offset) if node.within else offset
-        return ByteRegion(source.root, source.base, source.size, offset, source.name)
+    def resolved(self, region: ByteRegion, start: int = 0) -> ByteRegion:
+        """Return the memory of an operand, from ``start`` bytes behind its first on, in buffers and slots."""
+        if region.root not in self.buffers:
+            raise Unsupported(feature="a number that is not a constant in a structured operation on the CPU",
+                              instead="compute it in the body, or give it as a memref")
+        forms = {number: self.form(self.index_values[number]) for number, _ in region.offset.symbols}
+        return self.buffers[region.root].moved(region.offset.over(forms).plus(Linear(start)))
 
-    def element(self, node: waist.ElementLoad) -> tuple[ByteRegion, Linear]:
-        """Return the view from which an element is loaded, and its offset in bytes in that memory."""
-        view = self.views[node.memref]
+    def element(self, node: waist.ElementLoad) -> ByteRegion:
+        """Return the memory of an element that is loaded."""
         dtype, _, strides, _ = layout_of(node.memref.type)
-        offset = view.offset
+        region = self.resolved(node.region)
         for value, step in zip(node.subscripts, strides):
-            offset = offset.plus(self.form(value), step * dtype.itemsize)
-        return view, offset
+            region = region.moved(self.form(value), step * dtype.itemsize)
+        return region
 
 
 def _condition(predicate: str, difference: Linear) -> tuple[tuple[Linear, bool], ...]:

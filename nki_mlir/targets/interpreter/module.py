@@ -5,7 +5,8 @@ Loops, branches, buffers and views are compiled here, nests in ``structured.py``
 view of a buffer is (array, offset in elements) at run time (``windows.py``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operations
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.access import HBM, SBUF, ZERO
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, recognize
@@ -23,11 +24,12 @@ from nki_mlir.passes.safety import LoopStep
 from nki_mlir.targets.interpreter.scalars import scalar_function
 from nki_mlir.targets.interpreter.structured import Generic
 from nki_mlir.targets.interpreter.unwritten_hbm import PreparedOperation, tracked
-from nki_mlir.targets.interpreter.windows import IterationWindow, buffer_of
+from nki_mlir.targets.interpreter.windows import IterationWindow
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import layout_of
+from nki_mlir.waist.overlap import ByteRegion
 from nki_mlir.waist.reader import Executor, read_function
 
 HERE = Executor("in the interpreter")
@@ -79,9 +81,11 @@ class FunctionCompiler:
         self.touched: list[int] = []            # slots that nodes used so far, in their order
         self.prepared: dict[object, Any] = {}      # work of tile operations, and runners of structures
         self.arguments = [self.slot(a) for a in function.regions[0].blocks[0].arguments]
-        self.body = self.block(read_function(function, HERE))
+        body = read_function(function, HERE)
+        self.index_values = body.index_values
+        self.body = self.block(body)
 
-    def slot(self, value: Value) -> int:
+    def slot(self, value: Hashable) -> int:
         slot = self.slots.setdefault(value, len(self.slots))
         self.touched.append(slot)
         return slot
@@ -110,8 +114,6 @@ class FunctionCompiler:
                 return self.nest(node)
             case waist.ScalarValue():
                 return self.scalar(node)
-            case waist.MemrefView():
-                return self.view(node)
             case waist.BufferAllocation():
                 return self.allocation(node)
             case waist.ForLoop():
@@ -126,9 +128,7 @@ class FunctionCompiler:
                 out, array = self.slot(node.result), global_array(node.op)
                 return lambda env: env.__setitem__(out, array)
             case waist.BufferReinterpretation():
-                source, out = self.slot(node.source), self.slot(node.result)
-                shape, dtype, _ = memref_parts(node.result.type)
-                return lambda env: env.__setitem__(out, np.ndarray(shape, dtype.numpy, env[source]))
+                return self.reinterpretation(node)
         raise HERE.refusal(node.op)
 
     def observed(self, node: waist.FunctionNode, run: Step) -> Step:
@@ -137,7 +137,7 @@ class FunctionCompiler:
         observed = waist.TileInstruction | waist.NestComputation | waist.BufferAllocation
         if observer is None or not isinstance(node, observed):
             return run
-        op, slots = node.op, [self.slot(v) for v in node.op.operands]
+        op = node.op
         if isinstance(node, waist.BufferAllocation):
             out = self.slot(node.result)
 
@@ -145,11 +145,13 @@ class FunctionCompiler:
                 run(env)
                 observer.allocated(op, env[out])
             return allocate
+        regions = dict(zip(node.read.values, node.regions)) if isinstance(node, waist.NestComputation) else {}
+        operands = [self.memref(regions.get(v) or ByteRegion(v, ZERO, 0, ZERO), v) for v in op.operands]
         if isinstance(node, waist.TileInstruction):
             written = [k for k, (field, _) in enumerate(node.instruction.operands()) if field.writes]
         else:
-            written = [*range(len(slots) - len(node.read.nest.outputs), len(slots))]
-        return lambda env: observer.perform(op, [env[s] for s in slots], written, lambda: run(env))
+            written = [*range(len(operands) - len(node.read.nest.outputs), len(operands))]
+        return lambda env: observer.perform(op, [of(env) for of in operands], written, lambda: run(env))
 
     def located(self, at: Location | None, run: Step) -> Step:
         """Return the step with errors that name the source location of its operation."""
@@ -175,10 +177,11 @@ class FunctionCompiler:
         generic = self.prepared.get(read.structure)
         if generic is None:
             generic = self.prepared[read.structure] = Generic(read, len(node.op.operands), node.op.name)
-        slots, symbols = [self.slot(v) for v in read.values], [self.slot(v) for v in read.symbols]
+        operands = [self.memref(region, value) for region, value in zip(node.regions, read.values)]
+        symbols = [self.slot(v) for v in read.symbols]
 
         def run(env: Env) -> None:
-            generic.run([env[s] for s in slots], [env[s] for s in symbols])
+            generic.run([of(env) for of in operands], [env[s] for s in symbols])
         return self.located(location_of(node.op), run)
 
     def scalar(self, node: waist.ScalarValue) -> Step:
@@ -240,23 +243,29 @@ class FunctionCompiler:
             return lambda env: env.__setitem__(out, tracked(env[FREEDOM].fresh(shape, dtype.numpy, space), name))
         return lambda env: env.__setitem__(out, env[FREEDOM].fresh(shape, dtype.numpy, space))
 
-    def view(self, node: waist.MemrefView) -> Step:
+    def reinterpretation(self, node: waist.BufferReinterpretation) -> Step:
         source, out = self.slot(node.source), self.slot(node.result)
-        layout_of(node.result.type)
-        start, within, terms = node.start, node.within, [(self.slot(value), c) for value, c in node.terms]
-        if within and not start and not terms:
+        shape, dtype, _ = memref_parts(node.result.type)
+        if memref_parts(node.source.type)[1] is dtype:
             return lambda env: env.__setitem__(out, env[source])
+        return lambda env: env.__setitem__(out, np.ndarray(shape, dtype.numpy, env[source]))
 
-        def run(env: Env) -> None:
-            array, offset = buffer_of(env[source])
-            env[out] = array, (offset if within else 0) + start + sum([int(env[slot]) * c for slot, c in terms])
-        return run
+    def memref(self, region: ByteRegion, value: Value) -> Callable[[Env], Any]:
+        """Return what reads the run-time value of an operand: a number, an array, or (array, offset in elements)."""
+        root, offset = self.slot(region.root), region.offset
+        if offset == ZERO:
+            return itemgetter(root)
+        size = layout_of(value.type).dtype.itemsize
+        start, terms = offset.const // size, [(self.slot(self.index_values[k]), c // size) for k, c in offset.symbols]
+        if not terms:
+            return lambda env: (env[root], start)
+        return lambda env: (env[root], start + sum([int(env[slot]) * c for slot, c in terms]))
 
     def element(self, node: waist.ElementLoad | waist.ElementStore) -> Step:
         loads = isinstance(node, waist.ElementLoad)
         strides = layout_of(node.memref.type).strides
         window = IterationWindow(node.memref.type, node.op.name, strides, 0, frozenset(range(len(strides))))
-        memref, at = self.slot(node.memref), [self.slot(v) for v in node.subscripts]
+        memref, at = self.memref(node.region, node.memref), [self.slot(v) for v in node.subscripts]
         scalar = self.slot(node.result if isinstance(node, waist.ElementLoad) else node.value)
         sizes = window.sizes
 
@@ -265,7 +274,7 @@ class FunctionCompiler:
             for dim, (i, n) in enumerate(zip(starts, sizes)):
                 if not 0 <= i < n:
                     raise OutOfBounds(tensor=window.label, dim=dim, low=i, high=i, extent=n)
-            element = window.view(env[memref], starts, sizes, ())
+            element = window.view(memref(env), starts, sizes, ())
             if loads:
                 env[scalar] = element[()]
             else:

@@ -337,6 +337,41 @@ def test_views__collapsed_and_cast():
     assert np.array_equal(run(text, A, np.zeros(24, np.float32))[1], A.ravel())
 
 
+REARRANGED = """
+#all = affine_set<() : (0 == 0)>
+#tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
+#rows = #nki.access<f32, affine_map<() -> (0)>, [[6, 4], [1, 6]]>
+func.func @f(%a: memref<4x6xf32, "hbm">, %b: memref<30xf32, "hbm">, %o: memref<2x12xf32, "hbm">) {
+  %t = memref.alloc() : memref<4x6xf32, "sbuf">
+  %u = memref.alloc() : memref<4x6xf32, "sbuf">
+  %c = memref.collapse_shape %a [[0, 1]] : memref<4x6xf32, "hbm"> into memref<24xf32, "hbm">
+  %s = memref.subview %b[0] [24] [1] : memref<30xf32, "hbm"> to memref<24xf32, strided<[1]>, "hbm">
+  "nki.load"(%t, %c) {access = [#tile, #rows], mask = #all} : (memref<4x6xf32, "sbuf">, memref<24xf32, "hbm">) -> ()
+  "nki.load"(%u, %s) {access = [#tile, #rows], mask = #all}
+    : (memref<4x6xf32, "sbuf">, memref<24xf32, strided<[1]>, "hbm">) -> ()
+  "nki.binary"(%t, %t, %u) {access = [#tile, #tile, #tile], mask = #all, op = "add"}
+    : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  %r = memref.collapse_shape %o [[0, 1]] : memref<2x12xf32, "hbm"> into memref<24xf32, "hbm">
+  "nki.store"(%r, %t) {access = [#rows, #tile], mask = #all} : (memref<24xf32, "hbm">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}"""
+
+
+def test_views__of_complete_buffers_are_reinterpreted():
+    text = """func.func @f(%a: memref<4x6xf32, "hbm">, %o: memref<24xi32, "hbm">) {
+      %c = memref.collapse_shape %a [[0, 1]] : memref<4x6xf32, "hbm"> into memref<24xf32, "hbm">
+      %d = "nki.reinterpret"(%c) : (memref<24xf32, "hbm">) -> memref<24xi32, "hbm">
+      memref.copy %d, %o : memref<24xi32, "hbm"> to memref<24xi32, "hbm">
+      return
+    }"""
+    assert np.array_equal(run(text, A, np.zeros(24, np.int32))[1], A.view(np.int32).ravel())
+
+
+def test_views__of_complete_buffers_are_operands_of_instructions():
+    b = numbers(30)
+    assert np.array_equal(run(REARRANGED, A, b, np.zeros((2, 12), np.float32))[2], (A + b[:24].reshape(4, 6)).reshape(2, 12))
+
+
 def test_elements__are_loaded_and_stored():
     text = """func.func @f(%a: memref<6xf32>, %o: memref<6xf32>) {
       %c0 = arith.constant 0 : index

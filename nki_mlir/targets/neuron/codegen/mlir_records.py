@@ -175,6 +175,8 @@ class _Reader:
 
     def load(self, node: ElementLoad) -> Load:
         """Return an element as a number."""
+        if node.memref not in self.buffers:
+            raise HERE.refusal(node.op)
         buffer, starts = self.buffers[node.memref], [self.values[v] for v in node.subscripts]
         if buffer.space == HBM or not buffer.dtype.is_integer or not all(isinstance(n, int) for n in starts):
             raise Unsupported(feature=f"a register that is loaded from {buffer.name or buffer.space}",
