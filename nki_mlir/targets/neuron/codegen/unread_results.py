@@ -4,8 +4,9 @@
 before:  t = load x;  s = exp t;  y = store t          after:  t = load x;  y = store t
 
 Needed are writes of HBM, and reads by branches and registers; also instructions that print, meet others, or check
-run-time indices. From there on, everything that writes a tile which a needed instruction reads is needed. Tiles at
-addresses that the kernel chose are like others: a write is not visible through another tile at its address.
+run-time indices. From there on, everything that writes a tile which a needed instruction reads is needed; a sum that
+begins anew does not read the registers. Tiles at addresses that the kernel chose are like others: a write is not
+visible through another tile at its address.
 """
 
 from nki_mlir.dialects.access import HBM
@@ -65,8 +66,9 @@ def _needed(code: Code, uses: dict[DeviceBuffer, BufferUses]) -> set[Instruction
     waiting = [step for step in steps_in(code.body) if _has_effect(step, uses)]
     needed, reached = set(waiting), set[DeviceBuffer]()
     while waiting:
-        for _, tile in waiting.pop().op.sources():
-            if tile.handle not in reached:
+        op = waiting.pop().op
+        for name, tile in op.sources():
+            if tile.handle not in reached and not op.overwrites(name):
                 reached.add(tile.handle)
                 new = [writer for writer in uses[tile.handle].writers if writer not in needed]
                 needed.update(new)
