@@ -144,6 +144,7 @@ def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
     name = out.unique("program_id", "program")
     out.write(f"{name} = nl.program_id(0)")
     for number, printer in enumerate(printers):
+        out.started.clear()                 # each core has its registers
         with printer.kernel.op.context, ir.Location.unknown():
             if len(printers) == 1:
                 printer.one_program(name, None)

@@ -24,7 +24,7 @@ from nki_mlir.printing.index_text import IndexValues
 from nki_mlir.printing.placement import KeptPlacement
 from nki_mlir.printing.releases import for_release, has_method
 from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import INT32, DType
 
 AUTOMATIC = re.compile(r"t\d+")                # names that a capture gives to tensors without one
 RESERVED = {*keyword.kwlist, *dir(builtins), "nki", "nl", "nisa"}
@@ -85,7 +85,10 @@ class KernelText:
     copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # read only by the next copy
     loads: dict[Value, str] = field(default_factory=dict)   # the value with which a register begins the next sum
     begins: dict[Value, Value] = field(default_factory=dict)     # the tiles of these, by register
-    started: set[Value] = field(default_factory=set)        # registers that an instruction has used
+    started: dict[str, tuple[int, Value]] = field(default_factory=dict)     # registers' last users, by name
+    filled: dict[Value, tuple[int, ...]] = field(default_factory=dict)      # buffers of registers, and the loops around
+    repeats: tuple[int, ...] = ()                   # numbers of the loops around
+    program: int = 0                                # number of the program, if programs follow each other
     depth: int = 1
     placement: KeptPlacement | None = None      # parts that the text cannot express
     on_core: bool = False                           # programs are the cores of a launch, which may meet
@@ -146,10 +149,14 @@ class KernelText:
             first = max(k for k, line in enumerate(self.lines) if line.startswith("    " * self.depth + "if "))
         self.heads.append(first)
         self.flush()
+        if head != "else:":
+            self.enter()
         self.write(head)
         self.depth += 1
         self.blocks += 1
-        self.opened = (*self.opened, self.blocks)
+        self.opened, around = (*self.opened, self.blocks), self.repeats
+        if not head.startswith(("if ", "else")):
+            self.repeats = (*around, self.blocks)
         before = len(self.lines)
         yield
         self.heads.pop()
@@ -157,7 +164,7 @@ class KernelText:
         if all(line.lstrip().startswith("#") for line in self.lines[before:]):
             self.write("pass")
         self.depth -= 1
-        self.opened = self.opened[:-1]
+        self.opened, self.repeats = self.opened[:-1], around
 
     @contextmanager
     def ordered(self) -> Iterator[None]:
@@ -180,8 +187,8 @@ class KernelText:
     def saved(self) -> "KernelText":
         """Return a copy for ``restore``."""
         return replace(self, lines=[*self.lines], names={*self.names}, tensors={**self.tensors},
-                       defined={*self.defined}, waiting={**self.waiting}, started={*self.started},
-                       loads={**self.loads}, begins={**self.begins}, settled={**self.settled},
+                       defined={*self.defined}, waiting={**self.waiting}, started={**self.started},
+                       filled={**self.filled}, loads={**self.loads}, begins={**self.begins}, settled={**self.settled},
                        spread={**self.spread}, heads=[*self.heads], indices=IndexValues({**self.indices.texts}))
 
     def restore(self, saved: "KernelText") -> None:
@@ -259,6 +266,47 @@ class KernelText:
             self.use(tensor)
         return full_tile(tensor, tensor.shape, dtype, space)
 
+    # -- registers -----------------------------------------------------------------------------------------------------
+    def fill(self, register: Value, load: str = "") -> None:
+        """Note that registers begin with a value, or as zeros, as those of a kernel do."""
+        self.filled[register] = self.repeats
+        self.loads.pop(register, None)
+        if load:
+            self.loads[register] = load
+
+    def is_used(self, register: Value, loops: tuple[int, ...]) -> bool:
+        """Return whether registers that begin as zeros, within loops, may have other values."""
+        return bool(loops) or register in self.loads or name_of_register(register) in self.started
+
+    def enter(self) -> None:
+        """Let registers begin that the lines of a following block may use."""
+        for register, loops in list(self.filled.items()):
+            if register in self.generators or not self.is_used(register, loops):
+                self.take(register, anew=False)
+
+    def take(self, register: Value, anew: bool) -> bool:
+        """Note that an instruction uses registers, ``anew`` if it does not read them. Return whether an accumulation
+        has to begin with a value. A generator is seeded in front where it begins again: it has the seed 0."""
+        name, user = name_of_register(register), (self.program, register)
+        loops = self.filled.pop(register, None)
+        begins = loops is not None and not anew and self.is_used(register, loops)
+        if loops is None and not anew and self.started.get(name, user) != user:
+            raise Unprintable(what="registers that several programs use in turn",
+                              fix="seed the generator, or begin the sum, after each reduction over programs")
+        if begins and (engine := self.generators.get(register)) is not None:
+            if engine != "vector":
+                raise Unprintable(what=f"a generator of the {engine} engine that begins again",
+                                  fix="set its state in each program")
+            seed = self.temporary((1, 1), INT32, "sbuf", name="seed")
+            self.use(seed.handle)
+            self.write(f"nisa.memset(dst={self.tensors[seed.handle].name}, value=0)")
+            self.write(f"nl.random_seed({self.tensors[seed.handle].name})")
+        elif begins and loops != self.repeats:
+            raise Unprintable(what="a sum of a loop that begins in front of it with a value of its registers",
+                              fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
+        self.started[name] = user
+        return begins
+
     def repeated_row(self, tile: Tile, expression: str) -> Tile:
         """Return a new tile whose partitions all hold one row. If nothing writes that row again, it is repeated once,
         in front of the loops around."""
@@ -326,6 +374,11 @@ class KernelText:
 def _uses(text: str, name: str) -> bool:
     """Return whether a line or an expression has the variable ``name``: no attribute or parameter of that name."""
     return re.search(rf"(?<!\.)\b{name}\b(?!=)", text) is not None
+
+
+def name_of_register(register: Value) -> str:
+    """Return the name of the registers that a buffer stands for: programs and iterations have their own buffers."""
+    return register.owner.attributes["nki.name"].value
 
 
 def source_text(at: Location) -> str:

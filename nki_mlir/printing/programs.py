@@ -80,10 +80,11 @@ def _add_phases(block: FunctionBlock, numbers: dict[Value, IndexText], phases: l
 class ProgramText:
     """The state of the text that belongs to one program."""
 
+    program: int
     tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
     waiting: dict[Value, NamedTensor] = field(default_factory=dict)
     loads: dict[Value, str] = field(default_factory=dict)
-    started: set[Value] = field(default_factory=set)
+    filled: dict[Value, tuple[int, ...]] = field(default_factory=dict)
     indices: IndexValues = field(default_factory=IndexValues)
 
     @contextmanager
@@ -100,9 +101,9 @@ def program_texts(grid: Sequence[int], ids: Sequence[Sequence[Value | None]], ou
     """Return the programs in order, with the state that all share. ``ids`` are each program's."""
     out.flush()
     programs = []
-    for point, values in zip(itertools.product(*map(range, grid)), ids):
+    for number, (point, values) in enumerate(zip(itertools.product(*map(range, grid)), ids)):
         numbers = {v: IndexText(n) for v, n in zip(values, point) if v is not None}
-        programs.append(ProgramText({**out.tensors}, indices=IndexValues({**out.indices.texts, **numbers})))
+        programs.append(ProgramText(number, {**out.tensors}, indices=IndexValues({**out.indices.texts, **numbers})))
     return programs
 
 

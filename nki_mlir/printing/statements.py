@@ -7,7 +7,6 @@ import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import SBUF, Tile
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Op, changed
@@ -95,13 +94,7 @@ def write_instruction(text: KernelText, op: Op) -> None:
     if isinstance(op, Meeting) and not text.on_core:
         raise Unprintable(what=f"'{op.full_name()}' of programs that are not cores of a launch",
                           fix="launch the kernel on a grid of two programs")
-    registers = getattr(op, "accumulator", None)
-    load = None if registers is None else text.loads.pop(registers.handle, None)
-    if load is not None and registers is not None:
-        text.begins.pop(registers.handle, None)
-    if load is not None and (getattr(op, "reduce_cmd", "") != "reduce" or form.initial not in form.parameters):
-        raise Unprintable(what="a value in the registers of an engine", fix="begin the sum with its own command")
-    text.started.update(tile.handle for f, tile in op.operands() if f.name in REGISTERS)
+    op, load = _begun(text, op, form)
     arguments = [f"{p}={value}" for p in form.parameters if (value := _argument(text, op, form, p, load)) is not None]
     check_taken(op)
     if form.function == "dma_copy" and op.engine != "unknown":
@@ -112,6 +105,26 @@ def write_instruction(text: KernelText, op: Op) -> None:
     if text.placement is not None and not named:
         text.placement.engines[f"nisa.{form.function}"] += 1
     text.write(f"nisa.{form.function}({', '.join(arguments)})")
+
+
+def _begun(text: KernelText, op: Op, form: PrintedCall) -> tuple[Op, str | None]:
+    """Return the operation, and the value with which its registers begin where it is an argument."""
+    if (state := getattr(op, "state", None)) is not None:
+        text.take(state.handle, anew=False)
+    registers = getattr(op, "accumulator", None)
+    if registers is None:
+        return op, None
+    begins = text.take(registers.handle, anew=op.overwrites("accumulator"))
+    load = text.loads.pop(registers.handle, "0.0")
+    text.begins.pop(registers.handle, None)
+    command = getattr(op, "reduce_cmd", "")
+    if not begins:
+        return op, None
+    if command == "reduce" and load == number_text(ALU[op.reduce_op].identity(FLOAT32) or 0.0):  # type: ignore[attr-defined]
+        return changed(op, lambda tile: tile, reduce_cmd="reset_reduce"), None
+    if command != "reduce" or form.initial not in form.parameters:
+        raise Unprintable(what="a value in the registers of an engine", fix="begin the sum with its own command")
+    return op, load
 
 
 def check_taken(op: Op) -> None:

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Registers of engines, and generators of random numbers, that each program of a grid begins with zeros."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.printing.errors import Unprintable
+
+from ..random_programs.comparing import EXECUTORS
+from .reading import printed, reread, reread_beta
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+REDUCE = {"reduce_op": np.add, "reduce_cmd": nisa.reduce_cmd.reduce}
+
+
+@nki.jit
+def sums(x):
+    out = nl.ndarray((3, 8, 1), x.dtype, buffer=nl.shared_hbm)
+    rows = nl.zeros((8, 1), nl.float32)
+    nisa.activation(nl.copy, nl.load(x), reduce_res=rows, **REDUCE)
+    nl.store(out[nl.program_id(0)], rows)
+    return out
+
+
+@nki.jit
+def sums_apart(x):
+    """The programs differ, so that one follows the other."""
+    out = nl.ndarray((3, 8, 1), x.dtype, buffer=nl.shared_hbm)
+    rows, program, tile = nl.zeros((8, 1), nl.float32), nl.program_id(0), nl.load(x)
+    nisa.activation(nl.copy, nl.multiply(tile, 2.0) if program < 1 else tile, reduce_res=rows, **REDUCE)
+    nl.store(out[program], rows)
+    return out
+
+
+@nki.jit
+def numbers(x):
+    out, total = nl.ndarray((3, 8, 4), x.dtype, buffer=nl.shared_hbm), nl.zeros((8, 4), nl.float32)
+    for _ in nl.sequential_range(3):
+        total[...] = nl.add(total, nl.rand((8, 4), dtype=nl.float32))
+    nl.store(out[nl.program_id(0)], total)
+    return out
+
+
+@nki.jit
+def seeded_numbers(x):
+    out = nl.ndarray((3, 8, 4), x.dtype, buffer=nl.shared_hbm)
+    nl.random_seed(5)
+    nl.store(out[nl.program_id(0)], nl.rand((8, 4), dtype=nl.float32))
+    return out
+
+
+@nki.jit
+def dropped(x):
+    out = nl.ndarray((3, 8, 8), x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[nl.program_id(0)], nl.dropout(nl.load(x), 0.5))
+    return out
+
+
+@nki.jit
+def sums_of_a_loop(x):
+    out = nl.ndarray((3, 8, 1), x.dtype, buffer=nl.shared_hbm)
+    tile, rows = nl.load(x), nl.zeros((8, 1), nl.float32)
+    for _ in nl.sequential_range(3):
+        nisa.activation(nl.copy, tile, reduce_res=rows, **REDUCE)
+    nl.store(out[nl.program_id(0)], rows)
+    return out
+
+
+@nki.jit
+def numbers_around_a_reduction(x):
+    out = nl.ndarray((3, 8, 4), x.dtype, buffer=nl.shared_hbm)
+    total = nl.all_reduce(nl.rand((8, 4), dtype=nl.float32), op=np.add, program_axes=0)
+    nl.store(out[nl.program_id(0)], nl.add(total, nl.rand((8, 4), dtype=nl.float32)))
+    return out
+
+
+@pytest.mark.parametrize("generation", ["current", "beta"])
+@pytest.mark.parametrize("kernel", [sums, sums_apart, numbers, seeded_numbers, dropped], ids=lambda k: k.__name__)
+def test_each_program_begins_anew(kernel, generation):
+    launched = kernel[3]
+    text = printed(launched, [X], generation=generation)
+    assert text.count("nl.random_seed(") == (kernel in (numbers, seeded_numbers, dropped))
+    again = (reread if generation == "current" else reread_beta)(text)
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), launched.on(executor)(X))
+
+
+def test_one_program_needs_no_seed():
+    assert "random_seed" not in printed(numbers[1], [X])
+
+
+@pytest.mark.parametrize("kernel, placed, what", [
+    (sums_of_a_loop, False, "a sum of a loop that begins in front of it with a value of its registers"),
+    (numbers_around_a_reduction, False, "registers that several programs use in turn"),
+    (numbers, True, "registers that several programs use in turn")])
+def test_registers_that_one_engine_does_not_have_are_refused(kernel, placed, what):
+    with pytest.raises(Unprintable, match=f"{what} cannot be printed as NKI Python"):
+        printed(kernel[3], [X], keep_placement=placed)
