@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from nki_mlir.analysis.mask_boxes import resolved
-from nki_mlir.bindings import Value, ir
+from nki_mlir.bindings import Value, enclosing, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
@@ -339,9 +339,20 @@ class BodyPrinter:
                     with out.block("else:"):
                         self.block(node.otherwise)
             case waist.WhileLoop():
+                later = self.waiting_behind(node) if out.placement is not None else {}
                 write_while(out, node, self.registers, lambda: self.while_body(node))
+                out.waiting |= later
             case _:
                 raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
+
+    def waiting_behind(self, loop: waist.WhileLoop) -> dict[Value | NamedTensor, NamedTensor]:
+        """Return the waiting allocations that a loop does not use, which are then not written in front of it. A placed
+        module has all allocations in front."""
+        later = {value: tensor for value, tensor in self.out.waiting.items() if isinstance(value, Value) and not any(
+            loop.op in enclosing(use.owner.operation) for use in value.uses)}
+        for value in later:
+            del self.out.waiting[value]
+        return later
 
     def while_body(self, loop: waist.WhileLoop) -> None:
         """Write the body of a loop, without the operations at its end that the loop statement performs itself."""

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Transfers as statements: loads and stores, transposes by DMA, and results of functions, which are new tiles."""
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from math import prod
+
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, dense, full_tile
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nisa.movement import DmaComputeOp, DmaCopyOp, DmaTransposeOp
 from nki_mlir.dialects.nisa.random import RandOp
@@ -25,6 +27,8 @@ from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards, with
 def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> None:
     """Write ``dst`` = the result of a function, which is a new tile: ``dst`` itself if nothing has used it yet."""
     tensor = text.defines(op.dst)
+    if tensor is None and not text.beta and (tensor := text.defines(in_base_shape(op.dst))) is not None:
+        tensor.shape = op.dst.shape
     if tensor is not None:
         name = text.define(tensor)
         del text.waiting[op.dst.handle]
@@ -37,6 +41,14 @@ def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> Non
     text.write(f"{name} = {call}")
     if tensor is None:
         text.write(f"nisa.tensor_copy(dst={text.tile(op, op.dst)}, src={name})")
+
+
+def in_base_shape(tile: Tile) -> Tile:
+    """Return all elements of a buffer in its shape if the tile has them in another shape, else the tile."""
+    base = tile.base_shape
+    is_whole = tile.shape[0] == base[0] and prod(tile.shape) == prod(base) and tile.dtype is tile.base_dtype and (
+        tile.access.dims[1:] == tuple(zip(dense(tile.shape[1:]), tile.shape[1:])))
+    return full_tile(tile.handle, base, tile.dtype, tile.space) if is_whole else tile
 
 
 def in_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:

@@ -262,6 +262,28 @@ def test_loops_of_the_run_time_keep_their_placement(kernel, expected):
 
 
 @beta.jit
+def row_behind_a_loop(x, count):
+    out = beta_language.ndarray((16, 6), dtype=x.dtype, buffer=beta_language.shared_hbm)
+    rows, left = beta_language.load(x), beta_language.load(count)
+    going = scalar(True)
+    while going:
+        left[...] = beta_language.subtract(left, 1)
+        going = scalar(left)
+    row = beta_language.copy(rows[0:1])
+    beta_language.store(out, beta_language.copy(row.broadcast_to((16, 6))))
+    return out
+
+
+def test_a_result_defines_its_tile_behind_a_loop():
+    arrays = [ROWS, np.array([[5]], np.int32)]
+    text = printed(row_behind_a_loop, arrays, keep_placement=True)
+    assert re.search(r"\n +\w+ = nl.broadcast_to", text[text.index("nl.while_loop("):])
+    assert printed(reread(text), arrays, keep_placement=True) == text
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(reread(text).on(executor)(*arrays), np.broadcast_to(ROWS[:1], (16, 6)))
+
+
+@beta.jit
 def at_most_a_column(x, column):
     """The operand of one element a partition is no float32."""
     out = beta_language.ndarray(x.shape, dtype=x.dtype, buffer=beta_language.shared_hbm)
