@@ -19,9 +19,9 @@ from nki_mlir.targets.cpu.pipeline import NAMES
 FILE = str(Path(__file__).parent.parent.parent / "examples/mlir/tensor_add.mlir")
 ABOVE = ["split-masked-loops", "nki-to-linalg", "linalg-to-nisa", "verify-target"]
 INSTRUCTIONS = ["unread-results", "static-indices", "forward-transfers", "sink-constants", "fuse-instructions",
-                "coalesce-copies", "transpose-loads", "interleave-rows", "unroll-loops", "split-blocks",
-                "sink-constants", "reuse-loads", "move-psum-results", "schedule-instructions", "allocate-on-chip",
-                "synchronize-engines"]
+                "coalesce-copies", "transpose-loads", "interleave-rows", "block-loops", "unroll-loops",
+                "split-blocks", "sink-constants", "reuse-loads", "move-psum-results", "schedule-instructions",
+                "allocate-on-chip", "synchronize-engines"]
 TWICE = """func.func @twice(%a: index) -> index {
   %0 = arith.addi %a, %a : index
   %1 = arith.addi %a, %a : index

@@ -19,6 +19,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict
+from nki_mlir.targets.neuron.codegen.block_loops import block_loops
 from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, expanded, take_addresses
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
@@ -32,7 +33,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
-from nki_mlir.targets.neuron.codegen.short_loops import fastest_in_loops, in_loops
+from nki_mlir.targets.neuron.codegen.short_loops import Improved, fastest_in_loops, in_loops
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.static_indices import static_indices
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
@@ -72,8 +73,8 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
-OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "forward", "interleave", "reorder",
-                 "engines", "issuers", "loads", "evict", "overlap", "pipeline", "overwrite", "merge")
+OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "forward", "interleave", "block",
+                 "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline", "overwrite", "merge")
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Emission(SearchOptions):
     indices: bool = True        # let transfers step through tables whose indices an iota counts
     forward: bool = True        # let engines reverse tiles, instead of transfers that step backwards
     interleave: bool = True     # move neighbouring rows of several iterations by one transfer, with longer runs
+    block: bool = True          # keep on chip what nested loops load again, for blocks of iterations
     one_core: bool = True       # let one core run programs that reduce over each other, if the launch names no cores
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # let instructions for which the kernel names no engine run on any that has them
@@ -101,16 +103,16 @@ class Emission(SearchOptions):
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are unrolled."""
         return cls(unroll_limit=WRITTEN_OUT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
-                   indices=False, forward=False, interleave=False, loads=False, evict=False, overwrite=False,
-                   merge=False, vendor=True, static=static, level=level)
+                   indices=False, forward=False, interleave=False, block=False, loads=False, evict=False,
+                   overwrite=False, merge=False, vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Return options for program order, unrolled, with each instruction on its first engine: the baseline of
         optimizations."""
         return cls(unroll_limit=UNROLL_LIMIT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
-                   indices=False, forward=False, interleave=False, reorder=False, engines=False, issuers=False,
-                   loads=False, evict=False, overlap=False, pipeline=False, overwrite=False, merge=False)
+                   indices=False, forward=False, interleave=False, block=False, reorder=False, engines=False,
+                   issuers=False, loads=False, evict=False, overlap=False, pipeline=False, overwrite=False, merge=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -121,7 +123,7 @@ class Emission(SearchOptions):
     def for_values(cls) -> "Emission":
         """Return options for callers that need only values: the fewest instructions that loops allow, in program order,
         which needs the least memory."""
-        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, transposes=False, interleave=False,
+        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, transposes=False, interleave=False, block=False,
                    reorder=False, loads=False)
 
 
@@ -131,8 +133,8 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
-        return emit(Emission(fuse=False, coalesce=False, transposes=False, interleave=False, reorder=False,
-                             loads=False))
+        return emit(Emission(fuse=False, coalesce=False, transposes=False, interleave=False, block=False,
+                             reorder=False, loads=False))
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:
@@ -160,13 +162,13 @@ def emit_code(code: Code, options: Emission) -> Program:
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)
     with_loops: Fastest | None = None
-    looped = in_loops(code) if reorder and options.roll and options.unroll_limit is None else None
+    looped = in_loops(code, options.block) if reorder and options.roll and options.unroll_limit is None else None
     silent = replace(options, observation=Observation())
     if looped is not None:
-        with_loops, ends = fastest_in_loops(*improved(looped, silent), choice(), options)
+        with_loops, ends = fastest_in_loops(improved(looped, silent), choice(), options)
         if with_loops is not None and ends:
             return rolled_program(code, looped, with_loops, choice(), options)
-    as_captured, (code, _) = code, improved(code, options if with_loops is None else silent)
+    as_captured, code = code, improved(code, options if with_loops is None else silent).code
     if reorder:
         try:
             candidate, arrangement, program, ns = fastest(code, choice(), options)
@@ -175,7 +177,7 @@ def emit_code(code: Code, options: Emission) -> Program:
         except AddressConflict:     # addresses of the kernel's, free for another buffer in its own order
             reorder = False
     if with_loops is not None and options.observation.observer is not None:
-        code, _ = improved(as_captured, options)
+        code = improved(as_captured, options).code
     if not reorder:
         candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
         candidate, program = in_program_order_where_it_fits(code, candidate, choice(), options.spill)
@@ -193,15 +195,15 @@ def rolled_program(code: Code, looped: Code, best: Fastest, choice: EngineChoice
     if options.observation.observer is None:
         return best.program
     options.observation.step("roll-instructions", code, lambda: looped)
-    return observed(improved(looped, options)[0], best.candidate, best.arrangement, choice, options.observation)
+    return observed(improved(looped, options).code, best.candidate, best.arrangement, choice, options.observation)
 
 
-def improved(code: Code, options: Emission) -> tuple[Code, int]:
-    """Return the code with fewer or cheaper instructions, in the same order, and the number of loops with joined
-    iterations."""
-    joined = 0
+def improved(code: Code, options: Emission) -> Improved:
+    """Return the code with fewer or cheaper instructions, with the number of loops with joined iterations and of nests
+    in blocks."""
+    joined = blocked = 0
     if options.level > 0 and any((options.unread, options.indices, options.forward, options.fuse, options.coalesce,
-                                  options.transposes, options.interleave, options.vendor)):
+                                  options.transposes, options.interleave, options.block, options.vendor)):
         code = replace(code, body=copied(code.body))
         if options.unread:
             options.observation.step("unread-results", code, lambda: unread_results(code))
@@ -220,7 +222,9 @@ def improved(code: Code, options: Emission) -> tuple[Code, int]:
                                      lambda: transpose_loads(code, stated=not options.transposes))
         if options.interleave:
             joined = options.observation.step("interleave-rows", code, lambda: interleave_rows(code))
-    return code, joined
+        if options.block:
+            blocked = options.observation.step("block-loops", code, lambda: block_loops(code))
+    return Improved(code, joined, blocked)
 
 
 def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, choice: EngineChoice,

@@ -8,22 +8,40 @@ search tries for the kernel's loops is tried. Else the code is ordered as it is.
 """
 
 from math import inf, prod
+from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
+from nki_mlir.targets.neuron.codegen.block_loops import BLOCK_STEPS
+from nki_mlir.targets.neuron.codegen.block_loops import LEAST as LEAST_BLOCKED
 from nki_mlir.targets.neuron.codegen.candidate_programs import AGAIN, CLOSE, FEW, NEAR, SHORT
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import LONGER, STRAIGHT, WAITS, Fastest, TimedCandidates, fastest
-from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, steps_in
+from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, Loop, sub_blocks
 from nki_mlir.targets.neuron.codegen.roll_instructions import LEAST, rolled_instructions
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, loops_to_keep, written_out
 
+IN_BLOCKS = Candidate(BLOCK_STEPS, BLOCK_STEPS)
+ENOUGH = 1.2                    # times the bound of code in blocks: up to this, unrolled code is not tried
 
-def in_loops(code: Code) -> Code | None:
+
+class Improved(NamedTuple):
+    """Code with fewer or cheaper instructions: how many of its loops have joined iterations, and how many nests of
+    loops run in blocks."""
+
+    code: Code
+    joined: int = 0
+    blocked: int = 0
+
+
+def in_loops(code: Code, block: bool = True) -> Code | None:
     """Return long code with its instructions that repeat in loops; None if it is short, if its loops are loops already,
-    if it loads data repeatedly, or if nothing repeats."""
-    if written_out(code.body) <= LEAST or loops_to_keep(code.body, SHORT)[0] or loads_repeatedly(code):
+    if nothing repeats, or if it loads data repeatedly. Code that is long enough for ``block-loops`` may load data
+    repeatedly with ``block``."""
+    length = written_out(code.body)
+    if length <= LEAST or loops_to_keep(code.body, SHORT)[0] or (
+            not (block and length > LEAST_BLOCKED) and loads_repeatedly(code)):
         return None
     return rolled_instructions(code)
 
@@ -31,22 +49,31 @@ def in_loops(code: Code) -> Code | None:
 def loads_repeatedly(code: Code) -> bool:
     """Return whether transfers access much more than the bytes of their HBM buffers. Short bodies then load data again,
     which the unrolled code may keep on chip."""
-    moved, buffers = 0, dict[DeviceBuffer, None]()
-    for step in steps_in(code.body):
-        for _, tile in step.op.operands() if step.op.queued else ():
-            if tile.space == HBM:
-                moved += prod([count for by, count in tile.access.dims if by]) * tile.dtype.itemsize
-                buffers[tile.handle] = None
-    return moved > AGAIN * sum(buffer.bytes_per_partition for buffer in buffers)
+    buffers: dict[DeviceBuffer, None] = {}
+
+    def moved(block: Block) -> int:
+        total = 0
+        for node in block.nodes:
+            if type(node) is not InstructionStep:
+                total += sum(map(moved, sub_blocks(node))) * (len(node.span) if type(node) is Loop else 1)
+                continue
+            for _, tile in node.op.operands() if node.op.queued else ():
+                if tile.space == HBM:
+                    total += prod([count for by, count in tile.access.dims if by]) * tile.dtype.itemsize
+                    buffers[tile.handle] = None
+        return total
+    return moved(code.body) > AGAIN * sum(buffer.bytes_per_partition for buffer in buffers)
 
 
-def fastest_in_loops(rolled: Code, joined: int, choice: EngineChoice, options: SearchOptions
-                     ) -> tuple[Fastest | None, bool]:
+def fastest_in_loops(looped: Improved, choice: EngineChoice, options: SearchOptions) -> tuple[Fastest | None, bool]:
     """Return the fastest program that was timed with loops, and whether the search may end with it: if it hardly takes
-    longer than its bound, if unrolled code would be too long to order it well, or if only loops have ``joined``
-    iterations, which may be unrolled afterwards."""
+    longer than its bound, if unrolled code would be too long to order it well, or if only loops have joined iterations,
+    which may be unrolled afterwards."""
+    rolled, joined, blocked = looped
     search, level, length = TimedCandidates(rolled, choice, options), options.level, written_out(rolled.body)
-    if not joined and length <= FEW:
+    if blocked:
+        return fastest_in_blocks(search)
+    if (not joined and length <= FEW) or loads_repeatedly(rolled):
         return None, False
     near, bound = NEAR[level], 0.0
     for candidate, enough in ((Candidate(SHORT, SHORT), min(CLOSE, near)), (LONGER, near)):
@@ -71,3 +98,15 @@ def fastest_in_loops(rolled: Code, joined: int, choice: EngineChoice, options: S
         except NkiMlirError:
             return None, False
     return (search.best()[1] if search.timed else None), False
+
+
+def fastest_in_blocks(search: TimedCandidates) -> tuple[Fastest | None, bool]:
+    """Return the fastest program whose blocks (``block-loops``) are bodies of the device's loops, and whether it takes
+    about as long as its bound. Engines meet behind each block, which takes little of its time."""
+    try:
+        prepared = search.prepared(IN_BLOCKS._replace(loads=search.options.loads))
+        for arrangement, program in prepared.programs(search.options.level, search.least_time):
+            search.note(prepared.candidate, arrangement, program)
+    except NkiMlirError:
+        return None, False
+    return search.best()[1], search.least_time() <= prepared.bound() * ENOUGH
