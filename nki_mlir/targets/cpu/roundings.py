@@ -30,14 +30,16 @@ def roundings(nest: Nest) -> dict[int, tuple[int, DType]]:
 
 
 def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
-    """Whether a narrow float represents a value of float32: an extremum of representable values is one of them."""
+    """Whether a narrow float represents a value of float32: one that was widened from it, or an extremum of
+    representable values."""
     step = nest.step(value)
     if step is None:
         return False
     if step.kind == "constant":
         number = np.float32(step.number)
-        return bool(number.astype(dtype.numpy).astype(np.float32) == number)
-    if _is_widening(nest, value):
+        with np.errstate(over="ignore"):                    # beyond the dtype it becomes infinity, another value
+            return bool(number.astype(dtype.numpy).astype(np.float32) == number)
+    if step.kind == "convert":
         return nest.dtype_of(step.operands[0]) is dtype
     return step.kind == "alu" and step.name in EXTREMA and all(
         is_representable(nest, operand, dtype) for operand in step.operands)
@@ -60,11 +62,3 @@ def keeping_nans(nest: Nest) -> frozenset[int]:
     """Return the values before roundings to bfloat16 that keep NaN without a repair."""
     return frozenset([wide for wide, dtype in roundings(nest).values()
                       if dtype is BFLOAT16 and has_short_nans(nest, wide)])
-
-
-def _is_widening(nest: Nest, value: int) -> bool:
-    step = nest.step(value)
-    if step is None or step.kind != "convert" or step.dtype is not FLOAT32:
-        return False
-    source = nest.dtype_of(step.operands[0])
-    return source.is_float and source.itemsize < FLOAT32.itemsize

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, TFLOAT32, DType
 from nki_mlir.targets.cpu.passes.round_pairs import RoundPairs
 from nki_mlir.targets.cpu.roundings import has_short_nans, is_representable, keeping_nans, roundings
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -114,6 +114,8 @@ def test_values_that_are_recognized(step: Step, of_bfloat16: bool, of_float16: b
     ((alu("add", A, A), convert(D, BFLOAT16), convert(D + 1, FLOAT32)), {D + 2: (D, BFLOAT16)}),
     ((alu("add", A, A), convert(D, FLOAT16), convert(D + 1, FLOAT32)), {D + 2: (D, FLOAT16)}),
     ((alu("add", A, A), convert(D, INT32), convert(D + 1, FLOAT32)), {}),
+    ((alu("add", A, A), convert(D, TFLOAT32), convert(D + 1, FLOAT32)), {}),        # as wide as float32
+    ((alu("add", A, A), convert(D, FLOAT32)), {}),
     ((alu("add", A, A), convert(D, BFLOAT16), convert(D + 1, FLOAT16)), {}),
     ((convert(3, BFLOAT16), convert(D, FLOAT32)), {}), ((convert(2, BFLOAT16), convert(D, FLOAT32)), {D + 1: (2, BFLOAT16)})])
 def test_roundings_that_are_recognized(steps: tuple[Step, ...], expected: dict[int, tuple[int, DType]]) -> None:
