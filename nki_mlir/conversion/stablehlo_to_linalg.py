@@ -29,6 +29,7 @@ from nki_mlir.graph.rewrites import (
     rewrite_gathers,
     rewrite_pads,
 )
+from nki_mlir.graph.selected_windows import rewrite_selected_windows
 from nki_mlir.graph.views import flatten_views, put_in_hbm
 from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.passes.pass_manager import Pass, pass_named, run_passes
@@ -58,6 +59,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             rewrite_pads(module)
             rewrite_extremes(module)
             rewrite_gathers(module)
+            rewrite_selected_windows(module)
             if self.widen:
                 widen_sums(module)
             rewrite_counted_loops(module)

@@ -28,6 +28,7 @@ from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.registry import Callee, callee_from, checked
 from nki_mlir.graph import upstream
 from nki_mlir.graph.rewrites import rewrite_gathers
+from nki_mlir.graph.selected_windows import rewrite_selected_windows
 from nki_mlir.graph.sort_and_scatter import rewrite_sequential, saturate_conversions
 from nki_mlir.graph.upstream import BadModule, graph_context, named, public_function, refuse_leftovers, run_pipeline
 from nki_mlir.graph.wide_sums import widen_sums
@@ -246,6 +247,7 @@ class NativeCalls:
         widen_sums(module)
         rewrite_sequential(module)
         rewrite_gathers(module)
+        rewrite_selected_windows(module)
         ControlFlowToScf().run(module)
         run_pipeline(module, upstream.TO_LINALG)
         run_pipeline(module, upstream.SIGNLESS)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rewrites ``stablehlo.select_and_scatter``, the gradient of a pool, as selections between slices.
+
+Engines and vector units compute these without loops over elements. Upstream's conversion would select the last one of
+equal elements, and does not know padding and windows that overlap.
+
+before:  %r = stablehlo.select_and_scatter(%x, %source, %init) { compare GE }, { add }       (windows of 2, steps of 2)
+after:   %best = %x[0::2], %place = 0
+         %x1 = %x[1::2], %is_best = compare GE %best, %x1
+         %best = select(%is_best, %best, %x1), %place = select(%is_best, %place, 1)
+         %r = %init + pad(select(%place == 0, %source, -0.0)) + pad(select(%place == 1, %source, -0.0))
+
+The elements at one position of all windows are a slice of the operand. A later position replaces the selected one where
+the comparison says so; elements of the padding are never selected.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+
+from nki_mlir.bindings import Module, Operation, ir, operations_of
+from nki_mlir.graph.comparisons import tensor
+from nki_mlir.graph.upstream import exchange_for_call
+
+DIRECTIONS = ("GE", "GT", "LE", "LT")
+
+
+def rewrite_selected_windows(module: Module) -> None:
+    """Rewrite those that select floats by one comparison and add them."""
+    for number, op in enumerate(operations_of(module, lambda name: name == "stablehlo.select_and_scatter")):
+        kind = ir.RankedTensorType(op.operands[0].type)
+        direction = compared(op)
+        if not direction or not kind.has_static_shape or not isinstance(kind.element_type, ir.FloatType):
+            continue
+        name = f"selected.{number}"
+        function = ir.Module.parse(SelectedWindows(op, direction).function(name), module.context)
+        with ir.InsertionPoint(module.body):
+            function.body.operations[0].operation.clone()
+        exchange_for_call(op, name)
+
+
+def compared(op: Operation) -> str:
+    """Return the direction of the comparison that selects; empty if other code selects, or something else than a sum
+    combines."""
+    (test, *_), (total, *_) = ([inner.operation for inner in region.blocks[0].operations] for region in op.regions)
+    select, scatter = (region.blocks[0] for region in op.regions)
+    is_sum = total.name == "stablehlo.add" and {*total.operands} == {*scatter.arguments}
+    if not is_sum or test.name != "stablehlo.compare" or [*test.operands] != [*select.arguments] or any(
+            len(region.blocks[0].operations) != 2 for region in op.regions):
+        return ""
+    return next((d for d in DIRECTIONS if d in str(test.attributes["comparison_direction"])), "")
+
+
+class SelectedWindows:
+    """The text of a function that computes a ``select_and_scatter``. ``%v`` numbers its values."""
+
+    def __init__(self, op: Operation, direction: str) -> None:
+        self.direction, self.lines = direction, list[str]()
+        operand, source = (ir.RankedTensorType(op.operands[k].type) for k in (0, 1))
+        self.shape, self.windows, self.element = list(operand.shape), list(source.shape), str(operand.element_type)
+        rank = operand.rank
+        self.sizes, self.steps = (list(op.attributes[name]) if name in op.attributes else [1] * rank
+                                  for name in ("window_dimensions", "window_strides"))
+        ends = list(ir.DenseIntElementsAttr(op.attributes["padding"])) if "padding" in op.attributes else [0] * 2 * rank
+        self.low, self.high = ends[::2], ends[1::2]
+        self.is_padded = any(ends)
+
+    def add(self, text: str) -> str:
+        """Add an operation; return the name of its result."""
+        self.lines.append(f"%v{len(self.lines)} = stablehlo.{text}")
+        return f"%v{len(self.lines) - 1}"
+
+    def constant(self, value: str, element: str, shape: Sequence[int] = ()) -> str:
+        return self.add(f"constant dense<{value}> : {tensor(shape, element)}")
+
+    def padded(self, value: str, padding: str, element: str) -> str:
+        """Pad a value of the operand's shape."""
+        zero, interior = self.constant(padding, element), [0] * len(self.low)
+        return self.add(f"pad {value}, {zero}, low = {self.low}, high = {self.high}, interior = {interior} : "
+                        f"({tensor(self.shape, element)}, tensor<{element}>) -> {tensor(self.extents, element)}")
+
+    @property
+    def extents(self) -> list[int]:
+        """The shape of the operand with its padding."""
+        return [a + n + b for a, n, b in zip(self.low, self.shape, self.high)]
+
+    def slice(self, value: str, position: Sequence[int], element: str) -> str:
+        """Return the elements at a position of each window, of a value with the operand's padding."""
+        parts = ", ".join(f"{p}:{p + (n - 1) * step + 1}:{step}"
+                          for p, n, step in zip(position, self.windows, self.steps))
+        kinds = tensor(self.extents, element), tensor(self.windows, element)
+        return self.add(f"slice {value} [{parts}] : ({kinds[0]}) -> {kinds[1]}")
+
+    def select(self, condition: str, one: str, other: str, element: str) -> str:
+        return self.add(f"select {condition}, {one}, {other} : {tensor(self.windows, 'i1')}, "
+                        f"{tensor(self.windows, element)}")
+
+    def combined(self, fn: str, *values: str) -> str:
+        """Return a logical function of truth values, one for each window."""
+        return self.add(f"{fn} {', '.join(values)} : {tensor(self.windows, 'i1')}")
+
+    def selected(self) -> str:
+        """Return the number of the selected position of each window."""
+        kind = tensor(self.windows, self.element)
+        operand, within = "%x", ""
+        if self.is_padded:
+            operand = self.padded("%x", "0.0", self.element)
+            within = self.padded(self.constant("true", "i1", self.shape), "false", "i1")
+        best = place = is_any = ""
+        for number, position in enumerate(product(*map(range, self.sizes))):
+            value = self.slice(operand, position, self.element)
+            inside = self.slice(within, position, "i1") if within else ""
+            index = self.constant(str(number), "i32", self.windows)
+            if not best:
+                best, place, is_any = value, index, inside
+                continue
+            stays = self.add(f"compare {self.direction}, {best}, {value}, FLOAT : ({kind}, {kind}) -> "
+                             f"{tensor(self.windows, 'i1')}")
+            if within:
+                stays = self.combined("or", self.combined("and", stays, is_any), self.combined("not", inside))
+                is_any = self.combined("or", is_any, inside)
+            best = self.select(stays, best, value, self.element)
+            place = self.select(stays, place, index, "i32")
+        return place
+
+    def function(self, name: str) -> str:
+        """Return the function. Sums of narrow floats are rounded once."""
+        place, kind, places = self.selected(), tensor(self.shape, "f32"), tensor(self.windows, "i32")
+        source, init = (self.widened(value, shape) for value, shape in (("%s", self.windows), ("%init", [])))
+        total = self.add(f"broadcast_in_dim {init}, dims = [] : (tensor<f32>) -> {tensor(self.extents, 'f32')}")
+        negative_zero, none = self.constant("-0.0", "f32"), self.constant("-0.0", "f32", self.windows)
+        for number, position in enumerate(product(*map(range, self.sizes))):
+            index = self.constant(str(number), "i32", self.windows)
+            hits = self.add(f"compare EQ, {place}, {index}, SIGNED : ({places}, {places}) -> "
+                            f"{tensor(self.windows, 'i1')}")
+            part = self.select(hits, source, none, "f32")
+            high = [extent - p - (n - 1) * step - 1
+                    for extent, p, n, step in zip(self.extents, position, self.windows, self.steps)]
+            part = self.add(f"pad {part}, {negative_zero}, low = {list(position)}, high = {high}, interior = "
+                            f"{[step - 1 for step in self.steps]} : ({tensor(self.windows, 'f32')}, tensor<f32>) -> "
+                            f"{tensor(self.extents, 'f32')}")
+            total = self.add(f"add {total}, {part} : {tensor(self.extents, 'f32')}")
+        if self.is_padded:
+            parts = ", ".join(f"{a}:{a + n}" for a, n in zip(self.low, self.shape))
+            total = self.add(f"slice {total} [{parts}] : ({tensor(self.extents, 'f32')}) -> {kind}")
+        result = tensor(self.shape, self.element)
+        if self.element != "f32":
+            total = self.add(f"convert {total} : ({kind}) -> {result}")
+        return "\n".join([f'func.func private @"{name}"(%x: {result}, %s: {tensor(self.windows, self.element)}, %init: '
+                          f"tensor<{self.element}>) -> {result} {{", *self.lines, f"return {total} : {result}", "}"])
+
+    def widened(self, value: str, shape: Sequence[int]) -> str:
+        """Return a value in float32."""
+        return value if self.element == "f32" else self.add(
+            f"convert {value} : ({tensor(shape, self.element)}) -> {tensor(shape, 'f32')}")
