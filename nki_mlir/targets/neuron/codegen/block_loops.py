@@ -103,7 +103,7 @@ class NestedLoops(NamedTuple):
         once = set(self.loads).difference(self.loads_of(*self.loops))
         return [step for step in self.steps if step not in once]
 
-    def in_buffers(self, buffers: Mapping[DeviceBuffer, DeviceBuffer], dropped: Container[InstructionStep] = ()
+    def in_buffers(self, buffers: dict[DeviceBuffer, DeviceBuffer], dropped: Container[InstructionStep] = ()
                    ) -> "NestedLoops":
         """Return the nest with other buffers in place of some, and without the dropped steps."""
         steps = {step: step.with_op(changed(step.op, lambda tile: moved_to(tile, buffers))) for step in self.steps
@@ -277,7 +277,7 @@ class Blocking(NamedTuple):
         wide = {buffer: replace(buffer, shape=(buffer.shape[0], number, *buffer.shape[1:]))
                 for buffer in self.buffers_of(keeps)}
 
-        def within(variable: LoopVariable, steps: Sequence[InstructionStep]) -> Sequence[InstructionStep]:
+        def within(variable: LoopVariable, steps: Sequence[InstructionStep]) -> list[InstructionStep]:
             terms = span.start, [(block_variable, span.step * number), (variable, span.step)]
             return [step.with_op(in_block(step.op, blocked.variable, terms, wide, variable)) for step in steps]
 
