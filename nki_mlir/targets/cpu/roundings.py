@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
+from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT8_E8M0FNU, FLOAT32, DType
 from nki_mlir.waist.nest import Nest, Step
 
 EXTREMA = frozenset({"maximum", "minimum", "relu"})
@@ -30,10 +30,10 @@ def roundings(nest: Nest) -> dict[int, tuple[int, DType]]:
 
 
 def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
-    """Whether a narrow float represents a value of float32: one that was widened from it, or an extremum of
-    representable values."""
+    """Whether a narrow float represents a value of float32: one that was widened from it, an extremum of representable
+    values, the magnitude or negative of one, or its product with a truth value."""
     step = nest.step(value)
-    if step is None:
+    if step is None or dtype is FLOAT8_E8M0FNU:     # the latter has neither 0 nor negative numbers
         return False
     if step.kind == "constant":
         number = np.float32(step.number)
@@ -41,20 +41,24 @@ def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
             return bool(number.astype(dtype.numpy).astype(np.float32) == number)
     if step.kind == "convert":
         return nest.dtype_of(step.operands[0]) is dtype
-    return step.kind == "alu" and step.name in EXTREMA and all(
-        is_representable(nest, operand, dtype) for operand in step.operands)
+    if step.kind != "alu" or step.name not in EXTREMA | {"abs", "negative", "multiply"}:
+        return False
+    factors = [operand for operand in step.operands if step.name != "multiply" or not _is_truth_value(nest, operand)]
+    return (step.name != "multiply" or len(factors) < 2) and all(
+        is_representable(nest, operand, dtype) for operand in factors)
 
 
 def has_short_nans(nest: Nest, value: int) -> bool:
     """Whether each NaN of a float32 has zeros below the upper half: in bfloat16, in constants, and in the results of
-    arithmetic, which passes on an operand's NaN or creates the one of the host."""
+    arithmetic and exp, which pass on an operand's NaN or create the one of the host."""
     step = nest.step(value)
     if step is None:
         return False
     if step.kind == "convert":
         source = nest.dtype_of(step.operands[0])
         return source is BFLOAT16 or source.is_integer
-    return step.kind == "constant" or (step.kind == "alu" and step.name in ARITHMETIC and all(
+    passes_on = (step.kind == "alu" and step.name in ARITHMETIC) or (step.kind == "activation" and step.name == "exp")
+    return step.kind == "constant" or (passes_on and all(
         has_short_nans(nest, operand) for operand in step.operands))
 
 
@@ -62,3 +66,9 @@ def keeping_nans(nest: Nest) -> frozenset[int]:
     """Return the values before roundings to bfloat16 that keep NaN without a repair."""
     return frozenset([wide for wide, dtype in roundings(nest).values()
                       if dtype is BFLOAT16 and has_short_nans(nest, wide)])
+
+
+def _is_truth_value(nest: Nest, value: int) -> bool:
+    """Whether a float32 is 0 or 1, converted from a bool."""
+    step = nest.step(value)
+    return step is not None and step.kind == "convert" and nest.dtype_of(step.operands[0]) is BOOL

@@ -91,7 +91,7 @@ def test_what_is_said_of_values_holds(part: int) -> None:
 
 WIDENED = convert(0, FLOAT32), convert(1, FLOAT32), convert(3, FLOAT32)     # bfloat16, float16, int32
 A, B, C, D = range(FIRST, FIRST + 4)        # their values, and that of a fourth step
-EXP = Step("activation", FLOAT32, (A,), "exp")
+EXP, TANH = (Step("activation", FLOAT32, (A,), name) for name in ("exp", "tanh"))
 
 
 @pytest.mark.parametrize("step, of_bfloat16, of_float16, short", [
@@ -100,7 +100,9 @@ EXP = Step("activation", FLOAT32, (A,), "exp")
     (alu("add", A, C), False, False, True), (alu("add", A, B), False, False, False),
     (alu("maximum", A, 2), False, False, False), (alu("negative", 2), False, False, False),
     (constant("1.5"), True, True, True), (constant("0.3333333432674408"), False, False, True),
-    (constant("1e-30"), False, False, True), (constant("65536.0"), True, False, True), (EXP, False, False, False),
+    (constant("1e-30"), False, False, True), (constant("65536.0"), True, False, True), (EXP, False, False, True),
+    (TANH, False, False, False), (alu("abs", A), True, False, True), (alu("negative", B), False, True, False),
+    (alu("multiply", A, A), False, False, True),
     (alu("is_gt", A, B), False, False, False)])
 def test_values_that_are_recognized(step: Step, of_bfloat16: bool, of_float16: bool, short: bool) -> None:
     nest = nest_of(*WIDENED, step)
@@ -124,7 +126,8 @@ def test_roundings_that_are_recognized(steps: tuple[Step, ...], expected: dict[i
 
 @pytest.mark.parametrize("first, narrow, keeps, pairs", [
     (alu("add", A, A), BFLOAT16, True, False), (alu("add", A, B), BFLOAT16, False, True),
-    (EXP, BFLOAT16, False, True), (EXP, FLOAT16, False, False), (alu("add", A, A), FLOAT16, False, False)])
+    (EXP, BFLOAT16, True, False), (TANH, BFLOAT16, False, True),
+    (TANH, FLOAT16, False, False), (alu("add", A, A), FLOAT16, False, False)])
 def test_pairs_are_rounded_where_nan_needs_a_repair(first: Step, narrow: DType, keeps: bool, pairs: bool) -> None:
     """In bfloat16, the other dtypes have no instruction for pairs."""
     nest = nest_of(*WIDENED, first, convert(D, narrow), convert(D + 1, FLOAT32))

@@ -4,7 +4,7 @@
 before:  r = repair(mask(bits + half), x)      NaN of any payload stays NaN
 after:   r = mask(bits + half)                 the lower half of each NaN is 0, so the upper one stays
 
-NaN of bfloat16, and those that arithmetic on them creates or passes on, have such a lower half. Results keep their
+NaN of bfloat16, and those that arithmetic and exp on them create or pass on, have such a lower half. Results keep their
 bits.
 """
 

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Roundings that the facts about them leave out, on every 16-bit float: results have the same bits."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, DType
+from nki_mlir.targets.cpu.passes.drop_roundings import without_exact_roundings
+from nki_mlir.targets.cpu.roundings import is_representable, keeping_nans, roundings
+from nki_mlir.waist.nest import Nest, Operand, Step
+
+from .nest_reference import Memory, bits, run
+
+COUNT = 1 << 16
+
+
+def rounded_and_doubled(dtype: DType, *steps: Step) -> Nest:
+    """Steps on a number, of which value 3 is the number in float32, and on a truth value, 4; the last result is
+    rounded, doubled and rounded again."""
+    row = Operand(dtype, (1,))
+    last = 4 + len(steps)
+    return Nest((COUNT,), frozenset(), (row, Operand(BOOL, (1,))), 0, (row,), (
+        Step("convert", FLOAT32, (0,)), Step("convert", FLOAT32, (1,)), *steps, Step("convert", dtype, (last,)),
+        Step("convert", FLOAT32, (last + 1,)), Step("alu", FLOAT32, (last + 2, last + 2), "add"),
+        Step("convert", dtype, (last + 3,))), (last + 4,))
+
+
+def results_of(nest: Nest, forms: tuple[str, ...] = ()) -> np.ndarray:
+    numbers, truth, result = (Memory(nest, operand, np.random.default_rng(5)) for operand in nest.operands)
+    numbers.array[:] = np.arange(COUNT, dtype=np.uint16).view(numbers.array.dtype)
+    truth.array[:] = np.random.default_rng(6).integers(0, 2, COUNT)
+    run(nest, [numbers, truth, result], forms=forms)
+    return result.array.copy()
+
+
+@pytest.mark.parametrize("dtype", (BFLOAT16, FLOAT16), ids=str)
+@pytest.mark.parametrize("step", (Step("alu", FLOAT32, (3, 4), "multiply"), Step("alu", FLOAT32, (4, 3), "multiply"),
+                                  Step("alu", FLOAT32, (3,), "abs"), Step("alu", FLOAT32, (3,), "negative"),
+                                  Step("alu", FLOAT32, (4, 4), "multiply")), ids=lambda step: step.name)
+def test_rounding__of_a_representable_value_changes_nothing(step: Step, dtype: DType) -> None:
+    nest = rounded_and_doubled(dtype, step)
+    assert roundings(nest) and not roundings(without_exact_roundings(nest))
+    wanted, result = results_of(nest), results_of(without_exact_roundings(nest))
+    nan = np.isnan(wanted.astype(np.float32))
+    assert np.array_equal(np.isnan(result.astype(np.float32)), nan)
+    assert np.array_equal(bits(result)[~nan], bits(wanted)[~nan])
+
+
+def test_rounding__of_a_product_or_to_powers_of_two_stays() -> None:
+    """Bytes of exponents have neither 0 nor negative numbers."""
+    product = rounded_and_doubled(BFLOAT16, Step("alu", FLOAT32, (3, 3), "multiply"))
+    assert without_exact_roundings(product) is product
+    negative = rounded_and_doubled(FLOAT8_E8M0FNU, Step("alu", FLOAT32, (3,), "negative"))
+    value, = roundings(negative)
+    assert not is_representable(negative, roundings(negative)[value][0], FLOAT8_E8M0FNU)
+
+
+def test_rounding__of_an_exponential_keeps_each_nan_without_a_repair() -> None:
+    nest = rounded_and_doubled(BFLOAT16, Step("activation", FLOAT32, (3,), "exp"))
+    assert keeping_nans(nest)
+    for forms in (("nans",), ("nans", "powers")):
+        wanted, result = results_of(nest, forms[1:]), results_of(nest, forms)
+        nan = np.isnan(wanted.astype(np.float32))
+        assert np.array_equal(nan, np.isnan(np.arange(COUNT, dtype=np.uint16).view(BFLOAT16.numpy).astype(np.float32)))
+        assert np.array_equal(np.isnan(result.astype(np.float32)), nan)
+        assert np.array_equal(bits(result)[~nan], bits(wanted)[~nan])
