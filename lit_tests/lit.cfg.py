@@ -26,6 +26,7 @@ config.substitutions += [  # noqa: F821
     ("nki-translate", f"{sys.executable} -m nki_mlir.cli.translate"),
     ("FileCheck", tool),
     ("%pairs", "PAIRS" if host.multiplies_pairs() else "APART"),
+    ("%dots", "DOTS" if host.adds_word_products() else "APART"),
     ("%words", "WORDS" if host.lanes() == 16 else "SPREAD"),
     ("%python", sys.executable),
     ("%root", root),

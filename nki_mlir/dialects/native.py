@@ -31,6 +31,7 @@ dialect adds five operations, and marks on operations of those dialects:
 | ``native.compares`` | a nest | it folds a maximum or minimum of 16-bit floats on their bits |
 | ``native.nans`` | a nest | it rounds to bfloat16 without a repair of NaN, where the rounding keeps them |
 | ``native.rounds`` | a nest | it rounds values to bfloat16 by the host's instruction, then looks for denormals |
+| ``native.dots`` | a nest | it rounds values to bfloat16 by sums of products of 16-bit words |
 | ``native.extrema`` | a nest | it computes extrema without repairs of NaN and zeros that no result shows |
 | ``native.delays`` | a nest | each iteration rounds to bfloat16 and stores the results of the one before |
 | ``native.fresh`` | a product, the fill before it | the product starts its sums from 0 in registers |
@@ -43,7 +44,7 @@ SPREAD, STREAMS, AHEAD, FIELDS = "native.spread", "native.streams", "native.ahea
 FRESH, PAIRS, FIXED = "native.fresh", "native.pairs", "native.fixed"
 WORDS, POWERS, ZEROS = "native.words", "native.powers", "native.zeros"
 COMPARES, NANS, ROUNDS, EXTREMA = "native.compares", "native.nans", "native.rounds", "native.extrema"
-DELAYS = "native.delays"
+DOTS, DELAYS = "native.dots", "native.delays"
 CHECK, CHECK_LIMITS, PACKED_PRODUCT = "native.check", "native.check_limits", "native.packed_product"
 TABLE, LOOKUP = "native.table", "native.lookup"
 

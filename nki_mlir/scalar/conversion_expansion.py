@@ -67,7 +67,7 @@ def rounded_to(e: "ScalarEmitter", value: "Value", to: dtypes.DType, keeps_nans:
     """
     if to is dtypes.BFLOAT16:
         def in_steps(value: "Value") -> "Value":
-            rounded = e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")
+            rounded = e.round_words(value, lambda value: e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32"))
             return rounded if keeps_nans else e.unless_nan(value, rounded)
         return e.round_to_bfloat16(value, in_steps)
     if to in _FLOAT8:

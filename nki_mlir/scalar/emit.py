@@ -142,6 +142,10 @@ class ScalarEmitter:
         """Emit an f32 rounded to bf16 by ``steps``, as f32; a subclass may use instructions of the host instead."""
         return steps(a)
 
+    def round_words(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+        """Emit an f32, no NaN, rounded to bf16 by ``steps``, as f32; a subclass may use instructions on words."""
+        return steps(a)
+
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value], is_integral: bool = False) -> Value:
         """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""
         return steps(a)

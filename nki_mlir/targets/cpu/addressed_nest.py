@@ -39,6 +39,7 @@ class AddressedNest:
         pointers = [code.word(words, k, code.pointer) for k in range(count)]
         symbols = [code.word(words, count + k, code.i64_type) for k in range(nest.symbols)]
         code.selects_from_16, code.tests_zeros = "powers" in self.forms, "zeros" in self.forms
+        code.adds_words = "dots" in self.forms
         if not self.use.streams:
             Loops(code, nest, plan, symbols, self.use, self.forms).emit(pointers)
             return

@@ -4,8 +4,8 @@
 ``words`` loads pairs of bfloat16 as words, ``powers`` computes exp by sixteenths of powers, ``zeros`` looks for
 denormals only where a result of rounding to bfloat16 is 0, ``compares`` folds extrema of 16-bit floats on their bits,
 ``nans`` repairs no NaN where roundings to bfloat16 keep them, ``rounds`` rounds the values of a body to bfloat16 by the
-host's instruction before one test for denormals, ``extrema`` leaves out repairs of maxima and minima, ``delays`` rounds
-and stores results one iteration later.
+host's instruction before one test for denormals, ``dots`` rounds them by sums of products of words, ``extrema`` leaves
+out repairs of maxima and minima, ``delays`` rounds and stores results one iteration later.
 """
 
 from collections.abc import Callable
@@ -66,6 +66,12 @@ def can_round_untested(nest: Nest) -> bool:
         not nest.mask and plan.vector is not None)
 
 
+def can_add_words(nest: Nest) -> bool:
+    plan = schedule(nest)
+    return host.adds_word_products() and plan.vector is not None and plan.lanes % WITH_32_REGISTERS == 0 and any(
+        dtype is BFLOAT16 for _, dtype in roundings(nest).values())
+
+
 def can_simplify_extrema(nest: Nest) -> bool:
     """Whether a repair of an extremum shows in no result, or code folds an extremum."""
     return any(unrepaired(nest)) or any(is_float_extremum(fold.step) for fold in schedule(nest).folds)
@@ -82,6 +88,7 @@ CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
     CodeForm(native.COMPARES, can_compare_words, "fold whole registers of 16-bit floats to a maximum or minimum"),
     CodeForm(native.NANS, lambda nest: bool(keeping_nans(nest)), "round to bfloat16 what arithmetic on it computes"),
     CodeForm(native.ROUNDS, can_round_untested, "round pairs of registers to bfloat16 and read them as float32"),
+    CodeForm(native.DOTS, can_add_words, "round vectors to bfloat16 and read them as float32"),
     CodeForm(native.EXTREMA, can_simplify_extrema, "compute extrema of float32 of which a repair shows in no result"),
     CodeForm(native.DELAYS, can_delay_stores, "round vectors to bfloat16 in its innermost loop"))}
 

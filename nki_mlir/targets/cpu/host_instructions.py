@@ -24,6 +24,7 @@ class HostInstructions(ScalarEmitter):
         self.vector = load("dialects.vector")
         self.scf = load("dialects.scf")
         self.tests_zeros = False        # whether ``narrow_to_bfloat16`` looks for denormals only if a result is 0
+        self.adds_words = False         # whether ``round_words`` adds products of words
         # Registers that were rounded without a test for denormals, and their results, while there is a list.
         self.untested: list[tuple[list[Value], Value]] | None = None
 
@@ -97,6 +98,29 @@ class HostInstructions(ScalarEmitter):
         return self.joined([self.vector.BitCastOp(kind, self.vector.ShuffleOp(words, below, [
             n for k in range(half, half + 16) for n in (32, k)]).result).result
             for words in self.pieces(narrow, 32) for half in (0, 16)])
+
+    def round_words(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+        """With ``adds_words``, subtract 1 where the upper half is even, then the lower half as a signed integer.
+
+        Two instructions do so, each of which adds products of the halves of a word to a word. What is left below is 0:
+        a lower half from 0x8000 on is negative, so that the difference is the next upper half.
+        """
+        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
+        if not self.adds_words or lanes % 16:
+            return steps(a)
+        rounded = []
+        for part in self.pieces(a, 16):
+            bits = self.bitcast(part, "i32")
+            is_even = self.and_(self.xor(bits, 0xFFFFFFFF), 0x10000)
+            below_half = self._words_added(bits, is_even, self.const(bits, 0xFFFF0000))
+            rounded.append(self.bitcast(self._words_added(below_half, below_half, self.const(bits, 0xFFFF)), "f32"))
+        return self.joined(rounded)
+
+    def _words_added(self, total: Value, a: Value, b: Value) -> Value:
+        """Add to each 32-bit integer the products of the signed halves of two others."""
+        kind = ir.VectorType.get([32], ir.IntegerType.get_signless(16))
+        return self._intrinsic("llvm.x86.avx512.vpdpwssd.512", total, *[
+            self.vector.BitCastOp(kind, value).result for value in (a, b)])
 
     def unless_denormal(self, rounded: Sequence[tuple[Sequence[Value], Value]], usual: Sequence[Value],
                         otherwise: Callable[[], Sequence[Value]]) -> list[Value]:

@@ -6,7 +6,7 @@ PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "",
             "pair-factors": "", "widen-tiles": "", "widen-factors": "", "forward-factors": "", "store-products": "",
             "divide-columns": "", "pad-rows": "", "reuse-tiles": "", "deepen-products": "", "join-nests": "",
             "chunk-rows": "", "prefetch-rows": "", "load-fields": "", "load-words": "", "select-powers": "",
-            "find-zeros": "", "compare-words": "", "leave-nans": "", "round-pairs": "", "simplify-extrema": "",
-            "delay-stores": ""}
+            "find-zeros": "", "compare-words": "", "leave-nans": "", "round-pairs": "", "round-words": "",
+            "simplify-extrema": "", "delay-stores": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

@@ -122,6 +122,11 @@ def multiplies_pairs() -> bool:
     return lanes() == 16 and "avx512_bf16" in features()
 
 
+def adds_word_products() -> bool:
+    """Whether there is an instruction that adds the products of two pairs of 16-bit integers to each 32-bit one."""
+    return lanes() == 16 and "avx512_vnni" in features()
+
+
 @cache
 def multiplies_tiles() -> bool:
     """Whether an instruction adds products of tiles of bfloat16 (AMX), and Linux lets this process use tile registers.

@@ -4,9 +4,11 @@
 import numpy as np
 import pytest
 
-from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, DType
+from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, DType, convert
+from nki_mlir.targets.cpu.code_forms import can_have
 from nki_mlir.targets.cpu.passes.drop_roundings import without_exact_roundings
 from nki_mlir.targets.cpu.roundings import is_representable, keeping_nans, roundings
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 from .nest_reference import Memory, bits, run
@@ -53,6 +55,24 @@ def test_rounding__of_a_product_or_to_powers_of_two_stays() -> None:
     negative = rounded_and_doubled(FLOAT8_E8M0FNU, Step("alu", FLOAT32, (3,), "negative"))
     value, = roundings(negative)
     assert not is_representable(negative, roundings(negative)[value][0], FLOAT8_E8M0FNU)
+
+
+def test_rounding_by_words__gives_the_bits_of_conversion() -> None:
+    """Every upper half, with lower halves around a tie; NaN of any payload stays NaN."""
+    upper, lower = np.meshgrid(np.arange(COUNT, dtype=np.uint32) << 16,
+                               np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32))
+    x = (upper | lower).ravel().view(np.float32)
+    row = Operand(FLOAT32, (1,))
+    nest = Nest((x.size,), frozenset(), (row,), 0, (row,), (Step("convert", BFLOAT16, (0,)), Step(
+        "convert", FLOAT32, (2,))), (3,))
+    source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+    source.array[:] = x
+    for forms in ((), ("dots",)):
+        run(nest, [source, result], forms=forms)
+        wanted = convert(x, BFLOAT16).astype(np.float32)
+        assert np.array_equal(np.isnan(result.array), np.isnan(x))
+        assert np.array_equal(bits(result.array)[~np.isnan(x)], bits(wanted)[~np.isnan(x)])
+    assert can_have(nest, "dots") == host.adds_word_products()
 
 
 def test_rounding__of_an_exponential_keeps_each_nan_without_a_repair() -> None:

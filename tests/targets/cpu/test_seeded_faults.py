@@ -419,6 +419,7 @@ FAULTS_OF_FORMS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., 
     "find-zeros": (FunctionEmitter, "_none_of", lambda code, flags: code.cmp("eq", code.i64(0), 0), power),
     "compare-words": (NarrowExtremum, "combine", lambda extremum, code, a, b: a, greatest),
     "round-pairs": (FunctionEmitter, "unless_denormal", lambda code, rounded, usual, otherwise: list(usual), doubled_power),
+    "round-words": (FunctionEmitter, "_words_added", lambda code, total, a, b: code.const(total, 0), doubled_power),
     "delay-stores": (DelayedStores, "finish", lambda delayed, points, kept: None, power),
 }
 

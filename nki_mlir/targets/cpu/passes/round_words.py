@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""round-words: round values inside of a body to bfloat16 by sums of products of 16-bit words.
+
+before:  r = mask(bits + half + odd)                  four instructions
+after:   r = dot(b, b, -low); b = dot(bits, even)     three: b is bits less 1 where the upper half is even
+
+Each dot adds the products of two halves to a word. The second one subtracts the lower half of b as a signed integer,
+which leaves 0 there, and the upper half rounded to nearest even. Results keep their bits.
+
+The host's multipliers compute dots. Bodies that keep them busy with products, quotients and functions stay.
+"""
+
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu.form_choice import FormChoice
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.roundings import roundings
+from nki_mlir.waist.nest import Nest
+
+# cycles of multipliers
+PRODUCTS = {"multiply": 1, "square": 1, "average": 1, "divide": 6, "reciprocal": 6, "rsqrt": 12}
+FUNCTION, BESIDE_PRODUCTS = 10, 4           # cycles of multipliers, and other instructions, of a function
+
+
+class RoundWords(FormChoice, FunctionPass, name="round-words"):
+    form = "dots"
+    always: int = 0             # 1: also where a body has more products than other steps
+
+    def is_worth_it(self, nest: Nest) -> bool:
+        rounded = roundings(nest)
+        products = other_steps = 0
+        for value, step in enumerate(nest.steps, nest.first_step):
+            cycles = PRODUCTS.get(step.name, 0) if step.kind == "alu" else FUNCTION * (step.kind == "activation")
+            products += cycles
+            if step.kind == "activation":
+                other_steps += BESIDE_PRODUCTS
+            elif not cycles and step.kind != "constant" and step.dtype is FLOAT32 and value not in rounded:
+                other_steps += 1
+        return bool(self.always) or products < other_steps
