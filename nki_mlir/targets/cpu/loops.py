@@ -13,7 +13,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
-from nki_mlir.targets.cpu.extrema import Unrepaired, is_float_extremum, unrepaired
+from nki_mlir.targets.cpu.extrema import Unrepaired, unrepaired
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
 from nki_mlir.targets.cpu.roundings import keeping_nans
@@ -55,9 +55,8 @@ class Loops:
         self.words = "words" in forms
         self.ahead: dict[int, int | Value] = dict(use.ahead)
         self.fields = {k: (base, offset) for k, base, offset in use.beside}
-        self.simplifies = "extrema" in forms
         self.body = NestEvaluator(code, nest, symbols, plan.vector, keeping_nans(nest) if "nans" in forms else (),
-                                  unrepaired(nest) if self.simplifies else Unrepaired())
+                                  unrepaired(nest) if "extrema" in forms else Unrepaired())
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan) if "compares" in forms else {}
@@ -411,10 +410,7 @@ class Loops:
         if fold.output in self.sums:
             return self.code.add(a, b)
         old = self.nest.first_output + fold.output
-        # the step that writes the result of a fold repairs its zero
-        repairs_zeros = not (self.simplifies and is_float_extremum(fold.step))
-        return self.body.step(fold.step, {old: a, fold.value: b}, Point((), {}, {}, self.plan.lanes),
-                              repairs_zeros=repairs_zeros)
+        return self.body.step(fold.step, {old: a, fold.value: b}, Point((), {}, {}, self.plan.lanes))
 
     # -- sums of integers ----------------------------------------------------------------------------------------------
     def zero(self, lanes: int) -> Value:

@@ -6,8 +6,8 @@ after:   m = max(a, b);                   w = m - left      one instruction
 
 A repair of NaN is left out where each result that depends on the extremum is NaN in any case if the first operand is:
 arithmetic passes on NaN (w - a). A repair of zeros is left out where no result shows the sign: a sum with a number that
-is never -0, an extremum that is repaired, a factor of a value whose sign is hidden. Folds repair the zero of their
-result alone. Results keep their bits, and NaN stays NaN.
+is never -0, an extremum that is repaired, a factor of a value whose sign is hidden. Results keep their bits, and NaN
+stays NaN.
 """
 
 from nki_mlir.targets.cpu.form_choice import FormChoice
