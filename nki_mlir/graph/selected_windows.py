@@ -5,10 +5,10 @@ Engines and vector units compute these without loops over elements. Upstream's c
 equal elements, and does not know padding and windows that overlap.
 
 before:  %r = stablehlo.select_and_scatter(%x, %source, %init) { compare GE }, { add }       (windows of 2, steps of 2)
-after:   %best = %x[0::2], %place = 0
+after:   %best = %x[0::2], %number = 0
          %x1 = %x[1::2], %is_best = compare GE %best, %x1
-         %best = select(%is_best, %best, %x1), %place = select(%is_best, %place, 1)
-         %r = %init + pad(select(%place == 0, %source, -0.0)) + pad(select(%place == 1, %source, -0.0))
+         %best = select(%is_best, %best, %x1), %number = select(%is_best, %number, 1)
+         %r = %init + pad(select(%number == 0, %source, -0.0)) + pad(select(%number == 1, %source, -0.0))
 
 The elements at one position of all windows are a slice of the operand. A later position replaces the selected one where
 the comparison says so; elements of the padding are never selected.
@@ -105,13 +105,13 @@ class SelectedWindows:
         if self.is_padded:
             operand = self.padded("%x", "0.0", self.element)
             within = self.padded(self.constant("true", "i1", self.shape), "false", "i1")
-        best = place = is_any = ""
+        best = selected = is_any = ""
         for number, position in enumerate(product(*map(range, self.sizes))):
             value = self.slice(operand, position, self.element)
             inside = self.slice(within, position, "i1") if within else ""
             index = self.constant(str(number), "i32", self.windows)
             if not best:
-                best, place, is_any = value, index, inside
+                best, selected, is_any = value, index, inside
                 continue
             stays = self.add(f"compare {self.direction}, {best}, {value}, FLOAT : ({kind}, {kind}) -> "
                              f"{tensor(self.windows, 'i1')}")
@@ -119,18 +119,18 @@ class SelectedWindows:
                 stays = self.combined("or", self.combined("and", stays, is_any), self.combined("not", inside))
                 is_any = self.combined("or", is_any, inside)
             best = self.select(stays, best, value, self.element)
-            place = self.select(stays, place, index, "i32")
-        return place
+            selected = self.select(stays, selected, index, "i32")
+        return selected
 
     def function(self, name: str) -> str:
         """Return the function. Sums of narrow floats are rounded once."""
-        place, kind, places = self.selected(), tensor(self.shape, "f32"), tensor(self.windows, "i32")
+        selected, kind, numbers = self.selected(), tensor(self.shape, "f32"), tensor(self.windows, "i32")
         source, init = (self.widened(value, shape) for value, shape in (("%s", self.windows), ("%init", [])))
         total = self.add(f"broadcast_in_dim {init}, dims = [] : (tensor<f32>) -> {tensor(self.extents, 'f32')}")
         negative_zero, none = self.constant("-0.0", "f32"), self.constant("-0.0", "f32", self.windows)
         for number, position in enumerate(product(*map(range, self.sizes))):
             index = self.constant(str(number), "i32", self.windows)
-            hits = self.add(f"compare EQ, {place}, {index}, SIGNED : ({places}, {places}) -> "
+            hits = self.add(f"compare EQ, {selected}, {index}, SIGNED : ({numbers}, {numbers}) -> "
                             f"{tensor(self.windows, 'i1')}")
             part = self.select(hits, source, none, "f32")
             high = [extent - p - (n - 1) * step - 1
