@@ -348,8 +348,9 @@ class BodyPrinter:
     def waiting_behind(self, loop: waist.WhileLoop) -> dict[Value | NamedTensor, NamedTensor]:
         """Return the waiting allocations that a loop does not use, which are then not written in front of it. A placed
         module has all allocations in front."""
-        later = {value: tensor for value, tensor in self.out.waiting.items() if isinstance(value, Value) and not any(
-            loop.op in enclosing(use.owner.operation) for use in value.uses)}
+        later: dict[Value | NamedTensor, NamedTensor] = {
+            value: tensor for value, tensor in self.out.waiting.items() if isinstance(value, Value) and not any(
+                loop.op in enclosing(use.owner.operation) for use in value.uses)}
         for value in later:
             del self.out.waiting[value]
         return later

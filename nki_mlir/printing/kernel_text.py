@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from nki_mlir.bindings import Operation, Value
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile, full_tile
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
@@ -378,7 +378,9 @@ def _uses(text: str, name: str) -> bool:
 
 def name_of_register(register: Value) -> str:
     """Return the name of the registers that a buffer stands for: programs and iterations have their own buffers."""
-    return register.owner.attributes["nki.name"].value
+    allocation = register.owner
+    assert not isinstance(allocation, ir.Block)
+    return str(allocation.attributes["nki.name"].value)
 
 
 def source_text(at: Location) -> str:
