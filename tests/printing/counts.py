@@ -23,9 +23,12 @@ from nki_mlir.bindings import Module, cloned, operations_of
 from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
-from nki_mlir.dialects.nisa.movement import DmaCopyOp
+from nki_mlir.dialects.nisa.indirect import DataAddressed
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
+from nki_mlir.dialects.nisa.random import Drawing
 from nki_mlir.dialects.nki.movement import LoadOp, StoreOp
 from nki_mlir.printing.errors import Unprintable
+from nki_mlir.targets.neuron.codegen.code_writer import ADDRESS, ADDRESSES
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
@@ -78,7 +81,11 @@ def without_checks(module: Module) -> Module:
 def limits(launched, arrays) -> set[str]:
     """What a kernel has that the text needs more or fewer instructions for, as docs/limits.md says."""
     reasons: set[str] = set()
-    for module in launched.lower(*arrays).specialization.modules:
+    captured = launched.lower(*arrays).specialization
+    for module in captured.modules:
+        if any(name in alloc.attributes for alloc in operations_of(module, lambda name: name == "memref.alloc")
+               for name in (ADDRESS, ADDRESSES)):
+            reasons.add("addresses that the kernel chose")
         for operation in operations_of(module, lambda name: name.startswith(("nki.", "nisa."))):
             if not is_tile_op(operation):
                 continue
@@ -89,6 +96,12 @@ def limits(launched, arrays) -> set[str]:
                 reasons.add("a transfer that steps backwards")
             if op.full_name() in SUMS_IN_REGISTERS:
                 reasons.add("a sum in the registers of an engine")
+            if isinstance(op, DmaTransposeOp) and op.dst.dtype is not op.src.dtype:
+                reasons.add("a transpose by DMA that converts")
+            if isinstance(op, DataAddressed):
+                reasons.add("a run-time address")
+            if isinstance(op, Drawing) and captured.grid not in ((), CORES):
+                reasons.add("random numbers of several programs")
             box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval) if op.mask else None
             if box is not None and box.mask:
                 reasons.add("a mask that does not select a box of elements")

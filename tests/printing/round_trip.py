@@ -4,7 +4,8 @@
 ``python -m tests.printing.round_trip --counts FILE [--only FORM] [--programs N] [--seed N]`` adds programs to the
 counts of a file and prints a table: of each form (the generation of the kernels, and what their text is), how many were
 printed, refused and failed, and how many have the instructions of the original: within 2%, or as many where the text
-keeps the placement. It names those that have not by their number, which ``--show FORM NUMBER`` prints again.
+keeps the placement. It names the others by their number, which ``--show FORM NUMBER`` prints again, with what they have
+that docs/limits.md names as a reason.
 ``--examples`` adds a row for the kernels of the examples.
 """
 
@@ -34,7 +35,7 @@ from nki_mlir.scalar.dtypes import dtype_of
 from ..fuzzing.campaign import Counts, Tally
 from ..random_programs.comparing import EXECUTORS, differences, flat
 from ..random_programs.writer import Output, Program
-from .counts import GENERATIONS, WITHIN, differing, instructions, launch
+from .counts import GENERATIONS, WITHIN, differing, instructions, launch, limits
 from .reading import printed, reread, reread_beta
 from .test_examples import all_cases
 
@@ -119,7 +120,9 @@ def judge(tally: Tally, form: Form, name: str, program: Program, launched: Any,
             cause = differing(instructions(launched, arguments or arrays), instructions(again, arrays), form.within)
             tally.stages["counts"] += not cause
             if cause:
-                tally.rules[f"{name} {cause}"] += 1
+                reasons = limits(launched, arguments or arrays)
+                tally.stages["limited"] += bool(reasons)
+                tally.rules[f"{name} {cause} ({', '.join(sorted(reasons)) or 'no limit'})"] += 1
         tally.stages["printed" if again is not None else "not printed"] += 1
     except Exception:
         tally.stages["failed"] += 1
@@ -140,11 +143,12 @@ def judge_examples(tally: Tally, form: Form) -> None:
 
 def table(counts: Counts) -> Table:
     """The counts of all forms, one in a row."""
-    rows = Table("form", "printed", "refused", "failed", "stable", "instructions as many, or within 2%", title=f"seed {counts.seed}")
+    rows = Table("form", "printed", "refused", "failed", "stable", "instructions as many, or within 2%", "others with a limit", title=f"seed {counts.seed}")
     for name, tally in counts.tallies.items():
         stages = tally.stages
         near = f"{stages['counts']:,} of {stages['printed']:,}" if (FORMS | EXAMPLES)[name].within is not None else ""
-        rows.add_row(name, *(f"{stages[stage]:,}" for stage in ("printed", "not printed", "failed", "stable")), near)
+        rows.add_row(name, *(f"{stages[stage]:,}" for stage in ("printed", "not printed", "failed", "stable")), near,
+                     f"{stages['limited']:,}" if near else "")
     return rows
 
 

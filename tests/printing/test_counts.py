@@ -285,7 +285,7 @@ def test_random_kernels_keep_their_counts(generation, most):
     """But for those that have what docs/limits.md names, and for what only one of the texts can fuse."""
     counted, far = 0, []
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"), np.errstate(all="ignore"):
-        for program, launched in drawn(generation, 60, seed=1):
+        for program, launched in drawn(generation, 80, seed=1):
             arrays = list(program.arrays.values())
             if generation == "beta" and limits(launched, arrays):
                 continue
