@@ -131,3 +131,7 @@ def test_refused(what):
 def test_the_form_of_a_call_is_shown():
     assert "add(x, y, dtype=None, mask=None)" in str(failing(lambda t: nl.add(t), BadCall))
     assert "keepdims is 'no'; it takes True or False" in str(failing(*REFUSED["keepdims: text"]))
+
+
+def test_one_buffer_is_a_factor_of_multi_buffer():
+    assert [ncc.multi_buffer(factor).factor for factor in (1, 2, 5)] == [1, 2, 5]

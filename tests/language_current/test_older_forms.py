@@ -271,3 +271,21 @@ def test_call_in_the_form_of_the_beta_generation__reads_at_run_time_offsets(on, 
         nisa.dma_copy(out, nl.copy(rows, mask=True))
         return out
     np.testing.assert_array_equal(run(on, kernel, x), x[2:12:3])
+
+
+def test_patterns_of_repeated_dimensions():
+    """A repeated dimension has stride 0, the others keep theirs."""
+    patterns = []
+
+    @nki.jit
+    def kernel(x):
+        tile = nl.ndarray((4, 1, 3, 2), x.dtype, buffer=nl.sbuf)
+        patterns.extend(tile.broadcast_to(shape).pattern for shape in ((4, 1, 3, 2), (4, 5, 3, 2)))
+        patterns.append(tile.pattern)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x)
+        return out
+    kernel(X)
+    unchanged, repeated, strides = patterns
+    assert unchanged == strides and repeated == [strides[0], [0, 5], *strides[2:]]
+    assert len({stride for stride, _ in strides}) == 3

@@ -15,6 +15,7 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.current import typing as nt
+from nki_mlir.language.current.errors import NkiTypeError
 
 from .running import check, floats, numbers, on_tiles, run
 
@@ -261,3 +262,12 @@ def test_a_parameter_that_is_overwritten_without_saying_so(on, function, warns):
          "if you intend that, annotate it nt.mutable_tensor or return it"} if warns else set())
     lines = Path(__file__).read_text().splitlines()
     assert all(w.filename == __file__ and lines[w.lineno - 1].endswith("# here") for w in warned)
+
+
+def test_instructions_outside_of_a_kernel():
+    """They say so, whatever their arguments are; other functions name the argument."""
+    for call in (lambda: nisa.tensor_copy(), lambda: nisa.tensor_copy(1, 2, 3, 4, 5), lambda: nisa.tensor_copy(1, 2)):
+        with pytest.raises(NkiMlirError, match="tensor_copy was called outside of a kernel"):
+            call()
+    with pytest.raises(NkiTypeError, match="missing"):
+        nl.add()

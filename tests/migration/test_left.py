@@ -344,3 +344,11 @@ def test_exceptions_that_a_handler_may_catch_are_left():
         raise ValueError("fewer rows")""")
     assert [line.strip() for line in text if "raise" in line or "assert" in line] == [
         'raise ValueError("few rows")', 'assert x.shape[0] >= 4, "fewer rows"']
+
+
+@pytest.mark.parametrize(("shape", "order", "transposed"), [
+    ("(8, 4)", "(1, 0)", "(4, 8)"), ("(8, 4, 2)", "(2, 1, 0)", "(2, 4, 8)"), ("(8, 4, 2, 3)", "(3, 1, 2, 0)", "(3, 4, 2, 8)")])
+def test_transposes_without_axes_have_the_default_order(shape, order, transposed):
+    _, text = migrated(f"""t = nl.zeros({shape}, nl.float32)
+    t = nisa.dma_transpose(t)""")
+    assert any(transposed in line for line in text), text

@@ -94,6 +94,7 @@ A, B, C, D = range(FIRST, FIRST + 4)        # their values, and that of a fourth
 EXP, TANH = (Step("activation", FLOAT32, (A,), name) for name in ("exp", "tanh"))
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("step, of_bfloat16, of_float16, short", [
     (alu("maximum", A, A), True, False, True), (alu("minimum", A, B), False, False, False),
     (alu("maximum", B, B), False, True, False), (alu("add", A, A), False, False, True),
