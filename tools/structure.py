@@ -63,8 +63,7 @@ ANALYSES = (
     Analysis("name an instruction, the selection that reduces", "select[_]reduce",
              ("dialects", "language", "machine"), 5),
     Analysis("key a table by the address of an object",
-             r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|tuple\(map\(id,|, id\(\w+\)[\])]",
-             ("targets",), 14))
+             r"\bid\(|tuple\(map\(id\b", ("targets",), 18))
 
 
 def code_lines(text: str) -> int:

@@ -19,7 +19,7 @@ from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.neuron.checker.conflicts import Conflict, Conflicts
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, Memory, runs_of
 from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
-from nki_mlir.targets.neuron.checker.trace import Event, StreamTrace
+from nki_mlir.targets.neuron.checker.trace import Event, Site, StreamTrace
 
 
 class OperandTouch(NamedTuple):
@@ -70,7 +70,7 @@ class Operands:
                     self.shared.add(self.variables[core, v])
         self.footprints: dict[tuple[object, ...], ByteFootprint] = {}
         self.of_op: dict[tuple[int, Op], list[OperandTouch]] = {}
-        self.outside: dict[int, OutsideBuffer] = {}         # by the address of the instruction
+        self.outside: dict[Site, OutsideBuffer] = {}
 
     def memory(self, core: int, tile: Tile) -> Memory:
         return self.variables[core, tile.handle] if tile.space == HBM else (tile.space, core)
@@ -131,7 +131,7 @@ class Operands:
         try:
             footprint = self.footprint(event.core, tile, event)
         except OutOfBounds as error:
-            self.outside.setdefault(id(event.instruction), OutsideBuffer(event, error))
+            self.outside.setdefault(event.site, OutsideBuffer(event, error))
             return []
         return [OperandTouch(footprint, read, written, must_be_written, by_data and footprint.memory in self.shared)]
 
@@ -200,8 +200,8 @@ class MemoryCheck:
         self.unwritten: list[UnwrittenByte] = []
         self.strays: list[Stray] = []
         self.ends: dict[Memory, tuple[int, Event]] = {}     # the highest byte of on-chip memories, and who touches it
-        self.seen: set[int] = set()             # instructions that ``unwritten`` and ``strays`` have already
-        self.stray: set[int] = set()
+        self.seen: set[Site] = set()            # instructions that ``unwritten`` and ``strays`` have already
+        self.stray: set[Site] = set()
         operands = Operands(trace.programs)
         events = [event for step in trace.steps for event in (
             [step] if isinstance(step, Event) else [e for e in step.events if e.queue_lane < 0])]
@@ -230,12 +230,12 @@ class MemoryCheck:
 
     def order(self, touches: Sequence[tuple[Event, list[OperandTouch]]]) -> None:
         conflicts = Conflicts({memory: list(self.footprints[memory]) for memory in self.changed})
-        pairs: set[tuple[object, ...]] = set()
+        pairs: set[tuple[Site, Site]] = set()
         for event, operands in touches:
             for footprint, reads, writes, _, by_data in operands:
                 for writing in ([False] if reads else []) + ([True] if writes else []):
                     for conflict in conflicts.add(event, footprint, writing, by_data):
-                        pair = (id(conflict.first.instruction), id(conflict.then.instruction))
+                        pair = conflict.first.site, conflict.then.site
                         if pair not in pairs and len(self.conflicts) < self.limit:
                             pairs.add(pair)
                             self.conflicts.append(conflict)
@@ -263,8 +263,8 @@ class MemoryCheck:
                     at = flags.first_unwritten(footprint)
                     if at is None:
                         footprint.initialised = begun
-                    elif id(event.instruction) not in self.seen and len(self.unwritten) < self.limit:
-                        self.seen.add(id(event.instruction))
+                    elif event.site not in self.seen and len(self.unwritten) < self.limit:
+                        self.seen.add(event.site)
                         self.unwritten.append(UnwrittenByte(event, footprint.memory, *at))
             for flags, footprint, begun in targets:
                 flags.view(footprint)[...] = True
@@ -275,8 +275,8 @@ class MemoryCheck:
         """Check that an access of on-chip memory is inside a live buffer; one that begins is unwritten."""
         around = live.around(event, footprint, str(footprint.memory[0]))
         if around is None:
-            if id(event.instruction) not in self.stray and len(self.strays) < self.limit:
-                self.stray.add(id(event.instruction))
+            if event.site not in self.stray and len(self.strays) < self.limit:
+                self.stray.add(event.site)
                 self.strays.append(Stray(event, footprint))
         elif live.begins(*around, event):
             written.begin(around[1])

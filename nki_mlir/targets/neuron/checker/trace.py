@@ -58,6 +58,13 @@ class Event:
     clock: tuple[int, ...] = ()             # filled by ``happens_before``: what is known to be complete when it starts
     done: tuple[int, ...] = ()              # for an event that meets others, the clock at its completion
 
+    @property
+    def site(self) -> "Site":
+        return self.core, self.engine, self.pc
+
+
+Site = tuple[int, Engine, int]              # where an instruction is: its core, its stream, its index in the stream
+
 
 @dataclass(slots=True, eq=False)
 class CoreMeeting:
