@@ -94,9 +94,9 @@ def tile(title: str, array: Any, shape: Sequence[int]) -> str:
     return f"<div>{escape(title)}</div>" + table(["partition", *("..." if k is None else k for k in columns)], rows)
 
 
-def frame(page: str, height: int = 720) -> str:
+def frame(page: str) -> str:
     """Return a separate page within the notebook."""
-    return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:1px solid #8888"></iframe>'
+    return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:720px;border:1px solid #8888"></iframe>'
 
 
 def register() -> None:

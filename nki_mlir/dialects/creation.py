@@ -45,9 +45,9 @@ def structured_operation(operands: Sequence[Value], maps: Sequence[ir.AffineMap]
     return op
 
 
-def declared(name: Attribute, kind: Attribute, regions: int = 1) -> Operation:
+def declared(name: Attribute, kind: Attribute) -> Operation:
     """Create a private function without a body."""
-    return ir.Operation.create("func.func", regions=regions, attributes={
+    return ir.Operation.create("func.func", regions=1, attributes={
         "sym_name": name, "function_type": kind, "sym_visibility": ir.StringAttr.get("private")})
 
 

@@ -37,11 +37,6 @@ NUMBERS = frozenset({float, complex})
 COMPARED = frozenset({int, bool, str, bytes, Identity})
 
 
-def closure_state(function: Callable[..., object], arguments: Iterable[object] = ()) -> tuple[object, ...]:
-    """Return the key of a kernel's function and its compile-time arguments."""
-    return ClosureState(function, arguments).key
-
-
 class UnseenStateWarning(UserWarning):
     """Warns that a kernel's Python sees an object whose state is not compared from call to call."""
 

@@ -17,7 +17,7 @@ import pytest
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.language.closure_state import OBJECTS, closure_state
+from nki_mlir.language.closure_state import OBJECTS, ClosureState
 
 from .running import check, numbers, output_of
 
@@ -184,10 +184,10 @@ def test_what_tools_keep_at_a_function_is_no_part_of_a_key():
     def kernel(x):
         return output_of(nl.load(x) * 2)
     kernel.__cache__ = {}
-    keys = [closure_state(kernel)]
+    keys = [ClosureState(kernel).key]
     kernel.scale = 2
     for _ in range(3):
-        keys.append(closure_state(kernel))
+        keys.append(ClosureState(kernel).key)
         kernel.__cache__[keys[-1]] = keys[-1]
     assert keys[0] != keys[1] == keys[2] == keys[3] and len({len(repr(key)) for key in keys[1:]}) == 1
 
@@ -277,14 +277,14 @@ def test_key__recursive_and_endless():
 
     def kernel():
         return recursive, deep, many
-    before = closure_state(kernel)
-    assert hash(before) == hash(closure_state(kernel)) and before == closure_state(kernel)
+    before = ClosureState(kernel).key
+    assert hash(before) == hash(ClosureState(kernel).key) and before == ClosureState(kernel).key
     recursive.append(1)
-    assert closure_state(kernel) != before
+    assert ClosureState(kernel).key != before
 
 
 def test_key__of_values():
-    key = lambda value: closure_state(len, [value])
+    key = lambda value: ClosureState(len, [value]).key
     for one, other in ((0.0, -0.0), (1, True), (1, 1.0), ("1", 1), ((1,), [1]), ({"a": 1}, {"a": 2}),
                        ([1, 2], [2, 1]), (np.zeros(2), np.zeros(3)), (np.int8(1), np.int16(1)), (Block(1, {}), Block(2, {}))):
         assert key(one) != key(other), (one, other)

@@ -89,9 +89,9 @@ class Touches:
     select, where data are known.
     """
 
-    def __init__(self, several: bool, locate: Callable[[int], Location], meant: Callable[[Op], np.ndarray] | None = None
-                 ) -> None:
-        self.several, self.locate, self.meant = several, locate, meant
+    def __init__(self, several: bool, locate: Callable[[int], Location]) -> None:
+        self.several, self.locate = several, locate
+        self.meant: Callable[[Op], np.ndarray] | None = None
         self.turn: Turn | None = None
         self.epoch = 0                  # number of times that the programs have met: at barriers and in collectives
         self.loops: dict[LoopRun, dict[Buffer, list[Touch]]] = {}      # memory that iterations share

@@ -66,7 +66,8 @@ class Prepared:
         self.code, self.candidate = code, candidate
         self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(
             code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
-        self.merges: int = step("merge-instructions", code, lambda: merge_instructions(code)) if candidate.merge else 0
+        if candidate.merge:
+            step("merge-instructions", code, lambda: merge_instructions(code))
         evicts: bool = step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         self.overwrites: bool = candidate.overwrite and step("overwrite-operands", code,
                                                              lambda: overwrite_operands(code))
