@@ -5,15 +5,29 @@ Builders check the operations that a kernel emits, the pass ``verify-target`` ch
 instruction streams. Transfers, to or from HBM, have no rules of partitions and sizes.
 """
 
+from collections.abc import Sequence
+
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import Finding, MemoryOfEngine, TargetCheck
+from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 
 
 def is_transfer(op: Op) -> bool:
     """Return whether an instruction moves data to or from HBM or by DMA, which may begin at any partition."""
     return op.queued or any(tile.space == HBM for _, tile in op.operands())
+
+
+def may_replace(new: Op, old: Sequence[Op], machine: Machine) -> bool:
+    """Return whether an instruction is correct, and breaks no rule of the target that none of the ``old`` ones breaks.
+    """
+    try:
+        verify(new)
+    except NkiMlirError:
+        return False
+    return {str(f.error) for f in findings(new, machine)} <= {str(f.error) for op in old for f in findings(op, machine)}
 
 
 def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence, Set
 
 import libcst as cst
 
-from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.names import Substitution
+from nki_mlir.migration.parameters import bound_names, tree_of_statements
 
 MODULE = cst.Module([])
 
@@ -19,25 +20,27 @@ MODULE = cst.Module([])
 def with_hoisted_counts(body: Sequence[cst.BaseStatement], counts: Set[str]) -> list[cst.BaseStatement]:
     """Return the statements of a function with the assignments of ``counts`` hoisted. Only counts that are assigned
     once move; two equal counts of one block become one."""
-    bound = bound_names(_tree(body))
+    bound = bound_names(tree_of_statements(body))
     hoister = _Hoister({name for name in counts if bound[name] == 1})
     statements = hoister.block(body)
     if not hoister.names:
         return statements
-    renamed = cst.IndentedBlock(statements).visit(_Renamed(hoister.names))
+    renamed = cst.IndentedBlock(statements).visit(Substitution({name: cst.Name(hoister.replacement(name))
+                                                                for name in hoister.names}))
     assert isinstance(renamed, cst.IndentedBlock)
     return [s for s in renamed.body if isinstance(s, cst.BaseStatement)]
-
-
-def _tree(body: Sequence[cst.BaseStatement]) -> ast.Module:
-    block = cst.IndentedBlock(body or [cst.SimpleStatementLine([cst.Pass()])])
-    return ast.parse(cst.Module([cst.FunctionDef(cst.Name("f"), cst.Parameters(), block)]).code)
 
 
 class _Hoister:
     def __init__(self, counts: set[str]) -> None:
         self.counts = counts
         self.names: dict[str, str] = {}             # counts that are equal to another one, which replaces them
+
+    def replacement(self, name: str) -> str:
+        """Return the count that replaces another one, directly or by way of others."""
+        while name in self.names:
+            name = self.names[name]
+        return name
 
     def block(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
         statements: list[cst.BaseStatement] = []
@@ -51,7 +54,7 @@ class _Hoister:
         if not isinstance(node, cst.For) or not isinstance(node.body, cst.IndentedBlock):
             return [node]
         inner = self.block([s for s in node.body.body if isinstance(s, cst.BaseStatement)])
-        bound = set(bound_names(_tree([node])))
+        bound = set(bound_names(tree_of_statements([node])))
         hoisted: list[cst.BaseStatement] = []
         body: list[cst.BaseStatement] = []
         comments: list[cst.EmptyLine] = []
@@ -103,24 +106,12 @@ class _Hoister:
             if count and text in counts_by_text and not _comments(statement):
                 self.names[count[0]] = counts_by_text[text][0]
                 continue
-            bound = set(bound_names(_tree([statement])))
+            bound = set(bound_names(tree_of_statements([statement])))
             counts_by_text = {t: (name, read) for t, (name, read) in counts_by_text.items() if not read & bound}
             if count:
                 counts_by_text[text] = count[0], _read(count[1])
             result.append(statement)
         return result
-
-
-class _Renamed(cst.CSTTransformer):
-    def __init__(self, names: dict[str, str]) -> None:
-        super().__init__()
-        self.names = names
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
-        name = updated_node.value
-        while name in self.names:
-            name = self.names[name]
-        return updated_node.with_changes(value=name)
 
 
 def _read(node: ast.AST) -> set[str]:

@@ -28,7 +28,7 @@ from nki_mlir.migration.facts import (
     Unknown,
     join,
 )
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, Substitution
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.views import Integer, Item, Part
@@ -211,7 +211,7 @@ class Indices(Expressions):
         before = dict(self.scope.facts)
         shadowed = {n for loop in loops_of(node) for n in terms.names(self.code(loop.target)) if n in before}
         if shadowed:                            # a loop, other than a comprehension, would change them
-            renamed = node.visit(Renaming({n: self.fresh(n) for n in sorted(shadowed)}))
+            renamed = node.visit(Substitution({n: cst.Name(self.fresh(n)) for n in sorted(shadowed)}))
             assert isinstance(renamed, (cst.ListComp, cst.GeneratorExp))
             node = renamed
         headers, conditions, names = [], list[str](), set[str]()
@@ -332,26 +332,6 @@ def loops_of(node: cst.ListComp | cst.GeneratorExp) -> Iterator[cst.CompFor]:
     while loop is not None:
         yield loop
         loop = loop.inner_for_in
-
-
-class Renaming(cst.CSTTransformer):
-    """Renames variables of an expression."""
-
-    def __init__(self, names: dict[str, str]) -> None:
-        super().__init__()
-        self.names = names
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """Rename one."""
-        return updated_node.with_changes(value=self.names.get(updated_node.value, updated_node.value))
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """Keep the attribute's name."""
-        return updated_node.with_changes(attr=original_node.attr)
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        """Keep the keyword."""
-        return updated_node.with_changes(keyword=original_node.keyword)
 
 
 def _end(bound: MaskBound) -> str:

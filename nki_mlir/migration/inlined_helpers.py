@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nki_mlir.migration.names import Names, dotted, shortened
+from nki_mlir.migration.names import Names, Substitution, dotted, shortened
 from nki_mlir.migration.parameters import bound_names, tree_of
 
 PLAIN = cst.Name | cst.Integer | cst.Float | cst.SimpleString
@@ -63,7 +63,7 @@ def readable_elsewhere(function: cst.FunctionDef, names: Names, constants: Mappi
         if not text:
             return None
         renamed[name] = cst.parse_expression(text)
-    body = function.body.visit(_Substitution(renamed))
+    body = function.body.visit(Substitution(renamed))
     assert isinstance(body, cst.BaseSuite)
     return function.with_changes(body=body)
 
@@ -188,7 +188,7 @@ class _Inliner(cst.CSTTransformer):
         for k, statement in enumerate(self.callee.body.body):
             if k == 0 and _is_docstring(statement):
                 continue
-            changed = statement.visit(_Substitution(names))
+            changed = statement.visit(Substitution(names))
             assert isinstance(changed, cst.BaseStatement)
             match changed:
                 case cst.SimpleStatementLine(leading_lines=lines, body=[*before, cst.Return(value=result)]):
@@ -223,27 +223,6 @@ class _Inliner(cst.CSTTransformer):
             name = f"{hint}_{count}"
         self.used.add(name)
         return name
-
-
-class _Substitution(cst.CSTTransformer):
-    """Replaces variables of a function."""
-
-    def __init__(self, names: Mapping[str, cst.BaseExpression]) -> None:
-        super().__init__()
-        self.names = names
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        """Keep the name behind the dot."""
-        return updated_node.with_changes(attr=original_node.attr)
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        """Keep the name of an argument."""
-        return updated_node.with_changes(keyword=original_node.keyword)
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """Replace a variable."""
-        value = self.names.get(original_node.value)
-        return updated_node if value is None else value.deep_clone()
 
 
 def _nodes(tree: cst.CSTNode) -> list[cst.CSTNode]:

@@ -176,11 +176,10 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     name = a.function.partition(".")[2]
     first = "x" if "x" in a.nodes else next(iter(a.nodes))
     text, source = a.tensor(first)
-    operators = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
     if a.mask is not None and a.diagonals and name in ("mean", "var"):
         return moment(calls, a, a.mask, name)
     if a.mask is not None and a.diagonals:
-        text, source = calls.selected(text, source, a.mask, operators.get(name, name))
+        text, source = calls.selected(text, source, a.mask, functions.REDUCTIONS.get(name, name))
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     data, shown = last_axes(calls, text, source, axes, keep)
     shown = shown or a.text("axis")
@@ -189,8 +188,8 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     expression = f"{calls.nl}.{name}({data}, axis={shown}{dtype_argument(a)}{keep_argument})"
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        if name in operators and not a.dtype:
-            return [f"{calls.nisa}.tensor_reduce(dst={dst}, op={calls.nl}.{operators[name]}, data={data}, "
+        if name in functions.REDUCTIONS and not a.dtype:
+            return [f"{calls.nisa}.tensor_reduce(dst={dst}, op={calls.nl}.{functions.REDUCTIONS[name]}, data={data}, "
                     f"axis={shown}{keep_argument})"]
         count = terms.product(source.shape[k] for k in axes) if name == "mean" and axes and source.shape else "?"
         if "?" not in count and not a.dtype and source.dtype == target.dtype == "nl.float32":

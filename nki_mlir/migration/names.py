@@ -5,6 +5,7 @@ import ast
 import builtins
 import re
 import symtable
+from collections.abc import Mapping
 from typing import TypeVar, cast
 
 import libcst as cst
@@ -226,3 +227,24 @@ class Aliases(cst.CSTTransformer):
         if isinstance(owner, cst.Name) and owner.value in self.alias_of:
             return updated_node.with_changes(value=cst.Name(self.alias_of[owner.value]))
         return updated_node
+
+
+class Substitution(cst.CSTTransformer):
+    """Replaces variables."""
+
+    def __init__(self, names: Mapping[str, cst.BaseExpression]) -> None:
+        super().__init__()
+        self.names = names
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        """Keep the name behind the dot."""
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        """Keep the name of an argument."""
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        """Replace a variable."""
+        value = self.names.get(original_node.value)
+        return updated_node if value is None else value.deep_clone()

@@ -3,7 +3,7 @@
 
 import ast
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -14,6 +14,12 @@ from nki_mlir.migration.names import Names
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
 COMPUTING = {*UNARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}       # of nl
 FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy"}
+
+
+def tree_of_statements(statements: Sequence[cst.BaseStatement]) -> ast.FunctionDef:
+    """Return statements as Python's own tree, in a function."""
+    block = cst.IndentedBlock(statements or [cst.SimpleStatementLine([cst.Pass()])])
+    return tree_of(cst.FunctionDef(cst.Name("f"), cst.Parameters(), block))
 
 
 def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import libcst as cst
 
-from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.parameters import bound_names, tree_of_statements
 
 MODULE = cst.Module([])
 Statements = list[cst.BaseStatement]
@@ -34,14 +34,10 @@ def with_shared_conditions(body: Sequence[cst.BaseStatement], conditions: set[st
     return merger.merged(visited)
 
 
-def _tree(statements: Sequence[cst.BaseStatement]) -> ast.Module:
-    block = cst.IndentedBlock(statements or [cst.SimpleStatementLine([cst.Pass()])])
-    return ast.parse(cst.Module([cst.FunctionDef(cst.Name("f"), cst.Parameters(), block)]).code)
-
-
 def _reads(statements: Sequence[cst.BaseStatement]) -> Counter[str]:
     """Return how often each name is read."""
-    return Counter(n.id for n in ast.walk(_tree(statements)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return Counter(n.id for n in ast.walk(tree_of_statements(statements))
+                   if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
 
 
 def _created(statement: cst.BaseStatement) -> str:
@@ -141,7 +137,7 @@ class _Merger(cst.CSTTransformer):
         """Return the ``if`` that replaces a row, behind the tiles that other statements read, or [] if there is none.
         """
         reads = _reads(row)
-        names = bound_names(_tree(row))
+        names = bound_names(tree_of_statements(row))
         names.pop("f", None)
         needed = {name for name in names if self.reads[name] > reads[name]}
         before = [s for s in row if _created(s) in needed]

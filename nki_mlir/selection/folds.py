@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import PSUM, Tile, active_elements
 from nki_mlir.dialects.nisa.elementwise import TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp
-from nki_mlir.dialects.nisa.reduction import TensorPartitionReduceOp, TensorReduceOp
+from nki_mlir.dialects.nisa.reduction import PARTITION_REDUCTIONS, TensorPartitionReduceOp, TensorReduceOp
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 from nki_mlir.selection import masks
@@ -20,8 +20,6 @@ from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.expression import Convert, Input, reads_output
 from nki_mlir.waist.recognize import Fold, Product, fold_of, product_of
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis
-
-ACROSS_PARTITIONS = ("add", "maximum", "bitwise_or", "bitwise_and")
 
 
 def select(selector: Selector, nest: TileNest, fresh: bool = False) -> None:
@@ -115,7 +113,7 @@ def reduce_tile(selector: Selector, nest: TileNest, fn: str, src: Tile, dst: Til
         raise Unsupported(feature=f"a reduction by '{fn}' in {compute}", instead="reduce in float32")
     if 0 not in nest.reduced:
         return emitter.emit(TensorReduceOp, VECTOR, dst=dst, src=src, op=fn, axes=axes)
-    if fn not in ACROSS_PARTITIONS:
+    if fn not in PARTITION_REDUCTIONS:
         raise Unsupported(feature=f"a reduction over partitions by '{fn}'",
                           instead="transpose the tile and reduce its free axis")
     if axes:

@@ -13,7 +13,7 @@ import numpy as np
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, apply_alu, not_all_in_psum
 from nki_mlir.dialects.nisa.opaque import PartitionWise
-from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS, verify_sum
+from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS, ROW_REDUCTIONS, verify_sum
 from nki_mlir.dialects.nki.reduction import sums_integers
 from nki_mlir.dialects.op import In, InOut, LoweringBuilder, Out, Results
 from nki_mlir.dialects.scalar_body import ArrayScalars, ScalarFunctions, V
@@ -332,7 +332,7 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
 
     def verify(self, check: Check) -> None:
         super().verify(check)
-        check.one_of("op1", ("add", "subtract", "multiply", "maximum", "minimum"))
+        check.one_of("op1", ROW_REDUCTIONS)
         check.one_of("reduce_cmd", ("reduce", "reset_reduce"))
 
     def verify_target(self, check: TargetCheck) -> None:

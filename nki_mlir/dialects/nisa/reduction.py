@@ -21,6 +21,7 @@ from nki_mlir.machine.engine import SINCE
 from nki_mlir.scalar.alu import ALU
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
+PARTITION_REDUCTIONS = ("add", "maximum", "bitwise_or", "bitwise_and")
 ROW_REDUCTIONS = ("add", "subtract", "multiply", "maximum", "minimum")
 ARITHMETIC_REDUCTIONS = [name for name in REDUCTIONS if ALU[name].group != "bitwise"]
 
@@ -64,7 +65,7 @@ class TensorPartitionReduceOp(NisaOp, Reducing, name="tensor_partition_reduce", 
     over = (0,)
 
     def verify(self, check: Check) -> None:
-        check.one_of("op", ("add", "maximum", "bitwise_or", "bitwise_and"))
+        check.one_of("op", PARTITION_REDUCTIONS)
         check.on_chip("dst", "src")
         check.shape("dst", (1, *self.src.shape[1:]))
         check.bits(["op"], "src")

@@ -23,9 +23,8 @@ from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT32
-
-COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 
 
 # -- affine patterns ---------------------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
     comparison = alu(cmp_op, f"{op} cmp_op")
-    require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is not a comparison",
+    require(ALU[comparison].group == "comparison", f"{op} cmp_op {comparison} is not a comparison",
             fix="use nl.equal, nl.not_equal, nl.greater, nl.greater_equal, nl.less or nl.less_equal",
             code="NKI-OPERATOR")
     with low.operands(op, dst, on_true_tile=on_true_tile) as (target, source):

@@ -11,12 +11,10 @@ the first of these instructions to the copy. ``apart`` bounds the number of inst
 
 from collections.abc import Sequence
 
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import same_pattern
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
-from nki_mlir.dialects.target_findings import findings
-from nki_mlir.dialects.verification import verify
+from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses, plain, uses_of
@@ -102,14 +100,7 @@ def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], mach
         assert isinstance(copy_op, TensorCopyOp)
         new = changed(writer_op, lambda tile, copy_op=copy_op: copy_op.dst if tile.handle is copy_op.src.handle
                       else tile)   # type: ignore[misc]
-        try:
-            verify(new)
-        except NkiMlirError:
-            return False
-        if {str(f.error) for f in findings(new, machine)} - {
-                str(f.error) for op in (step.op, copy.op) for f in findings(op, machine)}:
-            return False
-        if new.runs_on is not step.op.runs_on:
+        if not may_replace(new, [step.op, copy.op], machine) or new.runs_on is not step.op.runs_on:
             return False
         rewritten.append(new)
     for step, new in zip(writers, rewritten, strict=True):

@@ -22,14 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, Access, Tile, same_buffer, same_pattern
 from nki_mlir.dialects.nisa.elementwise import ActivationOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import ActivationReduceOp, TensorReduceOp, TensorScalarReduceOp
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.dialects.target_findings import findings
-from nki_mlir.dialects.verification import verify
+from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.scalar.dtypes import FLOAT32
@@ -266,14 +264,7 @@ class FusedPairs:
 
     def pays(self, first: Op, second: Op, new: Op) -> bool:
         """Return whether the target has the fused operation and it takes no longer than the two."""
-        try:
-            verify(new)
-        except NkiMlirError:
-            return False
-        if {str(f.error) for f in findings(new, self.machine)} - {
-                str(f.error) for op in (first, second) for f in findings(op, self.machine)}:
-            return False
-        return self.ns(new) <= self.ns(first) + self.ns(second)
+        return may_replace(new, [first, second], self.machine) and self.ns(new) <= self.ns(first) + self.ns(second)
 
     def ns(self, op: Op) -> float:
         return float(self.machine.cost(op.runs_on, op.work()).busy)

@@ -17,12 +17,10 @@ from dataclasses import replace
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
 from nki_mlir.dialects.nki.reduction import ReducingFree
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.dialects.target_findings import findings
-from nki_mlir.dialects.verification import verify
+from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, own_memory, touched
@@ -88,16 +86,8 @@ class MergedForms:
         key = old.form(), new.form()
         pays = self.paying.get(key)
         if pays is None:
-            pays = self.paying[key] = self.ns(new) < self.ns(old) * count and self.exists(old, new)
+            pays = self.paying[key] = self.ns(new) < self.ns(old) * count and may_replace(new, [old], self.machine)
         return pays
-
-    def exists(self, old: Op, new: Op) -> bool:
-        try:
-            verify(new)
-        except NkiMlirError:
-            return False
-        return not {str(f.error) for f in findings(new, self.machine)} - {
-            str(f.error) for f in findings(old, self.machine)}
 
     def ns(self, op: Op) -> float:
         return float(self.machine.cost(op.runs_on, op.work()).busy)
