@@ -245,6 +245,7 @@ class Substitution(cst.CSTTransformer):
         return updated_node.with_changes(keyword=original_node.keyword)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """Replace a variable."""
+        """Replace a variable; its parentheses stay."""
         value = self.names.get(original_node.value)
-        return updated_node if value is None else value.deep_clone()
+        return updated_node if value is None else value.deep_clone().with_changes(
+            lpar=[*updated_node.lpar, *value.lpar], rpar=[*value.rpar, *updated_node.rpar])

@@ -13,6 +13,7 @@ import pytest
 from nki_mlir.migration.files import migrated
 from nki_mlir.migration.names import (
     Names,
+    Substitution,
     dotted,
     limit_of,
     operator,
@@ -179,3 +180,12 @@ def test_operators():
     ("lang.finfo(lang.bfloat16, 1).max", None), ("lang.finfo.max", None), ("lang.finfo(lang.unknown).max", None)])
 def test_limits_of_dtypes(text, number):
     assert limit_of(cst.parse_expression(text), Names(TEXT)) == (number if number is None else pytest.approx(number)), math.inf
+
+
+@pytest.mark.parametrize("text, value, expected", [
+    ("return(x)", "y", "return(y)"), ("a = (x)in(x)", "y", "a = (y)in(y)"), ("a = 2 * (x)", "p + q", "a = 2 * (p + q)"),
+    ("f(x=x).x = t.x[x:x]", "3", "f(x=3).x = t.x[3:3]"), ("a = x", "(y)", "a = (y)")])
+def test_variables_are_replaced__in_their_parentheses(text, value, expected):
+    statement = cst.parse_statement(text)
+    replaced = statement.visit(Substitution({"x": cst.parse_expression(value)}))
+    assert cst.Module([replaced]).code.strip() == expected
