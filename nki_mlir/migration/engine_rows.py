@@ -21,6 +21,7 @@ from nki_mlir.migration.expressions import MARK, LeftForAPerson
 from nki_mlir.migration.facts import PSUM, TensorFact
 from nki_mlir.migration.indices import Indices
 from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.shifted_parts import SHIFTED, reads_shifted
 
 FIRST_ROWS = re.compile(r"\w+\[(?:\w+\.ds\((?P<start>\d+), (?P<count>\d+)\)|(?P<first>\d+):(?P<after>\d+))[,\]]")
 PARTITIONS = 128
@@ -152,6 +153,17 @@ class EngineRows(Indices):
             return texts
         rows = self._rows(text, tensor)
         return [*write(rows), f"{self.nisa}.dma_copy(dst={text}, src={rows})"]
+
+    def apart(self, dst: str, into: TensorFact, write: Callable[[str], list[str]]) -> list[str]:
+        """Return the statements that ``write`` returns for a destination, or for a new tile that is then copied, where
+        they would read what they overwrite."""
+        texts = write(dst)
+        if into.shape is None or not reads_shifted(dst, texts):
+            return texts
+        name = self.fresh("shifted")
+        self.report.changed(self.line, SHIFTED)
+        return [f"{name} = {self.nl}.ndarray({self.shape_text(into, dst)}, dtype={dst.partition('[')[0]}.dtype, "
+                f"buffer={self.nl}.sbuf)", *write(name), *self.of_expression(dst, into, name, into.dtype)]
 
     def _rows(self, text: str, tensor: TensorFact) -> str:
         """Return the name of a new tile for the rows of a view."""

@@ -401,8 +401,8 @@ class Statements(FunctionCalls):
         if result is not None and result.mask is not None and result.mask.diagonals:
             return self.under(condition, self.predicated(dst, into, result.mask, lambda to, target: [
                 self.settled(t) for t in self._store_statements(to, target, value, source)], result.name))
-        return self.under(condition, self.destination(dst, into, lambda to: [
-            self.settled(t) for t in self._store_statements(to, into, value, source)]))
+        return self.under(condition, self.destination(dst, into, lambda to: self.apart(to, into, lambda at: [
+            self.settled(t) for t in self._store_statements(at, into, value, source)])))
 
     def _store_statements(self, dst: str, into: TensorFact, value: cst.BaseExpression, fact: Fact) -> list[str]:
         """Return the statements that write a value to a view."""
@@ -481,7 +481,7 @@ class Statements(FunctionCalls):
             if is_tile:
                 return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={text}, op={nl}.{name})"]
             return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={text})"]
-        texts = write(rows, into)
+        texts = self.apart(rows, into, lambda to: write(to, into))
         if not write_back and self.may_start_between(texts):
             texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {text}, dtype={dst.partition('[')[0]}.dtype)",
                                        into.dtype)
