@@ -113,7 +113,7 @@ def test_each_condition__is_needed(old: str, new: str) -> None:
     source = Path(tested.__file__).read_text(encoding="utf-8")
     assert source.count(old) == 1
     faulty = ModuleType("faulty")
-    exec(source.replace(old, new).replace('name="merge-instructions"', 'name="faulty"'), faulty.__dict__)
+    exec(source.replace(old, new).replace('name="merge-instructions"', 'name=""'), faulty.__dict__)
 
     def fails(seed: int) -> bool:
         try:

@@ -99,7 +99,7 @@ def test_each_condition__is_needed(old: str, new: str) -> None:
     source = Path(tested.__file__).read_text(encoding="utf-8")
     assert source.count(old) == 1
     faulty = ModuleType("faulty")
-    exec(source.replace(old, new).replace('name="overwrite-operands"', 'name="faulty"'), faulty.__dict__)
+    exec(source.replace(old, new).replace('name="overwrite-operands"', 'name=""'), faulty.__dict__)
     assert not all(stays(seed, faulty.overwrite_operands) for seed in range(40))
 
 
