@@ -200,6 +200,7 @@ def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode
 def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown, engine=engine.unknown, name=None) -> Any:
     """Set dst = src by DMA between HBM and SBUF, converted to the dtype of dst. Both may have run-time addresses.
 
+    With dge_mode swdge the gpsimd engine writes the descriptors and starts the transfer.
     With ``dst_rmw_op`` (of release 0.2) dst = dst_rmw_op(dst, src).
 
     Arguments:
