@@ -30,7 +30,15 @@ from nki_mlir.graph import upstream
 from nki_mlir.graph.rewrites import rewrite_gathers
 from nki_mlir.graph.selected_windows import rewrite_selected_windows
 from nki_mlir.graph.sort_and_scatter import rewrite_sequential, saturate_conversions
-from nki_mlir.graph.upstream import BadModule, graph_context, named, public_function, refuse_leftovers, run_pipeline
+from nki_mlir.graph.upstream import (
+    BadModule,
+    graph_context,
+    named,
+    public_function,
+    refuse_leftovers,
+    refuse_untranslated,
+    run_pipeline,
+)
 from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.passes.pass_manager import run_passes
@@ -267,6 +275,7 @@ class NativeCalls:
             for function in ir.Module.parse(ROUNDING).body:
                 function.operation.clone()
         run_pipeline(module, TO_LLVM)
+        refuse_untranslated(module)
         return load("execution_engine").ExecutionEngine(module, opt_level=3)
 
     def __call__(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:

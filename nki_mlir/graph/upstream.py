@@ -90,6 +90,16 @@ def refuse_leftovers(module: Module | Operation) -> None:
                           ).located(location_of(leftovers[0]))
 
 
+def refuse_untranslated(module: Module) -> None:
+    """Refuse operations that the passes to LLVM left: conversions of float8 types that LLVM does not know."""
+    leftovers = operations_of(module, lambda name: not name.startswith(("llvm.", "builtin.")))
+    if leftovers:
+        kinds = " to ".join(str(v.type) for v in (*leftovers[0].operands, *leftovers[0].results))
+        raise Unsupported(feature=f"'{leftovers[0].name}' of {kinds} in a graph on the CPU",
+                          instead="use another dtype, or run this program with jax.jit"
+                          ).located(location_of(leftovers[0]))
+
+
 def public_function(module: Module) -> Operation:
     """Return the module's one public function."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]

@@ -373,6 +373,12 @@ def test_inputs__are_not_written_around_calls_of_kernels():
     np.testing.assert_array_equal(got[1:3], A[1:3] + 1)
 
 
+def test_native_code__names_a_dtype_that_llvm_lacks():
+    text = lowered(lambda a: a.astype(jnp.float8_e4m3b11fnuz).astype(jnp.float32), A)
+    with pytest.raises(Unsupported, match=r"'arith.truncf' of f32 to f8E4M3B11FNUZ in a graph on the CPU"):
+        LinkedProgram(text)
+
+
 @pytest.mark.parametrize("function, arguments, name", [
     (lambda a: jnp.sort(a), (A,), "stablehlo.sort"),
     (lambda a: a.at[jnp.array([1, 2])].apply(jnp.sin), (A,), r":\d+:\d+: error: a scatter that combines values"),
