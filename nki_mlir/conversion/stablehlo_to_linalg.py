@@ -23,6 +23,7 @@ from nki_mlir.graph import functions, upstream
 from nki_mlir.graph.comparisons import rewrite_indexed
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import (
+    fold_conversions,
     rewrite_concatenations,
     rewrite_counted_loops,
     rewrite_extremes,
@@ -53,6 +54,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             link(module)
             kernels = set_aside(module)
             upstream.run_pipeline(module, upstream.TO_STABLEHLO)
+            fold_conversions(module)
             if self.compare:
                 rewrite_indexed(module)
             rewrite_concatenations(module)

@@ -37,6 +37,40 @@ def rewrite_concatenations(module: Module | Operation) -> None:
         exchange(op, [value])
 
 
+EXACT = 1 << 53                     # integers up to here are numbers of float64
+
+
+def fold_conversions(module: Module) -> None:
+    """Replace conversions of constants of one number by constants: frameworks write numbers as float64 and int64, which
+    engines do not compute."""
+    for op in operations_of(module, lambda name: name == "stablehlo.convert"):
+        constant_op, kind = defining(op.operands[0]), ir.RankedTensorType(op.results[0].type)
+        attribute = constant_op.attributes["value"] if constant_op is not None and constant_op.name in (
+            "stablehlo.constant", "arith.constant") else None
+        if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat or not kind.has_static_shape:
+            continue
+        number = _converted(attribute.get_splat_value(), kind.element_type)
+        if number is not None:
+            with op.context, ir.InsertionPoint(op), op.location:
+                value = ir.DenseElementsAttr.get_splat(kind, number)
+                exchange(op, [value_of("stablehlo.constant", kind, value=value)])
+
+
+def _converted(number: ir.Attribute, kind: Type) -> ir.Attribute | None:
+    """Return a number of another type; None if that may depend on how it is rounded or where it saturates."""
+    if isinstance(number, ir.FloatAttr):
+        return ir.FloatAttr.get(kind, number.value) if isinstance(kind, ir.F32Type | ir.F64Type) else None
+    source = number.type
+    if not isinstance(source, ir.IntegerType) or not source.is_signless or source.width not in (8, 16, 32, 64):
+        return None
+    value = ir.IntegerAttr(number).value
+    if isinstance(kind, ir.F32Type | ir.F64Type):
+        return ir.FloatAttr.get(kind, float(value)) if abs(value) <= EXACT else None
+    is_signed = isinstance(kind, ir.IntegerType) and kind.is_signless and kind.width in (8, 16, 32, 64)
+    fits = is_signed and -(1 << kind.width - 1) <= value < 1 << kind.width - 1
+    return ir.IntegerAttr.get(kind, value) if fits else None
+
+
 def rewrite_pads(module: Module) -> None:
     """Rewrite ``stablehlo.pad`` with a value that is not a constant as ``tensor.insert_slice`` into a broadcast.
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops of graphs that count: how often they run, and what their counters are, by counting with numbers that wrap."""
+"""Loops of graphs that count: how often they run, and what their counters are, by counting with numbers that wrap.
+
+Also conversions of constants.
+"""
 
 import pytest
 
 from nki_mlir.bindings import ir, operations_of
 from nki_mlir.frameworks.stablehlo import read_graph
-from nki_mlir.graph.rewrites import rewrite_counted_loops
+from nki_mlir.graph.rewrites import fold_conversions, rewrite_counted_loops
 from nki_mlir.graph.upstream import graph_context
 
 HOLDS = {"LT": int.__lt__, "LE": int.__le__, "GT": int.__gt__, "GE": int.__ge__}
@@ -104,3 +107,26 @@ def test_a_counter_of_another_type_stays_in_the_loop(kind, first, step, last):
         before = str(module)
         rewrite_counted_loops(module)
         assert str(module) == before
+
+
+@pytest.mark.parametrize("source, number, result, expected", [
+    ("f64", "0.1", "f32", 0.10000000149011612), ("i64", "-3", "f32", -3.0), ("i64", "7", "i32", 7), ("i32", "-2", "i64", -2),
+    ("i64", "9007199254740993", "f32", None), ("i64", "4294967296", "i32", None), ("f64", "1.5", "i32", None),
+    ("f64", "0.1", "bf16", None), ("i1", "true", "f32", None)])
+def test_conversions_of_constants__are_folded_where_all_executors_agree(source, number, result, expected):
+    text = f"""func.func @main() -> tensor<2x{result}> {{
+  %c = stablehlo.constant dense<{number}> : tensor<2x{source}>
+  %r = stablehlo.convert %c : (tensor<2x{source}>) -> tensor<2x{result}>
+  return %r : tensor<2x{result}>
+}}"""
+    with graph_context(), ir.Location.unknown():
+        module = read_graph(text)
+        fold_conversions(module)
+        assert module.operation.verify()
+        end, = operations_of(module, lambda name: name == "func.return")
+        op = end.operands[0].owner
+        if expected is None:
+            assert op.name == "stablehlo.convert"
+        else:
+            assert op.name == "stablehlo.constant"
+            assert op.attributes["value"].get_splat_value().value == expected
