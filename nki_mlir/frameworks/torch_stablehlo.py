@@ -12,18 +12,21 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._decomp import get_decompositions
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
 from nki_mlir.alone import ALONE
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import value_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frameworks.debug_output import write_exported
 from nki_mlir.frameworks.torch_operator import callee_named, map_by_calls
 from nki_mlir.frameworks.torch_values import operands_of, results_of
@@ -72,6 +75,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     aliases = updates_to_results(program)
     ends_in_range(program.graph)
     numbers_of_floats(program.graph)
+    indices_from_start(program.graph)
     with ALONE:
         text = imported(program, aliases)
     write_exported(name, text)
@@ -91,9 +95,26 @@ def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> 
         manager = load("passmanager").PassManager
         manager.parse(CASTS).run(ir.Module.create().operation)
         to_custom_calls(module)
-        manager.parse(TO_STABLEHLO).run(module.operation)
+        exact_remainders(module)
+        try:
+            manager.parse(TO_STABLEHLO).run(module.operation)
+        except ir.MLIRError as error:
+            raise refused(str(error), module) from None
         mark_aliases(public_function(module), aliases)
     return str(module)
+
+
+def refused(text: str, module: Module) -> NkiMlirError:
+    """Return the error for an operator that the upstream passes leave. Their text names it, or a number that operators
+    of the same line take."""
+    match = re.search(r'error: "([^"]+)":(\d+):', text)
+    location = Location(match[1], int(match[2]), 0) if match else None
+    name = re.search(r'name = "torch\.([\w.:]+)"', text)
+    names = [name[1]] if name else [*dict.fromkeys(
+        op.name.removeprefix("torch.") for op in operations_of(module, lambda name: name.startswith("torch.aten."))
+        if location is None or (at := location_of(op)) is None or (at.file, at.line) == (location.file, location.line))]
+    return Unsupported(feature=f"PyTorch's {' or '.join(names) or 'program'}, as StableHLO",
+                       instead="compute it by other operators, or outside of the program").located(location)
 
 
 def updates_to_results(program: torch.export.ExportedProgram) -> dict[int, int]:
@@ -180,6 +201,21 @@ def to_custom_calls(module: Module) -> None:
             replace(op)
         elif name in operators:
             replace_operator(op, operators[name])
+
+
+def exact_remainders(module: Module) -> None:
+    """Replace ``fmod`` of floats by StableHLO's remainder, which is exact: upstream would subtract a multiple of a
+    rounded quotient, which is wrong for large ones and for infinite divisors."""
+    for op in operations_of(module, lambda name: name == "torch.aten.fmod.Tensor"):
+        shape, dtype = described(op.operands[0])
+        if dtype.kind in "iub":
+            continue
+        kind = ir.RankedTensorType.get(shape, ir.Type.parse(str(op.operands[0].type).rpartition(",")[2][:-1]))
+        with ir.InsertionPoint(op), op.location:
+            values = [value_of("torch_c.to_builtin_tensor", kind, value) for value in op.operands]
+            result = value_of("stablehlo.remainder", kind, *values)
+            op.results[0].replace_all_uses_with(value_of("torch_c.from_builtin_tensor", op.results[0].type, result))
+        op.erase()
 
 
 def custom_operators() -> "dict[str, Operator]":
@@ -270,9 +306,37 @@ def fmod(a: torch.Tensor, b: object) -> torch.Tensor:
     return aten.fmod.Tensor(*same_dtype(a, b))
 
 
+def fmod_of_tensors(a: torch.Tensor, b: torch.Tensor) -> object:
+    """Broadcast the operands, which ``exact_remainders`` expects."""
+    if a.shape == b.shape and a.dtype == b.dtype:
+        return NotImplemented
+    return aten.fmod.Tensor(*torch.broadcast_tensors(*same_dtype(a, b)))
+
+
 def sign(a: torch.Tensor) -> torch.Tensor:
     """Compute the sign by comparisons: upstream compares with an integer, which is wrong for constant tensors."""
     return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
+
+
+def variance(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None,
+             keepdim: bool = False) -> torch.Tensor:
+    """Compute the variance in float32, as PyTorch does: upstream computes in float64, which engines lack."""
+    dims = [*range(a.dim())] if not dim else list(dim)
+    wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
+    squares = (wide - wide.mean(dims, keepdim=True)).square().sum(dims, keepdim=keepdim)
+    count = prod(a.shape[d] for d in dims)
+    return (squares / max(0.0, count - (1 if correction is None else correction))).to(a.dtype)
+
+
+def deviation(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None,
+              keepdim: bool = False) -> torch.Tensor:
+    return variance(a, dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+def variance_and_mean(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None,
+                      keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    dims = [*range(a.dim())] if not dim else list(dim)
+    return variance(a, dims, correction=correction, keepdim=keepdim), a.mean(dims, keepdim=keepdim)
 
 
 def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.Tensor:
@@ -317,13 +381,19 @@ BYTES = (aten.amax.default, aten.amin.default, aten.max.default, aten.min.defaul
          aten.argmax.default, aten.argmin.default, aten.bitwise_right_shift.Tensor)
 TRUTHS = (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
 OWN: dict[object, Callable[..., object]] = {
+    **{op: fn for op, fn in get_decompositions([aten.native_layer_norm.default,
+                                                aten.native_group_norm.default]).items()},
     torch.ops.nki.map.default: map_by_calls,
     aten.remainder.Tensor: remainder,
     aten.remainder.Scalar: remainder,
     aten.remainder.Scalar_Tensor: remainder,
     aten.fmod.Scalar: fmod,
+    aten.fmod.Tensor: fmod_of_tensors,
     aten.sign.default: sign,
     aten.roll.default: roll,
+    aten.var.correction: variance,
+    aten.std.correction: deviation,
+    aten.var_mean.correction: variance_and_mean,
     aten.abs.default: absolute,
     aten.__lshift__.Scalar: shift(aten.bitwise_left_shift.Tensor),
     aten.__lshift__.Tensor: shift(aten.bitwise_left_shift.Tensor),
@@ -346,6 +416,28 @@ def numbers_of_floats(graph: torch.fx.Graph) -> None:
         for index, (value, slot) in enumerate(zip(node.args, node.target._schema.arguments)):
             if type(value) is int and str(slot.type) in ("Tensor", "number"):
                 node.update_arg(index, float(value))
+
+
+INDEXED = (aten.index.Tensor, aten.index_put.default)
+
+
+def indices_from_start(graph: torch.fx.Graph) -> None:
+    """Add the size of the axis to negative indices: upstream would read the first element instead."""
+    for node in graph.nodes:
+        if node.target not in INDEXED:
+            continue
+        indices = list(node.args[1])
+        for axis, index in enumerate(indices):
+            if index is None or index.meta["val"].dtype in (torch.bool, torch.uint8):
+                continue
+            value, size = index.meta["val"], node.args[0].meta["val"].shape[axis]
+            with graph.inserting_before(node):
+                is_negative = graph.call_function(aten.lt.Scalar, (index, 0))
+                from_end = graph.call_function(aten.add.Tensor, (index, size))
+                indices[axis] = graph.call_function(aten.where.self, (is_negative, from_end, index))
+            is_negative.meta["val"], from_end.meta["val"] = value < 0, value + size
+            indices[axis].meta["val"] = value.clone()
+        node.update_arg(1, indices)
 
 
 __all__ = ["stablehlo_of"]

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch programs as StableHLO: the custom calls, and the linked program against eager execution."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from nki_mlir.diagnostics import Unsupported  # noqa: E402
 from nki_mlir.frameworks.recovery import kernels_in  # noqa: E402
-from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
+from nki_mlir.frameworks.stablehlo import run_linked, simulate_linked  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import nki_jit  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 
@@ -237,3 +239,49 @@ def test_program__bytes_are_not_integers_with_a_sign():
 def test_program__rolls():
     same_values(lambda a: (torch.roll(a, 1, 0), torch.roll(a[:1], 1, 0), torch.roll(a, -9),
                            torch.roll(a, (7, -1), (0, 1)), torch.roll(a, 2, 0)), SIGNED)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_program__remainders_are_exact(dtype):
+    """Quotients that no float represents, infinite divisors, and operands of different shapes."""
+    a = torch.tensor([[3e4, -1e4, 7.0, -7.0, 0.0, float("inf"), float("nan"), 6e4]]).to(dtype)
+    b = torch.tensor([[0.7], [-0.3], [float("inf")], [-float("inf")], [1e-3]]).to(dtype)
+
+    class Model(torch.nn.Module):
+        def forward(self, a, b):
+            return torch.fmod(a, b).float(), (a % b).float()
+    arrays = [x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if dtype is torch.bfloat16 else x.numpy()
+              for x in (a, b)]
+    for got, wanted in zip(run_linked(stablehlo_of(Model(), a, b), arrays), Model()(a, b)):
+        torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_program__negative_indices_count_from_the_end():
+    index = torch.tensor([0, -1, -3, 2])
+    same_values(lambda a, i: (a[i], a[:, i], a[i, -i.abs() - 1], a[i - 1, i], a[-1]), A, index)
+    same_values(lambda a, i, v: (a.index_put((i,), v), a.index_put((i, i), v[0, 0]),
+                                 a.index_put((i,), v, accumulate=True)), A, index, B[:4])
+
+
+@pytest.mark.parametrize("function, operator", [
+    (lambda a: torch.erfc(a), "aten.erfc"), (lambda a: torch.cumprod(a, 1), "aten.cumprod"),
+    (lambda a: torch.median(a, 1)[0], "aten.median.dim")])
+def test_program__that_upstream_does_not_lower(function, operator):
+    class Model(torch.nn.Module):
+        def forward(self, a):
+            return function(a)
+    with pytest.raises(Unsupported, match=rf"test_torch_stablehlo.py:\d+:1: error: PyTorch's {operator}, as StableHLO"):
+        stablehlo_of(Model(), A)
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: torch.nn.functional.layer_norm(a, (16,)), lambda a: torch.nn.functional.group_norm(a, 4),
+    lambda a: a.var(1), lambda a: a.std(correction=0), lambda a: torch.var_mean(a, 0, keepdim=True)[1],
+    lambda a: torch.clamp(a, -0.5, 0.25), torch.nn.functional.leaky_relu, torch.nn.functional.hardswish],
+    ids=lambda function: str(function.__code__.co_firstlineno))
+def test_program__with_numbers_of_float64_as_streams(function):
+    class Model(torch.nn.Module):
+        def forward(self, a):
+            return function(a)
+    (got,) = simulate_linked(stablehlo_of(Model(), A), [A.numpy()])
+    torch.testing.assert_close(torch.from_numpy(got), Model()(A), rtol=1e-5, atol=1e-6)
