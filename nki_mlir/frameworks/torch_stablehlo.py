@@ -313,6 +313,28 @@ def fmod_of_tensors(a: torch.Tensor, b: torch.Tensor) -> object:
     return aten.fmod.Tensor(*torch.broadcast_tensors(*same_dtype(a, b)))
 
 
+def floor_divide(a: Any, b: Any) -> object:
+    """Compute the quotient rounded down as PyTorch does, from the exact remainder: 1 // 0.1 is 9, where the rounded
+    quotient is 10."""
+    dtype = torch.result_type(a, b)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    first, second = torch.broadcast_tensors(*(
+        x.to(dtype).to(wide) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=wide) for x in (a, b)))
+    ratio, left = first / second, aten.fmod.Tensor(first, second)
+    quotient = (first - left) / second
+    quotient = torch.where((left != 0) & ((second < 0) != (left < 0)), quotient - 1, quotient)
+    floor = torch.floor(quotient)
+    floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
+    result = torch.where(quotient == 0, torch.where(ratio < 0, -0.0, 0.0), floor)
+    return torch.where(second == 0, ratio, result).to(dtype)
+
+
+def divide(a: Any, b: Any, *, rounding_mode: str | None = None) -> object:
+    return floor_divide(a, b) if rounding_mode == "floor" else NotImplemented
+
+
 def sign(a: torch.Tensor) -> torch.Tensor:
     """Compute the sign by comparisons: upstream compares with an integer, which is wrong for constant tensors."""
     return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
@@ -389,6 +411,9 @@ OWN: dict[object, Callable[..., object]] = {
     aten.remainder.Scalar_Tensor: remainder,
     aten.fmod.Scalar: fmod,
     aten.fmod.Tensor: fmod_of_tensors,
+    aten.floor_divide.default: floor_divide,
+    aten.div.Tensor_mode: divide,
+    aten.div.Scalar_mode: divide,
     aten.sign.default: sign,
     aten.roll.default: roll,
     aten.var.correction: variance,

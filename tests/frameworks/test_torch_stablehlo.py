@@ -213,7 +213,7 @@ def same_values(function, *arguments):
             return function(*inputs)
     expected = Model()(*arguments)
     for got, wanted in zip(run_linked(stablehlo_of(Model(), *arguments), [a.numpy() for a in arguments]), expected):
-        torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=0)
+        torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64, torch.float16])
@@ -254,6 +254,15 @@ def test_program__remainders_are_exact(dtype):
               for x in (a, b)]
     for got, wanted in zip(run_linked(stablehlo_of(Model(), a, b), arrays), Model()(a, b)):
         torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_program__quotients_rounded_down():
+    a = torch.tensor([[1.0, -1.0, 0.3, 7.5, -7.5, 0.0, float("inf"), 3e8]])
+    b = torch.tensor([[0.1], [-0.1], [3.0], [0.0], [float("inf")]])
+    whole = torch.tensor([[7, -7, 8, -8, 0, 1, 5, 3]], dtype=torch.int32)
+    same_values(lambda a, b, n: (a // b, torch.div(a, b, rounding_mode="floor"), a // 0.1, n // -2,
+                                 torch.div(n, 3, rounding_mode="floor"), torch.div(a, b, rounding_mode="trunc"), a[:, :5].half() // 0.1,
+                                 a[:, :5].bfloat16().float() // b), a, b, whole)
 
 
 def test_program__negative_indices_count_from_the_end():
