@@ -345,7 +345,10 @@ def variance(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: f
     """Compute the variance in float32, as PyTorch does: upstream computes in float64, which engines lack."""
     dims = [*range(a.dim())] if not dim else list(dim)
     wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
-    squares = (wide - wide.mean(dims, keepdim=True)).square().sum(dims, keepdim=keepdim)
+    mean = wide.mean(dims, keepdim=True) if dims else wide          # upstream crashes on a mean along no axis
+    squares = (wide - mean).square()
+    if dims:
+        squares = squares.sum(dims, keepdim=keepdim)
     count = prod(a.shape[d] for d in dims)
     return (squares / max(0.0, count - (1 if correction is None else correction))).to(a.dtype)
 
@@ -358,7 +361,8 @@ def deviation(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: 
 def variance_and_mean(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None,
                       keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     dims = [*range(a.dim())] if not dim else list(dim)
-    return variance(a, dims, correction=correction, keepdim=keepdim), a.mean(dims, keepdim=keepdim)
+    mean = a.mean(dims, keepdim=keepdim) if dims else a.clone()
+    return variance(a, dims, correction=correction, keepdim=keepdim), mean
 
 
 def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.Tensor:
@@ -403,8 +407,8 @@ BYTES = (aten.amax.default, aten.amin.default, aten.max.default, aten.min.defaul
          aten.argmax.default, aten.argmin.default, aten.bitwise_right_shift.Tensor)
 TRUTHS = (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
 OWN: dict[object, Callable[..., object]] = {
-    **{op: fn for op, fn in get_decompositions([aten.native_layer_norm.default,
-                                                aten.native_group_norm.default]).items()},
+    **{op: decomposed for op, decomposed in get_decompositions(
+        [aten.native_layer_norm.default, aten.native_group_norm.default]).items()},
     torch.ops.nki.map.default: map_by_calls,
     aten.remainder.Tensor: remainder,
     aten.remainder.Scalar: remainder,

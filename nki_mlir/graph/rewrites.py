@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites operations of a graph that upstream lowers to slow code, or that have several results.
+"""Rewrites operations of a graph that upstream lowers to slow code, or not at all, or that have several results.
 
 Upstream would turn a concatenation into a chain of branches at every element; here each operand is inserted into its
 slice of the result, and so is a tensor that is padded with a value known at run time. An arg-max or arg-min, a
 reduction of values and positions together, becomes the least position that has the extreme value. The numbers of each
 index of a gather go along the last dim of the indices: upstream's conversion crashes on other forms with batching dims.
 A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose number of iterations is known; the
-loop variable also computes carried integers that change by a constant in each iteration.
+loop variable also computes carried integers that change by a constant in each iteration. Conversions of constants are
+folded.
 """
 
 from dataclasses import dataclass

@@ -283,6 +283,10 @@ def test_program__that_upstream_does_not_lower(function, operator):
         stablehlo_of(Model(), A)
 
 
+def test_program__variances_of_one_number():
+    same_values(lambda a: (a.var(), a.var(correction=0), *torch.var_mean(a), a.std(correction=0)), torch.tensor(3.0))
+
+
 @pytest.mark.parametrize("function", [
     lambda a: torch.nn.functional.layer_norm(a, (16,)), lambda a: torch.nn.functional.group_norm(a, 4),
     lambda a: a.var(1), lambda a: a.std(correction=0), lambda a: torch.var_mean(a, 0, keepdim=True)[1],
