@@ -259,10 +259,10 @@ def test_program__remainders_are_exact(dtype):
 def test_program__quotients_rounded_down():
     a = torch.tensor([[1.0, -1.0, 0.3, 7.5, -7.5, 0.0, float("inf"), 3e8]])
     b = torch.tensor([[0.1], [-0.1], [3.0], [0.0], [float("inf")]])
-    whole = torch.tensor([[7, -7, 8, -8, 0, 1, 5, 3]], dtype=torch.int32)
+    integers = torch.tensor([[7, -7, 8, -8, 0, 1, 5, 3]], dtype=torch.int32)
     same_values(lambda a, b, n: (a // b, torch.div(a, b, rounding_mode="floor"), a // 0.1, n // -2,
                                  torch.div(n, 3, rounding_mode="floor"), torch.div(a, b, rounding_mode="trunc"), a[:, :5].half() // 0.1,
-                                 a[:, :5].bfloat16().float() // b), a, b, whole)
+                                 a[:, :5].bfloat16().float() // b), a, b, integers)
 
 
 def test_program__negative_indices_count_from_the_end():
