@@ -52,6 +52,7 @@ AREAS = {
                  "passes/safety.py", "text_limits.py", "capture/races", "capture/unwritten_reads.py", "checking"),
     "front end": ("capture", "language"),                   # without the modules above
     "migration": ("migration",),
+    "frameworks": ("frameworks",),
 }
 RECORDING = ROOT / ".mutation"      # the lines that each test runs, its seconds, the modules' checksums at that time
 FIRST, OTHERS = 30, 600             # seconds of the first tests, and of those that run the module but not the line
