@@ -19,6 +19,7 @@ from nki_mlir.alone import keep_last_collection
 from nki_mlir.diagnostics import NkiMlirError
 
 API_VERSION = 1
+EXECUTORS = ("eager", "interpreter", "jit", "isa")
 GROUPS = ("ops", "passes", "pipelines", "targets", "executors")
 PREFIX = "nki_mlir."
 TABLE, VERSION = "NKI_MLIR_PLUGIN", "NKI_MLIR_API"      # of a plugin's modules

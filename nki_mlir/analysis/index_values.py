@@ -7,8 +7,9 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.analysis.mask_boxes import verdict
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.enclosing_conditions import EQ, SGE, Numbering, enclosing_facts, interval_given, linear_of
+from nki_mlir.dialects.enclosing_conditions import Numbering, enclosing_facts, interval_given, linear_of
 from nki_mlir.dialects.symbol_ranges import UnknownSymbol, affine_range, symbol_range
+from nki_mlir.scalar.predicates import EQ, SGE
 
 Span = tuple[int, int]
 EMPTY: Mapping[Value, Span] = {}

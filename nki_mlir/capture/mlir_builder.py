@@ -25,16 +25,20 @@ from nki_mlir.capture.writes import FirstUses, OutputWrites
 from nki_mlir.diagnostics import DeviceRules, KernelError, Location
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import Attributes, expression
-from nki_mlir.dialects.enclosing_conditions import EQ, SGE
 from nki_mlir.dialects.kernel_function import write_signature
-from nki_mlir.dialects.late_operations import DelayedAllocation, DelayedOperation, LateOperations, LateValue
-from nki_mlir.dialects.mlir_ops import op_attributes
+from nki_mlir.dialects.late_operations import (
+    DelayedAllocation,
+    DelayedOperation,
+    LateOperations,
+    LateValue,
+    named_attributes,
+)
 from nki_mlir.dialects.nki.movement import TRANSPOSES
 from nki_mlir.dialects.op import In, Op, fills
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
+from nki_mlir.scalar.predicates import INTEGER_PREDICATES
 
-PREDICATES = {"ne": 1, "slt": 2}            # predicates of arith.cmpi
 MARKS = {"nki.no_reorder": "no_reorder", TRANSPOSES: "transposes"}         # and the properties that set them
 
 
@@ -266,12 +270,8 @@ class MlirBuilder(CaptureAttempt):
             self.late.entries.append(DelayedOperation(op, operands, memo, marks, at or user_location(5)))
             self.trace.counted += 1
             return
-        count = len(op.symbols)
-        if (of_form := memo.get(count)) is None:
-            of_form = memo[count] = op.full_name(), op_attributes(op, self.make, operands)
-        attributes = {**of_form[1], "access": self.make.accesses([tile for _, tile in operands], count)}
-        attributes |= {mark: ir.UnitAttr.get() for mark in marks}
-        self._op(of_form[0], [*[tile.handle.value for _, tile in operands], *op.symbols], attributes=attributes, skip=6,
+        name, attributes = named_attributes(op, operands, memo, marks, self.make)
+        self._op(name, [*[tile.handle.value for _, tile in operands], *op.symbols], attributes=attributes, skip=6,
                  at=at)
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
@@ -356,7 +356,7 @@ class MlirBuilder(CaptureAttempt):
         self.scopes.append(Scope(before, loop))
         left, right = self._number(register), self._number(limit)
         holds = self._op("arith.cmpi", [left, right], results=[self.make.i1], attributes={
-            "predicate": ir.IntegerAttr.get(self.make.i64, PREDICATES[comparison])}).results[0]
+            "predicate": ir.IntegerAttr.get(self.make.i64, INTEGER_PREDICATES[comparison])}).results[0]
         self._op("scf.condition", [holds])
         self.scopes.pop()
         self.scopes.append(Scope(after, loop, may_skip=may_skip, began=self.memory.begin()))
@@ -486,7 +486,7 @@ class MlirBuilder(CaptureAttempt):
         return constant
 
     def _comparison(self, expression: Affine, equal: bool) -> Value:
-        predicate = ir.IntegerAttr.get(self.make.i64, EQ if equal else SGE)
+        predicate = ir.IntegerAttr.get(self.make.i64, INTEGER_PREDICATES["eq" if equal else "sge"])
         return self._op("arith.cmpi", [self._value(expression), self._constant(0)], results=[self.make.i1],
                         attributes={"predicate": predicate}).results[0]
 

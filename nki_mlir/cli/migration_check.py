@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nki_mlir import extensions
 from nki_mlir.cli.agreement import TOLERANCE, largest_error, orders_explain
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.command import KernelRaised, raised_at
@@ -27,7 +28,6 @@ from nki_mlir.migration.neighbours import imported_files
 if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
 
-EXECUTORS = ("eager", "interpreter", "jit", "isa")
 CASES = "let it return a list of (kernel, arguments) or (kernel, arguments, {name: argument})"
 
 
@@ -100,7 +100,8 @@ def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...])
         grid_argument: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
         if grid and not grid_argument:
             new = new[grid]
-        return [compared(old, new, positional, keywords, {**keywords, **grid_argument}, on) for on in EXECUTORS]
+        return [compared(old, new, positional, keywords, {**keywords, **grid_argument}, on)
+                for on in extensions.EXECUTORS]
 
 
 def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...], release: str
@@ -128,7 +129,7 @@ def check_cases(file: Migrated) -> list[str]:
                          {n: with_arrays_of(keywords.get(n, value), value) for n, value in new_keywords.items()}, on,
                          with_arrays_of(positional, again))
                 for (kernel, positional, keywords), (migrated, again, new_keywords) in cases
-                for on in EXECUTORS]
+                for on in extensions.EXECUTORS]
 
 
 def cases_of(names: dict[str, object], path: Path) -> list[tuple[Any, list[object], dict[str, object]]]:

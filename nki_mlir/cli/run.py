@@ -15,7 +15,6 @@ from nki_mlir.cli import command
 if TYPE_CHECKING:
     from nki_mlir.cli.runnable import Results, Runnable
 
-EXECUTORS = ("eager", "interpreter", "jit", "isa")            # as in ``runnable``, which ``--help`` does not load
 
 
 def parser() -> argparse.ArgumentParser:
@@ -104,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def executors() -> tuple[str, ...]:
     """Return the names of the executors, including those of plugins."""
-    return (*EXECUTORS, *extensions.of("executors"))
+    return (*extensions.EXECUTORS, *extensions.of("executors"))
 
 
 def comparing(arguments: list[str]) -> list[str]:

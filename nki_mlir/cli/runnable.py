@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.order import Step
 
 NAMED = 5                       # tensors that an error names
-EXECUTORS = ("eager", "interpreter", "jit", "isa")
 Results = list[tuple[str, np.ndarray]]
 
 
@@ -174,7 +173,7 @@ def check_executor(runnable: Runnable, on: str, source: str) -> None:
 class KernelSource(Runnable):
     """A Python kernel, with the arguments of the command line."""
 
-    executors, runs_on_plugins = EXECUTORS, True
+    executors, runs_on_plugins = extensions.EXECUTORS, True
 
     def __init__(self, kernel: "Kernel", positional: list[object], keywords: dict[str, object]) -> None:
         self.kernel, self.positional, self.keywords = kernel, positional, keywords

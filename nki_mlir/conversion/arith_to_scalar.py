@@ -18,6 +18,7 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, BY_NAME, FLOAT32, DType, Encoding
+from nki_mlir.scalar.predicates import COMPARISONS, FLOAT_PREDICATES
 from nki_mlir.waist.writer import ScalarBody
 
 ALU_OF = {"arith.addf": "add", "arith.subf": "subtract", "arith.mulf": "multiply", "arith.divf": "divide",
@@ -35,9 +36,10 @@ MATH_OF = {"arith.divsi": "quotient", "arith.divui": "quotient", **{f"math.{name
     "log1p", "expm1", "round", "roundeven", "atan2", "copysign")}}
 WITHOUT_SIGN = ("arith.maxui", "arith.minui", "arith.divui", "arith.remui")
 # Predicates. The unordered ones hold where the opposite ordered one does not.
-FLOATS = {1: "equal", 2: "greater", 3: "greater_equal", 4: "less", 5: "less_equal", 13: "not_equal"}
-UNORDERED = {9: "less_equal", 10: "less", 11: "greater_equal", 12: "greater"}
-INTEGERS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+FLOATS = {"oeq": "equal", "ogt": "greater", "oge": "greater_equal", "olt": "less", "ole": "less_equal",
+          "une": "not_equal"}
+UNORDERED = {"ugt": "ole", "uge": "olt", "ult": "oge", "ule": "ogt"}
+PREDICATES = tuple(FLOAT_PREDICATES)
 OF_THE_WAIST = ("arith.constant", "arith.index_cast", "arith.index_castui")
 STRUCTURED = ("linalg.generic", "linalg.fill", "linalg.yield", "linalg.index")
 
@@ -173,20 +175,21 @@ class _BodyRewriter:
 
     def floats(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:
         """Write a comparison of floats, 1 or 0 in float32."""
-        predicate = op.attributes["predicate"].value
+        predicate = PREDICATES[op.attributes["predicate"].value]
         a, b = self.convert(a, FLOAT32), self.convert(b, FLOAT32)
         if predicate in FLOATS:
             return self.alu(FLOATS[predicate], a, b)
         if predicate in UNORDERED:
-            return self.alu("logical_not", self.alu(UNORDERED[predicate], a, b))
-        operand_tests: dict[int, Callable[[Value], Value]] = {
-            7: lambda x: self.alu("equal", x, x), 14: lambda x: self.alu("not_equal", x, x)}
+            return self.alu("logical_not", self.alu(FLOATS[UNORDERED[predicate]], a, b))
+        operand_tests: dict[str, Callable[[Value], Value]] = {
+            "ord": lambda x: self.alu("equal", x, x), "uno": lambda x: self.alu("not_equal", x, x)}
         if predicate in operand_tests:                           # neither, or either, is NaN
             parts = [operand_tests[predicate](x) for x in ([a] if a == b else [a, b])]
-            return self.alu("logical_and" if predicate == 7 else "logical_or", *parts) if len(parts) > 1 else parts[0]
-        if predicate in (6, 8):
+            either = "logical_and" if predicate == "ord" else "logical_or"
+            return self.alu(either, *parts) if len(parts) > 1 else parts[0]
+        if predicate in ("one", "ueq"):
             apart = self.alu("logical_or", self.alu("less", a, b), self.alu("greater", a, b))
-            return apart if predicate == 6 else self.alu("logical_not", apart)
+            return apart if predicate == "one" else self.alu("logical_not", apart)
         raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
 
     def integers(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:
@@ -197,7 +200,7 @@ class _BodyRewriter:
             a, b = (self.wrap(v, unsigned(frm)) for v in (a, b))
         elif frm is BOOL and predicate > 1:             # with a sign, true is -1
             a, b = b, a
-        return self.alu(INTEGERS[predicate], a, b)
+        return self.alu(COMPARISONS[predicate].alu, a, b)
 
 
 def refused(op: Operation, feature: str) -> NkiMlirError:

@@ -6,7 +6,7 @@ pair is the partition (step 1, or 0 if all lanes read one partition). An HBM pat
 offsets are in elements of the pattern's dtype.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
@@ -350,6 +350,20 @@ class Tile:
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a dense buffer's dims."""
     return tuple([prod(shape[d + 1:]) for d in range(len(shape))])
+
+
+def joined_dims(dims: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the (step, count) of dims with more than one element; dims whose elements follow each other at one step
+    are one."""
+    joined: list[tuple[int, int]] = []
+    for step, count in dims:
+        if count == 1:
+            continue
+        if joined and joined[-1][0] == step * count:
+            joined[-1] = step, joined[-1][1] * count
+        else:
+            joined.append((step, count))
+    return tuple(joined)
 
 
 def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -4,8 +4,7 @@
 from collections.abc import Callable, Sequence
 
 from nki_mlir.bindings import Attribute, Block, Operation, Type, Value, ir
-
-EQUAL, NOT_EQUAL = 0, 1                 # predicates of arith.cmpi
+from nki_mlir.scalar.predicates import INTEGER_PREDICATES
 
 
 def value_of(name: str, kind: Type, *operands: Value, **attributes: Attribute) -> Value:
@@ -19,9 +18,9 @@ def constant(value: int, kind: Type | None = None) -> Value:
     return value_of("arith.constant", kind, value=ir.IntegerAttr.get(kind, value))
 
 
-def compared(predicate: int, a: Value, b: Value) -> Value:
-    """Create an ``arith.cmpi`` of two values."""
-    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
+def compared(predicate: str, a: Value, b: Value) -> Value:
+    """Create an ``arith.cmpi`` of two values; ``predicate`` is a name of ``INTEGER_PREDICATES``."""
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), INTEGER_PREDICATES[predicate])
     return value_of("arith.cmpi", ir.IntegerType.get_signless(1), a, b, predicate=number)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Ranges
 from nki_mlir.dialects.attributes import applied
-
-SGE, EQ = 5, 0
+from nki_mlir.scalar.predicates import EQ, SGE
 
 
 class Numbering:

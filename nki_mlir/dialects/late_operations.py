@@ -67,6 +67,16 @@ class DelayedOperation(NamedTuple):
     at: Location
 
 
+def named_attributes(op: Op, operands: Sequence[tuple[TileField, Tile]], memo: dict[Any, Any], marks: Sequence[str],
+                     make: Attributes) -> tuple[str, dict[str, Attribute]]:
+    """Return the name and the attributes of an operation, whose ``memo`` has those that do not depend on its tiles."""
+    count = len(op.symbols)
+    if (of_form := memo.get(count)) is None:
+        of_form = memo[count] = op.full_name(), op_attributes(op, make, operands)
+    return of_form[0], {**of_form[1], "access": make.accesses([tile for _, tile in operands], count),
+                        **{mark: ir.UnitAttr.get() for mark in marks}}
+
+
 class LateOperations:
     """The entries at the end of a function's block that are not MLIR yet. ``wrote`` is called with each buffer that is
     allocated in MLIR. ``complete``: the entries are all operations of the function. ``checked``: they break no rule of
@@ -122,13 +132,8 @@ class LateOperations:
     def write_on(self, late: DelayedOperation, values: Sequence[Value], location: ir.Location, end: ir.InsertionPoint
                  ) -> None:
         """Write an operation with these operands."""
-        op, operands, memo, marks, _ = late
-        count = len(op.symbols)
-        if (of_form := memo.get(count)) is None:
-            of_form = memo[count] = op.full_name(), op_attributes(op, self.make, operands)
-        attributes = {**of_form[1], "access": self.make.accesses([tile for _, tile in operands], count)}
-        attributes |= {mark: ir.UnitAttr.get() for mark in marks}
-        ir.Operation.create(of_form[0], (), values, attributes, None, 0, location, end)
+        name, attributes = named_attributes(late.op, late.operands, late.memo, late.marks, self.make)
+        ir.Operation.create(name, (), values, attributes, None, 0, location, end)
 
     def reads(self, value: Value) -> bool:
         """Return whether an operation that is not MLIR yet reads a symbol's value."""

@@ -274,7 +274,7 @@ def _switch(op: Operation, targets: Sequence[Value]) -> None:
 def _choice(op: Operation, targets: Sequence[Value], cases: Sequence[tuple[int, int]]) -> None:
     """Emit the test of the first case, with the other cases in its else branch, at the insertion point."""
     (number, case), *later_cases = cases
-    same = emit.compared(emit.EQUAL, op.operands[0], emit.constant(case))
+    same = emit.compared("eq", op.operands[0], emit.constant(case))
     branch = ir.Operation.create("scf.if", operands=[same], regions=2)
     ended(moved(op.regions[number].blocks[0], branch.regions[0], []), targets)
     if not later_cases:

@@ -13,6 +13,7 @@ from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense, full_tile
 from nki_mlir.graph.functions import allocated
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT32, DType, Encoding
+from nki_mlir.scalar.predicates import COMPARISONS
 from nki_mlir.waist.buffer_views import TileReader
 from nki_mlir.waist.expression import (
     Activation,
@@ -32,7 +33,6 @@ from nki_mlir.waist.nest import ExpressionReader, Step
 from nki_mlir.waist.nest_reader import GatheredRows
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
-COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}  # on truth values
 EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
          "right_shift", "arith_shift_right")
@@ -231,7 +231,7 @@ def storage_type(dtype: DType) -> DType:
 def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
     """Return a function of integers of one type, or of truth values."""
     bits, signed = dtype.bits, dtype.kind is Encoding.SIGNED
-    if name in COMPARISONS:
+    if name in {comparison.alu for comparison in COMPARISONS}:
         a, b = operands if signed else (flipped(v, bits) for v in operands)
         return converted(compared(name, a, b), storage_type(dtype))
     if dtype is BOOL and name in LOGIC:

@@ -8,7 +8,6 @@ Addresses and branches that depend on such integers are constants in unrolled lo
 change.
 """
 
-import operator
 from dataclasses import dataclass
 
 from nki_mlir.analysis.effects import defining
@@ -17,11 +16,14 @@ from nki_mlir.dialects import creation as emit
 from nki_mlir.dialects.creation import applied, structured_operation, terminator, value_of
 from nki_mlir.dialects.enclosing_conditions import integer_constant
 from nki_mlir.dialects.symbol_ranges import ARITHMETIC, CASTS, Span, UnknownSymbol, range_of_type, symbol_range
+from nki_mlir.scalar.predicates import COMPARISONS, INTEGER_PREDICATES
 from nki_mlir.waist.generic import generic_of
 
 OF_TRUTHS = {"arith.andi": "arith.minsi", "arith.ori": "arith.maxsi"}
 QUOTIENTS = {"arith.divsi": "floordiv", "arith.remsi": "mod"}
-COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+PREDICATES = tuple(INTEGER_PREDICATES)
+SIGNED = {name: comparison.holds for name, comparison in zip(PREDICATES, COMPARISONS)}
+EQUALITIES = ("eq", "ne")
 REGISTER = (-1 << 31, (1 << 31) - 1)
 
 
@@ -131,10 +133,10 @@ class _Counting:
         if b is None:
             return None
         if op.name == "arith.cmpi":
-            predicate = op.attributes["predicate"].value
-            return self.compared(predicate, a, b) if predicate < (2 if truths else 6) else None
+            predicate = PREDICATES[op.attributes["predicate"].value]
+            return self.compared(predicate, a, b) if predicate in (EQUALITIES if truths else SIGNED) else None
         if truths:
-            return self.compared(1, a, b) if op.name == "arith.xori" else (
+            return self.compared("ne", a, b) if op.name == "arith.xori" else (
                 self.combined(OF_TRUTHS[op.name], a, b) if op.name in OF_TRUTHS else None)
         if op.name in ARITHMETIC:
             return self.combined(op.name, a, b)
@@ -164,13 +166,13 @@ class _Counting:
         divide = ir.AffineExpr.get_floor_div if name == "floordiv" else ir.AffineExpr.get_mod
         return Number(applied(divide(ir.AffineExpr.get_symbol(0), by), [self.index(a)]), (low, high))
 
-    def compared(self, predicate: int, a: Number, b: Number) -> Number:
+    def compared(self, predicate: str, a: Number, b: Number) -> Number:
         """Return the result of a comparison as 0 or 1."""
         (low, high), (least, greatest) = a.span, b.span
-        compare = COMPARISONS[predicate]
+        compare = SIGNED[predicate]
         apart = high < least or greatest < low
-        if (a.value is None and b.value is None) or apart or (predicate > 1 and compare(low, greatest) == compare(
-                high, least) == compare(low, least) == compare(high, greatest)):
+        if (a.value is None and b.value is None) or apart or (predicate not in EQUALITIES and compare(
+                low, greatest) == compare(high, least) == compare(low, least) == compare(high, greatest)):
             return constant(int(compare(low, greatest)))
         holds = emit.compared(predicate, self.index(a), self.index(b))
         return Number(value_of("arith.index_castui", ir.IndexType.get(), holds), (0, 1))
@@ -199,4 +201,4 @@ class _Counting:
             return emit.constant(constant, kind)
         if kind.width > 1:
             return value_of("arith.index_cast", kind, number.value)
-        return emit.compared(emit.NOT_EQUAL, number.value, emit.constant(0))
+        return emit.compared("ne", number.value, emit.constant(0))

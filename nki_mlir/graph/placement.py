@@ -10,7 +10,7 @@ from math import log2, prod
 
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile, dense
+from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile, dense, joined_dims
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
 from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.layouts import Layouts, cheapest, is_argument
@@ -287,13 +287,7 @@ class Placement:
 
 def with_joined_columns(table: Tile) -> Tile:
     """Return a tile of an HBM buffer with as few dims after the first as its steps allow, at least one."""
-    columns: list[tuple[int, int]] = []
-    for step, count in table.access.dims[1:]:
-        if columns and columns[-1][0] == step * count:
-            columns[-1] = step, columns[-1][1] * count
-        elif count > 1:
-            columns.append((step, count))
-    return table.patterned(dims=(table.access.dims[0], *(columns or [(1, 1)])))
+    return table.patterned(dims=(table.access.dims[0], *(joined_dims(table.access.dims[1:]) or ((1, 1),))))
 
 
 def rows_in(tile: Tile, start: int, count: int, shape: Sequence[int]) -> Tile:

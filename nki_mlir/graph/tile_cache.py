@@ -14,11 +14,11 @@ from functools import cached_property
 from math import prod
 
 from nki_mlir.analysis.effects import VIEWS, effects_of, memory_of
+from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import element_dtype
 from nki_mlir.graph.choices import TileChoices
-from nki_mlir.graph.views import start_in_buffer
 from nki_mlir.waist.overlap import ANYWHERE, IndexBox, Region, index_boxes_apart, region_of
 
 HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")

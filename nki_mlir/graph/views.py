@@ -2,49 +2,19 @@
 """Views of buffers in a bufferized graph as ``memref.reinterpret_cast`` of the buffers themselves, all in HBM."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
-from nki_mlir.analysis.effects import RESHAPES, defining
+from nki_mlir.analysis.view_starts import Start, start_in_buffer
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense
 from nki_mlir.dialects.attributes import expression
 from nki_mlir.dialects.creation import applied, value_of
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.dialects.view import start_of
 from nki_mlir.graph.upstream import run_pipeline
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 FLAT = "builtin.module(expand-strided-metadata,canonicalize,cse)"
-
-
-@dataclass(frozen=True)
-class Start:
-    """The beginning of a view: the buffer, a constant offset in elements, and values with their factors."""
-
-    buffer: ir.Value
-    offset: int = 0
-    terms: tuple[tuple[Value, int], ...] = ()
-
-
-def start_in_buffer(value: Value) -> Start:
-    """Return where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
-    op = defining(value)
-    if op is None:
-        return Start(value)
-    name = op.name
-    if name in RESHAPES and name != "nki.reinterpret":
-        return start_in_buffer(op.operands[0])
-    if name not in ("nki.view", "memref.subview", "memref.reinterpret_cast"):
-        return Start(value)
-    offset, terms = start_of(op)
-    if name == "nki.view":
-        return Start(op.operands[0], offset, tuple(terms))
-    source = start_in_buffer(op.operands[0])
-    if name == "memref.reinterpret_cast":                       # its offset counts from the start of the buffer
-        source = Start(source.buffer)
-    return Start(source.buffer, source.offset + offset, (*source.terms, *terms))
 
 
 def in_hbm(kind: Type) -> Type:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.timing import Timing
 
 Run = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]       # on inputs and shared buffers
-EXECUTORS = ("eager", "interpreter", "jit", "isa")
 WORTH_A_PROOF = 1 << 18         # elements: below this, zeroing a result takes less time than the proof
 
 
@@ -217,7 +216,7 @@ def check_executor(on: str) -> None:
     """Raise ``UnknownExecutor`` for a name that neither the toolchain nor a plugin has."""
     if not isinstance(on, str):
         raise UnknownExecutor(name=f"of type {type(on).__name__}", more="").here()
-    if on not in EXECUTORS and on not in (plugin_executors := extensions.of("executors")):
+    if on not in extensions.EXECUTORS and on not in (plugin_executors := extensions.of("executors")):
         raise UnknownExecutor(name=f"named '{on}'", more="".join(f", {name}" for name in plugin_executors)).here()
 
 

@@ -73,6 +73,11 @@ class Names:
         self.is_beta = any(path.startswith(("neuronxcc.nki", "neuronxcc")) or (shortened(path) in (
             "nki.jit", "nki.nki_call") and not path.startswith("nki")) for path in self.paths.values())
 
+    @property
+    def imports_nki(self) -> bool:
+        """Return whether the module imports ``nki`` or a part of it."""
+        return any(path == "nki" or path.startswith("nki.") for path in self.paths.values())
+
     def alias(self, short: str) -> str:
         """Return how the module writes ``nl``, ``nisa`` or ``nki``, or the usual alias if it imports none."""
         for name, path in self.paths.items():

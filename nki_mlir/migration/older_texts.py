@@ -8,13 +8,12 @@ import ast
 import re
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from nki_mlir.language.signatures import older_releases, table
 from nki_mlir.language.signatures.older_releases import MODULES, NEWEST, Lacking
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.releases import keyword_argument
+from nki_mlir.migration.releases import keyword_argument, transformed
 from nki_mlir.migration.report import MigrationReport
 
 
@@ -22,11 +21,9 @@ def older(text: str, old: str, report: MigrationReport, release: str) -> str:
     """Return a text with calls as an older release documents them. ``old`` is the text before the migration, whose
     lines the report names."""
     names = Names(text)
-    if release == NEWEST or not any(path == "nki" or path.startswith("nki.") for path in names.paths.values()):
+    if release == NEWEST or not names.imports_nki:
         return text
-    wrapper = MetadataWrapper(cst.parse_module(text))
-    lines = {id(n): p.start.line for n, p in wrapper.resolve(PositionProvider).items()}
-    return wrapper.module.visit(_Older(names, release, lines, _Lines(text, old, report))).code
+    return transformed(text, lambda lines: _Older(names, release, lines, _Lines(text, old, report)))
 
 
 class _Lines:

@@ -10,7 +10,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from nki_mlir.language.current import isa
 from nki_mlir.language.signatures.older_releases import MODULES, has_parameter
 from nki_mlir.language.signatures.table import RELEASES, releases_with
-from nki_mlir.migration.expressions import MODULE
+from nki_mlir.migration.expressions import BUFFERS, MODULE
 from nki_mlir.migration.names import RENAMED, Names
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.terms import factor
@@ -29,7 +29,6 @@ POSITIONS = {"nisa.affine_select": ("dst", "pattern", "offset", "channel_multipl
              "nisa.dma_copy": ("dst", "src", "dst_rmw_op", "oob_mode", "dge_mode", "unique_indices", "name"),
              "nisa.dma_transpose": ("dst", "src", "axes", "dge_mode", "oob_mode", "name")}
 RANGES = {"nl.affine_range", "nl.sequential_range", "nl.static_range"}
-BUFFERS = {"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"}
 INTEGERS = {"int8", "int16", "int32", "uint8", "uint16", "uint32"}
 DTYPE_WORDS = INTEGERS | {"float32", "float16", "bfloat16"}
 ENUMS: dict[str, type[enum.Enum]] = {"dge_mode": isa.dge_mode, "engine": isa.engine, "oob_mode": isa.oob_mode,
@@ -41,11 +40,16 @@ CREATION = {"nl.ndarray": ("shape", "dtype", "buffer"), "nl.zeros": ("shape", "d
 def newest(text: str, report: MigrationReport, release: str = RELEASES[-1]) -> str:
     """Return the text with calls as ``release`` documents them. Texts that import no ``nki`` do not change."""
     names = Names(text)
-    if names.is_beta or not any(path == "nki" or path.startswith("nki.") for path in names.paths.values()):
+    if names.is_beta or not names.imports_nki:
         return text
+    return transformed(text, lambda lines: _Newest(names, report, lines, RELEASES.index(release)))
+
+
+def transformed(text: str, transformer: Callable[[dict[int, int]], cst.CSTTransformer]) -> str:
+    """Return a text as ``transformer`` changes it, which gets the line of each node by the node's ``id``."""
     wrapper = MetadataWrapper(cst.parse_module(text))
-    lines = {id(n): p.start.line for n, p in wrapper.resolve(PositionProvider).items()}
-    return wrapper.module.visit(_Newest(names, report, lines, RELEASES.index(release))).code
+    return wrapper.module.visit(transformer({
+        id(n): p.start.line for n, p in wrapper.resolve(PositionProvider).items()})).code
 
 
 def _older(name: str, values: list[cst.BaseExpression]) -> bool:
@@ -227,7 +231,7 @@ class _Newest(cst.CSTTransformer):
                 return keyword_argument("dma_engine", cst.parse_expression(
                     f"{self.nisa}.dma_engine.gpsimd_dma if {text} else {self.nisa}.dma_engine.dma"))
             replaced = ""
-            if (name == "buffer" and word in BUFFERS) or (name == "dtype" and word in DTYPE_WORDS):
+            if (name == "buffer" and f"nl.{word}" in BUFFERS) or (name == "dtype" and word in DTYPE_WORDS):
                 replaced = f"{self.nl}.{word}"
             elif name == "perf_mode" and word:
                 replaced = f"{self.nisa}.matmul_perf_mode.{word}"

@@ -7,7 +7,7 @@ integer, or a tile of row numbers. Masks shorten the axes of indices, and slices
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nki_mlir.migration import terms
@@ -286,20 +286,28 @@ def strides(text: str, tensor: TensorFact) -> list[str]:
     return [f"{text}.strides[{k}]" for k in range(len(tensor.shape))]
 
 
+def _lengths(text: str, tensor: TensorFact, items: Sequence[Item]) -> list[str]:
+    """Return the text of the step of each dimension that ``items`` index; the rank may be unknown."""
+    return strides(text, tensor) if tensor.shape is not None else [
+        f"{text}.strides[{k}]" for k in range(len(items))]
+
+
+def _total(counts: Iterable[str], lengths: Sequence[str]) -> str:
+    """Return the text of the sum of counts times lengths."""
+    total = "0"
+    for count, length in zip(counts, lengths):
+        total = terms.add(total, terms.multiply(count, length))
+    return total
+
+
 def _pattern(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[str], steps: list[list[str]]
              ) -> tuple[str, TensorFact]:
-    lengths = strides(text, tensor) if tensor.shape is not None else [
-        f"{text}.strides[{k}]" for k in range(len(items))]
+    lengths = _lengths(text, tensor, items)
     if len(lengths) != len(items):
         raise NotAView("the subscript has fewer items than the tensor dimensions")
-    offset, pattern = "0", []
-    for item, length in zip(items, lengths):
-        offset = terms.add(offset, terms.multiply(_base(item), length))
-    for axis, extent in enumerate(extents):
-        step = "0"
-        for item_steps, length in zip(steps, lengths):
-            step = terms.add(step, terms.multiply(item_steps[axis], length))
-        pattern.append(f"[{step}, {extent}]")
+    offset = _total(map(_base, items), lengths)
+    pattern = [f"[{_total([item_steps[axis] for item_steps in steps], lengths)}, {extent}]"
+               for axis, extent in enumerate(extents)]
     if tensor.on_chip and steps[0][0] == "0":
         pattern[0] = f"[{lengths[0]}, {extents[0]}]"
     offset_argument = "" if offset == "0" else f", offset={offset}"
@@ -334,11 +342,8 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
     assert isinstance(item, RowNumbers)
     if dimension and not any(0 in axes for axes in along):
         return _selected_rows(text, tensor, items, dimension, extents, steps, along)
-    lengths = strides(text, tensor) if tensor.shape is not None else [
-        f"{text}.strides[{k}]" for k in range(len(items))]
-    offset = "0"
-    for row_item, length in zip(items, lengths):
-        offset = terms.add(offset, terms.multiply(_base(row_item), length))
+    lengths = _lengths(text, tensor, items)
+    offset = _total(map(_base, items), lengths)
     if any(0 in axes for axes in along):            # each row of the result has the number for itself
         if item.shape != ("1", "1"):
             raise NotAView("a tile of row numbers beside an index that moves from row to row")
@@ -348,9 +353,7 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
     count = item.shape[0] if item.shape is not None and item.shape[0] != "?" else f"{item.text}.shape[0]"
     pattern, shape = [f"[{lengths[dimension]}, {count}]"], [count]
     for axis, extent in enumerate(extents):
-        step = "0"
-        for item_steps, length in zip(steps, lengths):
-            step = terms.add(step, terms.multiply(item_steps[axis], length))
+        step = _total([item_steps[axis] for item_steps in steps], lengths)
         if axis or step != "0":
             pattern.append(f"[{step}, {extent}]")
             shape.append(extent)

@@ -18,10 +18,8 @@ from nki_mlir.printing.registers import LoopRegister, LoopTest, Registers
 from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.scalar.dtypes import INT32
+from nki_mlir.scalar.predicates import COMPARISONS
 from nki_mlir.waist.function import TileInstruction, WhileLoop
-
-COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
-               "ne": "not_equal"}
 
 
 def allocate_register(text: KernelText, value: Value) -> None:
@@ -189,7 +187,7 @@ def _condition(text: KernelText, test: LoopTest) -> str:
         text.use(test.register)
         return text.tensors[test.register].name
     flag, left = text.temporary((1, 1), INT32, SBUF, name="going"), full_tile(test.register, (1, 1), INT32, SBUF)
-    operator = COMPARISONS[test.comparison]
+    operator = next(c.alu for c in COMPARISONS if c.name == test.comparison)
     if isinstance(test.limit, int):
         write_statement(text, BinaryScalarOp(dst=flag, src=left, op=operator, scalar=float(test.limit)))
     else:

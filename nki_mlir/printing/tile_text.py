@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from nki_mlir.dialects.access import Linear, Ranges, Tile, dense
+from nki_mlir.dialects.access import Linear, Ranges, Tile, dense, joined_dims
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.scalar.dtypes import BOOL, DType
@@ -140,7 +140,7 @@ def _inside(part: AxisSlice, ranges: Ranges) -> bool:
 
 
 def _boxed(dims: Dims, extents: Sequence[int], start: Linear, ranges: Ranges) -> list[AxisSlice] | None:
-    pending = list(_merged(dims))
+    pending = list(joined_dims(dims))
     parts: list[tuple[int, int]] = []
     strides = dense(extents)
     for stride, extent in zip(strides, extents):
@@ -159,19 +159,6 @@ def _boxed(dims: Dims, extents: Sequence[int], start: Linear, ranges: Ranges) ->
     slices = [AxisSlice(origin, count, step, extent)
               for origin, (count, step), extent in zip(_origins(start, strides), parts, extents)]
     return slices if all(_inside(s, ranges) for s in slices) else None
-
-
-def _merged(dims: Dims) -> Dims:
-    """Return the dims that step, with dense neighbours merged."""
-    merged: list[tuple[int, int]] = []
-    for step, count in dims:
-        if count == 1:
-            continue
-        if merged and merged[-1][0] == step * count:
-            merged[-1] = step, merged[-1][1] * count
-        else:
-            merged.append((step, count))
-    return tuple(merged)
 
 
 def _origins(start: Linear, strides: Sequence[int]) -> list[Linear]:

@@ -11,19 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from nki_mlir.bindings import Attribute, LateDialect, Type, Value, ir, load
+from nki_mlir.scalar.predicates import FLOAT_PREDICATES, INTEGER_PREDICATES
 
 arith, math = LateDialect("arith"), LateDialect("math")
 
 Operand = Value | float
 Binary = Callable[[Value, Value], Value]
 
-_FLOAT_PREDICATES = {
-    name: code for code, name in enumerate(
-        ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno"))
-}
-_INTEGER_PREDICATES = {
-    name: code for code, name in enumerate(("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"))
-}
 _ELEMENTS: dict[str, Callable[[], Type]] = {
     "f16": ir.F16Type.get, "bf16": ir.BF16Type.get, "f32": ir.F32Type.get, "f64": ir.F64Type.get,
 }
@@ -214,8 +208,8 @@ class ScalarEmitter:
         """Emit a comparison as i1; ``predicate`` is MLIR's: "olt" or "uno" for floats, "slt" or "ne" for integers."""
         a, b = self.values(a, b)
         if isinstance(element(a), ir.FloatType):
-            return arith.cmpf(_FLOAT_PREDICATES[predicate], a, b)
-        return arith.cmpi(_INTEGER_PREDICATES[predicate], a, b)
+            return arith.cmpf(FLOAT_PREDICATES[predicate], a, b)
+        return arith.cmpi(INTEGER_PREDICATES[predicate], a, b)
 
     def nonzero(self, a: Value) -> Value:
         """Emit whether ``a`` is not zero, as i1, true for NaN. For a converted truth value return its condition."""

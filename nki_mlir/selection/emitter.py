@@ -19,7 +19,6 @@ from nki_mlir.bindings import Block, Operation, Value, enclosing, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile, full_tile, same_elements
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.enclosing_conditions import EQ
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import NisaOp
@@ -28,6 +27,7 @@ from nki_mlir.dialects.target_findings import is_transfer
 from nki_mlir.dialects.target_rules import is_spread, starts_legally
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.predicates import EQ
 
 TENSOR, VECTOR, SCALAR, GPSIMD = Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 

@@ -16,10 +16,11 @@ after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (
 """
 
 from nki_mlir.analysis.effects import defining, effects_of, has_uses, memory_of, own_effects, users_through_views
+from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import structured_operation
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
-from nki_mlir.graph.views import start_in_buffer, viewed_as, whole_buffer
+from nki_mlir.graph.views import viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.waist.fusion import Access, fusible, read_through
 from nki_mlir.waist.generic import GenericOperation, axes_of, generic_of

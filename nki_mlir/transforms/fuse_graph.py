@@ -17,11 +17,12 @@ from math import prod
 import numpy as np
 
 from nki_mlir.analysis.effects import defining, effects_of, memory_of, users_through_views
+from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir
 from nki_mlir.dialects.access import HBM, Linear
 from nki_mlir.dialects.enclosing_conditions import Numbering, linear_of
 from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.graph.views import start_in_buffer, viewed_as, whole_buffer
+from nki_mlir.graph.views import viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
 from nki_mlir.waist.fusion import Fusion, fusible

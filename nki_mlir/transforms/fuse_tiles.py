@@ -19,10 +19,10 @@ from collections.abc import Callable
 from math import prod
 
 from nki_mlir.analysis.effects import defining, memory_of, own_effects
+from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span
-from nki_mlir.graph.views import start_in_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS, fusible, joined, read_through, work
 from nki_mlir.waist.generic import GenericOperation, axes_of

@@ -26,7 +26,6 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes, memoized
 from nki_mlir.dialects.creation import compared, constant
-from nki_mlir.dialects.enclosing_conditions import SGE
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import REGISTRY, Op
@@ -108,7 +107,7 @@ class _FunctionSplit:
         """Write an empty ``if``, whose condition is that the value is at most the part's last."""
         with before.location:
             with ir.InsertionPoint(before):
-                inside = compared(SGE, self.constant(part[-1]), value)
+                inside = compared("sge", self.constant(part[-1]), value)
                 branch = ir.Operation.create("scf.if", operands=[inside], regions=2)
             for region in branch.regions:
                 ir.Operation.create("scf.yield", ip=ir.InsertionPoint(region.blocks.append()))

@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from math import prod
 
 from nki_mlir.analysis.effects import VIEWS, memory_of
+from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Module, Operation, Value, ir
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.graph.nests import in_hbm
 from nki_mlir.graph.placement import STAYS
-from nki_mlir.graph.views import reinterpreted, start_in_buffer
+from nki_mlir.graph.views import reinterpreted
 from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import fuse_function

@@ -16,12 +16,13 @@ from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.symbol_ranges import loop_span
 from nki_mlir.scalar.dtypes import INT64, DType
+from nki_mlir.scalar.predicates import INTEGER_PREDICATES
 from nki_mlir.waist.nest import Step
 from nki_mlir.waist.nest_reader import Structured, scalar_dtype, step_of
 from nki_mlir.waist.overlap import ByteRegion
 
 # Functions of `IndexOperation`, by the integers they take: predicates that compare numbers without sign start with "u".
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "ult", "ule", "ugt", "uge")
+COMPARISONS = tuple(name.removeprefix("s") for name in INTEGER_PREDICATES)
 
 
 @dataclass(eq=False, slots=True)

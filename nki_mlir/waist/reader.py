@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from nki_mlir.analysis.effects import RESHAPES, defining
+from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Operation, Value, enclosing, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects import native
@@ -15,7 +16,6 @@ from nki_mlir.dialects.access import ZERO, Linear
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS, loop_span
-from nki_mlir.dialects.view import start_of
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import Reader, Structured, layout_of
 from nki_mlir.waist.overlap import ByteRegion
@@ -173,13 +173,12 @@ class _FunctionReader:
         return self.regions.get(value) or ByteRegion(value, ZERO, 0, ZERO)
 
     def view(self, op: Operation) -> None:
-        """Resolve a view, which counts from its source if it is a subview, else from the start of the buffer."""
-        (start, terms), source, result = start_of(op), self.region(op.operands[0]), op.results[0]
-        size, offset = layout_of(result.type).dtype.itemsize, source.offset if op.name == "memref.subview" else ZERO
-        offset = offset.plus(Linear(start), size)
-        for value, c in terms:
+        result = op.results[0]
+        start, size = start_in_buffer(result), layout_of(result.type).dtype.itemsize
+        offset = Linear(start.offset * size)
+        for value, c in start.terms:
             offset = offset.plus(Linear(0, ((self.numbers.setdefault(value, len(self.numbers)), c),)), size)
-        self.regions[result] = ByteRegion(source.root, ZERO, 0, offset)
+        self.regions[result] = ByteRegion(start.buffer, ZERO, 0, offset)
 
     def reshape(self, op: Operation) -> None:
         self.regions[op.results[0]] = self.region(op.operands[0])

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nki_mlir.analysis.view_starts import Start, start_in_buffer
 from nki_mlir.bindings import Block, Module, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.graph.views import (
-    Start,
     flatten_views,
     in_hbm,
     offset_of,
     put_in_hbm,
-    start_in_buffer,
     viewed_as,
     whole_buffer,
 )

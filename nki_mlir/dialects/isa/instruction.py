@@ -18,6 +18,7 @@ from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.machine import ENGINES, Engine, Machine, Work
 from nki_mlir.machine.engine import table_of
+from nki_mlir.scalar import predicates
 from nki_mlir.scalar.activation import ACTIVATIONS
 
 REGISTERS, SEMAPHORE_MAX = Machine.registers, Machine.semaphore_max
@@ -108,7 +109,7 @@ def _divides(op: str, function: Callable[[int, int], int]) -> Callable[[int, int
 
 
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+    comparison.name: comparison.holds for comparison in predicates.COMPARISONS}
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "min": min, "max": max,
     "floordiv": _divides("floordiv", operator.floordiv), "mod": _divides("mod", operator.mod),

@@ -14,7 +14,7 @@ from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.runtime import host
-from nki_mlir.waist.nest import Nest, Step
+from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.recognize import integer_sums, product_of
 
 VECTORS = 2                         # vectors and rows of the register tile, which fills 32 registers, or 16
@@ -247,3 +247,11 @@ class Contraction:
 
     def shifted(self, pointer: Value, dtype: DType, elements: int) -> Value:
         return self.code.at(pointer, elements, self.code.element(dtype))
+
+
+def product_of_panels(panels: Sequence[int], sizes: Sequence[int], depth: int, line: int) -> Nest:
+    """Return a product of panels of rows by panels of columns of some sizes, to rows ``line`` elements apart."""
+    rows, columns = sizes
+    return Nest((*panels, rows, columns, depth), frozenset({4}), (
+        Operand(FLOAT32, (depth * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, depth * columns, 0, 1, columns))), 0,
+        (Operand(FLOAT32, (rows * line, columns, line, 1, 0)),), MULTIPLY_ADD, (4,))

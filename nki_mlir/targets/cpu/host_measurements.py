@@ -18,7 +18,7 @@ import numpy as np
 
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.code_forms import with_instructions
-from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile, TileProduct, tiles
+from nki_mlir.targets.cpu.contraction import RegisterTile, TileProduct, product_of_panels, tiles
 from nki_mlir.targets.cpu.fitted import fit_of, lookups, name_of
 from nki_mlir.targets.cpu.lanes import FITTED
 from nki_mlir.targets.cpu.product_blocks import Rates
@@ -161,9 +161,7 @@ def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
     """Return the multiply-adds a second of a product of panels in these tiles; one of ``pairs`` counts once."""
     (down, across), rows, width = PANELS, tile.panel, tile.width
     line = max(across * width, LINE)
-    nest = Nest((*PANELS, rows, width, DEPTH), frozenset({4}),
-                (Operand(FLOAT32, (DEPTH * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, DEPTH * width, 0, 1, width))), 0,
-                (Operand(FLOAT32, (rows * line, width, line, 1, 0)),), MULTIPLY_ADD, (4,))
+    nest = product_of_panels(PANELS, (rows, width), DEPTH, line)
     sizes = down * DEPTH * rows, across * width * DEPTH, down * rows * line
     seconds = _seconds(TileProduct(nest, True, pairs, tile), [aligned_zeros(size) for size in sizes])
     return down * rows * across * width * DEPTH / seconds

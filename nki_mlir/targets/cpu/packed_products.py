@@ -31,7 +31,7 @@ from nki_mlir.scalar.dtypes import (
 )
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
-from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, RegisterTile, TileProduct
+from nki_mlir.targets.cpu.contraction import ROWS, VECTORS, RegisterTile, TileProduct, product_of_panels
 from nki_mlir.targets.cpu.function import MEMORY, NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import LoopNest
 from nki_mlir.targets.cpu.loops import MemoryUse
@@ -317,14 +317,6 @@ class PackedProduct:
         self.code.add(loop)
         with self.code.inside(loop.body):
             yield slot_value(slot), memory
-
-
-def product_of_panels(panels: Sequence[int], sizes: Sequence[int], depth: int, line: int) -> Nest:
-    """Return a product of panels of rows by panels of columns of some sizes, to rows ``line`` elements apart."""
-    rows, columns = sizes
-    return Nest((*panels, rows, columns, depth), frozenset({4}), (
-        Operand(FLOAT32, (depth * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, depth * columns, 0, 1, columns))), 0,
-        (Operand(FLOAT32, (rows * line, columns, line, 1, 0)),), MULTIPLY_ADD, (4,))
 
 
 def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nki_mlir.bindings import Type, ir
-from nki_mlir.dialects.access import Tile, same_elements
+from nki_mlir.dialects.access import Tile, joined_dims, same_elements
 from nki_mlir.dialects.nisa.search import EIGHT, FindIndex8Op, MatchReplace8Op, Max8Op
 from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.conversion_expansion import from_float32, to_float32
@@ -43,16 +43,8 @@ class RowElements:
 
 
 def rows_of_tile(dtype: DType, strides: Sequence[int], shape: Sequence[int]) -> RowElements:
-    """Return the rows of a tile; axes whose elements follow each other at one step are one."""
-    dims: list[tuple[int, int]] = []
-    for step, count in zip(strides[1:], shape[1:]):
-        if count == 1:
-            continue
-        if dims and dims[-1][0] == step * count:
-            dims[-1] = step, dims[-1][1] * count
-        else:
-            dims.append((step, count))
-    return RowElements(dtype, strides[0], tuple(dims) or ((1, 1),))
+    """Return the rows of a tile, with as few dims as its steps allow."""
+    return RowElements(dtype, strides[0], joined_dims(zip(strides[1:], shape[1:])) or ((1, 1),))
 
 
 class Keys:

@@ -14,6 +14,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
+from nki_mlir.scalar.predicates import INTEGER_PREDICATES
 from nki_mlir.targets.cpu.function import ALIASES, FIRST_ID, UNKNOWN, NativeFunction, slot_value
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import layout_of
@@ -22,8 +23,7 @@ from nki_mlir.waist.overlap import ByteRegion
 # Functions of the machine (``machine.py``) by those of index arithmetic.
 FUNCTIONS = {"add": "addi", "subtract": "subi", "mult": "muli", "and": "andi", "or": "ori", "xor": "xori",
              "min": "minsi", "max": "maxsi",
-             **dict(zip(waist.COMPARISONS, ("cmpi_eq", "cmpi_ne", "cmpi_slt", "cmpi_sle", "cmpi_sgt", "cmpi_sge",
-                                            "cmpi_ult", "cmpi_ule", "cmpi_ugt", "cmpi_uge")))}
+             **dict(zip(waist.COMPARISONS, map("cmpi_{}".format, INTEGER_PREDICATES)))}
 
 
 class Values:

@@ -18,6 +18,7 @@ from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, INT64, DType, convert
 from nki_mlir.scalar.mathematics import MATH
+from nki_mlir.scalar.predicates import COMPARISONS
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest import Step
 from nki_mlir.waist.nest_reader import scalar_dtype
@@ -106,5 +107,5 @@ _INTEGERS: dict[str, Function] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "and": operator.and_, "or": operator.or_,
     "xor": operator.xor, "min": np.minimum, "max": np.maximum, "floordiv": _floordiv,
     "select": lambda c, a, b: np.where(c, a, b) if np.ndim(c) else a if c else b,
-    **dict(zip(waist.COMPARISONS, [np.equal, np.not_equal, operator.lt, operator.le, operator.gt, operator.ge,
+    **dict(zip(waist.COMPARISONS, [*(comparison.holds for comparison in COMPARISONS),
                                    *map(_on_unsigned, (np.less, np.less_equal, np.greater, np.greater_equal))]))}

@@ -11,6 +11,7 @@ from typing import Any
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir
+from nki_mlir.scalar.predicates import INTEGER_PREDICATES
 from nki_mlir.targets.runtime import host
 from nki_mlir.targets.runtime.jit import addresses_text, compile_anew, compile_functions
 
@@ -52,7 +53,7 @@ _VALUES = {
     "load_b8": "%p = llvm.inttoptr %a : i64 to !llvm.ptr\n  %x = llvm.load %p : !llvm.ptr -> i8\n"
                "  %value = arith.extui %x : i8 to i64",
     **{f"cmpi_{name}": f"%bit = arith.cmpi {name}, %a, %b : i64\n  %value = arith.extui %bit : i1 to i64"
-       for name in ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")},
+       for name in INTEGER_PREDICATES},
 }
 ARITHMETIC = tuple(f"nki_{name}" for name in _VALUES)
 _TEMPLATE = """

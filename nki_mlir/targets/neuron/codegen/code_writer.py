@@ -13,10 +13,9 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.scalar.dtypes import BOOL
+from nki_mlir.scalar.predicates import COMPARISONS
 from nki_mlir.targets.neuron.codegen import records
-from nki_mlir.waist.function import COMPARISONS
 
-PREDICATES = {name: number for number, name in enumerate(COMPARISONS[:6])}           # predicates of arith.cmpi, signed
 ADDRESS = "nki.address"         # the attribute of a memref.alloc: [partition, byte in the partition]
 ADDRESSES = "nki.addresses"  # an element for each block: [partition, byte], in PSUM [bank, partition, byte in the bank]
 PLACED = "nki.placed"           # marks an address that allocate-on-chip chose and may choose again
@@ -26,6 +25,7 @@ LOGIC = {"and": "arith.andi", "or": "arith.ori"}
 AFFINE: dict[str, Callable[[ir.AffineExpr, ir.AffineExpr], ir.AffineExpr]] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "mod": ir.AffineExpr.get_mod,
     "floordiv": ir.AffineExpr.get_floor_div}
+PREDICATES = {comparison.name: number for number, comparison in enumerate(COMPARISONS)}        # of arith.cmpi
 LEAVES = (*EXTREMES, *PREDICATES, *LOGIC)    # leaves of affine expressions
 
 

@@ -7,7 +7,7 @@ are integers, ns from the launch.
 
 import importlib.util
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path, PurePath
 
@@ -104,17 +104,23 @@ def vendor_tables(document: Document) -> Tables:
     return tables | {"SchemaFields": schema_rows(tables)}
 
 
+def _slices(document: Document, on_engines: bool
+            ) -> Iterator[tuple[int, tuple[int, float, float, int], dict[str, int]]]:
+    """Yield the executions on engines, or the transfers: the number of the slice, its track, begin, end and
+    instruction, and the bytes that the instruction moves."""
+    slices, traffic = document["slices"], document["instructions"]["traffic"]
+    for k, execution in enumerate(zip(*(slices[name] for name in ("track", "begin", "end", "instruction")))):
+        if (document["tracks"][execution[0]]["kind"] == ENGINE) == on_engines:
+            yield k, execution, {name: column[execution[3]] for name, column in traffic.items()}
+
+
 def _instructions(document: Document, streams: VendorStreams) -> tuple[list[Row], dict[int, int]]:
     """Return a row for each execution, and its id by the number of its slice."""
     slices, instructions, tracks, lines = (document[key] for key in ("slices", "instructions", "tracks", "lines"))
     machine = machine_named(document["timing"]["target"])
     rows, ids = list[Row](), {}
-    for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
-                                                        slices["instruction"])):
-        if tracks[track]["kind"] != ENGINE:
-            continue
+    for k, (track, begin, end, number), moved in _slices(document, on_engines=True):
         ids[k] = len(rows)
-        moved = {name: column[number] for name, column in instructions["traffic"].items()}
         name, engine, passes = instructions["name"][number], tracks[track]["name"], instructions["passes"][number]
         text = instructions["text"][number]
         line = lines[instructions["line"][number]] if instructions["line"][number] >= 0 else None
@@ -163,14 +169,10 @@ def _queue_bytes(document: Document, number: int) -> Row:
 
 
 def _transfers(document: Document, streams: VendorStreams) -> tuple[list[Row], dict[int, int]]:
-    slices, instructions, tracks = (document[key] for key in ("slices", "instructions", "tracks"))
+    instructions, tracks = (document[key] for key in ("instructions", "tracks"))
     rows, ids, names = list[Row](), {}, variable_names(document)
-    for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
-                                                        slices["instruction"])):
-        if tracks[track]["kind"] == ENGINE:
-            continue
+    for k, (track, begin, end, number), moved in _slices(document, on_engines=False):
         ids[k] = len(rows)
-        moved = {name: column[number] for name, column in instructions["traffic"].items()}
         read, wrote = (sum(moved[f"{space}_{way}"] for space in ("hbm", "sbuf", "psum")) for way in ("read", "written"))
         nbytes = max(read, wrote)
         loads, variable = moved["hbm_read"] > 0, instructions["variable"][number]
