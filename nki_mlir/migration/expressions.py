@@ -465,7 +465,12 @@ class Expressions(cst.CSTTransformer):
                 text, part = masked(self.text(owner), tensor, fact)
                 return self.new(text, part)
         counts = frozenset(self.scope.counts.values())
-        return self._noted(SubscriptText(self.text(owner), tensor, tuple(self.items(node, tensor)), counts), node)
+        view = SubscriptText(self.text(owner), tensor, tuple(self.items(node, tensor)), counts)
+        if outer is not None and not view.items:
+            whole = self.new(view.text, view.tensor)
+            self.views[id(whole)] = outer
+            return whole
+        return self._noted(view, node)
 
     def _noted(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
         if not view.items:

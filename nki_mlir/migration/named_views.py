@@ -12,20 +12,20 @@ from collections.abc import Iterable
 import libcst as cst
 
 from nki_mlir.migration import terms
-from nki_mlir.migration.facts import Fact, IndexFact, MaskFact, TensorFact
+from nki_mlir.migration.facts import IndexFact, MaskFact, TensorFact
 from nki_mlir.migration.guarded_windows import GuardedWindows
-from nki_mlir.migration.views import NamedView
+from nki_mlir.migration.views import NamedView, SubscriptText
 
 
 class NamedViews(GuardedWindows):
     """Notes the views that names have."""
 
     def name_view(self, name: str, value: cst.BaseExpression, text: str) -> None:
-        """Note the view of HBM that a name is assigned; ``text`` is the view's text. The assignment goes if nothing
-        reads the name any more."""
+        """Note the view of HBM that a name is assigned, or of a tile that index vectors may leave; ``text`` is the
+        view's text. The assignment goes if nothing reads the name any more."""
         view = self.views.get(id(value))
-        if view is None or not is_in_hbm(self.scope.facts[name]) or not any(
-                isinstance(item, IndexFact) for item in view.items):
+        if view is None or not any(isinstance(item, IndexFact) for item in view.items) or (
+                view.tensor.on_chip and lies_within(view)):
             return
         once = name in self.values
         self.scope.views[name] = NamedView(view, self._versions(terms.names(text)) if once else None)
@@ -33,9 +33,9 @@ class NamedViews(GuardedWindows):
             self.vectors.add(name)
 
     def has_views(self, values: cst.Tuple) -> bool:
-        """Return whether a tuple has a view of HBM by index vectors."""
-        return any(isinstance(e.value, cst.Subscript) and isinstance(e.value.value, cst.Name) and is_in_hbm(
-            self.scope.facts.get(e.value.value.value, Fact())) and any(
+        """Return whether a tuple has a view by index vectors."""
+        return any(isinstance(e.value, cst.Subscript) and isinstance(e.value.value, cst.Name) and isinstance(
+            self.scope.facts.get(e.value.value.value), TensorFact) and any(
             isinstance(self.scope.facts.get(name), IndexFact) for name in terms.names(self.code(e.value)))
             for e in values.elements)
 
@@ -46,7 +46,7 @@ class NamedViews(GuardedWindows):
         """Note the view of a name whose text still has the same meaning."""
         node = super().leave_Name(original_node, updated_node)
         named = self.scope.views.get(original_node.value)
-        if named is not None and named.versions is not None and is_in_hbm(self.fact(node)) and (
+        if named is not None and named.versions is not None and isinstance(self.fact(node), TensorFact) and (
                 self._versions(named.versions) == named.versions):
             self.views[id(node)] = named.view
         return node
@@ -55,12 +55,24 @@ class NamedViews(GuardedWindows):
         """Return the text and the fact of an operand under a mask. A view is left for a person if its name is
         assigned several times, or if its subscript's names changed: without the mask it may leave the tensor."""
         if isinstance(node, cst.Name) and mask is not None and mask.bounds and id(node) not in self.views and (
-                node.value in self.scope.views and is_in_hbm(self.fact(node))):
+                node.value in self.scope.views and isinstance(self.fact(node), TensorFact)):
             self.left(f"the view {node.value}, whose elements a mask selects later: subscript the tensor where it is "
                       "read or written")
         return super().viewed(node, mask)
 
 
-def is_in_hbm(fact: Fact) -> bool:
-    """Return whether a value is a tensor or a view of one in HBM."""
-    return isinstance(fact, TensorFact) and not fact.on_chip
+def lies_within(view: SubscriptText) -> bool:
+    """Return whether every index vector of a view certainly stays within its dimension. Those of tensors with block
+    dimensions count as such."""
+    if view.tensor.blocks:
+        return True
+    for item, size in zip(view.items, view.tensor.shape or ()):
+        if isinstance(item, IndexFact):
+            last = item.base
+            for axis in item.axes:
+                last = terms.add(last, terms.multiply(axis.step, terms.subtract(axis.extent, "1")))
+            room = [terms.number(terms.simplified(terms.subtract(terms.subtract(size, "1"), end)))
+                    for end in (item.base, last)]
+            if any(n is None or n < 0 for n in (terms.number(item.base), *room)):
+                return False
+    return True

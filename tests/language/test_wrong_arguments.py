@@ -74,6 +74,23 @@ def test_other_errors_of_elements_stay_pythons():
         assert type(error.value) is TypeError
 
 
+def test_errors_of_a_librarys_subscript_stay_its_own():
+    """The library's function has a local of the argument's name, and the user's line subscripts the argument."""
+    names = {}
+    exec(compile("""
+class Table:
+    def __getitem__(table, rows):
+        raise TypeError("no such rows")
+""", np.__file__, "exec"), names)
+
+    @nki.jit
+    def kernel(x, table):
+        return table[0:4]
+    with pytest.raises(TypeError, match=r"^no such rows$") as error:
+        kernel.on("eager")(np.zeros((4, 4), np.float32), names["Table"]())
+    assert type(error.value) is TypeError
+
+
 def test_lowering_for_a_shape_says_spec():
     with pytest.raises(NoTensor, match=r"parameter x is \(4, 4\), and the kernel reads its shape"):
         exponential.lower((4, 4))

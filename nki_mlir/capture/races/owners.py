@@ -117,7 +117,7 @@ class Owners:
         bytes_read = np.unique_counts(flat[holds]).values       # NumPy sorts here; hashes of equidistant values collide
         if len(bytes_read) and (bytes_read[0] < 0 or bytes_read[-1] + scale > self.size):
             raise TooManyPoints               # a run reports accesses out of bounds
-        return Chosen((bytes_read[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else bytes_read)
+        return Chosen((bytes_read[:, None] + np.arange(scale)).reshape(-1))
 
     def spread(self, elements: np.ndarray, touch: Touch) -> "Chosen":
         """Convert flat elements of the touch's dtype to the unit of this record."""

@@ -148,6 +148,22 @@ def named_blocks(a):
     return out
 
 
+@nki.jit
+def named_neighbours(a):
+    """Views of a tile that have names and leave the tile, but for masks."""
+    rows, cols = a.shape
+    out = nl.ndarray((rows, cols), dtype=a.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.arange(rows)[:, None], nl.arange(cols)[None, :]
+    tile, sums = nl.load(a), nl.zeros((rows, cols), a.dtype)
+    before, after = tile[i_p, i_f - 1], tile[i_p, i_f + 1]
+    sums[i_p, i_f] = nl.copy(after, mask=i_f + 1 < cols)
+    shifted = sums[i_p, i_f + 2]
+    shifted[...] = nl.add(before, 1.0, mask=(i_f >= 1) & (i_f < cols - 2))
+    whole = sums[i_p, i_f]
+    nl.store(out, whole)
+    return out
+
+
 def cases():
     r = np.random.default_rng(0)
 
@@ -155,4 +171,5 @@ def cases():
         return r.standard_normal(shape).astype(np.float32)
     return [(pieces_of_statistics, (f(160, 56),)), (shifted_and_summed, (f(160, 24),)), (chunked_softmax, (f(160, 40), 24)),
             (bias_relu_grid[2, 2], (f(200, 300), f(1, 300))), (kl_rows, (f(256, 40), f(256, 40))),
-            (chunked_softmax, (f(200, 250),)), (squares_apart, (f(64, 24),)), (named_blocks, (f(200, 100),))]
+            (chunked_softmax, (f(200, 250),)), (squares_apart, (f(64, 24),)), (named_blocks, (f(200, 100),)),
+            (named_neighbours, (f(32, 24),))]
