@@ -464,17 +464,14 @@ class Expressions(cst.CSTTransformer):
                     self.left("a mask as an index that does not select a box of elements")
                 text, part = masked(self.text(owner), tensor, fact)
                 return self.new(text, part)
+        if not (items := tuple(self.items(node, tensor))):          # all of the owner's view
+            expression = self.new(self.text(owner), tensor)
+            self.views |= {id(expression): outer} if outer is not None else {}
+            return expression
         counts = frozenset(self.scope.counts.values())
-        view = SubscriptText(self.text(owner), tensor, tuple(self.items(node, tensor)), counts)
-        if outer is not None and not view.items:
-            whole = self.new(view.text, view.tensor)
-            self.views[id(whole)] = outer
-            return whole
-        return self._noted(view, node)
+        return self._noted(SubscriptText(self.text(owner), tensor, items, counts), node)
 
     def _noted(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
-        if not view.items:
-            return self.new(view.text, view.tensor)
         try:
             text, fact = render(view)
         except NotAView as error:

@@ -159,8 +159,8 @@ def named_neighbours(a):
     sums[i_p, i_f] = nl.copy(after, mask=i_f + 1 < cols)
     shifted = sums[i_p, i_f + 2]
     shifted[...] = nl.add(before, 1.0, mask=(i_f >= 1) & (i_f < cols - 2))
-    whole = sums[i_p, i_f]
-    nl.store(out, whole)
+    results = sums[i_p, i_f]
+    nl.store(out, results)
     return out
 
 
