@@ -88,3 +88,31 @@ func.func @fold_between(%x: !row {nki.name = "x"}, %s: !row {nki.name = "s", nki
   }
   return
 }
+
+// A product of a column and a row is added to zeros: the sum has no tile, and zeros are a constant of the walk.
+// CHECK-LABEL: func.func @product_from_zero(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}"x"}, %[[Y:[a-z0-9]+]]: {{.*}}"y"}, %[[S:[a-z0-9]+]]:
+// CHECK-NOT:     memref.alloc
+// CHECK:         linalg.generic {{.*}} ins(%[[X]], %[[Y]] : {{.*}}) outs(%[[S]] : {{.*}}) {
+// CHECK-NEXT:    ^bb0(%[[A:[a-z0-9_]+]]: f32, %[[B:[a-z0-9_]+]]: f32,
+// CHECK-NEXT:      %[[ZERO:.*]] = arith.constant 0.000000e+00 : f32
+// CHECK-NEXT:      %[[PRODUCT:.*]] = "scalar.alu"(%[[A]], %[[B]]) {fn = "multiply"}
+// CHECK-NEXT:      %[[SUM:.*]] = "scalar.alu"(%[[ZERO]], %[[PRODUCT]]) {fn = "add"}
+// CHECK-NEXT:      linalg.yield %[[SUM]]
+// CHECK-NOT:     linalg
+// CHECK:         return
+func.func @product_from_zero(%x: memref<8xf32, "hbm"> {nki.name = "x"}, %y: memref<512xf32, "hbm"> {nki.name = "y"},
+                             %s: memref<8x512xf32, "hbm"> {nki.name = "s", nki.shared = 0 : i64}) {
+  %zero = arith.constant 0.0 : f32
+  %t = memref.alloc() : memref<8x512xf32, "psum">
+  linalg.fill ins(%zero : f32) outs(%t : memref<8x512xf32, "psum">)
+  linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0, d1)>],
+                  iterator_types = ["parallel", "parallel"]} ins(%x, %y : memref<8xf32, "hbm">, memref<512xf32, "hbm">) outs(%t : memref<8x512xf32, "psum">) {
+  ^bb0(%a: f32, %b: f32, %old: f32):
+    %0 = "scalar.alu"(%a, %b) {fn = "multiply", dtype = "float32"} : (f32, f32) -> f32
+    %1 = "scalar.alu"(%old, %0) {fn = "add", dtype = "float32"} : (f32, f32) -> f32
+    linalg.yield %1 : f32
+  }
+  linalg.copy ins(%t : memref<8x512xf32, "psum">) outs(%s : memref<8x512xf32, "hbm">)
+  return
+}

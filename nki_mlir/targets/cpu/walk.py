@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, with_memory
+from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.forwarding import writes_once
 from nki_mlir.targets.cpu.function import Compute, NestCall, Node, RoutineCall, ScratchBuffer, Spread, compute
 from nki_mlir.targets.cpu.schedule import dims_of, parts_of, schedule
 from nki_mlir.transforms.fuse_tiles import SHORT
 from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS
-from nki_mlir.waist.nest import Nest, Step
+from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import ByteRegion, are_apart
 
 FIXED = frozenset({"position", "gather"})     # steps that depend on more than the elements at one point
@@ -43,6 +44,16 @@ class JointWalk:
     def written_tiles(self) -> list[ScratchBuffer]:
         return [region.root for region in self.outputs if isinstance(region.root, ScratchBuffer)]
 
+    @property
+    def is_product(self) -> bool:
+        """Whether the walk is one sum of products of two elements."""
+        return len(self.calls) == 1 and contraction_of(self.calls[0].nest) is not None
+
+    def is_zero(self, source: Source | None) -> bool:
+        """Whether the value that a later walk reads is the constant 0."""
+        step = self.nest.step(source.value) if source is not None else None
+        return step is not None and step.kind == "constant" and float(step.number) == 0
+
     def is_independent_of(self, call: NestCall) -> bool:
         """Whether the walk and a computation may run in either order."""
         accesses = list(accesses_of(call.nest, call.regions))
@@ -53,9 +64,10 @@ class JointWalk:
         """Return the walk with another one behind it; None if that would compute other values, or gains nothing.
 
         A walk that reads no result must have at most ``light`` steps, and one with a long function reads no result
-        of a body that rounds ``roundings`` times.
+        of a body that rounds ``roundings`` times. A product is added to zeros of the walk: register tiles add it to
+        other numbers in one rounding.
         """
-        if self.parts != other.parts:
+        if self.parts != other.parts or self.is_product:
             return None
         nest, other_nest = self.nest, over_extents(other.nest, self.nest.extents)
         if other_nest is None:
@@ -65,7 +77,8 @@ class JointWalk:
             nest, other_nest = divided, other.nest
         first, other = replace(self, nest=nest), replace(other, nest=other_nest)
         sources = first.sources_for(other)
-        if sources is None or not first.is_worth_joining(other, sources, roundings, light):
+        if sources is None or not first.is_worth_joining(other, sources, roundings, light) or (
+                other.is_product and not first.is_zero(sources[-1])):
             return None
         joint = first.joined(other, sources)
         plan = schedule(joint.nest)
@@ -84,15 +97,16 @@ class JointWalk:
         for operand, access in zip(other.nest.operands, accesses_of(other.nest, other.regions)):
             source = None
             for k, earlier in enumerate(accesses):
-                is_same = earlier.root == access.root and earlier.address == access.address and (
-                    self.nest.operands[k] == operand)
-                if is_same and not access.writes:
+                is_same = is_same_access(earlier, self.nest.operands[k], access, operand)
+                if is_same and access.writes:
+                    continue
+                if is_same:
                     is_result = k >= count
                     value = self.nest.results[k - count] if is_result else k
                     if is_result and self.nest.dtype_of(value) is not operand.dtype:
                         return None
                     source = Source(value, is_result) if is_result or source is None else source
-                elif (earlier.writes or (access.writes and not is_same)) and not are_apart(earlier, access):
+                elif (earlier.writes or access.writes) and not are_apart(earlier, access):
                     return None
             if not access.writes:
                 sources.append(source)
@@ -113,7 +127,8 @@ class JointWalk:
             step.kind != "convert" for step in other.nest.steps) <= light
 
     def joined(self, other: "JointWalk", sources: Sequence[Source | None]) -> "JointWalk":
-        """Return both walks as one, whose body takes the sources instead of loads."""
+        """Return both walks as one, whose body takes the sources instead of loads. What the other walk overwrites is
+        not stored before."""
         nest, further = self.nest, [k for k, source in enumerate(sources) if source is None]
         count, results, last = len(nest.inputs), len(other.nest.outputs), other.nest
         first_step = count + len(further) + len(nest.outputs) + results
@@ -129,9 +144,19 @@ class JointWalk:
         joint = replace(nest, inputs=(*nest.inputs, *[last.inputs[k] for k in further]),
                         outputs=(*nest.outputs, *last.outputs), steps=tuple(steps),
                         results=(*map(moved, nest.results), *[number[v] for v in last.results]))
-        regions = (*self.regions[:count], *[other.regions[k] for k in further], *self.outputs, *other.outputs)
-        return replace(self, calls=(*self.calls, *other.calls), nest=joint, regions=regions,
-                       streams=(*self.streams, *other.streams))
+        inputs = *self.regions[:count], *[other.regions[k] for k in further]
+        remaining = [k for k in range(len(joint.outputs))
+                     if k >= len(nest.outputs) or not self.is_overwritten(k, other)]
+        outputs, streams = [*self.outputs, *other.outputs], (*self.streams, *other.streams)
+        return replace(self, calls=(*self.calls, *other.calls), nest=with_outputs(joint, remaining),
+                       regions=(*inputs, *[outputs[k] for k in remaining]),
+                       streams=tuple([streams[k] for k in remaining]))
+
+    def is_overwritten(self, output: int, other: "JointWalk") -> bool:
+        """Whether another walk writes an output of this one at the same element."""
+        operand, region = self.nest.outputs[output], self.outputs[output]
+        return any(is_same_access(region, operand, other_region, other_operand)
+                   for other_region, other_operand in zip(other.outputs, other.nest.outputs))
 
     def joint(self, users: Mapping[ScratchBuffer, Sequence[RoutineCall]]) -> Compute | Spread | None:
         """Return the computation of the walk, without tiles that nothing else uses; None if only some of its stores
@@ -158,16 +183,37 @@ def walk_of(call: Node) -> JointWalk | None:
     routine = call.part if isinstance(call, Spread) else call.function
     if not isinstance(routine, Nest | AddressedNest):
         return None
-    use, nest = with_memory(routine).use, call.nest
+    use, nest, regions = with_memory(routine).use, *with_old_values_read(call.nest, call.regions)
     if nest.reduced or nest.mask or nest.limits or nest.symbols or with_memory(routine).forms or use.ahead or (
             use.beside) or any(step.kind in FIXED for step in nest.steps):
         return None
-    if any(nest.uses(nest.first_output + k) for k in range(len(nest.outputs))) or not all(
-            writes_once(replace(nest, outputs=(output,))) for output in nest.outputs):
+    if not all(writes_once(replace(nest, outputs=(output,))) for output in nest.outputs):
         return None
     parts = call.arguments[1].const if isinstance(call, Spread) else 1                      # type: ignore[union-attr]
     streams = tuple([k in use.streams for k in range(len(nest.outputs))])
-    return JointWalk((call,), nest, tuple(call.regions), streams, parts)
+    return JointWalk((call,), nest, regions, streams, parts)
+
+
+def with_old_values_read(nest: Nest, regions: Sequence[ByteRegion]) -> tuple[Nest, tuple[ByteRegion, ...]]:
+    """Return a nest and its regions with the old values of outputs as further inputs, at the elements that it writes.
+    """
+    old_values = [k for k in range(len(nest.outputs)) if nest.uses(nest.first_output + k)]
+    if not old_values:
+        return nest, tuple(regions)
+    count, further = len(nest.inputs), len(old_values)
+    number = {nest.first_output + output: count + k for k, output in enumerate(old_values)}
+
+    def moved(value: int) -> int:
+        return number[value] if value in number else value + further * (value >= nest.first_output)
+    steps = tuple([replace(step, operands=tuple(map(moved, step.operands))) for step in nest.steps])
+    inputs = (*nest.inputs, *[nest.outputs[k] for k in old_values])
+    return replace(nest, inputs=inputs, steps=steps, results=tuple(map(moved, nest.results))), (
+        *regions[:count], *[regions[count + k] for k in old_values], *regions[count:])
+
+
+def is_same_access(region: ByteRegion, operand: Operand, other_region: ByteRegion, other_operand: Operand) -> bool:
+    """Whether two nests access the same element at each point."""
+    return region.root == other_region.root and region.address == other_region.address and operand == other_operand
 
 
 def with_outputs(nest: Nest, remaining: Sequence[int]) -> Nest:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
@@ -78,6 +79,24 @@ def normalized(p, g, m, v):
     return out, centred
 
 
+def outer_products(p, g, m, v):
+    """Products of a column and a row, in tiles that start from 0 and from other numbers, and are written twice."""
+    out, sums = (nl.ndarray(p.shape, dtype=p.dtype, buffer=nl.shared_hbm) for _ in range(2))
+    right = nl.load(g[0:1, :])
+    for i in nl.affine_range(p.shape[0] // 128):
+        rows = nl.ds(i * 128, 128)
+        left = nl.load_transpose2d(p[rows, 0:1])
+        product = nisa.nc_matmul(left, right)
+        nl.store(out[rows, :], nl.copy(product, dtype=p.dtype))
+        total = nl.ndarray((128, p.shape[1]), dtype=nl.float32, buffer=nl.psum)
+        total[...] = nl.load(m[rows, :])
+        total += product
+        total += nisa.nc_matmul(left, nl.load(v[0:1, :]))
+        total[...] = nl.multiply(total, 0.5)
+        nl.store(sums[rows, :], nl.copy(total, dtype=p.dtype))
+    return out, sums
+
+
 def arrays(dtype: str) -> list[np.ndarray]:
     """Random arrays, with NaN of several payloads, infinities, zeros and denormals."""
     rng = np.random.default_rng(0)
@@ -103,7 +122,7 @@ def run(kernel: Callable[..., object], dtype: str, passes: dict[str, str]) -> li
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("kernel", [adam, in_place, halves, normalized], ids=lambda kernel: kernel.__name__)
+@pytest.mark.parametrize("kernel", [adam, in_place, halves, normalized, outer_products], ids=lambda k: k.__name__)
 def test_joined_nests__keep_the_bits(kernel, dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "threads", lambda: threads)
     monkeypatch.setenv("NKI_MLIR_CACHE", "off")
@@ -118,7 +137,8 @@ BUFFERS = [ScratchBuffer(1 << 10, k) for k in range(3)]
 
 @st.composite
 def calls(draw):
-    """A sum of one or two operands, at starts and with strides that may overlap those of other calls."""
+    """A sum of one or two operands, perhaps with the old value, at starts and with strides that may overlap those of
+    other calls."""
     strides = st.sampled_from([(6, 1), (12, 1), (12, 2), (0, 1), (1, 4)])
 
     def operand(positive: bool):
@@ -127,7 +147,8 @@ def calls(draw):
     inputs, output = [operand(False) for _ in range(draw(st.integers(1, 2)))], operand(True)
     count = len(inputs)
     steps = (Step("constant", FLOAT32, (), "", repr(float(draw(st.integers(1, 3))))),
-             Step("alu", FLOAT32, (0, count + 1), "multiply"), Step("alu", FLOAT32, (count + 2, count - 1), "add"))
+             Step("alu", FLOAT32, (0, count + 1), "multiply"),
+             Step("alu", FLOAT32, (count + 2, count - 1 + draw(st.booleans())), "add"))
     nest = Nest(EXTENTS, frozenset(), tuple([o for o, _ in inputs]), 0, (output[0],), steps, (count + 3,))
     return compute(nest, [*(region for _, region in inputs), output[1]])
 
@@ -137,11 +158,10 @@ def replace_offset(buffer: ScratchBuffer, elements: int) -> ByteRegion:
 
 
 def evaluate(nest: Nest, regions, memory: dict[ScratchBuffer, np.ndarray], at: tuple[int, ...]) -> None:
-    """Compute one element: read all inputs, then write."""
+    """Compute one element: read all inputs and old values, then write."""
     def index(operand: Operand, region: ByteRegion) -> int:
         return region.offset.const // 4 + sum(step * k for step, k in zip(operand.strides, at))
-    values = [memory[region.root][index(o, region)] for o, region in zip(nest.inputs, regions)]
-    values += [0.0] * len(nest.outputs)
+    values = [memory[region.root][index(o, region)] for o, region in zip(nest.operands, regions)]
     for step in nest.steps:
         a = [values[k] for k in step.operands]
         values.append(float(step.number) if step.kind == "constant" else a[0] * a[1] if step.name == "multiply" else a[0] + a[1])

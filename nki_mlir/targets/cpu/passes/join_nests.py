@@ -4,8 +4,12 @@
 before:  add(m, g, t);  divide(t, v, p);  copy(t, mo)
 after:   add, divide(m, g, v, p, mo)                  each element of t stays in a register, and t has no memory
 
-Nests join if the later one reads what the earlier one writes, or what it reads, at the same element; any other bytes
-that one of them writes and the other one touches must lie apart. Nests in between run before the joint one. They must
+before:  set(t, 0);  t += a * b;  copy(t, out)
+after:   out = 0 + a * b
+
+Nests join if the later one reads what the earlier one writes, or what it reads, at the same element. What it overwrites
+at the same element is not stored before. Any other bytes that one of them writes and the other one touches must lie
+apart. Nests in between run before the joint one. They must
 touch no bytes that the earlier nest writes, and write none that it touches.
 
 The tile between two nests stays where values are rounded several times before a long function, as in `fuse-tiles`.
