@@ -55,7 +55,8 @@ def test_worker__runs_on_one_processor() -> None:
 
 def test_cases__have_one_in_bfloat16_beside_them() -> None:
     for name in ("softmax_4096", "rmsnorm_4096", "layernorm_gelu", "average_pool", "add_1024", "transpose_4096",
-                 "gather_100000x512", "matmul_512", "matmul_1024_tiled", "giou_8732", "selective_scan", "top16_4096"):
+                 "gather_100000x512", "matmul_512", "matmul_1024_tiled", "giou_8732", "selective_scan", "top16_4096",
+                 "mlp_512x1024x2048", "rmsnorm_product", "product_1000x777x1301", "cumulative_sum_1024"):
         wide, narrow = CASES[name](), CASES[name + NARROW]()
         assert [a.dtype.itemsize for a in narrow.arrays if a.dtype.kind != "i"] == [
             a.dtype.itemsize // 2 for a in wide.arrays if a.dtype.kind != "i"]
