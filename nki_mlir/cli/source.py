@@ -122,7 +122,7 @@ def display_name(source: str) -> str:
 
 def is_graph_text(text: str) -> bool:
     """Return whether the text of a module has operations of StableHLO."""
-    return "stablehlo." in text or "vhlo." in text
+    return any(name in text for name in ("stablehlo.", "chlo.", "vhlo."))
 
 
 def read_module(text: str, name: str, report: Callable[[str, int, str], None] | None = None,

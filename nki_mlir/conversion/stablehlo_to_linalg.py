@@ -29,8 +29,10 @@ from nki_mlir.graph.rewrites import (
     rewrite_extremes,
     rewrite_gathers,
     rewrite_pads,
+    sign_indices,
 )
 from nki_mlir.graph.selected_windows import rewrite_selected_windows
+from nki_mlir.graph.sorting_network import rewrite_sorts
 from nki_mlir.graph.views import flatten_views, put_in_hbm
 from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.passes.pass_manager import Pass, pass_named, run_passes
@@ -41,7 +43,7 @@ LOWER = ("split-masked-loops", "nki-to-linalg")
 
 class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
     widen: bool = True      # let products and sums of narrow floats have results in float32, which are rounded once
-    compare: bool = False   # rewrite scatters and gathers of single elements as comparisons
+    compare: bool = False   # rewrite scatters, gathers of single elements and sorts as comparisons
 
     def run(self, module: Module) -> None:
         upstream.load_graph_dialects(module.context)
@@ -55,7 +57,9 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             kernels = set_aside(module)
             upstream.run_pipeline(module, upstream.TO_STABLEHLO)
             fold_conversions(module)
+            sign_indices(module)
             if self.compare:
+                rewrite_sorts(module)
                 rewrite_indexed(module)
             rewrite_concatenations(module)
             rewrite_pads(module)

@@ -27,7 +27,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.registry import Callee, callee_from, checked
 from nki_mlir.graph import upstream
-from nki_mlir.graph.rewrites import rewrite_gathers
+from nki_mlir.graph.rewrites import rewrite_gathers, sign_indices
 from nki_mlir.graph.selected_windows import rewrite_selected_windows
 from nki_mlir.graph.sort_and_scatter import rewrite_sequential, saturate_conversions
 from nki_mlir.graph.upstream import (
@@ -253,6 +253,7 @@ class NativeCalls:
             declare(module, linked_kernel)
         run_pipeline(module, upstream.TO_STABLEHLO)
         widen_sums(module)
+        sign_indices(module)
         rewrite_sequential(module)
         rewrite_gathers(module)
         rewrite_selected_windows(module)

@@ -18,6 +18,7 @@ from nki_mlir.waist.buffer_views import TileReader
 from nki_mlir.waist.expression import (
     Activation,
     Alu,
+    Bitcast,
     Constant,
     Convert,
     Input,
@@ -106,6 +107,8 @@ class EngineExpression(ExpressionReader):
                 return self.convert(operands[0], last_dtype, result)
             case "wrap":
                 return self.wrap(step, operands[0], last_dtype, result)
+            case "bitcast" if operands[0].dtype.bits == result.bits == storage_type(result).bits:
+                return Bitcast(storage_type(result), operands[0])
             case "activation":
                 return Activation(result, "sin_reduced" if name == "sin" else name, operands[0])
             case "alu" if name == "select":

@@ -5,6 +5,7 @@ Upstream would turn a concatenation into a chain of branches at every element; h
 slice of the result, and so is a tensor that is padded with a value known at run time. An arg-max or arg-min, a
 reduction of values and positions together, becomes the least position that has the extreme value. The numbers of each
 index of a gather go along the last dim of the indices: upstream's conversion crashes on other forms with batching dims.
+Unsigned indices become signed ones.
 A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose number of iterations is known; the
 loop variable also computes carried integers that change by a constant in each iteration. Conversions of constants are
 folded.
@@ -132,6 +133,26 @@ func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {scalar}) -> ({m},
         with ir.InsertionPoint(module.body):
             function.body.operations[0].operation.clone()
         exchange_for_call(op, f"place.{number}", list(op.operands)[:3])
+
+
+FARTHEST = (1 << 31) - 1           # an index beyond every tensor
+
+
+def sign_indices(module: Module) -> None:
+    """Convert unsigned indices of gathers and scatters to ``i32``; those beyond it become the greatest one."""
+    for op in operations_of(module, lambda name: name in ("stablehlo.gather", "stablehlo.scatter")):
+        number = len(op.operands) // 2
+        indices, kind = op.operands[number], ir.RankedTensorType(op.operands[number].type)
+        element = kind.element_type
+        if not element.is_unsigned:
+            continue
+        with op.context, ir.InsertionPoint(op), op.location:
+            if element.width >= 32:
+                farthest = ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(element, FARTHEST))
+                limit = value_of("stablehlo.constant", kind, value=farthest)
+                indices = value_of("stablehlo.minimum", kind, indices, limit)
+            signed = ir.RankedTensorType.get(kind.shape, ir.IntegerType.get_signless(32))
+            op.operands[number] = value_of("stablehlo.convert", signed, indices)
 
 
 def rewrite_gathers(module: Module) -> None:

@@ -88,13 +88,19 @@ class Lines:
         self.add(f"scf.yield {', '.join(values)} : {', '.join(kinds)}", "}")
 
 
+def sort_axis(op: Operation) -> int:
+    """Return the axis of a sort; the last one if it does not say."""
+    axis = op.attributes["dimension"].value if "dimension" in op.attributes else -1
+    return int(axis % ir.RankedTensorType(op.operands[0].type).rank)
+
+
 class MergeSort:
     """The text of a function that sorts tensors together along an axis: it merges runs of 1, 2, 4, ... elements in
     pairs. ``step`` is the comparison, a function on scalars of all tensors. Equal elements keep their order."""
 
     def __init__(self, op: Operation, step: str) -> None:
         operands = [ir.RankedTensorType(v.type) for v in op.operands]
-        self.step, self.shape, self.axis = step, list(operands[0].shape), op.attributes["dimension"].value
+        self.step, self.shape, self.axis = step, list(operands[0].shape), sort_axis(op)
         self.kinds, self.elements = [str(kind) for kind in operands], [str(kind.element_type) for kind in operands]
         self.types, self.pairs = ", ".join(self.kinds), ", ".join(f"tensor<{e}>, tensor<{e}>" for e in self.elements)
         self.text = Lines()

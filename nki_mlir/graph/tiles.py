@@ -157,13 +157,27 @@ class Tiles:
                 inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile, axes: tuple[int, ...], body: trees.Node
                 ) -> None:
         """Emit ``output = body`` over axes of these extents; a body that reads the output folds into it."""
-        body = with_exact_extremes(body)
+        body, inputs = self.without_bitcasts(extents, inputs, with_exact_extremes(body))
         loops = IterationSpace(len(extents), reduced, (), (), self.symbols)
         views = [self.view(tile, axes_of) for tile, axes_of in inputs]
         parallel = tuple(a for a in axes if a not in reduced)
         target = self.writer.view(output, axes, self.symbols, reduced) if reduced else self.view(output, parallel)
         self.writer.generic(loops, views, [target], body.dtype,
                             lambda s, ins, outs: [expression(body, s, ins, outs)], trees.forms_of(body))
+
+    def without_bitcasts(self, extents: Sequence[int], inputs: Sequence[tuple[Tile, tuple[int, ...]]], body: trees.Node
+                         ) -> tuple[trees.Node, Sequence[tuple[Tile, tuple[int, ...]]]]:
+        """Return a body that reads values whose bits it reinterprets as more inputs: their tiles with another dtype."""
+        while node := next((n for n in trees.operands_first(body) if isinstance(n, trees.Bitcast)), None):
+            if isinstance(node.value, trees.Input):
+                tile, axes = inputs[node.value.index]
+            else:
+                tile, axes = self.buffer(extents, node.value.dtype), tuple(range(len(extents)))
+                self.compute(extents, frozenset(), inputs, tile, axes, node.value)
+            bits: dict[trees.Node, trees.Node] = {node: trees.Input(node.dtype, len(inputs))}
+            tile = replace(tile, access=replace(tile.access, dtype=node.dtype))
+            body, inputs = trees.rebuilt(body, bits.get), [*inputs, (tile, axes)]
+        return body, inputs
 
 
 def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: int) -> tuple[int, ...]:

@@ -167,9 +167,9 @@ class _Graph:
         return True
 
     def is_known(self, buffer: Value, number: int) -> bool:
-        """Whether a buffer is allocated before an operation; a later allocation is moved there."""
+        """Whether a buffer is allocated before an operation, or around the block; a later allocation is moved there."""
         origin = defining(buffer)
-        if origin is None or origin in self.operations[:number]:
+        if origin is None or origin.block != self.operations[0].block or origin in self.operations[:number]:
             return True
         if origin.name != "memref.alloc":
             return False

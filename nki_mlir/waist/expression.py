@@ -71,6 +71,14 @@ class Convert(metaclass=Interned):
 
 
 @dataclass(frozen=True, eq=False)
+class Bitcast(metaclass=Interned):
+    """The bits of a value as a number of another dtype of equal size."""
+
+    dtype: DType
+    value: "Node"
+
+
+@dataclass(frozen=True, eq=False)
 class Alu(metaclass=Interned):
     """An ALU operation; its operands and its result have the dtype."""
 
@@ -86,12 +94,12 @@ class Activation(metaclass=Interned):
     value: "Node"
 
 
-Node: TypeAlias = Input | Output | Constant | Position | Convert | Alu | Activation
+Node: TypeAlias = Input | Output | Constant | Position | Convert | Bitcast | Alu | Activation
 
 
 def children(node: Node) -> tuple[Node, ...]:
     match node:
-        case Convert() | Activation():
+        case Convert() | Bitcast() | Activation():
             return (node.value,)
         case Alu():
             return node.args
@@ -149,7 +157,7 @@ def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
     new_nodes: dict[Node, Node] = {}
     for old in operands_first(node):
         match old:
-            case Convert() | Activation():
+            case Convert() | Bitcast() | Activation():
                 copy: Node = replace(old, value=new_nodes[old.value])
             case Alu():
                 copy = replace(old, args=tuple([new_nodes[a] for a in old.args]))

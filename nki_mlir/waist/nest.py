@@ -334,6 +334,8 @@ class ExpressionReader:
                 return trees.converted(trees.Position(step.number), step.dtype)
             case "convert":
                 return trees.converted(self.value(step.operands[0]), step.dtype)
+            case "bitcast":
+                return trees.Bitcast(step.dtype, self.value(step.operands[0]))
             case "alu":
                 return trees.alu(step.name, *map(self.value, step.operands))
             case "activation":
@@ -363,6 +365,8 @@ def _steps_of(body: trees.Node, first_output: int, first_step: int) -> tuple[tup
                 return add(Step("position", dtype, (), "", form))
             case trees.Convert(dtype=dtype, value=inner):
                 return add(Step("convert", dtype, (number[inner],)))
+            case trees.Bitcast(dtype=dtype, value=inner):
+                return add(Step("bitcast", dtype, (number[inner],)))
             case trees.Activation(dtype=dtype, fn=fn, value=inner):
                 return add(Step("activation", dtype, (number[inner],), fn))
             case trees.Alu(dtype=dtype, fn=fn, args=args):

@@ -321,7 +321,7 @@ def test_steps_without_a_form_on_the_engines():
         return EngineExpression(Nest((1,), frozenset(), operands, 0, (Operand(FLOAT32, (1,)),), (step,), (0,))).value(
             len(inputs) + 1)
     for step, inputs, feature in (
-            (Step("bitcast", INT32, (0,)), (FLOAT32,), "'scalar.bitcast' on f32"),
+            (Step("bitcast", dtypes.UINT8, (0,)), (dtypes.INT8,), "'scalar.bitcast' on i8"),
             (Step("convert", dtypes.INT64, (0,)), (INT32,), "'scalar.convert' on i64"),
             (Step("alu", FLOAT32, (0, 1), "add"), (dtypes.INT64, FLOAT32), "'add' on i64"),
             (Step("math", UINT32, (0, 1), "quotient"), (UINT32, UINT32), "'quotient' on ui32"),

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops of graphs that count: how often they run, and what their counters are, by counting with numbers that wrap.
 
-Also conversions of constants.
+Also conversions of constants, and outer products.
 """
 
+import numpy as np
 import pytest
 
 from nki_mlir.bindings import ir, operations_of
-from nki_mlir.frameworks.stablehlo import read_graph
+from nki_mlir.frameworks.stablehlo import read_graph, run_linked
 from nki_mlir.graph.rewrites import fold_conversions, rewrite_counted_loops
 from nki_mlir.graph.upstream import graph_context
+from tests.graph.lowered_graph import results_of
 
 HOLDS = {"LT": int.__lt__, "LE": int.__le__, "GT": int.__gt__, "GE": int.__ge__}
 EDGE = 127                          # the greatest int8
@@ -130,3 +132,22 @@ def test_conversions_of_constants__are_folded_where_all_executors_agree(source, 
         else:
             assert op.name == "stablehlo.constant"
             assert op.attributes["value"].get_splat_value().value == expected
+
+
+@pytest.mark.parametrize("reads_product", [False, True])
+def test_an_outer_product_in_loops_with_more_axes(reads_product):
+    """Each element of the product is computed once, also where a later operation repeats it along another axis."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 9, shape).astype(np.float32) for shape in ((8, 3), (8, 2)))
+    text = f"""func.func @main(%a: tensor<8x3xf32>, %b: tensor<8x2xf32>) -> (tensor<8x4x3x2xf32>, tensor<8x3x2xf32>) {{
+  %0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [] x []
+    : (tensor<8x3xf32>, tensor<8x2xf32>) -> tensor<8x3x2xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0, 2, 3] : (tensor<8x3x2xf32>) -> tensor<8x4x3x2xf32>
+  %2 = stablehlo.add %1, %1 : tensor<8x4x3x2xf32>
+  %3 = stablehlo.constant dense<1.0> : tensor<8x3x2xf32>
+  return %2, {"%0" if reads_product else "%3"} : tensor<8x4x3x2xf32>, tensor<8x3x2xf32>
+}}"""
+    product = a[:, :, None] * b[:, None]
+    for results in (run_linked(text, [a, b]), results_of(text, [a, b], orders=(1,))):
+        np.testing.assert_array_equal(results[0], np.repeat(2 * product[:, None], 4, 1))
+        np.testing.assert_array_equal(results[1], product if reads_product else np.ones_like(product))

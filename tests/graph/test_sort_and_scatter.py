@@ -136,3 +136,29 @@ def test_gathers_of_any_dimension_numbers(seed):
     arguments, expected = [table, gather.indices], gather.gathered(table)
     np.testing.assert_array_equal(run_linked(gather.gather_text(), arguments)[0], expected)
     np.testing.assert_array_equal(results_of(gather.gather_text(), arguments, orders=(1,))[0], expected)
+
+
+@pytest.mark.parametrize("dtype, index", [("ui8", 200), ("ui16", 130), ("ui32", 255), ("ui32", 4000000000)])
+def test_unsigned_indices(dtype, index):
+    """A gather takes the last row for an index beyond all rows, a scatter skips it."""
+    x = np.arange(512, dtype=np.float32).reshape(256, 2)
+    indices = np.array([[3], [index]], dtype.replace("ui", "uint"))
+    scattered, rows = x.copy(), np.minimum(indices[:, 0], 255)
+    scattered[[row for row in indices[:, 0] if row < 256]] += 1
+    text = f"""func.func @main(%x: tensor<256x2xf32>, %i: tensor<2x1x{dtype}>) -> (tensor<2x2xf32>, tensor<256x2xf32>) {{
+  %rows = "stablehlo.gather"(%x, %i) {{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+      collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 2>}}
+      : (tensor<256x2xf32>, tensor<2x1x{dtype}>) -> tensor<2x2xf32>
+  %ones = stablehlo.constant dense<1.0> : tensor<2x2xf32>
+  %r = "stablehlo.scatter"(%x, %i, %ones) ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %c : tensor<f32>
+  }}) {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0],
+      scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}
+      : (tensor<256x2xf32>, tensor<2x1x{dtype}>, tensor<2x2xf32>) -> tensor<256x2xf32>
+  return %rows, %r : tensor<2x2xf32>, tensor<256x2xf32>
+}}"""
+    for results in (run_linked(text, [x, indices]), results_of(text, [x, indices], orders=(1,))):
+        np.testing.assert_array_equal(results[0], x[rows])
+        np.testing.assert_array_equal(results[1], scattered)
