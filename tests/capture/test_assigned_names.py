@@ -88,3 +88,14 @@ def test_tensors_are_named_in_every_level():
         "x", "result", "rows", "total", "t0", "t1"]
     assert [result.name for result in lowered.specialization.results] == ["result"]
     assert np.array_equal(kernel(x), 3 * x)
+
+
+def test_variables_of_libraries_name_nothing():
+    """A library calls the user's function, and assigns what it returns."""
+    names = {}
+    exec(compile("def applied(function):\n    variable = function()\n    return [variable]", np.__file__, "exec"), names)
+    kept, = names["applied"](returned)
+    assert kept == ""
+    exec(compile("def applied(function):\n    variable = function()\n    return [variable]", __file__, "exec"), names)
+    kept, = names["applied"](returned)
+    assert kept == "variable"

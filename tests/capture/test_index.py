@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, NotAffine, UnsupportedMask
-from nki_mlir.capture.index import Index, Mask, NeedsValue, NotAnIndex, Symbol, arange, mgrid
+from nki_mlir.capture.index import DynamicSlice, Index, Mask, NeedsValue, NotAnIndex, Symbol, arange, ds, mgrid
 from nki_mlir.capture.mask import placed
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear
@@ -322,3 +322,13 @@ def test_anywhere_along(terms, axis):
     for at in points():
         along = [(*at[:axis], k, *at[axis + 1:]) for k in range(EXTENTS[axis])]
         assert holds(projected, at) == any(holds(mask, a) for a in along)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, np.int32(3)])
+def test_slices__have_any_number_of_elements(size):
+    assert ds(5, size) == DynamicSlice(5, int(size))
+
+
+def test_slices__have_no_negative_number_of_elements():
+    with pytest.raises(KernelError, match="-1"):
+        ds(5, -1)

@@ -7,6 +7,7 @@ import pytest
 
 from nki_mlir.compat import install
 from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.quotient_dtypes import DEFINITION, with_quotient_dtype
 from nki_mlir.migration.report import MigrationReport
 from tests.migration.test_migration import loaded
 
@@ -122,3 +123,12 @@ def test_values_are_those_of_the_quotient(line, dtype, tmp_path):
     values = [np.float32(loaded(file, file.stem).kernel(x)) for file in (old, new)]
     # One unit in the last place of bfloat16 is 2 ** -7; in float32 the product is rounded once more than the quotient.
     np.testing.assert_allclose(values[1], values[0], rtol=2e-7 if dtype == "float32" else 2.0 ** -7)
+
+
+def test_the_function_is_behind_the_imports():
+    text = "import nki\nimport nki.language as lang\n\nX = 1\n\nresult = quotient_dtype(1)\n"
+    definition = [line.replace("nl.", "lang.") for line in DEFINITION.splitlines()]
+    lines = text.splitlines()
+    assert with_quotient_dtype(text).splitlines() == [*lines[:2], *definition, *lines[2:]]
+    assert with_quotient_dtype(with_quotient_dtype(text)) == with_quotient_dtype(text)
+    assert with_quotient_dtype("quotient = 1\n") == "quotient = 1\n"

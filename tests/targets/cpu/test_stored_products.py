@@ -61,6 +61,17 @@ def rounded(a, b):
     return out
 
 
+@nki.jit
+def in_place(a, b):
+    """The copy overwrites a factor."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a, dtype=nl.float32), nl.load(b[:, nl.ds(0, P)], dtype=nl.float32)
+    copied = nl.copy(nisa.nc_matmul(left, right))
+    copied[...] = nisa.nc_matmul(copied, right)
+    nl.store(out, nl.multiply(copied, 2.0))
+    return out
+
+
 def operands(dtype: str) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     return tuple(rng.standard_normal(s).astype(np.float32).astype(dtype) for s in ((P, P), (P, 3 * P)))    # type: ignore
@@ -75,7 +86,7 @@ def result_and_text(kernel: Any, arrays: tuple[np.ndarray, ...]) -> tuple[np.nda
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kernel", [scores, used_twice, accumulated, rounded])
+@pytest.mark.parametrize("kernel", [scores, used_twice, accumulated, rounded, in_place])
 def test_products__have_the_bits_of_sums_in_a_tile(kernel: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = operands(dtype)
     result, text = result_and_text(kernel, arrays)
