@@ -9,7 +9,7 @@ from nki_mlir.language.current.write_history import _is_whole
 
 
 def test_whole_views__have_each_element_once_in_order() -> None:
-    r, whole = random.Random(0), 0
+    r, complete = random.Random(0), 0
     for _ in range(3000):
         shape = tuple(r.choice((1, 2, 3, 4)) for _ in range(r.randint(2, 3)))
         row = [1, *itertools.accumulate(reversed(shape[2:]), lambda a, b: a * b)][::-1]       # strides of the row
@@ -21,5 +21,5 @@ def test_whole_views__have_each_element_once_in_order() -> None:
         size = row[0] * shape[1]
         expected = touched == [(p, f) for p in range(shape[0]) for f in range(size)]
         assert _is_whole(shape, tuple(dims)) == expected or (touched == [(0, f) for f in range(size)] and shape[0] == 1)
-        whole += expected
-    assert whole > 200
+        complete += expected
+    assert complete > 200
