@@ -377,10 +377,15 @@ def _uses(text: str, name: str) -> bool:
 
 
 def name_of_register(register: Value) -> str:
-    """Return the name of the registers that a buffer stands for: programs and iterations have their own buffers."""
+    """Return the name of the registers that a buffer stands for: programs and iterations have their own buffers. A
+    buffer without a name, which a pass adds for an instruction whose rows it moves, stands for its engine's registers.
+    """
     allocation = register.owner
     assert not isinstance(allocation, ir.Block)
-    return str(allocation.attributes["nki.name"].value)
+    if "nki.name" in allocation.attributes:
+        return str(allocation.attributes["nki.name"].value)
+    user, = {str(use.owner.attributes["engine"].value) for use in register.uses}
+    return f"{user}_accumulators"
 
 
 def source_text(at: Location) -> str:

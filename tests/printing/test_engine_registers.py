@@ -77,6 +77,17 @@ def numbers_around_a_reduction(x):
     return out
 
 
+@nki.jit
+def running_row(x):
+    """No engine begins at row 7, so a pass moves the row, and gives it registers without a name."""
+    out, rows, tile = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.zeros((8, 8), nl.float32), nl.load(x)
+    nisa.tensor_scalar_cumulative(src=tile, dst=rows, op0=np.subtract, op1=np.maximum, imm0=0.5,
+                                  mask=nl.arange(8)[:, None] == 7)
+    nl.exp(tile)                # unread: the pass that drops it also drops the copies of the registers
+    nl.store(out, rows)
+    return out
+
+
 @pytest.mark.parametrize("generation", ["current", "beta"])
 @pytest.mark.parametrize("kernel", [sums, sums_apart, numbers, seeded_numbers, dropped], ids=lambda k: k.__name__)
 def test_each_program_begins_anew(kernel, generation):
@@ -99,3 +110,13 @@ def test_one_program_needs_no_seed():
 def test_registers_that_one_engine_does_not_have_are_refused(kernel, placed, what):
     with pytest.raises(Unprintable, match=f"{what} cannot be printed as NKI Python"):
         printed(kernel[3], [X], keep_placement=placed)
+
+
+def test_a_sum_that_begins_anew_needs_no_named_registers(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    text = printed(running_row, [X], keep_placement=True)
+    assert "nisa.tensor_scalar_cumulative(" in text
+    again = reread(text)
+    assert printed(again, [X], keep_placement=True) == text
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), running_row.on(executor)(X))
