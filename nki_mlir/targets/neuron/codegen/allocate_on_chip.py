@@ -14,6 +14,7 @@ mixtures of sizes and live ranges.
 """
 
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -180,9 +181,9 @@ def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifet
            thorough: bool) -> list[int] | None:
     """Return addresses for buffers that are sorted by first use, around buffers that have intervals; None if none were
     found."""
-    needed = peak(lives)[0]
-    if needed > memory.limit:
+    if peak(lives)[0] > memory.limit:
         return None
+    needed = peak([*lives, *fixed])[0]
     fixed_intervals = [(life, *occupied(life)) for life in fixed]
     for addresses in attempts(memory, lives, fixed_intervals, needed, thorough):
         if addresses is not None:
@@ -228,7 +229,7 @@ class Slot(NamedTuple):
 class Packing:
     """One way to fill a memory: up to ``limit``, at multiples of ``alignment`` (for small buffers: less).
 
-    ``room``: behind the last buffer placed first; the lowest; the smallest that is large enough; or the lowest for
+    ``room``: behind the buffer that began last, first; the lowest; the smallest that is large enough; or the lowest for
     large buffers and the highest for small ones.
     """
 
@@ -257,6 +258,7 @@ class Packing:
     def beside(self, lives: Sequence[Lifetime], placed: Sequence[Placed]) -> list[Placed] | None:
         """Return buffers in order of first use with their intervals, beside those that have theirs."""
         placed_by_step = sorted(placed, key=lambda entry: entry[0].first)
+        begins = deque(placed_by_step)
         active: list[Placed] = []
         results: list[Placed] = []
         sizes = sorted({life.buffer.bytes_per_partition for life in lives})
@@ -272,6 +274,8 @@ class Packing:
                 occupied.append((start, after))
             occupied.sort()
             size = life.buffer.bytes_per_partition
+            while begins and begins[0][0].first <= life.first:      # so that it does not matter which are fixed
+                cursor = begins.popleft()[2]
             address = self.chosen(life, occupied, cursor, size < large)
             if address is None:
                 return None

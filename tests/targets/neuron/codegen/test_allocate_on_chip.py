@@ -130,6 +130,22 @@ def test_fixed_addresses__may_be_used_again_later():
     allocate(b.code)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_fixed_addresses__do_not_move_other_buffers(seed):
+    """A text that has the addresses of most buffers gives the others theirs again."""
+    def code(addresses=()):
+        r, b, live = random.Random(seed), Builder(), []
+        for k in range(40):
+            new = b.on_chip(f"b{k}", (128, r.choice((1, 3, 64))), **({"address": addresses[k]} if k % 5 and addresses else {}))
+            live = r.sample([*live, new], min(len(live) + 1, 6))
+            for tile in (new, *live):
+                b.memset((tile, 0, 128, 0, 1), 0)
+        allocate(b.code)
+        return [buffer.address for buffer in b.code.body.buffers]
+    addresses = code()
+    assert code(addresses) == addresses
+
+
 def test_error__sbuf_full():
     b = Builder()
     tiles = [b.on_chip(name, (128, width)) for name, width in (("a", 40_000), ("c", 15_000), ("d", 2))]
