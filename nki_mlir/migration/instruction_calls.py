@@ -172,13 +172,13 @@ def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
             return accumulated(dst)
         if target.memory == PSUM:
             return accumulated(dst, "" if "is_transpose" in a else ", accumulate=False")
-        return through_psum(calls, result, dst)
+        return through_tile(calls, result, dst)
     result.into, result.product = into, accumulated
     return result
 
 
-def through_psum(calls: Calls, result: OperationText, dst: str) -> list[str]:
-    """Return statements that write a tile in PSUM, since the tensor engine writes no other memory, and copy it."""
+def through_tile(calls: Calls, result: OperationText, dst: str) -> list[str]:
+    """Return statements that write a new tile, in a memory and a dtype that the instruction can write, and copy it."""
     name = calls.fresh(result.name)
     return [*calls.allocated(name, result), f"{calls.nisa}.tensor_copy(dst={dst}, src={name})"]
 
@@ -201,7 +201,7 @@ def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
     def into(dst: str, target: TensorFact) -> list[str]:
         if target is fact or ((target.memory == PSUM or on_vector) and target.dtype in (source.dtype, "")):
             return write(dst, target)
-        return through_psum(calls, transposition, dst)
+        return through_tile(calls, transposition, dst)
     transposition.into = into
     return transposition
 
@@ -288,12 +288,28 @@ def sequence_bounds(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("dma_transpose")
 def dma_transpose(calls: Calls, a: Arguments) -> OperationText:
-    """Rewrite a transfer that permutes dimensions."""
+    """Rewrite a transfer that permutes dimensions. It does not convert in the current generation: a copy does."""
     text, source = a.tensor("src")
     axes = axes_of(a, "axes") or ([1, 0] if source.rank == 2 else [2, 1, 0] if source.rank == 3 else [3, 1, 2, 0])
     shape = tuple(source.shape[k] for k in axes) if source.shape is not None else None
-    return instruction(a, "dma_transpose", shape, text, source.dtype,
-                       shape_text=f"({terms.factor(text)}.shape[1], {terms.factor(text)}.shape[0])")
+    dtype, meaning = a.dtype.replace("nl.", f"{calls.nl}.", 1), a.dtype_meaning
+    converts = bool(dtype) and meaning != source.dtype
+    if converts:
+        del a.nodes["dtype"]
+    transposition = instruction(a, "dma_transpose", shape, text, source.dtype, hint="transposed",
+                                shape_text=f"({terms.factor(text)}.shape[1], {terms.factor(text)}.shape[0])")
+    write, fact = transposition.into, transposition.fact
+    assert write is not None
+    if converts:
+        fact = replace(fact, dtype=meaning if meaning.startswith("nl.") or calls.stable(meaning) else "")
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if not converts if target is fact else target.dtype in (source.dtype, ""):
+            return write(dst, target)
+        calls.report.changed(calls.line, "the transpose goes through another tile, because the DMA that transposes "
+                                         "does not convert")
+        return through_tile(calls, transposition, dst)
+    return replace(transposition, fact=fact, dtype=dtype if converts else transposition.dtype, into=into)
 
 
 # -- what had a destination --------------------------------------------------------------------------------------------
