@@ -66,7 +66,7 @@ class Diagonals(EngineRows):
         name = self.fresh("selected")
         if tensor.memory == PSUM:
             text = f"{self.nl}.copy({text})"
-        dtype = tensor.dtype.replace("nl.", f"{self.nl}.", 1) or f"{terms.factor(text)}.dtype"
+        dtype = tensor.dtype.replace("nl.", f"{self.nl}.", 1) or terms.dtype_of(text)
         self.prelude[-1] += [
             f"{name} = {self.nl}.ndarray({self.shape_text(tensor, text)}, dtype={dtype}, buffer={self.nl}.sbuf)",
             *self.selecting(name, text, IDENTITIES[operator], comparisons, tensor.shape or ())]

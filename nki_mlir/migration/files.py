@@ -5,6 +5,7 @@ import ast
 import os
 import re
 import subprocess
+from codecs import BOM_UTF8
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,8 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         raise MigrationError(what=f"cannot read {path}: it is not a regular file", how="give a file or a directory")
     files = sorted(only if only is not None else (p for p in path.rglob("*.py") if p.is_file() and not any(
         part.startswith(".") for part in p.parts))) if path.is_dir() else [path]
+    if not files and only is None:
+        raise MigrationError(what=f"{path} has no Python files", how="give a file or a directory of kernels")
     texts = {file: _read(file) for file in files}
     neighbours = dict(texts)
     if path.is_file():
@@ -127,7 +130,11 @@ def _read(file: Path) -> str:
         check_syntax(text, str(file))
         cst.parse_module(text)
     except UnicodeDecodeError as error:
-        raise MigrationError(what=f"{file} is not text: {error}", how="save it as UTF-8") from None
+        data = file.read_bytes()
+        before = data[:error.start + len(BOM_UTF8) * data.startswith(BOM_UTF8)]
+        at = Location(str(file), before.count(b"\n") + 1, len(before) - before.rfind(b"\n") - 1)
+        raise MigrationError(what=f"byte 0x{data[len(before)]:02x} is not UTF-8", how="save the file as UTF-8").located(
+            at) from None
     except cst.ParserSyntaxError as error:
         raise MigrationError(what=f"the file does not parse: {error.message}", how="correct its syntax first").located(
             Location(str(file), error.raw_line, error.raw_column)) from None

@@ -323,7 +323,7 @@ class Indices(Expressions):
             else:
                 parts = [fact if isinstance(fact, Unknown) else Fact()] * count
             for element, part in zip(target.elements, parts):
-                self.bind_target(element.value, part)
+                self.bind_target(element.value, Many(part) if isinstance(element, cst.StarredElement) else part)
 
 
 def loops_of(node: cst.ListComp | cst.GeneratorExp) -> Iterator[cst.CompFor]:

@@ -92,7 +92,7 @@ def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, me
         return [f"{calls.nisa}.{name}(dst={dst}{arguments})"]
     is_known = shape is not None and "?" not in shape
     text = calls.shape_text(fact, like) if is_known or not shape_text else shape_text
-    kind = (a.dtype or dtype).replace("nl.", f"{calls.nl}.", 1) or f"{terms.factor(like)}.dtype"
+    kind = (a.dtype or dtype).replace("nl.", f"{calls.nl}.", 1) or terms.dtype_of(like)
     return OperationText(fact, "", into, text, kind, hint or name, operands=(like,))
 
 
@@ -262,7 +262,7 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
     def into(dst: str, target: TensorFact) -> list[str]:
         return calls.selecting(dst, selected, a.text("on_false_value"), fact.comparisons)
     selection = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
-    dtype = a.dtype or f"{terms.factor(text)}.dtype"
+    dtype = a.dtype or terms.dtype_of(text)
     return OperationText(selection, "", into, calls.shape_text(selection, text), dtype, "selected")
 
 

@@ -48,7 +48,7 @@ def copy(calls: Calls, a: Arguments) -> OperationText:
         data = f"{calls.nl}.copy({text}{dtype_argument(a)})" if a.dtype and a.dtype_meaning != target.dtype else text
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={data})"]
     return OperationText(fact, f"{calls.nl}.copy({text}{dtype_argument(a)})", into, calls.shape_text(fact, text),
-                  a.dtype or f"{terms.factor(text)}.dtype", "copied")
+                  a.dtype or terms.dtype_of(text), "copied")
 
 
 @recipe("transpose")
@@ -198,7 +198,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
                     f"operand0={inverse(count)})"]
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
     return OperationText(fact, expression, into, "" if axes is None else calls.shape_text(fact, data),
-                         a.dtype or source.dtype or f"{terms.factor(text)}.dtype", name)
+                         a.dtype or source.dtype or terms.dtype_of(text), name)
 
 
 def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationText:
@@ -221,7 +221,7 @@ def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationTe
         squares = calls.named(f"{nl}.square({nl}.subtract({text}, {wide}, dtype={nl}.float32))", "squares")
         values, _ = calls.selected(squares, TensorFact(SBUF, source.shape, "nl.float32"), mask, "add")
     fact = calls.on_chip(source.like(reduced(source, axes, True), a.dtype_meaning or source.dtype))
-    dtype = a.dtype or ("" if source.dtype == "nl.float32" else f"{terms.factor(text)}.dtype")
+    dtype = a.dtype or ("" if source.dtype == "nl.float32" else terms.dtype_of(text))
     expression = f"{nl}.multiply({total(values)}, {nl}.reciprocal({count}){f', dtype={dtype}' if dtype else ''})"
     return OperationText(fact, expression, None, calls.shape_text(fact, text), dtype or f"{nl}.float32", name)
 

@@ -37,6 +37,7 @@ from nki_mlir.migration.inner_comments import inner_comments
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
+from nki_mlir.migration.unpacked_loops import unpacked
 
 LastPart = TypeVar("LastPart", cst.Else | None, cst.Finally | None)
 AUGMENTED = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply,
@@ -274,8 +275,11 @@ class Statements(FunctionCalls):
                other_targets: list[cst.BaseAssignTargetExpression]
                ) -> list[str] | None:
         """Rewrite ``target = value``."""
-        pairs = self._pairs(target, value)
+        elements = unpacked(target, value)
+        pairs = self._pairs(target, elements or value)
         if pairs is not None and not other_targets:
+            if elements is not None:
+                self.report.changed(self.line, "each name gets an assignment, because kernels have no comprehensions")
             return [text for element, part in pairs for text in self.assign(element, part, []) or [
                 f"{self.code(element)} = {self.code(part)}"]]
         shapes = shape_names(target, value, self)

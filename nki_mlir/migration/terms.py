@@ -42,6 +42,15 @@ def factor(text: str) -> str:
     return f"({text})" if _is_sum(text) else text
 
 
+def dtype_of(text: str) -> str:
+    """Return the text of a tensor's dtype; a part of a tensor has the tensor's: ``x.dtype`` for ``x[:, 0:4]``."""
+    node = None if SIMPLE.match(text) else _tree(text)
+    while isinstance(node, ast.Subscript) and any(
+            isinstance(item, ast.Slice) for item in (node.slice, *getattr(node.slice, "elts", ()))):
+        node = node.value
+    return f"{ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else factor(text)}.dtype"
+
+
 def add(left: str, right: str) -> str:
     """Return left + right."""
     a, b = number(left), number(right)

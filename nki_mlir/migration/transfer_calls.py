@@ -51,7 +51,7 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
         mode = f", oob_mode={a.text('mode')}" if "mode" in a else ""
         return [f"{calls.nisa}.dma_copy(dst={dst}, src={text}{mode})"]
     expression = "" if "mode" in a else f"{calls.nl}.load({text}{dtype_argument(a)})"
-    dtype = a.dtype or (source.dtype if source.dtype.endswith(".dtype") else f"{terms.factor(text)}.dtype")
+    dtype = a.dtype or (source.dtype if source.dtype.endswith(".dtype") else terms.dtype_of(text))
     return OperationText(fact, expression, into, calls.shape_text(fact, text), dtype, "loaded")
 
 

@@ -313,6 +313,54 @@ def test_file_that_does_not_parse(file, capsys):
     assert not (file.parent / "new.py").exists()
 
 
+@pytest.mark.parametrize("data, at", [(b'"""caf\xe9"""\n', "1:7"), (b"\xef\xbb\xbfimport os\nname = '\xff'\n", "2:9"),
+                                      (b"\xef\xbb\xbf'\xff'", "1:5")])
+@pytest.mark.parametrize("options", [["-o", "new.py"], ["--in-place"]])
+def test_file_that_is_not_utf8(file, tmp_path, monkeypatch, capsys, data, at, options):
+    """In a directory, nothing is written for the other files."""
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other.py"
+    other.write_bytes(data)
+    before = file.read_text()
+    assert main(["other.py" if "-o" in options else ".", *options]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"other.py:{at}: error: byte 0x") and "is not UTF-8" in err and "save the file as UTF-8" in err
+    assert file.read_text() == before and other.read_bytes() == data and not (tmp_path / "new.py").exists()
+
+
+def test_directory_without_files(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("none")
+    assert main([str(tmp_path), "--in-place"]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path} has no Python files")
+
+
+def test_links(file, tmp_path, capsys):
+    """A link stays one: its file gets the new text. One without a file is an error."""
+    link, dangling = tmp_path / "link.py", tmp_path / "dangling.py"
+    link.symlink_to(file)
+    assert main([str(link), "--in-place"]) == 0
+    assert link.is_symlink() and file.read_text() == NEW
+    dangling.symlink_to(tmp_path / "nowhere.py")
+    assert main([str(dangling)]) == 1
+    assert "cannot read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["folder", "none/new.py"])
+def test_target_that_cannot_be_written(file, tmp_path, capsys, target):
+    (tmp_path / "folder").mkdir()
+    assert main([str(file), "--quiet", "-o", str(tmp_path / target)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: cannot write {tmp_path / target}: ")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == sorted([file.name, "folder"])
+
+
+def test_file_that_is_too_large(file, monkeypatch, capsys):
+    monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", "100")
+    before = file.read_text()
+    assert main([str(file), "--in-place"]) == 1
+    assert capsys.readouterr().err.startswith(f"{file}:1:1: error: the file takes ")
+    assert file.read_text() == before
+
+
 def test_a_notebook_is_not_read(tmp_path, capsys):
     (tmp_path / "kernels.ipynb").write_text('{"cells": []}')
     assert main([str(tmp_path / "kernels.ipynb")]) == 1

@@ -47,6 +47,19 @@ CASES = [
     (f"tiles = [nl.load(x) for k in range(2)]; tiles = [nl.copy(t) for t in tiles]; {SUM}",
      ["for t in tiles:", "    parts.append(nl.copy(t))", "tiles = parts"]),
 ]
+UNPACKED = [
+    ("a, b = [nl.load(t) for t in (x, x)]; total = nl.add(a, b)", ["a = nl.load(x)", "b = nl.load(x)"]),
+    ("a, b = (nl.exp(nl.load(x)) for _ in range(2)); total = nl.add(a, b)",
+     ["a = nl.exp(nl.load(x))", "b = nl.exp(nl.load(x))"]),
+    ("t = nl.load(x); a, b = (nl.multiply(t, k) for k in range(2)); total = nl.add(a, b)",
+     ["a = nl.multiply(t, 0)", "b = nl.multiply(t, 1)"]),
+]
+# A name that a later element reads, numbers within terms, a condition, another number of names, elements that are computed.
+IN_LOOPS = ["a = b = nl.load(x); a, b = [nl.add(t, a) for t in (b, b)]; total = nl.add(a, b)",
+            "a, b = [nl.multiply(nl.load(x), k + 1.0) for k in range(2)]; total = nl.add(a, b)",
+            "a, b = [nl.load(x) for k in range(4) if k % 2]; total = nl.add(a, b)",
+            "a, *b = [nl.load(t) for t in (x, x)]; total = nl.add(a, b[0])",
+            "a, b = [nl.add(t, t) for t in (nl.load(x), nl.exp(nl.load(x)))]; total = nl.add(a, b)"]
 INLINE = [
     "n = sum(map(lambda a: sum(k for k in range(3)), [1])); total = nl.multiply(nl.load(x), n + 1.0)",
     "n = 0; while all(n < k for k in range(3)): n += 1; total = nl.multiply(nl.load(x), n + 1.0)".replace(": n", ":\n        n"),
@@ -83,6 +96,21 @@ def assert_equal_values(statements, text, folder):
 def test_comprehension_becomes_a_loop(statements, lines, tmp_path):
     text, report = migrated(statements)
     assert "".join(f"    {line}\n" for line in lines) in text and LOOP in report
+    assert_equal_values(statements, text, tmp_path)
+
+
+@pytest.mark.parametrize(("statements", "lines"), UNPACKED)
+def test_comprehension_of_a_few_names_becomes_assignments(statements, lines, tmp_path):
+    text, report = migrated(statements)
+    assert "".join(f"    {line}\n" for line in lines) in text
+    assert "each name gets an assignment, because kernels have no comprehensions" in report and LOOP not in report
+    assert_equal_values(statements, text, tmp_path)
+
+
+@pytest.mark.parametrize("statements", IN_LOOPS)
+def test_other_comprehensions_of_a_few_names_become_loops(statements, tmp_path):
+    text, report = migrated(statements)
+    assert ".append(" in text and LOOP in report
     assert_equal_values(statements, text, tmp_path)
 
 

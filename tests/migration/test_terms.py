@@ -142,3 +142,10 @@ def test_one_more_than_a_quotient(text, says):
 def test_the_tensor_of_a_view(text, tensor):
     assert terms.tensor_of(text) == tensor
     ast.parse(tensor)
+
+
+@pytest.mark.parametrize("text, dtype", [("t", "t.dtype"), ("t[:, 0:4]", "t.dtype"), ("x.t[0:4][:, 1]", "x.t.dtype"),
+                                         ("tiles[0]", "tiles[0].dtype"), ("tiles[k, 1]", "tiles[k, 1].dtype"),
+                                         ("tiles[k][:, 0]", "tiles[k][:, 0].dtype"), ("f(t)", "f(t).dtype")])
+def test_dtypes_of_parts_are_those_of_tensors(text, dtype):
+    assert terms.dtype_of(text) == dtype
