@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from nki_mlir.bindings import Context, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
-from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.waist.generic import generic_of
 
 TO_STABLEHLO = (
     "builtin.module(func.func(stablehlo-legalize-composite-to-call),inline,symbol-dce,"
@@ -81,26 +81,9 @@ def read_as_inputs(module: Module) -> None:
     of the next one.
     """
     for op in operations_of(module, lambda name: name == "linalg.generic"):
-        block, count = op.regions[0].blocks[0], op.attributes["operandSegmentSizes"][0]
-        reads = [k for k, argument in enumerate(block.arguments) if k >= count and list(argument.uses)]
-        if not reads or "reduction" in str(op.attributes["iterator_types"]):
-            continue
-        values, maps = list(op.operands), list(op.attributes["indexing_maps"])
-        order = [*range(count), *reads, *range(count, len(values))]
-        with op.context, ir.InsertionPoint(op), op.location:
-            outputs = [value_of("tensor.empty", v.type) for v in values[count:]]
-            new = ir.Operation.create("linalg.generic", results=[r.type for r in op.results], regions=1, operands=[
-                *values[:count], *(values[k] for k in reads), *outputs], attributes={
-                "indexing_maps": ir.ArrayAttr.get([maps[k] for k in order]),
-                "iterator_types": op.attributes["iterator_types"],
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([count + len(reads), len(outputs)])})
-            kinds = [block.arguments[k].type for k in order]
-            body = new.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))
-            for k, argument in zip(order, body.arguments):          # the inputs first
-                block.arguments[k].replace_all_uses_with(argument)
-            for inner in [entry.operation for entry in block.operations]:
-                body.append(inner)
-        exchange(op, new.results)
+        generic = generic_of(op)
+        if generic is not None and generic.parallel:
+            generic.read_as_inputs()
 
 
 def empties_apart(module: Module | Operation) -> None:

@@ -7,6 +7,7 @@ from math import prod
 
 from nki_mlir.analysis.effects import has_uses
 from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
+from nki_mlir.dialects.creation import value_of
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 
@@ -83,6 +84,31 @@ class GenericOperation:
         for k, (value, mapping) in accesses.items():
             self.op.operands[k], maps[k] = value, mapping
         self.op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+
+    def read_as_inputs(self) -> None:
+        """Replace the operation, on tensors, by one that reads the old values of its results as inputs."""
+        count, old = len(self.inputs), self.block.arguments
+        reads = [k for k in range(count, len(self.operands)) if has_uses(old[k])]
+        if not reads:
+            return
+        order = [*range(count), *reads, *range(count, len(self.operands))]
+        with self.op.context, ir.InsertionPoint(self.op), self.op.location:
+            outputs = [value_of("tensor.empty", v.type) for v in self.outputs]
+            new = ir.Operation.create(
+                self.op.name, results=[r.type for r in self.op.results], regions=1,
+                operands=[*self.inputs, *(self.operands[k] for k in reads), *outputs], attributes={
+                    "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(self.maps[k]) for k in order]),
+                    "iterator_types": self.op.attributes["iterator_types"],
+                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([count + len(reads), len(outputs)])})
+            kinds = [old[k].type for k in order]
+            block = new.regions[0].blocks.append(*kinds, arg_locs=[self.op.location] * len(kinds))
+        for k, argument in zip(order, block.arguments):         # the inputs first
+            old[k].replace_all_uses_with(argument)
+        for inner in [entry.operation for entry in self.block.operations]:
+            block.append(inner)
+        for before, after in zip(self.op.results, new.results):
+            before.replace_all_uses_with(after)
+        self.op.erase()
 
 
 def generic_of(op: Operation | None) -> GenericOperation | None:

@@ -5,7 +5,7 @@ from math import prod
 
 from . import common_rules as common
 from .common_rules import NUMBERS, ranked
-from .writer import FLOATS, SMALL, GraphWriter, Value
+from .writer import FLOATS, SMALL, GraphWriter, Skip, Value
 
 RULES = []
 
@@ -150,6 +150,50 @@ def mixed_product(w: GraphWriter):
     return w.let(text, (a.shape[0], b.shape[0]), "float32", SMALL ** 2 * a.shape[1])
 
 
+@rule
+def outer_product(w: GraphWriter):
+    """No dim is summed; a batch dim is or is not shared."""
+    a = w.value(lambda v: len(v.shape) == 2 and v.size <= 512, dtypes=("float32", "bfloat16"))
+    shared = w.below(2)
+    b = w.value(shape=(a.shape[0], w.pick(2, 5)) if shared else (w.pick(2, 5),), dtypes=(a.dtype,))
+    form = w.pick("bi,bj->bij", "bi,bj->ijb") if shared else w.pick("bi,j->bij", "bi,j->jib")
+    sizes = dict(zip("bij", (*a.shape, b.shape[-1])))
+    return w.let(f"jnp.einsum('{form}', {a.text}, {b.text})", tuple(sizes[c] for c in form[-3:]), a.dtype, SMALL ** 2)
+
+
+@rule
+def gradient_of_a_product(w: GraphWriter):
+    a = w.value(lambda v: len(v.shape) == 2, dtypes=("float32",))
+    b = w.value(shape=(a.shape[1], w.pick(1, 5, 16)), dtypes=("float32",))
+    return w.let(f"jax.grad(lambda u: (jnp.maximum(u @ {b.text}, 0) * 2).sum())({a.text})", a.shape, "float32",
+                 2 * SMALL * b.shape[1])
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+@rule
+def sort(w: GraphWriter):
+    a = w.value(lambda v: len(v.shape) > 0 and v.size <= 2048 and max(v.shape) <= 33,
+                dtypes=("float32", "int32", "bfloat16"))
+    axis = w.below(len(a.shape))
+    if w.below(2):
+        return w.let(f"jnp.sort({a.text}, axis={axis}, descending={bool(w.below(2))})", a.shape, a.dtype)
+    return w.let(f"jnp.argsort({a.text}, axis={axis}).astype(jnp.int32)", a.shape, "int32", a.shape[axis])
+
+
+@rule
+def largest(w: GraphWriter):
+    a = w.value(lambda v: len(v.shape) > 0 and v.size <= 2048 and v.shape[-1] <= 33, dtypes=("float32", "int32"))
+    k, which = 1 + w.below(a.shape[-1]), w.below(2)
+    return w.let(f"jax.lax.top_k({a.text}, {k})[{which}]", (*a.shape[:-1], k), "int32" if which else a.dtype,
+                 a.shape[-1])
+
+
+@rule
+def running_extreme(w: GraphWriter):
+    a = w.value(ranked, dtypes=("float32", "int32"))
+    return w.let(f"jax.lax.{w.pick('cummax', 'cummin')}({a.text}, axis={w.below(len(a.shape))})", a.shape, a.dtype)
+
+
 # -- shapes ------------------------------------------------------------------------------------------------------------
 rule(common.transpose("jnp.transpose({0}, {1})"))
 rule(common.reshape("jnp.reshape({0}, {1})"))
@@ -218,6 +262,47 @@ def update_at_run_time(w: GraphWriter):
                  a.dtype)
 
 
+@rule
+def scatter(w: GraphWriter):
+    a = w.value(lambda v: len(v.shape) == 2 and v.size <= 4096, dtypes=("float32", "int32"))
+    index = w.value(lambda v: len(v.shape) == 1 and v.size <= 17, dtypes=("int32",))
+    b = w.value(shape=(*index.shape, a.shape[1]), dtypes=(a.dtype,))
+    name = w.pick("add", "max", "min", "set")
+    target = f"{a.text}.at[{index.text}]" if name != "set" else f"{a.text}.at[jnp.arange({index.size}) % {a.shape[0]}]"
+    if name == "set" and index.size > a.shape[0]:
+        raise Skip
+    return w.let(f"{target}.{name}({b.text})", a.shape, a.dtype, SMALL * (1 + index.size))
+
+
+@rule
+def elements_by_index(w: GraphWriter):
+    a = w.value(lambda v: len(v.shape) == 2 and v.size <= 4096, dtypes=("float32", "int32", "bfloat16"))
+    index = w.value(shape=(a.shape[0], w.pick(1, 3)), dtypes=("int32",))
+    return w.let(f"jnp.take_along_axis({a.text}, jnp.abs({index.text}) % {a.shape[1]}, 1)", index.shape, a.dtype)
+
+
+@rule
+def window(w: GraphWriter):
+    a = w.value(lambda v: len(v.shape) >= 2 and min(v.shape[-2:]) >= 2, dtypes=("float32", "bfloat16"))
+    sizes = [1] * (len(a.shape) - 2) + [1 + w.below(2), 2]
+    step = w.pick(1, 2)
+    strides = [1] * (len(a.shape) - 2) + [step, step]
+    shape = tuple((n - k) // s + 1 for n, k, s in zip(a.shape, sizes, strides))
+    start, fn = w.pick(("-jnp.inf", "max"), ("jnp.inf", "min"), ("0.0", "add"))
+    return w.let(f"jax.lax.reduce_window({a.text}, jnp.{a.dtype}({start}), jax.lax.{fn}, {sizes}, {strides}, 'VALID')",
+                 shape, a.dtype, 4 * SMALL)
+
+
+@rule
+def convolution(w: GraphWriter):
+    a = w.value(lambda v: len(v.shape) == 3 and v.shape[2] >= 3 and v.size <= 4096, dtypes=("float32",))
+    b = w.value(shape=(w.pick(1, 3), a.shape[1], w.pick(1, 3)), dtypes=("float32",))
+    step = w.pick(1, 2)
+    return w.let(f"jax.lax.conv_general_dilated({a.text}, {b.text}, ({step},), 'VALID')",
+                 (a.shape[0], b.shape[0], (a.shape[2] - b.shape[2]) // step + 1), "float32",
+                 SMALL ** 2 * a.shape[1] * b.shape[2])
+
+
 # -- loops and branches ------------------------------------------------------------------------------------------------
 @rule
 def loop(w: GraphWriter):
@@ -239,3 +324,38 @@ def branch(w: GraphWriter):
     which = w.value(shape=(1,), dtypes=("int32", "float32"))
     return w.let(f"jax.lax.cond({which.text}[0] > 0, lambda v: v + 1, lambda v: v * 2, {a.text})", a.shape, a.dtype,
                  2 * SMALL)
+
+
+@rule
+def loop_of_products(w: GraphWriter):
+    """What the loop carries is a product, whose rows are stored as well."""
+    a = w.value(lambda v: len(v.shape) == 2 and v.shape[1] <= 33, dtypes=("float32",))
+    b = w.value(shape=(a.shape[1], a.shape[1]), dtypes=("float32",))
+    which = w.below(2)
+    return w.let(f"jax.lax.scan(lambda c, _: (jnp.clip(c @ {b.text}, -4, 4), c[0] + 1), {a.text}, None, 2)[{which}]",
+                 (2, a.shape[1]) if which else a.shape, "float32", 2 * SMALL)
+
+
+@rule
+def loop_until(w: GraphWriter):
+    a = w.value(ranked, dtypes=("float32", "int32"))
+    text = (f"jax.lax.while_loop(lambda s: (jnp.max(s[0]) < 3) & (s[1] < 3), lambda s: (s[0] + 1, s[1] + 1), "
+            f"({a.text}, 0))[0]")
+    return w.let(text, a.shape, a.dtype, 2 * SMALL)
+
+
+@rule
+def rows_of_a_loop(w: GraphWriter):
+    """Each iteration reads a row and updates another one of what the loop carries."""
+    a = w.value(lambda v: len(v.shape) == 2 and v.shape[0] <= 17, dtypes=("float32", "int32", "bfloat16"))
+    n = a.shape[0]
+    return w.let(f"jax.lax.fori_loop(0, {n}, lambda i, v: v.at[{n - 1} - i].set(jnp.minimum(v[i], v[{n - 1} - i])), "
+                 f"{a.text})", a.shape, a.dtype)
+
+
+@rule
+def mapped(w: GraphWriter):
+    a = w.value(lambda v: len(v.shape) >= 2, dtypes=("float32", "int32"))
+    text = w.pick("jnp.sum(u * 2, axis=-1)", "u[0] - u[-1]", "jnp.max(u, axis=0)")
+    inner = a.shape[1:-1] if "axis=-1" in text else a.shape[2:]
+    return w.let(f"jax.vmap(lambda u: {text})({a.text})", (a.shape[0], *inner), a.dtype, 2 * SMALL * a.shape[-1])
