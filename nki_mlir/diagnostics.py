@@ -180,7 +180,8 @@ class DeviceRules(Enum):
 class UnknownRulesLevel(NkiMlirError, ValueError):
     code = "NKI-DEVICE-RULES"
     message = "NKI_MLIR_DEVICE_RULES is '{found}'"
-    fix = "set it to off, warn or error; by default a rule that is certain is an error, a contested one a warning"
+    fix = ("set it to off, warn or error; by default a broken rule is an error, or a warning if the documents "
+           "contradict each other")
 
 
 class DeviceRuleWarning(UserWarning):

@@ -104,8 +104,8 @@ def instructions(count: int, rows: Sequence[Measurement]) -> Features:
 
 
 def shortest(count: int, rows: Sequence[Measurement]) -> Features:
-    """Return the features of a kernel with the shortest instructions that the engine can have: their number, each
-    size."""
+    """Return the features of kernels that measure the least time of an instruction: the number of instructions, and an
+    indicator for each size."""
     sizes = sorted({row.elements for row in rows})
     return lambda row: (count * row.reps, *(row.elements == size for size in sizes))
 

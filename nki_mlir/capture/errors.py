@@ -207,7 +207,7 @@ class UnexpectedOutputDependencies(KernelError):
 class SharedHbmInside(KernelError):
     code = "err_shared_hbm_must_in_kernel_level"
     message = "a shared_hbm tensor is allocated inside a loop, a branch or an inlined kernel"
-    fix = "allocate it at the top level of the kernel and pass it down"
+    fix = "allocate it at the top level of the kernel, before the loop, branch or call that uses it"
 
 
 class NestedGrid(KernelError):

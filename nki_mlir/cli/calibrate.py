@@ -82,7 +82,7 @@ def report(result: "Fit", target: str) -> list[str]:
                      f"{constant.error:6.3f}  {change}{note}")
     if result.issuers > 1:
         lines.append(f"{result.issuers} engines triggered transfers, as transfers_beside shows: a trigger takes "
-                     f"{result.issuers} times what is measured between two")
+                     f"{result.issuers} times the measured time between two")
     lines.append("residuals: " + ", ".join(f"{kernel} {residual:.1%}" for kernel, residual in result.residuals.items()))
     return lines
 

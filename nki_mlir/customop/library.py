@@ -84,7 +84,7 @@ class KernelNotFound(NkiMlirError, ValueError):
 class KernelSignature(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-SIGNATURE"
     message = "kernel {kernel} and the shape function of operator {name} have different parameters"
-    why = "the shape function has ({expected}), the kernel is {given}"
+    why = "the shape function has the parameters ({expected}), the kernel is {given}"
     fix = "give both the same parameters: const torch::Tensor&, torch::Scalar, double or int64_t"
 
 

@@ -353,8 +353,8 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def joined_dims(dims: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the (step, count) of dims with more than one element; dims whose elements follow each other at one step
-    are one."""
+    """Return the (step, count) of the dims with more than one element. Neighbours whose elements follow each other at
+    one step are joined."""
     joined: list[tuple[int, int]] = []
     for step, count in dims:
         if count == 1:

@@ -70,8 +70,7 @@ def add(extension: extensions.Extension) -> None:
 
 
 def _fault(cls: type[Op], registered: Iterable[type[Op]]) -> str:
-    """Return what is wrong with a plugin's class, in its opcode or in the functions that it computes with; "" if
-    nothing."""
+    """Return the mistake in a plugin's class: its opcode, or a function that it computes with; "" without one."""
     if cls.opcode not in PLUGIN_OPCODES:
         return f"opcode {cls.opcode:#x} is not from {PLUGIN_OPCODES[0]:#x} to {PLUGIN_OPCODES[-1]:#x}"
     if owner := next((other for other in registered if other.opcode == cls.opcode), None):

@@ -23,7 +23,7 @@ def turns_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> float:
     if not inner:
         return 1.0
     step, count = inner[-1]
-    for outer, outer_count in reversed(inner[:-1]):         # dims that continue each other are one
+    for outer, outer_count in reversed(inner[:-1]):         # dims that continue each other are joined
         if outer != step * count:
             break
         count *= outer_count

@@ -96,7 +96,7 @@ def points_of(part: AssignmentPart, verdict: CandidateVerdict) -> tuple[float, s
 
 
 def over_limits(part: AssignmentPart, verdict: CandidateVerdict) -> str:
-    """Return why a right submission gets no points, or "" if it does."""
+    """Return the limit that a right submission exceeds, for which it gets no points; "" if it exceeds none."""
     ratio, sbuf_peak = verdict["hbm_bytes_ratio"] or 0.0, verdict["sbuf_peak_bytes"]
     if part.hbm_ratio is not None and ratio > part.hbm_ratio:
         return f"right, but it moves {ratio:.2f} times the least bytes, more than {part.hbm_ratio:g}"

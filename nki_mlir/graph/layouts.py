@@ -53,7 +53,7 @@ class Layouts:
         return total
 
     def load_cost(self, operand: TileOperand, extents: Sequence[int]) -> float:
-        """Return what it costs to have a tile with an operand on chip."""
+        """Return the cost of an on-chip tile with the elements of an operand: 0 if one has them already."""
         axes = loaded_axes(operand, extents, 0)
         source = operand.tile([extents[a] for a in axes], axes)
         cache, symbols = self.tiles.cache, self.tiles.symbols

@@ -186,8 +186,8 @@ def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: in
 
 
 def rows_across(source: Tile, most: int) -> list[Tile]:
-    """Return the parts of a tile of two axes, of at most ``most`` columns, the other way round: columns of the tile go
-    along the partitions. None if the tile has more axes, or numbers that the tensor engine does not transpose."""
+    """Return the parts of a tile of two axes, of at most ``most`` columns, transposed: columns of the tile go along the
+    partitions. None if the tile has more axes, or numbers that the tensor engine does not transpose."""
     free = [dim for dim in source.access.dims[1:] if dim[1] > 1] or [(1, 1)]
     if len(free) > 1 or not source.dtype.is_float or source.dtype.bits not in (16, 32):
         return []

@@ -34,7 +34,7 @@ class Level(Enum):
 class IllegalAtLevel(NkiMlirError):
     code = "NKI-LEVEL"
     message = "'{op}' is not legal at the {level} level ({when})"
-    fix = "lower the module to this level first, or use a pass that reads the level it is at"
+    fix = "lower the module to this level first, or use a pass for the module's level"
 
 
 def check_level(module: Module, level: Level, stage: str) -> None:

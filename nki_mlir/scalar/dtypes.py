@@ -115,7 +115,7 @@ BOOL = DType("bool", np.dtype(np.bool_), "i1", "bool", Encoding.BOOL)
 ALL = (FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2,
        INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL)
 # Microscaling: a scale that is a power of two, and four small floats packed into one element. A packed element is its
-# bits: it is moved, quantized to and multiplied from, by instructions that know what is inside.
+# bits: copies move it, ``quantize_mx`` writes it, and ``nc_matmul_mx`` reads the four floats.
 FLOAT8_E8M0FNU = DType("float8_e8m0fnu", np.dtype(ml_dtypes.float8_e8m0fnu), "f8E8M0FNU", "fp8_e8", Encoding.FLOAT)
 FLOAT8_E5M2_X4 = DType("float8_e5m2_x4", np.dtype(np.uint32), "ui32", "fp8_e5_x4", Encoding.UNSIGNED)
 FLOAT8_E4M3FN_X4 = DType("float8_e4m3fn_x4", np.dtype(np.uint32), "ui32", "fp8_e4fn_x4", Encoding.UNSIGNED)

@@ -223,8 +223,10 @@ def keep_unchanged(keepers: tuple[str, ...], frame: Callable[[int], Any], refuse
 
 
 def set_attributes_by_caller(cls: Any, keepers: tuple[str, ...], frame: Callable[[int], Any]) -> None:
-    """Let our code alone set attributes of a class's instances, which are of another class until all are set:
-    instances of an immutable class cannot change their class."""
+    """Refuse assignments to attributes of a class's instances, unless the code of ``keepers`` assigns.
+
+    An instance is of another class until all its attributes are set, because it cannot become an instance of an
+    immutable class and change."""
     refuse_assignment = cls.__setattr__
 
     def set_attribute(instance: object, name: str, value: object) -> None:

@@ -40,7 +40,7 @@ def add_loops(kernel: KernelFunction, before: Operation, bounds: ir.InsertionPoi
     """Create a loop over each axis of a kernel's grid in front of an operation, with bounds at ``bounds``.
 
     Return the loops' variables, which are 0 for an axis with one program, and the operation in front of which the
-    body goes.
+    caller writes the body.
     """
     make = Attributes()
     with kernel.op.location, bounds:

@@ -412,7 +412,7 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
 
 
 def nc_find_index8(dst, data, vals, name=None) -> Any:
-    """Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if it has none.
+    """Find the index of each of 8 values among the elements of its partition of data.
 
     Arguments:
         dst: a tile [P, 8] of uint16 or uint32
@@ -560,7 +560,7 @@ class nc_version(Enum):
 
 
 def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> Any:
-    """Find the indices of nonzero elements in partitions 0, 16, ..., then padding, and their count at the end.
+    """Write the indices of the nonzero elements of partitions 0, 16, ..., then padding, then their count.
 
     Arguments:
         dst: a tile [P, F + 1] of int32 in SBUF

@@ -38,7 +38,7 @@ CACHE = "_nki_compile_cache"                # attribute of a function: its captu
 class UnequalRanks(NkiMlirError, RuntimeError):
     code = "NKI-RANKS-UNEQUAL"
     message = "the arguments of {kernel} do not agree on the number of ranks: {counts}"
-    fix = "pass a list with one array for each rank, of the same length for each tensor; constants stay as they are"
+    fix = "pass each tensor as a list with one array for each rank, and constants without a list"
 
 
 class MultiRankExecutionError(NkiMlirError, RuntimeError):

@@ -34,7 +34,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.27   (dst, data, vals, name=None)
         """,
         regular=Regular(
-            "Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if it has none.",
+            "Find the index of each of 8 values among the elements of its partition of data.",
             {"data": "data", "vals": "vals"}, shape=columns(8), dtype=UINT32, positions="dst"),
         page=Page(("nc_find_index8",), {
             "dst": "[P, 8] of uint16 or uint32",
@@ -112,7 +112,7 @@ GROUP = Group("searches", "Searches, gathers and shuffles", {
         2.29   (dst, src, index_offset=0, padding_val=-1, name=None)
         """,
         regular=Regular(
-            "Find the indices of nonzero elements in partitions 0, 16, ..., then padding, and their count at the end.",
+            "Write the indices of the nonzero elements of partitions 0, 16, ..., then padding, then their count.",
             {"src": "src"}, named={"index_offset": "base", "padding_val": "padding"}, shape=columns(1)),
         page=Page(("nonzero_with_count",), {
             "dst": "[P, F + 1] of int32 in SBUF",

@@ -278,7 +278,7 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
 
 
 def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
-    """Find the index of each of 8 values in its partition of data, flattened; all bits are 1 if it has none.
+    """Find the index of each of 8 values among the elements of its partition of data.
 
     Arguments:
         data: a tile [P, F] of 8 to 16384 elements a partition

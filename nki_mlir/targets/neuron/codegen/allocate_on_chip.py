@@ -41,7 +41,7 @@ class MemoryFull(NkiMlirError):
     message = ("{memory} is full: {count} tiles that are live at once take {needed} bytes per partition; "
                "{machine} has {limit}")
     why = "live here: {live}"
-    fix = "use smaller tiles, or store tiles that are used only later"
+    fix = "use smaller tiles, or store tiles to HBM and load them again where they are used"
 
 
 class BankCrossed(NkiMlirError):

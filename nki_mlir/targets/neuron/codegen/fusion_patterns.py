@@ -73,7 +73,7 @@ def shared(op: Op) -> dict[str, Any]:
 
 
 def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-    """Return the first operation, writing to the destination of the second, which copies its result."""
+    """Return the first operation with the destination of the second, which copies the result of the first."""
     assert isinstance(second, TensorCopyOp)
     if type(first) not in REDIRECTED or first.compute is not FLOAT32 or second.dst.shape != intermediate.shape:
         return None

@@ -51,21 +51,12 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "total_exec_time": (total - timing["launch_ns"]) / 1e9, **_rows_of_trace(document),
         "total_active_time": active / 1e9, "total_active_time_percent": active / total,
         "neuroncore_cycle_count": round(total * machine.clocks[Engine.SYNC])}
-    for engine in VENDOR_ENGINES:
-        spans = [rounded((b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"])
-                       if tracks[t] == {"core": core, "name": engine, "kind": ENGINE})
-                 for core in range(len(timing["cores"]))]
-        busy = sum(map(covered, spans))                         # of all cores, as counts and bytes are
-        summary |= {f"{engine}_engine_active_time": busy / 1e9,
-                    f"{engine}_engine_active_time_percent": busy / total / len(spans),
-                    f"{engine}_engine_instruction_time": sum(e - b for of_core in spans for b, e in of_core) / 1e9,
-                    f"{engine}_engine_instruction_count": timing["instructions_per_engine"].get(engine, 0)}
     traffic = instructions["traffic"]
     evictions = [read and wrote for read, wrote in zip(traffic["psum_read"], traffic["sbuf_written"])]
     sizes = {kind: sum(tensor["bytes"] for tensor in document["tensors"]
                        if tensor["core"] == 0 and tensor["kind"] in kinds)
              for kind, kinds in (("in", INPUTS), ("all", (*INPUTS, "output")), ("weights", ("constant",)))}
-    return summary | _transfers(document, runs) | collective_figures(document) | {
+    return summary | _engines(document) | _transfers(document, runs) | collective_figures(document) | {
         "matmul_instruction_count": _named(document, runs, "MATMUL"),
         "activate_instruction_count": _named(document, runs, "ACTIVATE"),
         "activate_instruction_time": sum(
@@ -91,6 +82,22 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "mbu_estimated_percent": moved / total / stack, "mbu_min_read_util_percent": sizes["in"] / total / stack,
         **_throttling(document), **dict.fromkeys(UNKNOWN), "nd_idx": 0, "nc_idx": 0,
         "profiler_version": TOOL, "runtime_version": TOOL}
+
+
+def _engines(document: Document) -> dict[str, Any]:
+    """Return the figures of each engine, of all cores together, as counts and bytes are."""
+    timing, slices, tracks = document["timing"], document["slices"], document["tracks"]
+    figures: dict[str, Any] = {}
+    for engine in VENDOR_ENGINES:
+        spans = [rounded((b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"])
+                         if tracks[t] == {"core": core, "name": engine, "kind": ENGINE})
+                 for core in range(len(timing["cores"]))]
+        busy = sum(map(covered, spans))
+        figures |= {f"{engine}_engine_active_time": busy / 1e9,
+                    f"{engine}_engine_active_time_percent": busy / timing["total_ns"] / len(spans),
+                    f"{engine}_engine_instruction_time": sum(e - b for of_core in spans for b, e in of_core) / 1e9,
+                    f"{engine}_engine_instruction_count": timing["instructions_per_engine"].get(engine, 0)}
+    return figures
 
 
 def rounded(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

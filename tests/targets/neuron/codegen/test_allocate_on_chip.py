@@ -159,7 +159,7 @@ def test_error__sbuf_full():
         "kernel.py:12:9: error: SBUF is full: 3 tiles that are live at once take 220008 bytes per partition; "
         "trn2 has 212984 [NKI-MEMORY-FULL]\n"
         "  why: live here: a 160000 (line 10), c 60000 (line 11), d 8 (line 12)\n"
-        "  fix: use smaller tiles, or store tiles that are used only later")
+        "  fix: use smaller tiles, or store tiles to HBM and load them again where they are used")
 
 
 def test_error__psum_full():
