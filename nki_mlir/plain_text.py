@@ -37,7 +37,7 @@ def plain_text(text: str) -> str:
 @dataclass(frozen=True)
 class PlainChunk:
     """A part of a plain text: its characters, the offset of the first of them, and the offset of the first character
-    that makes the state of those behind it ambiguous, or -1."""
+    that makes the state of those after it ambiguous, or -1."""
 
     characters: np.ndarray
     first: int

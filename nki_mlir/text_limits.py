@@ -321,7 +321,7 @@ def _check_operators(characters: np.ndarray, plain: str, text: str, name: str) -
 
 def _begins(word: np.ndarray, characters: np.ndarray, first: int, size: int) -> np.ndarray:
     """Return at which of ``size`` characters from ``first`` on the word begins as a complete word."""
-    around = np.zeros(size + word.size + 1, np.uint8)           # with one character before and behind
+    around = np.zeros(size + word.size + 1, np.uint8)           # with one character before and after
     part = characters[max(0, first - 1):first + size + word.size]
     around[(first == 0):(first == 0) + part.size] = part
     begins: np.ndarray = ~_IN_WORD[around[:size]] & ~_IN_WORD[around[word.size + 1:]]

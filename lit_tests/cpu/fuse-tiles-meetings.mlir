@@ -7,7 +7,7 @@
 !hbm = memref<2x4xf32, "hbm">
 !tile = memref<2x4xf32, "sbuf">
 
-// What is read from shared memory before a barrier is not read behind it, where another core may have written it.
+// What is read from shared memory before a barrier is not read after it, where another core may have written it.
 // CHECK-LABEL: func.func @before(
 // CHECK-SAME:    %[[HELD:[a-z0-9]+]]: {{.*}}, %[[OTHER:[a-z0-9]+]]: {{.*}}, %[[OUT:[a-z0-9]+]]: memref
 // CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<2x4xf32, "sbuf">

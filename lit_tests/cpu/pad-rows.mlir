@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Rows of a tile from which a product reads columns have a cache line behind each: 144 floats where they have 128.
+// Rows of a tile from which a product reads columns have a cache line after each: 144 floats where they have 128.
 // RUN: nki-opt --pad-rows %s | FileCheck %s
 // RUN: nki-opt --pad-rows="multiple=1024" %s | FileCheck %s --check-prefix=KEPT
 

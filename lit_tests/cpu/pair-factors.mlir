@@ -17,7 +17,7 @@
 // PAIRS-NEXT:  //   bitwise_or_32x32_uint32_uint16_{{.*}}(a, a + 64, [[A:.*]])
 // PAIRS-NEXT:  //   bitwise_or_32x128_uint32_uint16_{{.*}}(b, b + 256, [[B:.*]])
 // PAIRS-NEXT:  //   add_32x128x32_float32_pairs_{{[0-9a-f]+}}([[A]], [[B]], y)
-// The last element of 65 is a pair with 0, behind the 32 pairs of both factors.
+// The last element of 65 is a pair with 0, after the 32 pairs of both factors.
 // PAIRS:       // @odd(a, b, y)
 // PAIRS-NEXT:  //   nki_zero([[ODD:memory]], 4224)
 // PAIRS-NEXT:  //   bitwise_or_32x32_uint32_uint16_{{.*}}(a, a + 64, [[ODD]])

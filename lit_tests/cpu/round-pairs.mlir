@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A body that reads a rounded value again rounds two registers by one instruction, and tests results for zeros behind it.
+// A body that reads a rounded value again rounds two registers by one instruction, and tests results for zeros after it.
 // RUN: nki-opt --round-pairs="always=1" %s | FileCheck %s --check-prefix=%pairs-MARKS
 // RUN: nki-opt --find-zeros --round-pairs="always=1" --lower-to-vector %s | FileCheck %s --check-prefix=%pairs
 // RUN: nki-opt --round-pairs %s | FileCheck %s --check-prefix=APART-MARKS

@@ -3,7 +3,7 @@
 // RUN: nki-run %s --on=isa --compare=interpreter,jit --quiet | FileCheck %s --check-prefix=VALUES
 
 // Programs that meet have separate streams, one for each core. The barrier waits for the store before it, the load
-// behind waits for the barrier; an exchange is a transfer of a queue.
+// after waits for the barrier; an exchange is a transfer of a queue.
 // VALUES: interpreter: {{.*}} agrees
 // VALUES: jit: {{.*}} agrees
 

@@ -48,7 +48,7 @@ func.func @register() {
   return
 }
 
-// The tile is read again behind the copy.
+// The tile is read again after the copy.
 // CHECK-LABEL: func.func @read_again(
 // CHECK:         "nisa.memset"(%[[T:.*]]) {{.*}}value = 3.0
 // CHECK-NEXT:    "nisa.tensor_copy"(%[[A:.*]], %[[T]])

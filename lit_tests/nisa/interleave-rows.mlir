@@ -68,7 +68,7 @@ func.func @by_partition(%x: !rows, %f: memref<128x1xf32, "hbm">, %y: !rows) attr
   return
 }
 
-// The tile changes after it is stored, so that the stores cannot move behind the other iteration.
+// The tile changes after it is stored, so that the stores cannot move after the other iteration.
 // CHECK-LABEL: func.func @changed_after(
 // CHECK:         scf.for %{{.*}} = %c0 to %c4 step %c1 {
 func.func @changed_after(%x: !rows, %y: !rows, %z: !rows) attributes {arg_attrs = [{nki.name = "x"}, {nki.name = "y", nki.shared = 0 : i64}, {nki.name = "z", nki.shared = 1 : i64}], nki.results = [1, 2]} {
@@ -85,7 +85,7 @@ func.func @changed_after(%x: !rows, %y: !rows, %z: !rows) attributes {arg_attrs 
   return
 }
 
-// Of five iterations, two pairs become one each; the fifth stays behind them.
+// Of five iterations, two pairs become one each; the fifth stays after them.
 // CHECK-LABEL: func.func @five(
 // CHECK-SAME:    %[[X:[^:]*]]: memref<640x512xf32, "hbm"> {nki.name = "x"}, %[[Y:[^:]*]]: memref
 // CHECK:         scf.for %[[I:[a-z0-9_]+]] = %c0 to %c4 step %c2 {

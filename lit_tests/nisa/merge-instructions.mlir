@@ -51,7 +51,7 @@ func.func @rows() {
   return
 }
 
-// An instruction that reads the result of another stays behind it.
+// An instruction that reads the result of another stays after it.
 // CHECK-LABEL: func.func @chain(
 // CHECK:         "nisa.tensor_copy"(%[[X:.*]], %[[X]]) {{.*}}<bf16, #[[M128]], {{.*}}<bf16, #[[M0]],
 // CHECK-NEXT:    "nisa.tensor_copy"(%[[X]], %[[X]]) {{.*}}<bf16, #[[M256]], {{.*}}<bf16, #[[M128]],

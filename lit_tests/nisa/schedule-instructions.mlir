@@ -18,7 +18,7 @@
 #rows512 = #nki.access<f32, affine_map<() -> (8388608)>, [[16384, 128], [1, 16384]]>
 #rows640 = #nki.access<f32, affine_map<() -> (10485760)>, [[16384, 128], [1, 16384]]>
 
-// The second load does not wait behind the work on the first tile.
+// The second load does not wait for the work on the first tile.
 // CHECK-LABEL: func.func @overlap(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x512xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<128x512xf32, "hbm">
 // CHECK-NEXT:    %[[A:.*]] = memref.alloc() {nki.name = "a"}

@@ -55,7 +55,7 @@ func.func @reversed(%x: !x, %y: !x) {
   return
 }
 
-// Two places in turn: the loop has no symbol in its patterns. What is no whole repetition stays behind it.
+// Two places in turn: the loop has no symbol in its patterns. Operations that are no complete repetition stay after it.
 // CHECK-LABEL: func.func @in_turn(
 // CHECK-SAME:    %[[T:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
 // CHECK:         %[[C2:.*]] = arith.constant 2 : index

@@ -86,7 +86,7 @@ func.func @main(%a: tensor<128x16x4xf32>, %b: tensor<128x16x4xf32>) -> tensor<12
 # WAIST:         %[[OUT:.*]] = "nki.view"(%[[R]]) {
 # WAIST-NEXT:    linalg.generic {{.*}} outs(%[[OUT]] :
 
-# The call waits until the sum is in HBM; what comes behind waits for the call.
+# The call waits until the sum is in HBM; what comes after waits for the call.
 # ISA:         .semaphore [[DONE:[0-9]+]] GpSimd
 # ISA:         .semaphore [[STORED:[0-9]+]] qSyncIO1
 # ISA:         pool {{.*}}S[[[STORED]]] (qSyncIO1)>=16 GPSIMD_CALL library="{{.*}}libgiou.so" function=giou

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Resolves chains of views: the buffer behind a view, and how far behind the buffer's start the view begins."""
+"""Resolves chains of views: the buffer behind a view, and how far after the buffer's start the view begins."""
 
 from dataclasses import dataclass
 

@@ -23,7 +23,7 @@ def source_of(cls: type[Op], name: str, view: View, shape: tuple[int, ...]) -> V
 
 
 def broadcast(view: View, shape: tuple[int, ...]) -> View:
-    """Broadcast a source to the destination's shape: extents of 1 repeat; those in front or behind may be missing."""
+    """Broadcast a source to the destination's shape: extents of 1 repeat; leading and trailing ones may be missing."""
     missing = len(shape) - view.ndim
     if missing > 0 and repeats_behind(view.shape, shape):
         view = view.with_unit_dims(range(view.ndim, len(shape)), len(shape))

@@ -74,7 +74,7 @@ def _parsed(text: str) -> dict[tuple[int, str], Definition]:
 
 
 def statement_at(file: str, line: int) -> tuple[int, int | None]:
-    """Return the columns of the innermost statement on a line: where it starts, and the column behind its end (None if
+    """Return the columns of the innermost statement on a line: where it starts, and the column after its end (None if
     unknown)."""
     source = source_of(file)
     around = [n for n in ast.walk(source.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]

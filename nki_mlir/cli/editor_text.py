@@ -174,7 +174,7 @@ def operations() -> list[Completion]:
     return result
 
 
-# What the custom form writes as subscripts, behind ``where`` and behind ``limits``.
+# What the custom form writes as subscripts, after ``where`` and after ``limits``.
 OF_TILES = tuple([Completion(field, "attribute", about) for field, about in (
     ("access", "the pattern of each tile"), ("mask", "an integer set"), ("nki.limits", "an integer set"))])
 

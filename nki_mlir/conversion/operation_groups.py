@@ -362,7 +362,7 @@ def is_movable(access: Access, space: str, shape: tuple[int, ...], dtype: DType)
 
 
 def reach_of(access: Access) -> tuple[int, int]:
-    """Return the first element of a pattern in each partition and the element behind its last, counted from its start.
+    """Return the first element of a pattern in each partition and the element after its last, counted from its start.
     If registers are part of the pattern, it may reach anything."""
     if access.free.symbols:
         return -ANYWHERE, ANYWHERE

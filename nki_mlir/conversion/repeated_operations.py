@@ -153,7 +153,7 @@ class ShortCopy:
         return ir.Operation.create("func.call", operands=operands, attributes={"callee": callee}, ip=self.end)
 
     def erase_calls(self) -> dict[Operation, int]:
-        """Erase the calls. Return the operations behind them, each with the position up to which operations in front of
+        """Erase the calls. Return the operations after them, each with the position up to which operations in front of
         it are omitted."""
         before: dict[Operation, int] = {}
         behind: int | None = None

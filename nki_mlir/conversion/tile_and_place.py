@@ -38,7 +38,7 @@ from nki_mlir.waist.tile_operand import TileNest
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     elements: int = 1024        # most elements of a tile in a partition
     layouts: bool = True        # put the axis along the partitions that costs least, else the one that fills most
-    even: bool = True           # cut axes behind the innermost one into equal parts, else into full ones and a rest
+    even: bool = True           # cut axes after the innermost one into equal parts, else into full ones and a rest
     parts: bool = True          # read a part of a larger tile on chip, else only a tile of exactly these elements
     compose: bool = True        # copy a tile together from several ones on chip, else load it
     transpose: bool = True      # transpose a tile on chip that has the rows as columns, else load it

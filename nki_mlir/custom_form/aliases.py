@@ -24,7 +24,7 @@ def shortened(text: str) -> str:
     text = renumbered(text)
     for pattern, name in ((ACCESS, lambda _: "#access"), (TRAIT, trait_name), (MEMREF, type_name)):
         text = _with_aliases(text, pattern, name, definitions, used_names)
-    start = 0                           # behind the existing definitions, which new ones may use
+    start = 0                           # after the existing definitions, which new ones may use
     for definition in DEFINITION.finditer(text):
         if not LOCATION.fullmatch(definition[1]) or definition.start() == start:
             if definition.start() != start:

@@ -85,7 +85,7 @@ def read_term(cursor: Cursor, sign: int = 1) -> tuple[str | int | None, int]:
         if cursor.took("*"):
             number = cursor.take(NUMBER)
             if number is None:
-                raise cursor.unexpected("a number behind '*'")
+                raise cursor.unexpected("a number after '*'")
             factor = int(number)
     return name, factor * (-sign if negative else sign)
 

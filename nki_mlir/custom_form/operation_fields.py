@@ -32,7 +32,7 @@ class TileForm:
 
     @property
     def function(self) -> str | None:
-        """The attribute that is written behind the operation's name."""
+        """The attribute that is written after the operation's name."""
         return next((n for n in FUNCTIONS if self.cls.attributes.get(n) is str and n not in self.cls.defaults), None)
 
     @property

@@ -44,7 +44,7 @@ class UnclearType(MalformedForm):
 
 @dataclass
 class TextOperand:
-    """A value and the text behind it: subscripts, an access pattern, or nothing."""
+    """A value and the text after it: subscripts, an access pattern, or nothing."""
 
     name: str
     at: int
@@ -85,7 +85,7 @@ class TextOperand:
 
 @dataclass
 class Clauses:
-    """The clauses behind the operands."""
+    """The clauses after the operands."""
 
     mask: list[linear_text.NamedConstraint] = field(default_factory=list)
     limits: list[linear_text.NamedConstraint] = field(default_factory=list)
@@ -119,7 +119,7 @@ class FormReader:
 
     # -- operands ------------------------------------------------------------------------------------------------------
     def operand(self, cursor: Cursor) -> TextOperand:
-        """Read ``%x`` or ``(%x : type)``, with the brackets behind it."""
+        """Read ``%x`` or ``(%x : type)``, with the brackets after it."""
         cursor.skip()
         with_type = cursor.took("(")
         at = cursor.skip()
@@ -129,7 +129,7 @@ class FormReader:
         if with_type:
             cursor.expect(":", "and the type of the value")
             kind: str | None = self.types.resolved(cursor.type())
-            cursor.expect(")", "behind the type")
+            cursor.expect(")", "after the type")
         else:
             kind = self.types.of(name)
         if name in self.types.unclear:
@@ -147,7 +147,7 @@ class FormReader:
             cursor.took("[")
             if cursor.next_is("#"):
                 operand.pattern = cursor.raw()
-                cursor.expect("]", "behind an access pattern")
+                cursor.expect("]", "after an access pattern")
             else:
                 cursor.at = mark
                 operand.pattern = read_subscripts(cursor)
@@ -173,7 +173,7 @@ class FormReader:
                     raise MalformedForm(at, "has too many operands: " + (", ".join(f.name for f in fields) or "none"))
                 operands[waiting.pop(0)] = self.tile(cursor)
             elif waiting or operands:
-                raise cursor.unexpected(f"operand '{waiting[0]}'" if waiting else "an operand behind ','")
+                raise cursor.unexpected(f"operand '{waiting[0]}'" if waiting else "an operand after ','")
             else:
                 return operands
             if not cursor.took(","):
@@ -189,7 +189,7 @@ class FormReader:
         if cursor.word("limits"):
             clauses.limits = linear_text.read_constraints(cursor)
         if cursor.word("symbols"):
-            cursor.expect("(", "behind symbols")
+            cursor.expect("(", "after symbols")
             clauses.symbols = []
             while not cursor.took(")"):
                 if clauses.symbols:
@@ -216,7 +216,7 @@ class FormReader:
             if cursor.took("="):
                 operands |= self.tiles(cursor, form.sources)
             elif any(not f.optional for f in form.sources):
-                raise cursor.unexpected("'=' behind what is written")
+                raise cursor.unexpected("'=' after the destinations")
         clauses = self.clauses(cursor)
         present = [(f, operands[f.name]) for f in form.cls.tiles if f.name in operands]
         linear = {n: linear_text.read_form(Cursor(*in_text(cursor.text, v))) for n, v in clauses.attributes.items()
@@ -308,7 +308,7 @@ class FormReader:
     def view_type(self, operand: TextOperand, symbols: Sequence[str], dims: str | None) -> str:
         """Return the memref type of a view with this pattern."""
         if isinstance(operand.pattern, str):
-            raise MalformedForm(operand.at, "needs the type of the view behind '->'")
+            raise MalformedForm(operand.at, "needs the type of the view after '->'")
         buffer, access = operand.buffer(), operand.access(symbols, self.types)
         tile = Tile(None, buffer.space, buffer.shape, buffer.dtype, access)
         chosen = list(range(len(tile.shape)))
@@ -381,7 +381,7 @@ def read_attributes(cursor: Cursor) -> dict[str, tuple[str, int]]:
     cursor.expect("{", "before attributes")
     while not cursor.took("}"):
         if attributes:
-            cursor.expect(",", "or '}' behind an attribute")
+            cursor.expect(",", "or '}' after an attribute")
         at = cursor.skip()
         name = cursor.take(ATTRIBUTE)
         if name is None:

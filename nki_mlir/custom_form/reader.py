@@ -176,7 +176,7 @@ class TextReader:
 
     def read(self, cursor: Cursor, name: str, result: str | None) -> GenericText:
         generic = self.operations.read(cursor, name, result)
-        while self.text[cursor.at - 1].isspace():       # the text behind the operation keeps its line
+        while self.text[cursor.at - 1].isspace():       # the text after the operation keeps its line
             cursor.at -= 1
         if result is not None:
             self.types.define(result, generic.result)
@@ -187,7 +187,7 @@ class TextReader:
         """Read ``{ |ARGUMENTS| VALUE or OPERATION }``."""
         bar = self.types.arguments(self.text, token.end())
         if not self.text.startswith("|", bar):
-            raise MalformedForm(bar, "expected ',' or '|' behind the arguments of a body")
+            raise MalformedForm(bar, "expected ',' or '|' after the arguments of a body")
         cursor = Cursor(self.text, bar + 1)
         start = cursor.skip()
         head: list[Piece] = [("^bb0(", None), (self.text[token.end():bar], token.end()), ("): ", None)]
@@ -222,7 +222,7 @@ class TextReader:
             self.edits.append(Edit(token.start(), cursor.at, [
                 ("{ ", None), *head, (f"{value} = ", None), *pieces, (f" linalg.yield {value} : {kind} ", None)]))
         if not cursor.next_is("}"):
-            raise cursor.unexpected("'}' behind the one operation of a body")
+            raise cursor.unexpected("'}' after the one operation of a body")
         return cursor.at
 
     def kind_of(self, value: str, at: int) -> str:

@@ -62,7 +62,7 @@ def all_of(buffer: BufferType) -> Access:
 
 # -- printed -----------------------------------------------------------------------------------------------------------
 def subscripts(access: Access, buffer: BufferType, symbols: Sequence[str]) -> str | None:
-    """Return the text behind the buffer's name: empty if the pattern covers the buffer, None if it has no subscripts.
+    """Return the text after the buffer's name: empty if the pattern covers the buffer, None if it has no subscripts.
     """
     if access == all_of(buffer):
         return ""
@@ -217,12 +217,12 @@ class SubscriptPattern:
 
 
 def read_subscripts(cursor: Cursor) -> SubscriptPattern:
-    """Read the text between brackets, and the element type behind it."""
+    """Read the text between brackets, and the element type after it."""
     pattern = SubscriptPattern(at=cursor.skip())
     cursor.expect("[", "before subscripts")
     while not cursor.took("]"):
         if pattern.subscripts:
-            cursor.expect(",", "or ']' behind a subscript")
+            cursor.expect(",", "or ']' after a subscript")
         pattern.subscripts.append(_read_subscript(cursor))
     if cursor.word("as") is not None:
         at = cursor.skip()

@@ -239,7 +239,7 @@ Bounds = tuple[int, int, int, int]   # first partition, the one after the last; 
 @lru_cache(1 << 16)
 def _extent(dims: tuple[tuple[int, int], ...], dtype: DType) -> Bounds:
     """Return for an on-chip pattern: its partitions, the distances in bytes from its start to its first byte and to the
-    byte behind its last, and the bytes of an element."""
+    byte after its last, and the bytes of an element."""
     low, high = Access(dtype, ZERO, ZERO, dims).reach()
     return dims[0][1], low * dtype.itemsize, (high + 1) * dtype.itemsize, dtype.itemsize
 
@@ -260,7 +260,7 @@ class Tile:
 
     @property
     def bounds(self) -> Bounds:
-        """On chip: the first partition, the partition behind the last, the first byte and the byte behind the last.
+        """On chip: the first partition, the partition after the last, the first byte and the byte after the last.
         Symbols of the start count as 0."""
         if self._bounds is None:
             access = self.access

@@ -12,7 +12,7 @@ dialect adds five operations, and marks on operations of those dialects:
   instruction. If it is ``fresh``, sums start from 0, else from the result.
 - ``native.table`` is the table of a function of all 16-bit floats, in the order of their bits. Its region computes the
   function, as the last value. In the body of a nest, ``native.lookup`` returns the element of a table, an input, at the
-  bits of a value; ``fn`` names it. If the name begins with ``fitted_``, polynomials behind the elements of the table
+  bits of a value; ``fn`` names it. If the name begins with ``fitted_``, polynomials after the elements of the table
   compute the element where they can.
 
 | mark | on | meaning |

@@ -131,7 +131,7 @@ def updates_to_results(program: torch.export.ExportedProgram) -> dict[int, int]:
     updated = {spec.target for spec in specs if spec.kind is OutputKind.BUFFER_MUTATION}
     carried = [spec for spec in signature.input_specs if spec.kind is InputKind.BUFFER and spec.target in updated]
     placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
-    for spec in carried:                                            # a parameter behind the others
+    for spec in carried:                                            # a parameter after the others
         signature.input_specs.remove(spec)
         signature.input_specs.append(spec)
         spec.kind = InputKind.USER_INPUT

@@ -114,7 +114,7 @@ class MergeSort:
         return ", ".join(position if d == self.axis else f"%d{d}" for d in range(len(self.shape)))
 
     def function(self, name: str) -> str:
-        """Return the function ``name``, behind a declaration of ``step``."""
+        """Return the function ``name``, after a declaration of ``step``."""
         other_axes = [d for d in range(len(self.shape)) if d != self.axis]
         width, current = 1, self.names("%x{}")
         while width < self.shape[self.axis]:

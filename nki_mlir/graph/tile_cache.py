@@ -23,7 +23,7 @@ from nki_mlir.waist.overlap import ANYWHERE, IndexBox, Region, index_boxes_apart
 
 HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")
 STRUCTURED = ("linalg.generic", "linalg.fill")
-NEVER = 1 << 30                 # the number of an operation behind all others
+NEVER = 1 << 30                 # the number of an operation after all others
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class TileCache:
         self.readers[elements.buffer] = [(self.at, elements.region)]
 
     def next_reader(self, elements: Elements, later: bool = False) -> int:
-        """Return the number of the next operation that reads some of the elements; ``later``: behind the one that is
+        """Return the number of the next operation that reads some of the elements; ``later``: after the one that is
         emitted."""
         numbers = self.numbers.get(elements)
         if numbers is None:

@@ -16,7 +16,7 @@ from nki_mlir.machine.engine import Engine
 
 
 class Work(NamedTuple):
-    """The work of an instruction, independent of any machine. ``law`` names the kind of work, with a variant behind a
+    """The work of an instruction, independent of any machine. ``law`` names the kind of work, with a variant after a
     dot.
 
     ``elements`` is the number of elements in a partition that the engine processes, ``turns`` the factor by which it
@@ -111,7 +111,7 @@ class EngineCosts:
 
     def residual(self, work: Work, of_latency: bool) -> float:
         """Return the relative residual of the time for which work occupies the engine; with ``of_latency``, of the
-        latency behind it until the result is visible."""
+        latency after it until the result is visible."""
         law = self.law(work.law)
         if of_latency:
             parts = [(float(number), number.residual) for number in (self.result_ns, law.result_ns)]
@@ -180,7 +180,7 @@ class DmaCosts:
     def descriptor(self, nbytes: float, apart: int = 0, stores: bool = False, engines: int = 0) -> float:
         """Return the ns that one DMA engine takes for a descriptor of ``nbytes`` bytes.
 
-        The next descriptor begins ``apart`` bytes behind it. ``stores``: it writes HBM, and reads none. ``engines``:
+        The next descriptor begins ``apart`` bytes after it. ``stores``: it writes HBM, and reads none. ``engines``:
         the number of DMA engines that move the transfer's descriptors.
         """
         if nbytes < self.word_bytes:
@@ -224,7 +224,7 @@ class ControlCosts:
     core_signal_ns: Cited               # from a signal to another core until its answer
     hop_ns: Cited                       # of a collective, from a rank to the next
     fetch_ns: Cited                     # between two instructions that are fetched one after the other
-    refill_ns: Cited                    # from a branch that is taken to the first instruction behind it
+    refill_ns: Cited                    # from a branch that is taken to the first instruction after it
     table_load_ns: Cited                # a set of functions of the scalar engine
     launch_ns: Cited                    # of a kernel, outside of its first and last instruction
 

@@ -174,7 +174,7 @@ def _subscripts_measurements(tree: ast.Module) -> bool:
 
 
 def with_classes(text: str) -> str:
-    """Return a text with the classes that measure kernels, behind its imports."""
+    """Return a text with the classes that measure kernels, after its imports."""
     if not re.search(r"\bBenchmark[(,)]", text):
         return text
     tree = ast.parse(text)

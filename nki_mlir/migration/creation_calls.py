@@ -50,7 +50,7 @@ def shape_items(calls: Calls, node: cst.BaseExpression) -> tuple[list[str] | Non
 
 @recipe("ndarray", "zeros", "ones", "full", "empty_like", "zeros_like")
 def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return the tensor with block dimensions behind the partition, which is the first dimension."""
+    """Return the tensor with block dimensions after the partition, which is the first dimension."""
     name, nl = a.function.partition(".")[2], calls.nl
     if name in ("empty_like", "zeros_like"):
         source = a.nodes.get("a") or a.nodes.get("x")

@@ -3,7 +3,7 @@
 
 Shapes are tuples of texts; a text that is unknown makes the whole shape unknown (None). A tensor that has block
 dimensions in the beta generation is one tensor with the partition in front here: ``blocks`` says how many of its
-dimensions behind the partition were in front of it.
+dimensions after the partition were in front of it.
 """
 
 from dataclasses import dataclass, replace
@@ -125,7 +125,7 @@ class TensorFact(Fact):
     shape: Shape = None
     dtype: str = ""
     blocks: int = 0
-    base: bool = False              # a complete tensor as it was created, with rows one behind the other
+    base: bool = False              # a complete tensor as it was created, with rows one after the other
     parameter: bool = False
     fresh: bool = False             # a PSUM tensor that was set to 0 when it was created
     floating: bool = False          # computed by a function whose results are floats, so the dtype is one of floats

@@ -242,7 +242,7 @@ class Substitution(cst.CSTTransformer):
         self.names = names
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        """Keep the name behind the dot."""
+        """Keep the name after the dot."""
         return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:

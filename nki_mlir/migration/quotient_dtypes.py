@@ -24,7 +24,7 @@ def quotient_dtype(tile, number=1):
 
 
 def with_quotient_dtype(text: str) -> str:
-    """Return a text with the function behind its imports if it calls the function and does not define it."""
+    """Return a text with the function after its imports if it calls the function and does not define it."""
     if not re.search(rf"\b{FUNCTION}\(", text) or f"def {FUNCTION}(" in text:
         return text
     imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]

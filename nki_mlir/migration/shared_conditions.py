@@ -134,7 +134,7 @@ class _Merger(cst.CSTTransformer):
         return 1, []
 
     def _together(self, condition: str, row: Statements, inside: Statements) -> Statements:
-        """Return the ``if`` that replaces a row, behind the tiles that other statements read, or [] if there is none.
+        """Return the ``if`` that replaces a row, after the tiles that other statements read, or [] if there is none.
         """
         reads = _reads(row)
         names = bound_names(tree_of_statements(row))

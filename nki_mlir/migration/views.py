@@ -370,7 +370,7 @@ def _selected_rows(text: str, tensor: TensorFact, items: Sequence[Item], dimensi
     item = items[dimension]
     assert isinstance(item, RowNumbers)
     if tensor.shape is None or any(along[:dimension]):
-        raise NotAView("a tile of row numbers behind an index that moves")
+        raise NotAView("a tile of row numbers after an index that moves")
     first = ", ".join(_base(i) for i in items[:dimension])
     count = item.shape[0] if item.shape is not None and item.shape[0] != "?" else f"{item.text}.shape[0]"
     text = f"{text}[{first}].vector_select(0, {item.text})"

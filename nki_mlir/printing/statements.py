@@ -160,7 +160,7 @@ def adapted(op: Op) -> Op:
         if not of_one:
             raise Unprintable(what="a reduction over no axis", fix="copy the tile")
         return changed(op, lambda tile: tile, axes=(of_one[-1],))
-    if type(op).name == "tensor_reduce":                        # over the last axes; others behind have one element
+    if type(op).name == "tensor_reduce":                        # over the last axes; those after them have one element
         axes, shape = op.axes, op.src.shape                                                  # type: ignore[attr-defined]
         more = [axis for axis in range(min(axes), len(shape)) if axis not in axes and shape[axis] == 1]
         return changed(op, lambda tile: tile, axes=tuple(sorted([*axes, *more])))

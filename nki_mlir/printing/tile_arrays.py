@@ -68,7 +68,7 @@ def _move_allocations(block: Block) -> None:
 
 
 def _gather(writers: Sequence[Operation], between: Sequence[Operation]) -> None:
-    """Move the instructions that write the tiles behind the first of them, if none in between writes what they read."""
+    """Move the instructions that write the tiles after the first of them, if none in between writes what they read."""
     sources = own_effects(writers[0]).reads
     if not any(buffer in own_effects(op).writes for op in between for buffer in sources):
         for before, writer in pairwise(writers):

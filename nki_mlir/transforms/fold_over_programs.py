@@ -21,7 +21,7 @@ from nki_mlir.transforms.exact_extremes import extreme_steps, has_exact_steps
 class ProgramsApart(NkiMlirError):
     code = "NKI-APART"
     message = "one core cannot run the programs of this grid one after the other: they have {what}"
-    why = "the core runs all programs up to a reduction before it runs the first one behind it"
+    why = "the core runs all programs up to a reduction before it continues any of them"
     fix = "{fix}"
 
 
@@ -31,7 +31,7 @@ Temporary = Callable[[Sequence[int], DType], Tile]
 def fold_steps(op: AllReduceOp, sources: Sequence[Tile], result: Tile, temporary: Temporary) -> Iterator[Op]:
     """Yield the operations that fold the programs' tiles in their order.
 
-    The result may have one more dim behind its first, along which its elements repeat. Intermediate results have the
+    The result may have one more dim after its first, along which its elements repeat. Intermediate results have the
     dtype in which the reduction computes. Raise ``ProgramsApart`` if the steps would round.
     """
     first, *later = sources

@@ -7,7 +7,7 @@ after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (
 
 The pass forwards a copy if nothing else writes its buffer, all operations that read it are later loop nests on the view
 that the copy wrote, and nothing writes the source before them. A copy of a buffer that is filled with one constant
-writes the constant instead, so that a fold behind it starts from a number. Products whose result is only copied write
+writes the constant instead, so that a fold after it starts from a number. Products whose result is only copied write
 the target of the copy, transposed or not:
 
 before:  linalg.generic ins(%x, %y) outs(%sums) { in * in + out }

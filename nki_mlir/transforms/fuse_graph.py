@@ -5,7 +5,7 @@ before:  scf.for { ... linalg.generic ins(%tile) outs(%part of %t) }
          linalg.generic ins(%a, %t) outs(%r) { in * in }
 after:   scf.for { ... linalg.generic ins(%part of %a, %tile) outs(%part of %r) { in * in } }
 
-An operation before a kernel moves to the kernel's loads, one behind it to the kernel's stores, if the kernel loads
+An operation before a kernel moves to the kernel's loads, one after it to the kernel's stores, if the kernel loads
 each element at most once and stores it exactly once. The pass counts the accesses.
 """
 

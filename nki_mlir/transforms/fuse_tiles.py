@@ -9,7 +9,7 @@ The pass fuses two operations if one reads each element of the other's result on
 nothing writes the operands in between. Two short folds over the same elements, or over fields of the same records,
 become one walk with two results.
 
-A tile of narrow floats stays if the operation before it rounds several times and the operation behind it computes a
+A tile of narrow floats stays if the operation before it rounds several times and the operation after it computes a
 function of many instructions. If they were fused, native code would wait for each step in turn: the processor cannot
 hold enough elements of such a long chain, while a tile of some rows stays in its first cache.
 """

@@ -291,7 +291,7 @@ class _ReducingPrograms:
         if not uniform:
             raise ProgramsApart(what="a reduction over programs in a branch or in a run-time loop",
                                 fix="reduce after it, over the tiles of all programs")
-        for region in list(operation.regions)[operation.name == "scf.while":]:      # behind the condition
+        for region in list(operation.regions)[operation.name == "scf.while":]:      # after the condition
             for block in region.blocks:
                 self.split(block)
 

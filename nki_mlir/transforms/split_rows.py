@@ -66,7 +66,7 @@ def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0, inner: b
 
 @dataclass
 class RowOperand:
-    """An operand whose row ``i`` begins ``(first + i) * step`` elements behind the start of its buffer; step 0: all
+    """An operand whose row ``i`` begins ``(first + i) * step`` elements after the start of its buffer; step 0: all
     rows share it. ``apart``: a row is in ``step`` successive elements; else it has ``elements`` between those of other
     rows."""
 

@@ -50,10 +50,10 @@ HEAD = """func.func @f(%x: memref<300x512xf32, "hbm">, %t: memref<128x512xf32, "
 
 @pytest.mark.parametrize("line, column, message", [
     ("nki.load %t = %x[0:128]", 19, "'nki.load' op needs a subscript for each axis of the buffer: 2, not 1"),
-    ("nki.load %t = %x[0:128, 0:512", 32, "'nki.load' op expected ',' or ']' behind a subscript, found 'return'"),
+    ("nki.load %t = %x[0:128, 0:512", 32, "'nki.load' op expected ',' or ']' after a subscript, found 'return'"),
     ("nki.load %t = %x[5:5, 0:512]", 20, "'nki.load' op the range 5:5 is empty"),
     ("nki.load %t, %x", 16, "'nki.load' op has too many operands: dst"),
-    ("nki.load %t", 14, "'nki.load' op expected '=' behind what is written, found 'return'"),
+    ("nki.load %t", 14, "'nki.load' op expected '=' after the destinations, found 'return'"),
     ("nki.load %t = %y", 17, "'nki.load' op cannot tell the type of %y from the text above: write (%y : type)"),
     ("nki.laod %t = %x", 3, "'nki.laod' is not an operation; 'nki.load' is one"),
     ("nki.binary %t = %t, %t", 14, "'nki.binary' op expected attribute 'op', a name, found '%t'"),

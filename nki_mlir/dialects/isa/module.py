@@ -190,7 +190,7 @@ class _ProgramWriter:
                                    ip=ir.InsertionPoint(block))
 
     def stream(self, region: Region, stream: Sequence[isa.Instruction]) -> None:
-        """Write a stream as blocks, which start at branch targets and behind branches; the first has
+        """Write a stream as blocks, which start at branch targets and after branches; the first has
         no predecessors."""
         targets = {int(i.op.target) for i in stream if isinstance(i.op, isa.CompareBranch)}
         starts = sorted({0, *targets, *(k + 1 for k, i in enumerate(stream) if isinstance(i.op, isa.CompareBranch))})

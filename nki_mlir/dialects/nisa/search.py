@@ -42,7 +42,7 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
 
 
 def greatest(rows: np.ndarray, count: int) -> np.ndarray:
-    """Return the largest values of each float32 row, largest first; NaN comes last, and -0 behind 0.
+    """Return the largest values of each float32 row, largest first; NaN comes last, and -0 after 0.
 
     The function sorts keys, integers in the order of the floats. In long rows the largest are in the groups of elements
     with the largest maxima: only these are sorted.

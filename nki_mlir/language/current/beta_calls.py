@@ -48,7 +48,7 @@ def drops_result(frame: FrameType | None) -> bool:
 
 @lru_cache(maxsize=1024)
 def instruction_after(code: CodeType, offset: int) -> str:
-    """Return the name of the instruction behind the one at ``offset``."""
+    """Return the name of the instruction after the one at ``offset``."""
     return next((i.opname for i in dis.get_instructions(code) if i.offset > offset), "")
 
 

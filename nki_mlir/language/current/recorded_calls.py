@@ -21,7 +21,7 @@ PLAIN = frozenset((type(None), bool, int, float, str))
 
 class ViewOfCall(NamedTuple):
     """A view of one of the call's tensors: as it is (``dims`` is None), or with other dimensions. The tensors that the
-    call creates are numbered behind its arguments. ``part`` and ``access``: the form and, on chip, the access of a view
+    call creates are numbered after its arguments. ``part`` and ``access``: the form and, on chip, the access of a view
     with other dimensions."""
 
     tensor: int

@@ -277,7 +277,7 @@ class NkiTensor(OlderMethods):
         """Return a view with the contiguous dimensions ``start_dim`` to ``end_dim`` (inclusive) merged into one."""
         a, b = self._dim(start_dim), self._dim(end_dim)
         require(a < b, f"flatten_dims({start_dim}, {end_dim}) names no range of dimensions",
-                fix=f"give dimensions from 0 to {self.ndim - 1}, the first not behind the last")
+                fix=f"give dimensions from 0 to {self.ndim - 1}, the first not after the last")
         self._free_dim(a)
         core_rule(all(self.strides[k] == self.shape[k + 1] * self.strides[k + 1] for k in range(a, b)), BadReshape,
                   what=f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous")

@@ -101,7 +101,7 @@ def filled(text: str, name: str) -> str:
 
 
 def text_for(generation: str, text: str) -> str:
-    """Return the part of a text for a generation: before " | " for beta, behind it for current."""
+    """Return the part of a text for a generation: before " | " for beta, after it for current."""
     beta, _, current = text.partition(" | ")
     return current if current and generation == CURRENT else beta
 

@@ -435,7 +435,7 @@ def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...],
 
 
 def bound(function: Callable[..., R], table_name: str, generation: Generation) -> Callable[..., R]:
-    """Return the function in a form that calls of all releases can use. A method's arguments are counted behind
+    """Return the function in a form that calls of all releases can use. A method's arguments are counted after
     ``self``."""
     if not hasattr(function, "__signature__"):
         generation.with_defaults(function, table_name)

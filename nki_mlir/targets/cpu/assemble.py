@@ -103,7 +103,7 @@ class NativeProgram:
         for memory in dict.fromkeys(buffer.memory for buffer in self.lives.ranges):
             self.sizes[memory] = assign_offsets([live for buffer, live in self.lives.ranges.items()
                                                  if buffer.memory == memory and live.is_used])
-        self.memory = self.sizes.get(cpu.MEMORY, 0)             # bytes that a run needs behind the frame
+        self.memory = self.sizes.get(cpu.MEMORY, 0)             # bytes that a run needs after the frame
 
     # -- instructions --------------------------------------------------------------------------------------------------
     def block(self, block: cpu.NativeBlock) -> None:

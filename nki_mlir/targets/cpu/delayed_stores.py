@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A loop over vectors in which each iteration rounds and stores the results of the one before.
 
-Rounding to bfloat16 ends in a branch, for numbers that the host's instruction does not round. Instructions behind the
+Rounding to bfloat16 ends in a branch, for numbers that the host's instruction does not round. Instructions after the
 branch wait for few results then: it tests results that were computed one iteration earlier.
 """
 

@@ -63,7 +63,7 @@ class NativeKernel:
         programs = self.image.programs
         launched = (*grid[:-1], grid[-1] // self.image.merged) if grid else grid
         order = order[:prod(launched)]
-        frame = max(p.frame_bytes for p in programs)     # all share it: memory begins behind the largest
+        frame = max(p.frame_bytes for p in programs)     # all share it: memory begins after the largest
         self.bytes = frame + max(p.memory for p in programs)
         cost = sum(programs[k].cost for k in order)
         self.parallel = (len(order) > 1 and PYTHON not in self.image.targets and cost >= host.WORTH_WAKING

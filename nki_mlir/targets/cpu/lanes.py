@@ -298,7 +298,7 @@ class FunctionEmitter(HostInstructions):
         """Load elements ``step`` apart from a pointer on, then the elements beside them, and so on: at least ``count``
         vectors.
 
-        The step is a power of two. Nothing behind the last element of the last vector is read.
+        The step is a power of two. Nothing after the last element of the last vector is read.
         """
         element, most = self.element(dtype), host.lanes()
         if dtype.itemsize != 2 or count % 2:

@@ -184,7 +184,7 @@ def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
 
 
 def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:
-    """Return the product with the output of the nest behind it, which computes each stored value."""
+    """Return the product with the output of the nest after it, which computes each stored value."""
     nest, finish = copy.nest, product.finish
     if not (product.fresh and copy.is_plain and copy.reads == [product.target] and copy.target not in product.roots
             and isinstance(product.target, ScratchBuffer)) or (finish is not None and nest.steps):

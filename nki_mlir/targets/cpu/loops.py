@@ -61,7 +61,7 @@ class Loops:
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan) if "compares" in forms else {}
         self.tables = {step.operands[1]: step.name.startswith(FITTED) for step in nest.steps if step.kind == "lookup"}
-        # Rounding to bfloat16 branches: values loaded before would be converted behind the branch, from registers.
+        # Rounding to bfloat16 branches: values loaded before would be converted after the branch, from registers.
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         # vectors of a partial result
         self.slots = [NarrowExtremum.slots if fold.output in self.narrow else 1 for fold in plan.folds]
@@ -257,7 +257,7 @@ class Loops:
 
     def advanced(self, point: Point) -> Point:
         """Compute the rest of a body. If it rounds values that it reads again, code computes them once more where a
-        test behind them finds denormals; then it rounds what is stored."""
+        test after them finds denormals; then it rounds what is stored."""
         if not self.rounds_untested(point):
             return self.body.advance(point, self.delayed.left_out)
         last_roundings = self.last_roundings()

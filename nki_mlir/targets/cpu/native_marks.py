@@ -37,7 +37,7 @@ MOST_PARTS = 1 << 16
 class MalformedMark(NkiMlirError):
     code = "NKI-NATIVE"
     message = "'{op}' does not have the form in which passes of the CPU write it: {problem}"
-    fix = "print the module behind the pass with --mlir-print-ir-after, and change only what nests compute"
+    fix = "print the module after the pass with --mlir-print-ir-after, and change only what nests compute"
 
 
 def malformed(op: Operation, problem: str) -> NkiMlirError:

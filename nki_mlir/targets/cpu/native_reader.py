@@ -175,7 +175,7 @@ class NativeReader:
         if not self.function.is_written:
             nest = nest.simplified
         elif native.FRESH in op.attributes and not nest.inputs:
-            return                                      # the fill, a part of the product behind it
+            return                                      # the fill, a part of the product after it
         symbols = [self.values.form(v) for v in read.symbols]
         regions = [self.values.resolved(region, start * o.dtype.itemsize)
                    for region, start, o in zip(node.regions, read.starts, read.nest.operands)]

@@ -124,7 +124,7 @@ class Keys:
         return list(carried)
 
     def padded(self, keys: Value) -> Value:
-        """Return a register of keys as a vector, with the least key behind them."""
+        """Return a register of keys as a vector, with the least key after them."""
         code, lanes = self.code, keys.type.shape[0]
         if lanes == self.lanes:
             return keys

@@ -180,7 +180,7 @@ class Values:
         self.buffers[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
     def resolved(self, region: ByteRegion, start: int = 0) -> ByteRegion:
-        """Return the memory of an operand, from ``start`` bytes behind its first on, in buffers and slots."""
+        """Return the memory of an operand, from ``start`` bytes after its first on, in buffers and slots."""
         if region.root not in self.buffers:
             raise Unsupported(feature="a number that is not a constant in a structured operation on the CPU",
                               instead="compute it in the body, or give it as a memref")

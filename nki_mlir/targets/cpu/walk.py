@@ -61,7 +61,7 @@ class JointWalk:
                    if a.writes or b.writes)
 
     def followed_by(self, other: "JointWalk", roundings: int, light: int) -> "JointWalk | None":
-        """Return the walk with another one behind it; None if that would compute other values, or gains nothing.
+        """Return the walk with another one after it; None if that would compute other values, or gains nothing.
 
         A walk that reads no result must have at most ``light`` steps, and one with a long function reads no result
         of a body that rounds ``roundings`` times. A product is added to zeros of the walk: register tiles add it to

@@ -361,7 +361,7 @@ def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | N
 
 # -- operations that are equal but for where in their buffers tiles start ----------------------------------------------
 def floating(op: Op) -> Op:
-    """Return the operation with the starts of its tiles as symbols 0, 1, ... (see ``starts``), its own symbols behind
+    """Return the operation with the starts of its tiles as symbols 0, 1, ... (see ``starts``), its own symbols after
     them."""
     operands = op.operands()
     behind = 2 * len(operands)

@@ -91,7 +91,7 @@ class FunctionCompiler:
         return slot
 
     def block(self, block: waist.FunctionBlock) -> list[Step]:
-        """Return the steps of the block. A buffer that the block allocates is released behind its last use."""
+        """Return the steps of the block. A buffer that the block allocates is released after its last use."""
         compiled: list[Step] = []
         last_step: dict[int, int] = {}               # slot of a buffer -> its last step so far
         for node in block.nodes:

@@ -35,7 +35,7 @@ def deadlock(waiters: Sequence[Waiter], programs: Sequence[Program]) -> Deadlock
     cycle = first_cycle(after)
     lines = {w: (f"core {w.core}: " if len(programs) > 1 else "") + described(w, programs[w.core]) for w in waiters}
     if cycle:
-        text = "; ".join(f"{lines[w]}, which {after[w][0].engine.asm} would count up behind that" for w in cycle)
+        text = "; ".join(f"{lines[w]}, which {after[w][0].engine.asm} would count up after that" for w in cycle)
     else:
         text = "; ".join(lines.values())
     error = Deadlock(waiting=text)

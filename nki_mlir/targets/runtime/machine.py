@@ -71,7 +71,7 @@ llvm.func internal @nki_{name}(%arguments: !llvm.ptr) -> i64 {{
 """
 
 
-ARRAY_DATA = object.__basicsize__       # where a NumPy array has its address, behind the header of Python's objects
+ARRAY_DATA = object.__basicsize__       # where a NumPy array has its address, after the header of Python's objects
 INTERRUPTED = 2 << 15           # the status of a launch that a signal has ended
 
 

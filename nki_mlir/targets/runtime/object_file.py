@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An object file that the ExecutionEngine wrote, put into memory again: x86-64 ELF in the large code model.
 
-In this model addresses are 64-bit words, so that sections can lie one behind the other, and two kinds of relocation
+In this model addresses are 64-bit words, so that sections can lie one after the other, and two kinds of relocation
 suffice. Python has no way to give an object to the engine, and the bindings have no linker.
 """
 
@@ -87,7 +87,7 @@ def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
 
 def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],
                  wanted_name: str) -> tuple[int, mmap.mmap]:
-    """Map code and constants into pages that can be run, behind them data in pages that can be written."""
+    """Map code and constants into pages that can be run, after them data in pages that can be written."""
     starts: dict[int, int] = {}
     end = data = 0
     for writable in (False, True):

@@ -56,8 +56,8 @@ def test_error__deadlock_names_who_waits_for_what():
         run(text)
     assert caught.value.headline == (
         "no engine can continue: act waits at 0000 EVENT_SEMAPHORE for S[0] (Vector)>=2, which is 1, which dve would "
-        "count up behind that; dve waits at 0001 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "
-        "count up behind that")
+        "count up after that; dve waits at 0001 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "
+        "count up after that")
 
 
 def test_error__semaphore_below_zero():

@@ -5,7 +5,7 @@ before:  copy(weights + 512 * j, copied); out += copied.T @ values
 after:   out += (weights + 512 * j) @ values
 
 A product broadcasts single elements of one factor, which it reads equally fast along rows and along columns. The pass
-forwards a copy in float32 of a part of a tile if only the product behind it reads the copy, and nothing in between
+forwards a copy in float32 of a part of a tile if only the product after it reads the copy, and nothing in between
 writes the tile.
 """
 

@@ -26,7 +26,7 @@ Users = Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]
 
 class JoinNests(FunctionPass, name="join-nests"):
     least: int = 4_096          # elements of a nest: with fewer, routines that all kernels share save more
-    between: int = 8            # most nests that may run before a joint nest although they are behind its first one
+    between: int = 8            # most nests that may run before a joint nest although they are after its first one
     roundings: int = 2          # roundings to narrow floats before a long function that keep the tile; 0: never
     light: int = 8              # most steps of a nest that joins another one only because both read the same input
 
@@ -53,7 +53,7 @@ class JoinNests(FunctionPass, name="join-nests"):
                                   isinstance(other, cpu.Allocate) and other.buffer in dropped))]
 
     def grown(self, walk: JointWalk, nodes: Sequence[cpu.Node]) -> JointWalk:
-        """Return the walk with the nests among the nodes behind it that can join it."""
+        """Return the walk with the nests among the nodes after it that can join it."""
         passed = list[cpu.NestCall]()
         for node in nodes:
             if isinstance(node, cpu.Allocate):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""pad-rows: put a cache line behind each row of tiles whose rows share few sets of the cache in products.
+"""pad-rows: put a cache line after each row of tiles whose rows share few sets of the cache in products.
 
 before:  memory of 128 rows of 8192 bytes; product reads 256 bytes of each row
 after:   memory of 128 rows of 8256 bytes; the same
 
 The sets of a cache follow from addresses. Parts of rows that are a power of two apart go to the same few sets, whose
-lines evict each other before a product reads them again. With the line behind each row they lie in all sets. The pass
+lines evict each other before a product reads them again. With the line after each row they lie in all sets. The pass
 changes a tile if all computations that use it step by rows, or stay within one.
 """
 
@@ -52,7 +52,7 @@ class PadRows(FunctionPass, name="pad-rows"):
 
 
 def on_padded(call: cpu.RoutineCall, buffer: cpu.ScratchBuffer, row: int, ranges: SlotRanges) -> cpu.Compute | None:
-    """Return a computation on a buffer with a cache line behind each row of ``row`` bytes. Return None if it steps
+    """Return a computation on a buffer with a cache line after each row of ``row`` bytes. Return None if it steps
     neither by rows nor within one."""
     if not isinstance(call, cpu.Compute):
         return None
@@ -81,12 +81,12 @@ def on_padded(call: cpu.RoutineCall, buffer: cpu.ScratchBuffer, row: int, ranges
 
 
 def in_padded(distance: int, row: int) -> int:
-    """Return a distance in bytes in a buffer with a cache line behind each row of ``row`` bytes."""
+    """Return a distance in bytes in a buffer with a cache line after each row of ``row`` bytes."""
     return distance + distance // row * host.LINE
 
 
 def step_in_padded(step: int, row: int) -> int:
-    """Return a step in bytes, by rows or within one, where each row has a cache line behind it."""
+    """Return a step in bytes, by rows or within one, where each row has a cache line after it."""
     return in_padded(step, row) if step % row == 0 else step
 
 

@@ -6,7 +6,7 @@ after:   the same, which prefetches the lines of a and b two rows ahead while it
 
 The processor prefetches what follows in memory, and stops at the end of a page: for rows on separate pages, each row
 would begin with a wait. ``short`` is the length in bytes of the longest rows that are prefetched, and the distance of
-the prefetches from the computation. The last rows may prefetch memory behind the tile, or behind the array, where a
+the prefetches from the computation. The last rows may prefetch memory after the tile, or after the array, where a
 prefetch does nothing. Nests that prefetch already, as those of chunks do, stay as they are.
 """
 

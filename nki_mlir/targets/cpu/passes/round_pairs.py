@@ -4,7 +4,7 @@
 before:  r = round(x * y)   bits of each register are added to and masked: six instructions
 after:   r = round(x * y)   one instruction rounds two registers, one spreads each of them again
 
-The instruction takes denormals as 0. One test behind the body, of results for zeros, covers all roundings. Where it
+The instruction takes denormals as 0. One test after the body, of results for zeros, covers all roundings. Where it
 finds a denormal, code computes the body again as before. Results keep their bits.
 
 Where no rounding needs a repair of NaN (`leave-nans`), the instructions before take no longer, and need no test.

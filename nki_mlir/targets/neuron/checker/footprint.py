@@ -26,7 +26,7 @@ class Runs:
 
     starts: np.ndarray | None
     length: int
-    extent: int                 # bytes from the first to behind the last
+    extent: int                 # bytes from the first to after the last
     below: int                  # the lowest byte, from where the pattern starts (negative steps)
 
     @property

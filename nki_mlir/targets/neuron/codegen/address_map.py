@@ -110,7 +110,7 @@ class Predecessors:
     def take(self, start: int, end: int, owner: int) -> list[int]:
         """Return the last owners of these bytes, and give the bytes to ``owner``."""
         begins, ends, owners = self.begins, self.ends, self.owners
-        low = bisect_right(ends, start)         # the first range that ends behind ``start``
+        low = bisect_right(ends, start)         # the first range that ends after ``start``
         high = bisect_left(begins, end, low)
         if high == low + 1 and begins[low] == start and ends[low] == end:
             previous = owners[low]

@@ -229,7 +229,7 @@ class Slot(NamedTuple):
 class Packing:
     """One way to fill a memory: up to ``limit``, at multiples of ``alignment`` (for small buffers: less).
 
-    ``room``: behind the buffer that began last, first; the lowest; the smallest that is large enough; or the lowest for
+    ``room``: after the buffer that began last, first; the lowest; the smallest that is large enough; or the lowest for
     large buffers and the highest for small ones.
     """
 

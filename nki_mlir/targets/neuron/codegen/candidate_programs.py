@@ -160,7 +160,7 @@ class Prepared:
                     raise
 
     def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
-        """Yield the arrangements of the orders behind the first ``computed``. Stop at one whose estimate is at most
+        """Yield the arrangements of the orders after the first ``computed``. Stop at one whose estimate is at most
         ``enough``, or if the first ones take much longer than the fastest program. Note in ``late`` orders that take
         much longer than the best, each with ns that it takes at least: they are not computed to their end."""
         best, room = inf, False
@@ -186,7 +186,7 @@ class Prepared:
 
     def orders(self, level: int) -> tuple[int, tuple[Order, ...]]:
         """Return the orders, and the number to try: trying all takes long for long code. If these have no room for
-        tiles that do not all fit, or take long, the orders behind them leave more room to results."""
+        tiles that do not all fit, or take long, the orders after them leave more room to results."""
         steps = sum(map(len, self.schedules.runs))
         orders, ordered = self.different(MORE_ORDERS if level > 1 else ORDERS), ORDERED
         if self.schedules.crowded:

@@ -6,7 +6,7 @@ on it in another way counts as any address. A step that touches the same bytes i
 that the shortest distance, one, suffices.
 
 In a body of thousands of steps at addresses that registers compute nearly every pair of steps may share bytes. Above a
-number of pairs there is no result, and the engines meet behind each iteration: such steps overlap little anyway.
+number of pairs there is no result, and the engines meet after each iteration: such steps overlap little anyway.
 """
 
 from collections.abc import Hashable, Sequence

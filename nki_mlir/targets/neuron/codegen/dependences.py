@@ -9,7 +9,7 @@ covers it, or an equal access of the same engine or queue, which completes later
 In a memory with many distinct regions only regions that lie near each other are compared. Such a memory is cut into
 buckets of several sizes: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are told
 apart by their columns. In such a memory a write through registers, which may touch all bytes of a range, comes after
-all accesses in the range. Steps behind the write then need not come after these accesses, too, unless their address has
+all accesses in the range. Steps after the write then need not come after these accesses, too, unless their address has
 the same registers.
 """
 

@@ -13,7 +13,7 @@ state. If it is faster after all, it is emitted.
 Unless the code is short, the first candidate has short bodies: if these are at the bound, nothing else is tried, and
 few instructions are compiled. If they, or pipelined loops, are merely close to it, loops of the device with bodies of
 ``BODY`` instructions are timed beside them. The best order of each candidate with loops is timed twice: with engines
-that meet behind each iteration, and with iterations that overlap, which takes more signals. For code that stays a loop,
+that meet after each iteration, and with iterations that overlap, which takes more signals. For code that stays a loop,
 pipelined loops are tried before longer bodies, unless short bodies load data repeatedly.
 
 A candidate's first order tells roughly how long it takes. If a variant of it may take much less, because it needs less
@@ -211,7 +211,7 @@ class TimedCandidates:
 
     def time_rounds(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time pipelined loops, in orders that hardly differ from the order of their rounds. Time the first order both
-        with engines that meet behind each iteration and with iterations that overlap, the others in the faster way."""
+        with engines that meet after each iteration and with iterations that overlap, the others in the faster way."""
         overlaps = (True, False) if self.options.overlap else (False,)
         forms = [candidate._replace(overlap=overlap) for overlap in overlaps]
         for order in IN_ROUNDS:

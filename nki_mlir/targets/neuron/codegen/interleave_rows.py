@@ -123,7 +123,7 @@ def is_simple(op: Op) -> bool:
 
 
 def row_transfer(step: InstructionStep, loop: Loop) -> RowTransfer | None:
-    """Return the transfer of a step if it moves the rows of the iteration: complete, adjacent, behind those of the
+    """Return the transfer of a step if it moves the rows of the iteration: complete, adjacent, after those of the
     iteration before."""
     op = step.op
     if type(op) is not DmaCopyOp:
@@ -159,7 +159,7 @@ def computes_partitions_apart(op: Op) -> bool:
 
 
 def in_order(nodes: Sequence[InstructionStep], transfers: dict[InstructionStep, RowTransfer]) -> bool:
-    """Return whether each load is the first instruction on its buffer, and each store behind the last that writes its
+    """Return whether each load is the first instruction on its buffer, and each store after the last that writes its
     buffer: all loads may then come first, and all stores last."""
     for at, step in enumerate(nodes):
         if (transfer := transfers.get(step)) is None:

@@ -177,7 +177,7 @@ class _MergedRun:
         return True
 
     def needed_in_front(self, first: int, k: int) -> list[int] | None:
-        """Return the steps behind the first one that a step depends on, in order; None if the first is among them, or
+        """Return the steps after the first one that a step depends on, in order; None if the first is among them, or
         if they are many."""
         begin, needed, waiting = self.position[first], set[int](), [k]
         while waiting:
@@ -280,7 +280,7 @@ class _MergedRun:
 
 
 def merged(op: Op, operands: dict[str, MergedOperand], count: int) -> Op:
-    """Return an instruction over the tiles of ``count``: the tiles are a dimension behind the partitions, which is
+    """Return an instruction over the tiles of ``count``: the tiles are a dimension after the partitions, which is
     joined with the next one if that is possible for all operands."""
     dims = {name: (operand.tile.access.dims[0], (operand.step, count), *operand.tile.access.dims[1:])
             for name, operand in operands.items()}

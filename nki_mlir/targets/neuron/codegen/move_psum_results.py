@@ -41,7 +41,7 @@ class PsumResult:
     block: Block
     run: int
     writes: list[InstructionStep] = field(default_factory=list)
-    readers: list[InstructionStep] = field(default_factory=list)        # behind the last that writes
+    readers: list[InstructionStep] = field(default_factory=list)        # after the last that writes
 
 
 def move_psum_results(code: Code, percent: int = 100) -> bool:
@@ -123,7 +123,7 @@ def uses(code: Code) -> Iterator[tuple[DeviceBuffer, Block, int, InstructionStep
 
 
 def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
-    """Copy tiles to SBUF behind their last products, and let all later steps read the copies."""
+    """Copy tiles to SBUF after their last products, and let all later steps read the copies."""
     behind: dict[InstructionStep, InstructionStep] = {}
     for buffer, result in chosen.items():
         sbuf_copy = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)

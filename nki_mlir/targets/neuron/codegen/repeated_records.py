@@ -43,7 +43,7 @@ class StampedInstruction(NamedTuple):
 
 @dataclass(eq=False)
 class GroupTemplate:
-    """The records of a group. Numbers stand for the buffers of the ``first`` group and, behind them, for new ones. A
+    """The records of a group. Numbers stand for the buffers of the ``first`` group and, after them, for new ones. A
     part that is a number stands for the allocation of that buffer. ``new``: the new buffers of the first group.
     ``last``: for the group that was written last, the location of each operation, also as a record."""
 

@@ -4,7 +4,7 @@
 The vendor's compiler evidently allocates PSUM before it schedules: on a device a transpose does not start while the
 products before it in the program, whose results fill PSUM, wait for their operands (variants V051 to V056), but a
 transpose starts if the products' results leave room (published attention). A result that is live longer keeps its room:
-the ring goes on behind it.
+the ring goes on after it.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingG
 
 
 class ResultRing:
-    """The buffers of PSUM by their first use in program order: each takes the bytes behind the previous buffer, modulo
+    """The buffers of PSUM by their first use in program order: each takes the bytes after the previous buffer, modulo
     the size of the ring, and skips bytes that are live there in program order. ``limit``: the bytes of a partition.
     ``owners``: by buffer, the buffers that had its bytes before."""
 

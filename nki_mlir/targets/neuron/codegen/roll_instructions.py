@@ -48,7 +48,7 @@ def rolled_instructions(code: records.Code, least: int = LEAST, lines: bool = Fa
 
 # -- the sequence ------------------------------------------------------------------------------------------------------
 def items_of(block: records.Block, lines: bool = False) -> list[Item[Element]]:
-    """Return the nodes of a block, each behind the buffers that it is the first to use."""
+    """Return the nodes of a block, each after the buffers that it is the first to use."""
     items: list[Item[Element]] = []
     unused = dict.fromkeys(block.buffers)
     definitions: dict[records.DeviceBuffer, Item[Element]] = {}

@@ -293,7 +293,7 @@ def ordered_dependences(graph: SchedulingGraph, order: Sequence[int]) -> list[li
 
 
 def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> Sequence[int]:
-    """Return the steps behind which all steps that use a buffer are complete."""
+    """Return the steps after which all steps that use a buffer are complete."""
     if len(steps) == 1:
         return steps
     members, users = set(steps), graph.users

@@ -335,7 +335,7 @@ class SchedulingGraph:
         return list(accumulate((c.busy if c.engine is most else 0.0 for c in engines), initial=0.0))
 
     def rests(self, engines: Sequence[Choice]) -> list[float]:
-        """Return the time from the start of each step to the end of the longest chain behind it."""
+        """Return the time from the start of each step to the end of the longest chain after it."""
         dma = self.machine.costs.dma
         rests = [0.0] * len(self.ops)
         for k in range(len(self.ops) - 1, -1, -1):

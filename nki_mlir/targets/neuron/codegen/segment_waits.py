@@ -19,14 +19,14 @@ from nki_mlir.targets.neuron.codegen.dependences import Dependences, physical, t
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 
 QUEUES = 8                      # queues of a group: an engine's transfers in one direction, of its 16 queues
-Clock = list[int]               # by lane, how many of its instructions are known to be complete; 0 behind its end
+Clock = list[int]               # by lane, how many of its instructions are known to be complete; 0 after its end
 
 
 class SegmentWaits:
     """The waits of one segment, in columns by step: the ``engines`` that issue, the ``lanes`` that complete as number
     ``counts`` (from 1), and for which (lane, count) each waits. ``issuers``: for each step the engine that issues it,
     and the group of queues that it is put into (None: it is not a transfer); ``before``: what each step comes after,
-    where that is known. Lane ``first_queue + QUEUES * group + n`` is queue n of a group, behind the lanes of engines.
+    where that is known. Lane ``first_queue + QUEUES * group + n`` is queue n of a group, after the lanes of engines.
 
     A clock is shared until it changes. An engine's own instructions are complete before its next starts, so that its
     clock leaves them out; what a step reports when it is complete is the clock of its engine, with both counts.

@@ -6,7 +6,7 @@ before:  a = ...; for i: b = ...; use b               after:  a = ...; store a; 
 
 A shared tile occupies SBUF from its first use to its last, in all loops between. When it spills, HBM has its elements
 at each boundary between runs: a run that uses it loads it into a buffer of the run's block in front of its first use
-there, and stores it behind the last instruction there that writes it. Such a buffer is then a tile of one run
+there, and stores it after the last instruction there that writes it. Such a buffer is then a tile of one run
 (``spill_tiles``). Dependences between the loads and the stores, of this iteration and of the one before, are those of
 any access to HBM.
 """

@@ -102,7 +102,7 @@ def fastest_in_loops(looped: Improved, choice: EngineChoice, options: SearchOpti
 
 def fastest_in_blocks(search: TimedCandidates) -> tuple[Fastest | None, bool]:
     """Return the fastest program whose blocks (``block-loops``) are bodies of the device's loops, and whether it takes
-    about as long as its bound. Engines meet behind each block, which takes little of its time."""
+    about as long as its bound. Engines meet after each block, which takes little of its time."""
     try:
         prepared = search.prepared(IN_BLOCKS._replace(loads=search.options.loads))
         for arrangement, program in prepared.programs(search.options.level, search.least_time):

@@ -75,7 +75,7 @@ def sunk(block: records.Block) -> Iterator[object]:
                     yield from moved
         yield node
     for buffer, steps in waiting.items():
-        if buffer not in local:               # code behind the block may use it
+        if buffer not in local:               # code after the block may use it
             yield from steps
 
 

@@ -283,7 +283,7 @@ class _Run:
         moved.ns += tile.copy_ns
 
     def keep(self, tile: _SpilledTile) -> None:
-        """Store a tile behind the step that wrote it last, unless that is done."""
+        """Store a tile after the step that wrote it last, unless that is done."""
         moved = self.of_line(tile)
         if tile.slot is None:
             tile.slot = len(moved.tiles)

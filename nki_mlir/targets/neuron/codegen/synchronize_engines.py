@@ -6,9 +6,9 @@ before:  nisa.dma_copy %a, %x; nisa.activation %b, %a       after:  sp:  DMA ...
 
 Code without branches is a segment. In a segment each engine and each DMA queue has a semaphore that only counts up: an
 instruction waits for a value, a finished transfer adds 16, and any other instruction for which some instruction waits
-adds 1. Between segments, that is behind register loops and branches, all engines meet: each waits for the queues it
+adds 1. Between segments, that is after register loops and branches, all engines meet: each waits for the queues it
 fills, all semaphores are cleared, and values start from 0 again. Iterations of a register loop whose body is one
-segment overlap (``iteration_waits.py``); else the engines meet behind each. docs/isa.md has the rules.
+segment overlap (``iteration_waits.py``); else the engines meet after each. docs/isa.md has the rules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -149,7 +149,7 @@ class _Emitter:
 
     # -- structure -----------------------------------------------------------------------------------------------------
     def block(self, block: Block, ends_program: bool = False, condition: Value = 0) -> None:
-        """Emit a block. ``ends_program``: the program ends behind it. Numbers that the ``condition`` needs stay
+        """Emit a block. ``ends_program``: the program ends after it. Numbers that the ``condition`` needs stay
         loaded."""
         segments = self.parts[block]
         loaded = {part.variable for part in segments if isinstance(part, Load)} - set(variables_in(condition))
@@ -303,7 +303,7 @@ class _Emitter:
                 registers.release(variable)
 
     def branch(self, branch: Branch) -> None:
-        """Emit ``then`` and ``otherwise`` one behind the other; each engine takes one of them by its registers."""
+        """Emit ``then`` and ``otherwise`` one after the other; each engine takes one of them by its registers."""
         starts = {engine: self.unless(engine, branch.condition) for engine in self.engines}
         before = self.table
         self.block(branch.then)
@@ -436,7 +436,7 @@ class _Emitter:
     def barrier(self) -> None:
         """Let all engines meet: the first clears all semaphores and lets the others go.
 
-        Semaphores behind those of engines and queues: one that counts the engines that have arrived, then one for each
+        Semaphores after those of engines and queues: one that counts the engines that have arrived, then one for each
         engine but the first, which lets it continue and which it counts down itself.
         """
         self.meets = len(self.engines) > 1

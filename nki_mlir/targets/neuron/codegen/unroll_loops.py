@@ -48,7 +48,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 )
 
 UNROLL_LIMIT = 50_000           # instructions
-BODY = 1_000                    # instructions that a register loop's body should have: engines meet behind them
+BODY = 1_000                    # instructions that a register loop's body should have: engines meet after them
 
 
 class UnrollLoops(RecordsPass, name="unroll-loops", reads=Level.NISA):

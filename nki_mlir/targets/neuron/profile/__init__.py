@@ -54,7 +54,7 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loa
 
 def check_folder(folder: str | Path) -> Path:
     """Return the folder, which may not exist yet. Raise ``ProfileFolder`` if no file can be written there; leave
-    nothing behind."""
+    nothing after."""
     try:
         path = Path(folder)
     except TypeError:

@@ -346,7 +346,7 @@ def ramp(evidence: Evidence) -> Change | None:
     lines = list(dict.fromkeys(step.location for step in slow if step.location is not None))
     text = (f"the tensor engine has {costs.rate:.0%} of its speed for {limited / evidence.total:.0%} of the time "
             f"({named(lines)}), because it is used less than {costs.threshold:.0%} of {costs.window_ns / 1e3:.0f} us; "
-            "let products follow each other without waits, on all rows, or behind transposes that do")
+            "let products follow each other without waits, on all rows, or after transposes that do")
     return Change(text, lines, end=again.end + remains)
 
 

@@ -24,7 +24,7 @@ class VendorStreams:
         return self.slices["position"][k] if self.slices["count"][k] == 1 else None
 
     def with_semaphores(self, k: int, operands: str) -> str:
-        """Return the operands behind the semaphores that the instruction waits for and updates, as assembly shows
+        """Return the operands after the semaphores that the instruction waits for and updates, as assembly shows
         them."""
         position, core = self.position(k), self.core(k)
         if position is None:

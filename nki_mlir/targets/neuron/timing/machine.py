@@ -113,7 +113,7 @@ class Agent:
                       stream.waits_for_itself, core.semaphores, self.recent, ramp,
                       stream.shares)                # the state that ``advance`` reads each time
         self.why, self.cause = BEGIN, -1            # reason and cause of the current wait
-        self.now = 0.0                              # when it executes a control instruction, which is behind ``at``
+        self.now = 0.0                              # when it executes a control instruction, which is after ``at``
 
     def load(self, op: isa.TensorLoad) -> int | None:
         """Return the number that the engine loads, if it is known."""
@@ -369,7 +369,7 @@ class TimedMachine:
 
     # -- registers and branches ----------------------------------------------------------------------------------------
     def control(self, agent: Agent, position: int, time: float) -> None:
-        """Execute a control instruction, except its signal; the engine's position is already behind it."""
+        """Execute a control instruction, except its signal; the engine's position is already after it."""
         op, record = agent.stream.details[position], self.record
         assert isinstance(op, isa.Control)
         agent.now = time

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The streams of a program as plain numbers, which the timed machine reads; each distinct instruction is costed once.
 
-An entry of a stream is a tuple: its kind; the ns that it occupies the engine; the ns behind that until other
+An entry of a stream is a tuple: its kind; the ns that it occupies the engine; the ns after that until other
 engines see the result, and until the engine itself may read it; the ports that it holds. Instructions of equal cost
 share a tuple. ``details`` has what else a kind needs.
 """

@@ -256,7 +256,7 @@ CROSSED = {"act": [activation(0x1000, 0x0, waits="S[0] (Vector)>=1", signals="S[
                    ],
            "pe": ["S[1] (Scalar)>=9 EVENT_SEMAPHORE"]}
 TEXT = ("no engine can continue: act waits at 0000 ACTIVATE for S[0] (Vector)>=1, which is 0, which dve would count up "
-        "behind that; dve waits at 0001 COPY for S[1] (Scalar)>=1, which is 0, which act would count up behind that")
+        "after that; dve waits at 0001 COPY for S[1] (Scalar)>=1, which is 0, which act would count up after that")
 
 
 def test_a_deadlock_is_the_cycle_of_waits():
