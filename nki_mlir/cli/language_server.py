@@ -58,7 +58,7 @@ class Unreadable(Exception):
 
 
 def lacking(method: str, parameters: object) -> str:
-    """Return what the parameters of a message about a document lack, or an empty text."""
+    """Return the mistake in the parameters of a message about a document, or an empty text."""
     if not method.startswith("textDocument/"):
         return ""
     match parameters:

@@ -40,7 +40,7 @@ class GroupKey(NamedTuple):
 
     ``operations`` have the outline of each operation: its name, its attributes (access patterns, masks, limits,
     functions, engines, marks) and the types of its operands, without the starts that may differ (``is_movable``).
-    ``slots`` says which operands are one buffer. ``origins`` has the origin of each buffer; in a group of several
+    ``slots`` says which operands are the same buffer. ``origins`` has the origin of each buffer; in a group of several
     operations also whether only they use a local buffer. ``symbols`` are the operands that are index values, by
     identity: their ranges count. ``allocated`` has the buffers that are allocated inside of the group, with the number
     of the next operation. ``distances`` has an entry for each start that may differ: the number of its cluster and the

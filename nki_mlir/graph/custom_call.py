@@ -123,7 +123,7 @@ class KernelRecord:
 
     @exclusive_property
     def effects(self) -> dict[Slot, ArgumentEffects]:
-        """Return what the kernel reads and writes of each of its buffers."""
+        """Return the effects of the kernel on each of its buffers."""
         return effects_of(list(self.modules.values()))
 
     def starts_from_zero(self, slot: Slot) -> bool:
@@ -176,7 +176,7 @@ class KernelRecord:
 
 @alone
 def effects_of(modules: list[Module]) -> dict[Slot, ArgumentEffects]:
-    """Return what the variants of one kernel read and write of its buffers. If there are several variants, no buffer
+    """Return the effects of the variants of one kernel on its buffers. If there are several variants, no buffer
     counts as covered."""
     effects_by_slot: dict[Slot, ArgumentEffects] = {}
     distinct = list(dict.fromkeys(modules))

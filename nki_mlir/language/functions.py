@@ -48,7 +48,7 @@ REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimu
 
 
 def summary(name: str) -> str:
-    """Return what an elementwise function of two operands does, as the beginning of its documentation."""
+    """Return the first sentence of the documentation of an elementwise function of two operands."""
     if name.startswith("logical_"):
         return f"Compute the logical {name.removeprefix('logical_')} of x and y elementwise"
     return "Compare x and y elementwise" if name in VERDICTS else f"Compute ``{name}(x, y)`` elementwise"

@@ -56,7 +56,7 @@ class Stores:
 
 
 def stores_of(codes: Iterable[CodeType]) -> Stores:
-    """Return what any of these codes may change."""
+    """Return the objects that any of these codes may change."""
     stores = Stores()
     for code in codes:
         stores.add(code)

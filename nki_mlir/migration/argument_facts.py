@@ -38,7 +38,8 @@ class InnerFunction:
     returned: Fact
 
     def shown(self, arguments: Mapping[str, Fact], before: Mapping[str, Fact]) -> dict[str, Fact]:
-        """Return what a call and the calls ``before`` show about parameters of which the body shows nothing."""
+        """Return the facts that a call, and the calls ``before``, show about parameters that the body does not
+        show."""
         facts = dict(before)
         for name, fact in passed(arguments, self.tree).items():
             if isinstance(before.get(name), TensorFact):

@@ -215,7 +215,7 @@ class MaskFact(Fact):
 
 
 def function_fact(meaning: str) -> Fact:
-    """Return what is known about a function of ``nl`` as a value: in a table, or as an argument."""
+    """Return the fact about a function of ``nl`` as a value: in a table, or as an argument."""
     name = meaning.removeprefix("nl.")
     return TileFunction() if name in (*UNARY, "copy") else TileFunction(2) if name in OF_TWO_TILES else Fact()
 

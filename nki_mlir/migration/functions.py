@@ -85,7 +85,7 @@ class FunctionCalls(Calls):
         return self.note(updated, Unknown() if has_tiles else Fact())
 
     def _of_elements(self, values: Items | Many, method: str) -> Fact:
-        """Return what a method of a list or dictionary returns."""
+        """Return the fact about the result of a method of a list or dictionary."""
         element = values.element if isinstance(values, Many) else self.element(values)
         match method:
             case "items":
@@ -120,7 +120,7 @@ class FunctionCalls(Calls):
 
     def method_call(self, kind: TileObject, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]
                     ) -> Fact | None:
-        """Return what a method of such an object returns, or None for one that computes on the host."""
+        """Return the fact about the result of a method of such an object, or None for one that computes on the host."""
         return None
 
     def _arguments(self, node: cst.Call) -> tuple[list[Fact], dict[str, Fact]]:
@@ -167,7 +167,7 @@ class FunctionCalls(Calls):
         return Unknown() if any(map(may_have_tiles, facts)) else Fact()
 
     def without_vectors(self, name: str, facts: Sequence[Fact]) -> None:
-        """Leave a call that gets an index vector or a mask: no text shows what it computes of it."""
+        """Leave a call that gets an index vector or a mask: no text shows how the callee uses it."""
         if any(isinstance(f, MaskFact) or (isinstance(f, IndexFact) and f.is_vector) for f in facts):
             self.left(f"an index vector or a mask that {name} gets, a function that the text does not show")
 

@@ -340,7 +340,7 @@ def _end(bound: MaskBound) -> str:
 
 
 def outside(tensor: TensorFact, variables: set[str]) -> TensorFact:
-    """Return what is known about a comprehension's element without the variables of the comprehension."""
+    """Return the fact about a comprehension's element, without the variables of the comprehension."""
     def depends(text: str) -> bool:
         return text.strip() not in ("", "?") and not variables.isdisjoint(terms.names(text))
     shape = tensor.shape and tuple("?" if depends(extent) else extent for extent in tensor.shape)

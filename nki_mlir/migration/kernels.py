@@ -151,7 +151,7 @@ class Kernels(TileObjects):
 
     # -- functions -----------------------------------------------------------------------------------------------------
     def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
-        """Return what a call of a function of the file returns, and note the facts of its arguments."""
+        """Return the fact about the result of a call of a function of the file, and note the facts of its arguments."""
         if name in self.local:
             return self.inner(name, positional, keywords)
         if isinstance(fact := self.scope.facts.get(name), LambdaFact) and fact.result == NumberFact() and any(
@@ -206,7 +206,7 @@ class Kernels(TileObjects):
         return for_arguments(function.returned, arguments)
 
     def inferred(self, name: str) -> dict[str, Fact]:
-        """Return what the body of a function shows about its parameters."""
+        """Return the facts that the body of a function shows about its parameters."""
         facts = self.parameters.facts(self.trees[name], False)
         if name in self.methods:
             facts[next(iter(facts))] = TileObject(name.partition(".")[0])
@@ -225,7 +225,7 @@ class Kernels(TileObjects):
         return name in self.functions or name in self.imported or name in self.local or name in self.host_functions
 
     def elsewhere(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
-        """Return what a function of another file returns, and note the facts of its arguments there."""
+        """Return the fact about the result of a function of another file, and note the facts of its arguments there."""
         other, function = self.imported[name]
         assert isinstance(other, Kernels)
         other.report.muted += self.report.muted
@@ -293,7 +293,7 @@ class Kernels(TileObjects):
 
     def function(self, node: cst.FunctionDef, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
                  closure: dict[str, Fact] | None = None) -> tuple[cst.FunctionDef, Fact]:
-        """(the function in the current generation, what it returns)."""
+        """Return the function in the current generation, and the fact about its result."""
         outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
                  self.loop_stops, self.local, self.values, self.defaults)
         node = with_private_tiles(node, self.names, self.replaced)

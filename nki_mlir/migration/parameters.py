@@ -88,7 +88,7 @@ class Parameters:
             return ""
 
     def facts(self, function: ast.FunctionDef, is_kernel: bool) -> dict[str, Fact]:
-        """Return what is known about each parameter."""
+        """Return the fact about each parameter."""
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         defaults: dict[str, ast.expr | None] = {}
         positional = [*function.args.posonlyargs, *function.args.args]

@@ -26,7 +26,7 @@ class MigrationReport:
         self._add(Entry(line, text))
 
     def left(self, line: int, text: str) -> None:
-        """Record what is left for a person."""
+        """Record a line that a person must rewrite."""
         self._add(Entry(line, text, True))
 
     def _add(self, entry: Entry) -> None:

@@ -90,7 +90,7 @@ class TileObjects(Branches):
             self.note_attributes(kind.name, {owner.attr.value: elements})
 
     def note_attributes(self, name: str, values: Mapping[str, Fact]) -> None:
-        """Add to what is known about the attributes of a class."""
+        """Add facts about the attributes of a class."""
         facts = self.attributes.setdefault(name, {})
         for attribute, fact in values.items():
             lasting = self.without_texts(fact)
@@ -141,7 +141,7 @@ class TileObjects(Branches):
 
     def method_call(self, kind: TileObject, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]
                     ) -> Fact | None:
-        """Return what a method returns, or None for one that computes on the host."""
+        """Return the fact about the result of a method, or None for one that computes on the host."""
         method = method_name(kind.name, name)
         return self.helper(method, [kind, *positional], dict(keywords)) if method in self.methods else None
 

@@ -127,7 +127,7 @@ class Nursery:
         other.close()
 
     def capture(self, request: CaptureRequest) -> Sent:
-        """Have a candidate captured in a new process, and return what that process sends."""
+        """Let a new process capture a candidate, and return the message of that process."""
         results, result_writer = os.pipe()
         statuses, status_writer = os.pipe()
         data = pickle.dumps(request)

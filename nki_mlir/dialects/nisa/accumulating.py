@@ -81,7 +81,7 @@ class Accumulating(PartitionWise):
         return self.results(self.elements(sources), accumulator)
 
     def after(self, s: ScalarFunctions[V], registers: V) -> V:
-        """Return what ``reduce_res`` gets of the registers."""
+        """Return the value of ``reduce_res``, computed from the registers."""
         return registers
 
     def lower(self, b: LoweringBuilder) -> None:

@@ -201,7 +201,7 @@ def commands_of(name: str, generation: str) -> str:
 
 
 def description(function: str, generation: str, kinds: Mapping[str, str], sentence: str) -> str:
-    """Return what ``help()`` shows of a function that has a page; "" without one.
+    """Return the text of ``help()`` for a function that has a page; "" without one.
 
     Arguments:
         function: the documented name, with its module

@@ -137,7 +137,7 @@ def own_kinds(name: str, generation: str) -> dict[str, str]:
 
 
 def needs_of(name: str) -> tuple[Need, ...]:
-    """Return what calls of a function need from the machine."""
+    """Return the features of the machine that calls of a function need."""
     needs = []
     for text in (text for word, text in texts().get(name, ()) if word == "needs"):
         requirement, feature, instead = text.split(": ")

@@ -251,7 +251,8 @@ class FunctionCompiler:
         return lambda env: env.__setitem__(out, np.ndarray(shape, dtype.numpy, env[source]))
 
     def memref(self, region: ByteRegion, value: Value) -> Callable[[Env], Any]:
-        """Return what reads the run-time value of an operand: a number, an array, or (array, offset in elements)."""
+        """Return a function that reads the run-time value of an operand: a number, an array, or (array, offset in
+        elements)."""
         root, offset = self.slot(region.root), region.offset
         if offset == ZERO:
             return itemgetter(root)

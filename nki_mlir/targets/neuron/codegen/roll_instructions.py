@@ -98,8 +98,8 @@ def items_of(block: records.Block, lines: bool = False) -> list[Item[Element]]:
 
 
 def form_of_buffer(buffer: records.DeviceBuffer, user: object) -> object:
-    """Return what the buffers of iterations have in common if an instruction of the form ``user`` is the first to use
-    them. Others have addresses that the kernel chose."""
+    """Return the properties that equal buffers of iterations share, if an instruction of the form ``user`` is the first
+    to use them. Buffers at addresses that the kernel chose are never equal."""
     if buffer.fixed or buffer.addresses or buffer.attributes:
         return object()
     return buffer.space, buffer.shape, buffer.dtype, user

@@ -264,7 +264,7 @@ def _execution(document: Document) -> Row:
 
 
 def _header(document: Document) -> Row:
-    """Return what a header of the vendor's file has that is known without such a file."""
+    """Return the fields of a header of the vendor's file that are known without such a file."""
     cores = len(document["timing"]["cores"])
     return {"network_name": document["timing"]["kernel"], **dict.fromkeys(
         ("uuid", "hash", "enabled_features", "header_size", "data_size", "major_version", "minor_version",

@@ -111,8 +111,8 @@ class _Builder:
         return stream
 
     def timed(self, instruction: isa.Instruction, engine: Engine, ramp: bool) -> TimedInstruction:
-        """Return what the machine knows of an instruction. The instruction keeps it, because a search, its result and
-        profiles time the same program."""
+        """Return the numbers that the machine reads of an instruction. The instruction keeps them, because a search,
+        its result and profiles time the same program."""
         op = instruction.op
         if instruction.queue is not None:
             assert isinstance(op, Op)
