@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from nki_mlir.child import LEAVE_CURRENT_DIRECTORY
 from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.files import private_folder, replace
+from nki_mlir.python_commands import LEAVE_CURRENT_DIRECTORY
 
 DEVICE = "neuron-ls"            # lists a device, from which programs conclude that there is one
 _installed: list[str] = []      # the directory on PATH, once there is one

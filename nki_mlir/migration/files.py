@@ -12,7 +12,6 @@ from pathlib import Path
 
 import libcst as cst
 
-from nki_mlir.child import module_command
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.signatures.older_releases import OF_CURRENT, TENSOR
@@ -25,6 +24,7 @@ from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.python_commands import module_command
 
 
 class MigrationError(NkiMlirError):

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from math import prod
 
 from nki_mlir.bindings import Module, ir
-from nki_mlir.child import module_command
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.language.functions import SIMULATED
 from nki_mlir.language.signatures.older_releases import NEWEST
@@ -35,6 +34,7 @@ from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared
 from nki_mlir.printing.releases import OLDEST, check_release
+from nki_mlir.python_commands import module_command
 from nki_mlir.targets.neuron import at_nisa
 from nki_mlir.transforms.fold_over_programs import ProgramsApart
 from nki_mlir.transforms.loop_over_programs import reduces_programs

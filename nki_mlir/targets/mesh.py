@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Several programs in one process that meet: the values that they exchange, and threads that wait for each other.
+"""Runs programs of one process that exchange values: the exchanges, and threads that wait for each other.
 
 By default they take turns: each runs until it ends or has to wait for others, so that shared state needs no locks and
 runs are repeatable. If none waits, all of them run in the calling thread. ``parallel`` programs run at once.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How iterations walk memrefs.
+"""Windows: the elements of memrefs that the iterations of an operation read or write.
 
 A view of a buffer (a memref with a strided layout) is (array, offset in elements) at run time. The array is the whole
 buffer; sizes and strides are static and come from the type. No NumPy view is created before the elements are
