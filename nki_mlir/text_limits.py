@@ -129,7 +129,7 @@ def check_text(text: str, name: str = "<text>") -> None:
     if "{-#" in plain and (resource := _UNALIGNED.search(text, plain.index("{-#"))) is not None:
         raise ResourceAlignment().located(_location(text, name, resource.start()))
     if "#" in plain or "!" in plain:
-        _check_aliases(plain, scan.characters, level, text, name)
+        _check_aliases(plain, level, text, name)
 
 
 class _Scan:
@@ -213,7 +213,7 @@ def _check_each(matches: Iterator[re.Match[str]], text: str, name: str, subject:
             raise _error(text, name, match.start(match.lastindex or 0), f"{subject} {digits[:40]}", limit, fix)
 
 
-def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: str, name: str) -> None:
+def _check_aliases(plain: str, level: np.ndarray, text: str, name: str) -> None:
     """Check the number of aliases, and the expansion of each, with all that it names in turn: depth and size."""
     matches = list(islice(_DEFINED.finditer(plain), ALIASES + 1))
     if len(matches) > ALIASES:

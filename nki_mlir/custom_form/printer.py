@@ -124,13 +124,13 @@ def _short_nest(lines: list[str], at: int, head: str) -> tuple[str, int]:
             yielded, end = YIELD.fullmatch(lines[at + 2 + count]), lines[at + 3 + count].strip()
             if yielded is None or not end.startswith("}"):
                 continue
-            text = _yielded(inner[0].strip(), yielded, arguments[1]) if count else yielded[1]
+            text = _yielded(inner[0].strip(), yielded) if count else yielded[1]
             if text is not None and (count or f"{yielded[1]}: {yielded[2]}" in arguments[1].split(", ")):
                 return f"{head} {{ |{arguments[1]}| {text} {end}", count + 4
     return lines[at], 1
 
 
-def _yielded(line: str, yielded: "re.Match[str]", arguments: str) -> str | None:
+def _yielded(line: str, yielded: "re.Match[str]") -> str | None:
     """Return the only operation of a body if the body yields its result and the reader can infer its type."""
     value = yielded[1]
     if not line.startswith(f"{value} = ") or line.endswith("{"):

@@ -258,10 +258,11 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
     call = call_for(kernel, bound)
     on = kernel.executor or default_executor()
     tensor = [bound.tensors[index][1] for index in range(len(bound.tensors))]
-    run_key = "plan", on, exporting, tuple(tensor), any(device == "xla" for _, _, device in kinds)
+    is_lazy = any(device == "xla" for _, _, device in kinds)
+    run_key = "plan", on, exporting, tuple(tensor), is_lazy
     if run_key not in call.runs:
-        call.runs[run_key] = _make_plan(callee_for(kernel, bound, call=call), tensor, *run_key[2:])
-        if run_key[-1] or devices_taken:
+        call.runs[run_key] = _make_plan(callee_for(kernel, bound, call=call), tensor, exporting, is_lazy)
+        if is_lazy or devices_taken:
             leave_in_cache(call.capture)
     return call.runs[run_key], call
 
@@ -327,7 +328,7 @@ def _captures(function: object) -> CallCache:
     return CallCache()
 
 
-def _make_plan(callee: Callee, tensors: list[int], exporting: bool, numbers: tuple[int, ...], is_lazy: bool) -> Plan:
+def _make_plan(callee: Callee, tensors: list[int], exporting: bool, is_lazy: bool) -> Plan:
     if not is_lazy:                                         # for lazy tensors the graph is written instead
         write_call(callee.record)
     record, form = callee.record, callee.record.form

@@ -329,13 +329,13 @@ class Host(GridAxes):
             if "nki" in map(self.names.meaning, map(cst.Name, self.names.paths)):       # which is imported elsewhere
                 return updated_node.with_changes(names=[*kept_names[:-1], kept_names[-1].with_changes(
                     comma=cst.MaybeSentinel.DEFAULT)]) if kept_names else cst.RemoveFromParent()
-            return self._first(kept_names, updated_node, "nki", "import nki")
+            return self._first(kept_names, updated_node, "import nki")
         if path == "neuronxcc":
             other_names = [n for n in names if MODULE.code_for_node(n.name) != "nki"]
             alias = next((n.asname for n in names if MODULE.code_for_node(n.name) == "nki" and n.asname), None)
             as_name = f" as {MODULE.code_for_node(alias.name).strip()}" if alias is not None else ""
             self.report.changed(line, "neuronxcc.nki becomes nki")
-            return self._first(other_names, updated_node, "nki", f"import nki{as_name}")
+            return self._first(other_names, updated_node, f"import nki{as_name}")
         if path not in MODULES and not path.startswith("neuronxcc.nki"):
             return updated_node
         if path == "neuronxcc.nki.typing":
@@ -362,7 +362,7 @@ class Host(GridAxes):
         names[-1] = names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(module=module, names=names)
 
-    def _first(self, names: list[cst.ImportAlias], node: cst.ImportFrom, module: str, text: str
+    def _first(self, names: list[cst.ImportAlias], node: cst.ImportFrom, text: str
                ) -> "cst.FlattenSentinel[cst.BaseSmallStatement] | cst.Import":
         statement = cst.parse_statement(text)
         assert isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Import)

@@ -227,10 +227,10 @@ class _Run:
     def cheapest(self, k: int, needed: Sequence[_SpilledTile]) -> _SpilledTile | None:
         """Return the tile that costs the least time to restore for the room that its spill frees."""
         candidates = [tile for tile in self.resident if tile not in needed]
-        return min(candidates, default=None, key=lambda tile: self.ns_of(tile, k) / (
+        return min(candidates, default=None, key=lambda tile: self.ns_of(tile) / (
             tile.size * (tile.next_use() - k)))
 
-    def ns_of(self, tile: _SpilledTile, k: int) -> float:
+    def ns_of(self, tile: _SpilledTile) -> float:
         """Estimate the time to restore the tile."""
         at = int(tile.next_use())
         if tile.overwritten[0] != at:
