@@ -93,8 +93,8 @@ def skip_last_collection() -> None:
 
 
 def keep_last_collection() -> None:
-    """Keep the last collection, since foreign code runs: objects that it leaves in cycles, such as open files, are
-    finalized."""
+    """Let Python collect garbage when the process ends: foreign code may leave objects in cycles, such as open files,
+    which the collection finalizes."""
     atexit.unregister(gc.freeze)
 
 

@@ -141,7 +141,7 @@ _users: dict[str, bool] = {}
 
 
 @cache
-def is_own(file: str) -> bool:
+def is_toolchain(file: str) -> bool:
     """Return whether a file is part of the toolchain (kernels that ship with it count as user code)."""
     return file.startswith(PACKAGE)
 
@@ -160,9 +160,9 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
     if file not in _users:
         if "site-packages" in file or "dist-packages" in file:
             names = [getattr(v, "__module__" if callable(v) else "__name__", None) for v in list(scope.values())]
-            _users[file] = not is_own(file) and any(str(name).split(".")[0] in NKI for name in names)
+            _users[file] = not is_toolchain(file) and any(str(name).split(".")[0] in NKI for name in names)
         else:
-            _users[file] = not is_own(file) and not file.startswith((STANDARD_LIBRARY, "<frozen"))
+            _users[file] = not is_toolchain(file) and not file.startswith((STANDARD_LIBRARY, "<frozen"))
     return _users[file]
 
 
@@ -175,7 +175,8 @@ class Passed(dict[str, bool]):
 
     def __missing__(self, file: str) -> bool:
         _, installed, inside = file.replace("dist-packages", "site-packages").partition("site-packages/")
-        self[file] = passed = is_own(file) or file.startswith(NUMPY) or inside.partition("/")[0] in FRAMEWORKS or (
+        self[file] = passed = is_toolchain(file) or file.startswith(NUMPY) or (
+            inside.partition("/")[0] in FRAMEWORKS) or (
             file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
         return passed
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from nki_mlir.capture.locations import NUMPY, is_own, is_passed
+from nki_mlir.capture.locations import NUMPY, is_passed, is_toolchain
 
 GENERATED = re.compile(r"t\d+")         # names that the toolchain generates
 
@@ -20,7 +20,7 @@ def at_prompt() -> bool:
     """Return whether the innermost code that is neither the toolchain's nor NumPy's was typed at a
     debugger's prompt."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (is_own(frame.f_code.co_filename) or frame.f_code.co_filename.startswith(NUMPY)):
+    while frame is not None and (is_toolchain(frame.f_code.co_filename) or frame.f_code.co_filename.startswith(NUMPY)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith("<")
 

@@ -67,8 +67,8 @@ def entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
         traceback = traceback.tb_next
 
 
-def is_own(frame: TracebackType) -> bool:
-    return locations.is_own(frame.tb_frame.f_code.co_filename)
+def is_toolchain(frame: TracebackType) -> bool:
+    return locations.is_toolchain(frame.tb_frame.f_code.co_filename)
 
 
 def is_users(frame: TracebackType) -> bool:
@@ -85,7 +85,7 @@ def is_defect(error: BaseException) -> bool:
             type(error).__module__ in MISUSE):
         return False
     parts = list(runs(error.__traceback__, every=True))
-    return bool(parts) and any(map(is_own, parts[-1]))
+    return bool(parts) and any(map(is_toolchain, parts[-1]))
 
 
 def runs(traceback: TracebackType | None, every: bool = False) -> Iterator[list[TracebackType]]:
@@ -94,9 +94,9 @@ def runs(traceback: TracebackType | None, every: bool = False) -> Iterator[list[
     part: list[TracebackType] = []
     for frame in entries(traceback):
         if part and is_users(frame) != is_users(part[0]):
-            if every or not any(map(is_own, part)):
+            if every or not any(map(is_toolchain, part)):
                 yield part
             part = []
         part.append(frame)
-    if part and (every or not any(map(is_own, part))):
+    if part and (every or not any(map(is_toolchain, part))):
         yield part

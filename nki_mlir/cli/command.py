@@ -299,5 +299,5 @@ def raised_at(error: BaseException) -> Location | None:
     raised it."""
     from nki_mlir.capture import locations  # start-up: imported on first use
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    user_files = [file for file in files if locations.is_own(file) or not locations.is_passed[file]]
-    return None if user_files and locations.is_own(user_files[-1]) else locations.raised_at(error.__traceback__)
+    user_files = [file for file in files if locations.is_toolchain(file) or not locations.is_passed[file]]
+    return None if user_files and locations.is_toolchain(user_files[-1]) else locations.raised_at(error.__traceback__)

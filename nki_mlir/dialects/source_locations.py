@@ -12,7 +12,7 @@ from functools import lru_cache
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError
 
-OWN = "/nki_mlir/frameworks/", "/nki_mlir/language/"        # between a call and the framework, in any installation
+LAYERS = "/nki_mlir/frameworks/", "/nki_mlir/language/"        # between a call and the framework, in any installation
 ORIGIN = "nki.origin: "                 # prefix of an origin, which distinguishes it from frameworks' names
 
 KERNEL = "kernel "                      # prefix of the origin of a kernel's operations
@@ -61,7 +61,7 @@ def file_location(location: ir.Location) -> ir.FileLineColLoc | None:
             return location
         case ir.CallSiteLoc():
             inner = file_location(location.callee)
-            return file_location(location.caller) or inner if inner is None or is_own(inner) else inner
+            return file_location(location.caller) or inner if inner is None or is_toolchain(inner) else inner
         case ir.NameLoc():
             return file_location(location.child_loc)
         case ir.FusedLoc():
@@ -69,9 +69,9 @@ def file_location(location: ir.Location) -> ir.FileLineColLoc | None:
     return None
 
 
-def is_own(location: ir.FileLineColLoc) -> bool:
-    """Return whether a location is on the way from a user's call to the framework."""
-    return any(part in location.filename for part in OWN)
+def is_toolchain(location: ir.FileLineColLoc) -> bool:
+    """Return whether a location is in the toolchain's code between a user's call and the framework."""
+    return any(part in location.filename for part in LAYERS)
 
 
 def origin_of(location: ir.Location) -> str:

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from nki_mlir.capture.locations import is_own, is_users
+from nki_mlir.capture.locations import is_toolchain, is_users
 from nki_mlir.capture.loop_state import Identity, is_bound
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
@@ -99,8 +99,9 @@ class ClosureState:
         self._names: set[str] = set()               # that some function may look up
         inner = underlying(function)
         self._history = _histories.setdefault(inner or type(function), History())
-        # All of the kernel's package is the user's, even if the package is installed.
-        self._package = "" if inner is None or is_own(inner.__code__.co_filename) else package_of(inner.__module__)
+        self._package = ""
+        if inner is not None and not is_toolchain(inner.__code__.co_filename):
+            self._package = package_of(inner.__module__)        # all of it is the user's, even if it is installed
         self._follow(function, is_kernel=True)
         self.files = [(path, state_of_file(path)) for path in sorted(self._history.files)]
         self.key = (*self._walk((function, *arguments)), *self.files)
@@ -296,7 +297,7 @@ class ClosureState:
         if kind in NUMBERS:
             return kind, repr(value)                # 0.0 is not -0.0, and nan is nan
         if kind is FunctionType:
-            if is_own(file := value.__code__.co_filename) and not is_users(file, value.__globals__):
+            if is_toolchain(file := value.__code__.co_filename) and not is_users(file, value.__globals__):
                 return Identity(value)              # a function of the language, which nobody changes in place
             self._follow(value)
             self._list(value)
@@ -311,7 +312,7 @@ class ClosureState:
         if mutable_state.is_constant_class(kind):
             return kind, mutable_state.plain_value(value)
         if isinstance(value, ModuleType):
-            if not is_own(getattr(value, "__file__", None) or ""):
+            if not is_toolchain(getattr(value, "__file__", None) or ""):
                 self._modules.setdefault(id(value), (value, set()))
             return Identity(value)
         number = self._number(value)
@@ -393,8 +394,8 @@ def moves_on(value: object) -> bool:
     """Return whether each use of a value gives another result, from a hidden position: iterators, open files."""
     if isinstance(value, io.IOBase):
         return value is not sys.stdin and not value.closed and value.readable()
-    return isinstance(value, Iterator) and not is_own(getattr(sys.modules.get(type(value).__module__), "__file__", None)
-                                                      or "")
+    module = sys.modules.get(type(value).__module__)
+    return isinstance(value, Iterator) and not is_toolchain(getattr(module, "__file__", None) or "")
 
 
 def is_added_to(before: object, current: object) -> bool:

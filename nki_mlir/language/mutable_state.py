@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.capture.locations import is_own, is_users
+from nki_mlir.capture.locations import is_toolchain, is_users
 
 Slots = dict[Any, object]
 
@@ -166,7 +166,7 @@ def is_users_class(kind: type) -> bool:
 def holds_state(kind: Any) -> bool:
     """Return whether objects of a class are read for their state: users' classes, data classes and namespaces."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if file is not None and is_own(file):
+    if file is not None and is_toolchain(file):
         return False
     return (is_users_class(kind) or dataclasses.is_dataclass(kind) or issubclass(kind, (*CONTAINERS, *WRAPPERS))
             or issubclass(kind, getattr(sys.modules.get("argparse"), "Namespace", SimpleNamespace)))
@@ -177,7 +177,7 @@ def is_constant_class(kind: Any) -> bool:
     """Return whether objects of a class are numbers or texts of the toolchain without attributes: nothing can change
     them."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return (file is not None and is_own(file) and issubclass(kind, (int, float, complex, str, bytes))
+    return (file is not None and is_toolchain(file) and issubclass(kind, (int, float, complex, str, bytes))
             and not kind.__dictoffset__ and not _slot_names(kind))
 
 

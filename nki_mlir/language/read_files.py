@@ -14,7 +14,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-from nki_mlir.capture.locations import STANDARD_LIBRARY, is_own
+from nki_mlir.capture.locations import STANDARD_LIBRARY, is_toolchain
 
 LARGE = 1 << 24         # bytes: larger files are compared by size and time of the last change
 
@@ -36,7 +36,7 @@ def is_read_by_kernel(frame: FrameType | None) -> bool:
     toolchain's or an import's."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_own(file) or file.startswith("<frozen importlib"):
+        if is_toolchain(file) or file.startswith("<frozen importlib"):
             return False
         if not file.startswith((STANDARD_LIBRARY, "<frozen")) and "site-packages" not in file:
             return True

@@ -59,7 +59,7 @@ def test_the_first_state_counts(file):
 
 
 def test_the_toolchain_and_imports_read_for_themselves(file, monkeypatch):
-    monkeypatch.setattr(read_files, "is_own", lambda name: name == __file__)
+    monkeypatch.setattr(read_files, "is_toolchain", lambda name: name == __file__)
     with FilesRead() as files:
         file.read_text()
     assert files.states == {}
@@ -85,7 +85,7 @@ IMPORT = "<frozen importlib._bootstrap>"
     (["kernel.py", "<frozen codecs>"], True), (["own.py", "<frozen codecs>"], False)])
 def test_whose_code_reads(file, monkeypatch, frames, is_noted):
     """Each of the frames calls the next one, and the last one opens the file; the test around them is no kernel."""
-    monkeypatch.setattr(read_files, "is_own", lambda name: name in ("own.py", __file__))
+    monkeypatch.setattr(read_files, "is_toolchain", lambda name: name in ("own.py", __file__))
 
     def function(name, call):
         variables = {"call": call}

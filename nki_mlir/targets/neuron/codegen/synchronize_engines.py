@@ -321,7 +321,7 @@ class _Emitter:
             self.aim(engine, at)
 
     def aim(self, engine: Engine, at: int) -> None:
-        """Let the branch at ``at`` go to what comes next."""
+        """Set the target of the branch at ``at`` to the next instruction."""
         stream = self.stream(engine)
         branch = stream[at].op
         assert isinstance(branch, isa.CompareBranch)
