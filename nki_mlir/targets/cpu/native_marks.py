@@ -16,12 +16,19 @@ from nki_mlir.dialects.attributes import elements, read_value
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream
 from nki_mlir.targets.cpu.code_forms import CODE_FORMS, can_have, with_form
-from nki_mlir.targets.cpu.contraction import PAIR_LANES, TileProduct, contraction_of, multiplies_in_pairs, tiles
+from nki_mlir.targets.cpu.contraction import (
+    PAIR_LANES,
+    TileProduct,
+    contraction_of,
+    multiplies_in_pairs,
+    product_of_panels,
+    tiles,
+)
 from nki_mlir.targets.cpu.fitted import FITTED_LENGTH, fit_of, fitted_region
 from nki_mlir.targets.cpu.function import CONSTANTS, Compute, NativeFunction, NestCall, RoutineCall, Spread
 from nki_mlir.targets.cpu.lanes import FITTED, FITTED_TO_ZERO
 from nki_mlir.targets.cpu.loops import MemoryUse
-from nki_mlir.targets.cpu.packed_products import UNITS, product_of_panels
+from nki_mlir.targets.cpu.packed_products import UNITS
 from nki_mlir.targets.cpu.routines import Limits, Routine
 from nki_mlir.targets.cpu.schedule import fields_beside, parts_of
 from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH, table_region
