@@ -17,7 +17,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.diagonals import ELEMENTWISE, is_guard
 from nki_mlir.migration.elementwise import FLOAT32, ElementwiseTexts
 from nki_mlir.migration.engine_rows import TRANSFERS
-from nki_mlir.migration.expressions import COMPARISONS, DTYPES, OPERATORS, LeftForAPerson
+from nki_mlir.migration.expressions import DTYPES, LeftForAPerson
 from nki_mlir.migration.facts import (
     SBUF,
     Dtype,
@@ -38,6 +38,11 @@ from nki_mlir.migration.names import operator
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import render
 
+OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
+             cst.Modulo: "mod", cst.Power: "power", cst.BitAnd: "bitwise_and", cst.BitOr: "bitwise_or",
+             cst.BitXor: "bitwise_xor", cst.LeftShift: "left_shift", cst.RightShift: "right_shift"}
+COMPARISONS = {cst.LessThan: "less", cst.LessThanEqual: "less_equal", cst.GreaterThan: "greater",
+               cst.GreaterThanEqual: "greater_equal", cst.Equal: "equal", cst.NotEqual: "not_equal"}
 ENUMERATIONS = {name: getattr(beta_isa, name) for name in ("dge_mode", "engine", "oob_mode", "reduce_cmd")}
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
 HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", "nisa.tensor_scalar_cumulative", *(

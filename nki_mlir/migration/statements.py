@@ -12,9 +12,10 @@ import libcst as cst
 from nki_mlir.language.python_subset import RAISE, WALRUS
 from nki_mlir.migration import terms
 from nki_mlir.migration.assertions import negated, raises_alone, text_of
+from nki_mlir.migration.calls import OPERATORS
 from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse, is_repeated
 from nki_mlir.migration.engine_rows import is_between
-from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson
+from nki_mlir.migration.expressions import MARK, LeftForAPerson
 from nki_mlir.migration.facts import (
     HBM,
     PSUM,
