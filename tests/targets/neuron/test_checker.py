@@ -286,7 +286,7 @@ def test_a_deadlock__shows_its_cycle():
     assert broken("S[4] (qSyncIO0)>=16 ACTIVATE", "S[0] (Tensor)>=1 ACTIVATE")[0].startswith(
         "error: no engine can continue: pe waits at 0000 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "
         "count up after that; act waits at 0001 ACTIVATE (k.py:6) for S[0] (Tensor)>=1, which is 0, which pe would count up "
-        "behind that [NKI-DEADLOCK]")
+        "after that [NKI-DEADLOCK]")
 
 
 # -- real programs -----------------------------------------------------------------------------------------------------
