@@ -15,7 +15,7 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
-from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
+from nki_mlir.targets.neuron.codegen.pipeline_loops import Windows, pipeline_loops
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
@@ -74,15 +74,23 @@ class Prepared:
         if candidate.memory:
             step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))
         self.pipelined = 0                              # how many loops are pipelined
-        if candidate.pipelined:
-            self.balanced = Schedules(code, choice).bound(balanced=True)
-            self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
+        self.choice, self.evicts, self.windows = choice, evicts, Windows()
         self.schedules = Schedules(code, choice, evicts)
+        if candidate.pipelined:
+            self.balanced = self.schedules.bound(balanced=True)
+            self.pipeline(candidate.pipelined, step)
         self.knows_ramps = choice.ramps                 # else estimates are those of full speed
         self.limits_unread = not choice.as_written      # without, published times agree better
         self.different = choice.different
         self.late: list[tuple[float, Order]] = []
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
+
+    def pipeline(self, memory: int, step: Callable[..., Any] = run_step) -> None:
+        """Pipeline the loops, whose iterations in flight may fill this percentage of SBUF."""
+        self.pipelined = step("pipeline-loops", self.code,
+                              lambda: pipeline_loops(self.code, self.choice, memory, self.windows))
+        if self.pipelined:
+            self.schedules = Schedules(self.code, self.choice, self.evicts)
 
     def bound(self) -> float:
         """Return ns that every order takes at least; for pipelined loops, with balanced engines."""

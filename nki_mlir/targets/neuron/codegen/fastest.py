@@ -84,6 +84,7 @@ class TimedCandidates:
         self.least_in_order = 0.0                              # ns that program order takes at least
         self.crowded: dict[Candidate, float] = {}       # candidates whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
+        self.unpipelined: dict[Candidate, Prepared] = {}  # of candidates none of whose loops could be pipelined
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
         self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
         self.longer: Candidate | None = None    # timed beside candidates that end the search though not at their bound
@@ -102,6 +103,9 @@ class TimedCandidates:
         """Return the code of a candidate; candidates that unroll the same loops share it."""
         if candidate in self.postponed:
             return self.postponed.pop(candidate)
+        if candidate.pipelined and (unchanged := self.unpipelined.pop(candidate._replace(pipelined=0), None)):
+            unchanged.pipeline(candidate.pipelined)
+            return unchanged
         loops = candidate.limit, candidate.body
         if loops not in self.expanded:
             self.expanded[loops] = expanded(self.code, candidate)
@@ -191,6 +195,8 @@ class TimedCandidates:
         if candidate.pipelined:
             if prepared.pipelined:
                 self.time_rounds(candidate, prepared)
+            else:
+                self.unpipelined[candidate._replace(pipelined=0)] = prepared
             return
         if self.merged_is_faster(candidate):
             return

@@ -22,6 +22,7 @@ from copy import copy
 from dataclasses import replace
 from math import inf
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,15 +57,36 @@ class PipelineLoops(RecordsPass, name="pipeline-loops", reads=Level.NISA):
         pipeline_loops(code, EngineChoice(code.machine), self.memory)
 
 
-def pipeline_loops(code: records.Code, choice: EngineChoice, memory: int = MEMORY) -> int:
-    """Pipeline the register loops whose bodies are straight-line code, in place. Return their number."""
+Dependences = list[list[tuple[int, int]]]  # for each step, the steps that it depends on with the distance in iterations
+
+
+class LoopWindow(NamedTuple):
+    """A few unrolled iterations of a loop: their number, their dependences, and those of one iteration."""
+
+    number: int
+    graph: SchedulingGraph
+    before: Dependences
+
+
+Windows = dict[records.Loop, LoopWindow | None]     # by loop; None: it stays as it is
+
+
+def pipeline_loops(code: records.Code, choice: EngineChoice, memory: int = MEMORY, windows: Windows | None = None
+                   ) -> int:
+    """Pipeline the register loops whose bodies are straight-line code, in place. Return their number. ``windows`` are
+    those of an earlier try with other ``memory``; the function adds those that it computes."""
     straight = straight_loops(code)
     order = Order(memory, share=3)
+    windows = {} if windows is None else windows
     count = 0
     for block in list(records.blocks(code.body)):
         nodes = []
         for node in block.nodes:
-            stages = stages_of(node, code, choice, order) if node in straight else None
+            stages = None
+            if node in straight:
+                if node not in windows:
+                    windows[node] = window_of(node, code, choice)
+                stages = stages_of(node, windows[node], code, order)
             if stages is None:
                 nodes.append(node)
             else:
@@ -74,9 +96,6 @@ def pipeline_loops(code: records.Code, choice: EngineChoice, memory: int = MEMOR
                 count += 1
         block.nodes = nodes
     return count
-
-
-Dependences = list[list[tuple[int, int]]]  # for each step, the steps that it depends on with the distance in iterations
 
 
 class Stages:
@@ -147,26 +166,34 @@ class Stages:
                                     if len({self.stage[k] for k in users}) > 1])
 
 
-def stages_of(loop: records.Loop, code: records.Code, choice: EngineChoice, order: Order) -> Stages | None:
-    """Return the stages of a loop; None for a loop with too few iterations, with one stage, or with steps and buffers
-    that stay as they are."""
+def window_of(loop: records.Loop, code: records.Code, choice: EngineChoice) -> LoopWindow | None:
+    """Return the window of a loop; None for a loop with too few iterations, or with steps and buffers that stay as they
+    are."""
     body: list[records.InstructionStep] = loop.body.nodes
     size = len(body)
     number = min(max(WINDOW // size, LEAST), MOST, len(loop.span))
     if number < LEAST or any(NO_REORDER in step.op.extra for step in body) or any(
             buffer.fixed or buffer.addresses or buffer.space == HBM for buffer in loop.body.buffers):
         return None
-    unroller, window = Unroller({}), records.Block()
+    unroller, unrolled = Unroller({}), records.Block()
     for n in range(number):
-        unroller.into(window, loop.body, {loop.variable: records.compute("add", loop.variable, n * loop.span.step)}, {})
-    if len(window.nodes) != number * size:
+        unroller.into(unrolled, loop.body, {loop.variable: records.compute("add", loop.variable, n * loop.span.step)},
+                      {})
+    if len(unrolled.nodes) != number * size:
         return None
     outside = {tile.handle for step in body for tile in records.tiles_of(step)} - set(loop.body.buffers)
-    graph = SchedulingGraph(window.nodes, code.machine, outside, choice)
-    schedule = list_schedule(graph, order, None)
+    graph = SchedulingGraph(unrolled.nodes, code.machine, outside, choice)
     last_iteration = (number - 1) * size
-    before = [[(other % size, number - 1 - other // size) for other in graph.before[last_iteration + k]]
-              for k in range(size)]
+    return LoopWindow(number, graph, [[(other % size, number - 1 - other // size)
+                                   for other in graph.before[last_iteration + k]] for k in range(size)])
+
+
+def stages_of(loop: records.Loop, window: LoopWindow | None, code: records.Code, order: Order) -> Stages | None:
+    """Return the stages of a loop in an order of its window; None for a loop without window, or with one stage."""
+    if window is None:
+        return None
+    (number, graph, before), size = window, len(loop.body.nodes)
+    schedule = list_schedule(graph, order, None)
     middle = number // 2 * size
     interval = interval_of(schedule, middle, size, before)
     if not 0 < interval < inf:

@@ -14,11 +14,13 @@ from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
-from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops, stages_of
+from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops, stages_of, window_of
 from nki_mlir.targets.neuron.codegen.records import compute, steps_in
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.codegen.search_options import SearchOptions
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
+from nki_mlir.targets.neuron.format.assembly import print_program
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.random_code import COLUMNS, ROWS, RandomCode
@@ -111,7 +113,7 @@ def rows_of_sums(iterations=12, address=None, extra=None):
 
 def stages(code):
     loop, = straight_loops(code)
-    return stages_of(loop, code, EngineChoice(code.machine), Order(share=3))
+    return stages_of(loop, window_of(loop, code, EngineChoice(code.machine)), code, Order(share=3))
 
 
 def test_a_load__is_an_iteration_ahead_of_the_product():
@@ -126,7 +128,8 @@ def test_a_load__is_an_iteration_ahead_of_the_product():
 def test_a_buffer_in_psum__is_used_in_one_stage(seed):
     drawn = LongLoops(seed, 10)
     for loop in straight_loops(drawn.code):
-        cut = stages_of(loop, drawn.code, EngineChoice(drawn.code.machine), Order(share=3))
+        window = window_of(loop, drawn.code, EngineChoice(drawn.code.machine))
+        cut = stages_of(loop, window, drawn.code, Order(share=3))
         for buffer, users in cut.users.items() if cut else ():
             assert buffer.space != PSUM or len({cut.stage[k] for k in users}) == 1
 
@@ -168,6 +171,21 @@ def test_loops_whose_copies_sbuf_cannot_keep__are_not_pipelined():
     assert all(cut is None or cut.copied_bytes() <= most for cut in several)
     assert several[0] is not None and several[-1] is None           # two copies of one tile exceed SBUF
     assert pipeline_loops(wide_tiles(most // 6), EngineChoice(wide_tiles(512).machine)) == 0
+
+
+def test_loops_that_stay_as_they_are__are_tried_with_more_memory_as_new_code_is():
+    candidate = fastest.Candidate(4, 4, pipelined=100)
+    texts = []
+    for percents in ((100,), (1, 100)):
+        code = wide_tiles(2048)
+        search = fastest.TimedCandidates(code, EngineChoice(code.machine), SearchOptions())
+        for memory in percents:
+            prepared = search.prepared(candidate._replace(pipelined=memory))
+            assert prepared.pipelined == (memory == 100)
+            search.time(candidate._replace(pipelined=memory), prepared)
+        assert (not search.unpipelined) and len(prepared.windows) == 1
+        texts.append([print_program(result.program) for _, result in search.timed])
+    assert texts[0] == texts[1] and len(texts[0]) >= 2
 
 
 def long_chain(iterations):
