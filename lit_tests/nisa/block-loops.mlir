@@ -14,6 +14,8 @@
 #x = #nki.access<f32, affine_map<()[s0] -> (s0 * 64)>, [[256, 128], [1, 64]]>
 #z = #nki.access<f32, affine_map<()[s0] -> (s0 * 64)>, [[384, 128], [1, 64]]>
 #y = #nki.access<f32, affine_map<()[s0, s1] -> (s0 * 24576 + s1 * 64)>, [[384, 64], [1, 64]]>
+#first = #nki.access<f32, affine_map<() -> (0)>, [[384, 128], [1, 64]]>
+#rows = #nki.access<f32, affine_map<()[s0] -> (s0 * 24576)>, [[384, 64], [1, 64]]>
 #at = #nki.access<f32, affine_map<()[s0, s1] -> (0, 0)>, [[1, 64], [1, 64]]>
 
 // CHECK-DAG: #[[BLOCK_PART:.*]] = affine_map<()[s0, s1] -> (0, s1 * 64)>
@@ -65,6 +67,38 @@ func.func @product(%x: !x {nki.name = "x"}, %z: !z {nki.name = "z"}, %y: !y {nki
       "nisa.tensor_copy"(%o, %p) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!row, !total) -> ()
       "nisa.dma_copy"(%y, %o, %i, %j) {access = [#y, #at], engine = "unknown", mask = #all} : (!y, !row, index, index) -> ()
     } {nki.loop = "parallel"}
+  } {nki.loop = "parallel"}
+  return
+}
+
+// An iteration has both columns, so that all of z stays on chip. The first iteration runs while it is loaded.
+// CHECK-LABEL: func.func @columns(
+// CHECK-SAME:    %[[X:[^:]*]]: memref<128x256xf32, "hbm">
+// CHECK-SAME:    %[[Z:[^:]*]]: memref<128x384xf32, "hbm">
+// CHECK:         "nisa.dma_copy"(%[[FIRST:[^,]*]], %[[X]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[RIGHT:[^,]*]], %[[Z]])
+// CHECK-NEXT:    "nisa.nc_matmul"(%[[TOTAL:[^,]*]], %[[FIRST]], %[[RIGHT]])
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[ROW:[^,]*]], %[[TOTAL]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y:[^,]*]], %[[ROW]])
+// CHECK-NEXT:    scf.for %[[I:.*]] = %c0 to %c3 step %c1 {
+// CHECK:           "nisa.dma_copy"(%[[LEFT:[^,]*]], %[[X]], %[[I]]
+// CHECK:           "nisa.nc_matmul"(%{{[^,]*}}, %[[LEFT]], %[[RIGHT]]
+// KEEP-LABEL: func.func @columns(
+// KEEP:         scf.for %{{.*}} = %c0 to %c4 step %c1 {
+func.func @columns(%x: !x {nki.name = "x"}, %z: !z {nki.name = "z"}, %y: !y {nki.name = "y", nki.shared = 0 : i64}) attributes {nki.results = [2]} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  scf.for %i = %c0 to %c4 step %c1 {
+    %l = memref.alloc() {nki.name = "l"} : !factor
+    "nisa.dma_copy"(%l, %x, %i) {access = [#factor, #x], engine = "unknown", mask = #all} : (!factor, !x, index) -> ()
+    %r = memref.alloc() {nki.name = "r"} : !factor
+    "nisa.dma_copy"(%r, %z) {access = [#factor, #first], engine = "unknown", mask = #all} : (!factor, !z) -> ()
+    %p = memref.alloc() {nki.name = "p"} : !total
+    "nisa.nc_matmul"(%p, %l, %r) {access = [#tile, #factor, #factor], accumulate = false, engine = "unknown", mask = #all} : (!total, !factor, !factor) -> ()
+    %o = memref.alloc() {nki.name = "o"} : !row
+    "nisa.tensor_copy"(%o, %p) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!row, !total) -> ()
+    "nisa.dma_copy"(%y, %o, %i) {access = [#rows, #tile], engine = "unknown", mask = #all} : (!y, !row, index) -> ()
   } {nki.loop = "parallel"}
   return
 }

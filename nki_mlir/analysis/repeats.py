@@ -126,6 +126,10 @@ class _Level(Generic[O]):
                 if first < start:
                     steps, end = self.compare(first, at - start)
                 run = self.repetition(first, at - start, steps, end)
+                if not run.count and len(steps) == at - start:
+                    first, failed = self.earliest(first, at - start, steps, begin), first
+                    if first < failed:
+                        run = self.repetition(first, at - start, *self.compare(first, at - start))
                 if (run.count - 1) * (self.before[at] - self.before[start]) >= self.least:
                     repetitions.append(run)
                     at = begin = first + run.count * (at - start)
@@ -144,6 +148,16 @@ class _Level(Generic[O]):
                 items[start - 1].form == items[start - 1 + period].form):
             start -= 1
         return start
+
+    def earliest(self, start: int, period: int, steps: list[Steps], begin: int) -> int:
+        """Return where the items begin that move as those from ``start`` on: that may be in the middle of an iteration,
+        and the values from its first half are then used in the next one."""
+        items = self.items
+        for before in range(start - 1, begin - 1, -1):
+            if items[before].form != items[before + period].form or (
+                    self.step(before + period, before) != steps[(before - start) % period]):
+                return before + 1
+        return begin
 
     def goes_on(self, start: int, at: int) -> bool:
         """Return whether a third item follows the second as the second follows the first. Most similar pairs do not

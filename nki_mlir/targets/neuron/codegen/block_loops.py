@@ -8,13 +8,13 @@ before:  for i in 0 to 32:                       after:  for i in 0 to 32 by 8:
                                                              for k in 0 to 8: C[i + k, j] = a[k].T @ b
 
 The loads that depend on one loop alone are kept for a block of its iterations, and the other loop loads its data once
-for the block; what depends on neither is loaded once. The order of the iterations changes, so the pass applies to loops
-around nothing but each other and instructions whose iterations share no results: each writes parts of HBM that no other
-iteration touches, and buffers that are allocated in it. Of both loops and all numbers of iterations that divide a
-loop's, the pass takes those of the fastest code by the machine's costs, among those with blocks of at most
-``BLOCK_STEPS`` instructions if there are any: the instructions of a block are ordered together, and what is kept is
-loaded while little else runs. It leaves code alone of at most ``least`` instructions, which may be ordered as a whole,
-and code that loads little again.
+for the block; what depends on neither is loaded once, and the first blocks run while it is loaded. The order of the
+iterations changes, so the pass applies to loops around nothing but each other and instructions whose iterations share
+no results: each writes parts of HBM that no other iteration touches, and buffers that are allocated in it. Of both
+loops and all numbers of iterations that divide a loop's, the pass takes those of the fastest code by the machine's
+costs, among those with blocks of at most ``BLOCK_STEPS`` instructions if there are any: the instructions of a block are
+ordered together, and what is kept is loaded while little else runs. It leaves code alone of at most ``least``
+instructions, which may be ordered as a whole, and code that loads little again.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -237,7 +237,10 @@ def best_blocking(nest: NestedLoops, code: Code, most_steps: int) -> "Blocking |
             apart = -(-times // together) + (short > 0)
             ns = max(computing, loading + storing) + apart * (moving(keeps) * number + BETWEEN)
             if loading * AGAIN <= unblocked:
-                options.append((steps + of_short > most_steps, ns, number, Blocking(nest, blocked, other, number)))
+                early = -(-moving(always) * count // (computing * number)) if always else 0
+                early = int(min(early, times - 1, COPIES, max(0, most_steps - len(always)) // steps))
+                options.append((steps + of_short > most_steps, ns, number,
+                                Blocking(nest, blocked, other, number, early)))
     return min(options, key=lambda option: option[:3])[-1] if options else None
 
 
@@ -251,22 +254,41 @@ Terms = tuple[int, Sequence[tuple[LoopVariable, int]]]          # a number, and 
 
 
 class Blocking(NamedTuple):
-    """Blocks of ``number`` iterations of the loop ``blocked``: its loads stay on chip while ``other`` runs."""
+    """Blocks of ``number`` iterations of the loop ``blocked``: its loads stay on chip while ``other`` runs. The first
+    ``early`` blocks run during the loads that depend on neither loop."""
 
     nest: NestedLoops
     blocked: Loop
     other: Loop
     number: int
+    early: int = 0
 
     def code(self) -> Block:
         """Return the code that replaces both loops. Iterations that do not make up a block come last."""
-        once, span = self.nest.loads_of(), self.blocked.span
-        outside, rest = self.buffers_of(once), len(span) % self.number
-        nodes = [*once, self.loop_of_blocks(self.nest, span[:len(span) - rest], self.number)]
+        once, span, number = self.nest.loads_of(), self.blocked.span, self.number
+        first, rest = self.early * number, len(span) % number
+        result = Block([*once], self.buffers_of(once))
+        if first:
+            self.append_early(result, span[:first])
+        result.nodes.append(self.loop_of_blocks(self.nest, span[first:len(span) - rest], number))
         if rest:
-            fresh = {buffer: replace(buffer) for buffer in self.nest.buffers if buffer not in outside}
-            nodes.append(self.loop_of_blocks(self.nest.in_buffers(fresh), span[len(span) - rest:], rest))
-        return Block(nodes, outside)
+            fresh = self.with_fresh_buffers(result.buffers)
+            result.nodes.append(self.loop_of_blocks(fresh, span[len(span) - rest:], rest))
+        return result
+
+    def with_fresh_buffers(self, outside: Container[DeviceBuffer]) -> NestedLoops:
+        return self.nest.in_buffers({buffer: replace(buffer) for buffer in self.nest.buffers if buffer not in outside})
+
+    def append_early(self, result: Block, span: range) -> None:
+        """Append the first blocks, each instruction for all of them: they need what is loaded in its order. Their loads
+        come first."""
+        blocks = self.loop_of_blocks(self.with_fresh_buffers(result.buffers), span, self.number)
+        straight = Unroller({}).block(Block([blocks]), {}, {}, fresh=False)
+        length = len(straight.nodes) // self.early
+        nodes = [node for k in range(length) for node in straight.nodes[k::length]]
+        loads = len(self.nest.loads_of(self.blocked)) * len(span)
+        result.nodes = [*nodes[:loads], *result.nodes, *nodes[loads:]]
+        result.buffers += straight.buffers
 
     def loop_of_blocks(self, nest: NestedLoops, span: range, number: int) -> Loop:
         """Return the loop over blocks of ``number`` iterations each."""

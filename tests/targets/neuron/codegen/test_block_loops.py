@@ -99,12 +99,12 @@ def test_values_and_transfers(rows, columns, depth, options, steps):
         np.testing.assert_array_equal(product.on_streams(seed, unroll_limit=unroll_limit), expected)
 
 
-def in_blocks(product, inner, number):
-    """Let one of both loops run in blocks of a number of iterations."""
+def in_blocks(product, inner, number, early=0):
+    """Let one of both loops run in blocks of a number of iterations, the first of them early."""
     (outer,) = product.b.code.body.nodes
     nest = nest_of(outer)
     kept, other = reversed(nest.loops) if inner else nest.loops
-    blocked = Blocking(nest, kept, other, number).code()
+    blocked = Blocking(nest, kept, other, number, early).code()
     product.b.code.body.nodes, product.b.code.body.buffers = blocked.nodes, blocked.buffers
 
 
@@ -128,11 +128,28 @@ def test_values__of_blocks_of_each_size(inner, number):
     np.testing.assert_array_equal(product.on_streams(3, unroll_limit=10), expected)
 
 
+@pytest.mark.parametrize("early", [1, 2, 3])
+@pytest.mark.parametrize("number", [1, 2])
+def test_values__of_blocks_that_run_during_the_loads_for_all(number, early):
+    product = Product(9, 2, 2, unrolled=(False, True, True))
+    expected = product.in_order()
+    in_blocks(product, False, number, early)
+    assert sum(isinstance(node, Loop) for node in product.b.code.body.nodes) == 1 + (number == 2)
+    np.testing.assert_array_equal(product.in_order(), expected)
+    np.testing.assert_array_equal(product.on_streams(3, unroll_limit=10), expected)
+    straight = [node.op.name for node in product.b.code.body.nodes if isinstance(node, InstructionStep)]
+    assert straight[:4 + 2 * number * early] == ["dma_copy"] * (4 + 2 * number * early)
+    assert straight[4 + 2 * number * early:][:early + 1] == ["nc_matmul"] * (early + 1)
+
+
 def test_form__of_a_loop_whose_loads_stay_the_same():
     product = Product(6, 2, 1, unrolled=(False, True, True))
     assert block_loops(product.b.code, 0) == 1
-    first, second, blocks = product.b.code.body.nodes
-    assert [first.op.name, second.op.name] == ["dma_copy"] * 2 and {first.op.src.handle, second.op.src.handle} == {product.z}
+    *straight, blocks = product.b.code.body.nodes
+    # The first iteration runs during the loads of both columns.
+    column = ["nc_matmul", "tensor_copy", "dma_copy"]
+    assert [step.op.name for step in straight] == ["dma_copy"] * 3 + column * 2 and len(blocks.span) == 5
+    assert [step.op.src.handle for step in straight[:3]] == [product.x, product.z, product.z]
     loads = [node for node in nodes_in(blocks.body) if isinstance(node, InstructionStep) and any(
         tile.space == "hbm" for _, tile in node.op.sources())]
     assert len(loads) == 1                              # both columns use the same rows

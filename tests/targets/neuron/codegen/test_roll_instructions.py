@@ -127,6 +127,23 @@ def test_loops_in_loops__of_a_product_in_tiles():
     assert rolled_instructions(code, least=512) is None
 
 
+def test_a_loop_whose_period_is_known_from_the_middle_of_an_iteration():
+    """The inner loop saves too little. The outer one repeats the starts of its second load."""
+    code = product_in_tiles()
+    rolled = rolled_instructions(code, least=100)
+    product = ["dma_copy", "dma_copy", "nc_matmul"]
+    assert shape(rolled.body) == [(3, [*product * 3, "tensor_copy", "dma_copy"] * 4)]
+    assert [len(block.buffers) for block in (rolled.body, rolled.body.nodes[0].body)] == [0, 4 * 8]
+    rng = np.random.default_rng(0)
+    x, z = (rng.integers(-4, 5, (384, 256)).astype(np.float32) for _ in range(2))
+    of_streams = []
+    for form in (code, rolled):
+        of_streams.append(np.zeros((192, 256), np.float32))
+        simulate(emit_code(form, Emission(roll=False)), [x, z], of_streams[-1:])
+    np.testing.assert_array_equal(of_streams[1], x[:, :192].T @ z)
+    np.testing.assert_array_equal(*of_streams)
+
+
 @pytest.mark.parametrize("space, first", [("psum", 0), ("sbuf", 32)])
 def test_tiles_that_move_in_psum_or_across_partitions__stay(space, first):
     b = Builder()
