@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.language import functions
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -405,3 +406,21 @@ def test_values_of_partitions__repeat_over_all_free_axes(on, column, shape):
         return output_of(nl.subtract(nl.load(y), nl.load(x)))
     check(on, kernel, expected, x, y)
     check(on, exchanged, -expected, x, y)
+
+
+@pytest.mark.parametrize("name", functions.UNARY)
+def test_dtype_of_a_function_of_one_operand(name):
+    """The result has the dtype of the call; without one it has the operand's, or that of a truth."""
+    dtypes = []
+    kind = np.int32 if name == "invert" else BF16
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=nl.float16, buffer=nl.shared_hbm)
+        tile, function = nl.load(x), getattr(nl, name)
+        dtypes.extend((function(tile, dtype=nl.float16).dtype, function(tile).dtype))
+        nl.store(out, function(tile, dtype=nl.float16))
+        return out
+    result = kernel.on("eager")(np.ones((4, 8), kind))
+    assert str(dtypes[0]) == str(nl.float16) and result.dtype == np.float16
+    assert str(dtypes[1]) != str(nl.float16)

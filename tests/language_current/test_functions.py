@@ -10,6 +10,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import host_arrays as ntensor
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
 from nki_mlir.language.current.errors import NkiValidationError
 
 from .running import check, floats, numbers, on_tiles, run
@@ -323,3 +324,18 @@ def test_constants_beyond_32_bits__are_refused(values):
     with pytest.raises(NkiValidationError, match="shared_constant has integers of more than 32 bits") as raised:
         run("eager", kernel, np.zeros((1, 1), np.float32))
     assert "give values that int32 holds" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["exp", "copy", "transpose", "add", "maximum", "matmul", "sum"])
+def test_operands_in_hbm__are_refused(name):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        function = getattr(nl, name)
+        result = function(x, axis=1) if name == "sum" else (
+            function(x, x) if name in ("add", "maximum", "matmul") else function(x))
+        nisa.dma_copy(out, result)
+        return out
+    with pytest.raises(NkiValidationError, match=f"Expected operand 'x' of '{name}' to be in address space 'psum.sbuf', "
+                                                 "but got a tile in 'hbm' instead"):
+        kernel.on("eager")(np.ones((4, 4), np.float32))

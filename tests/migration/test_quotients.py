@@ -45,6 +45,8 @@ CASES = [
     ("result = wide / n", "result = nl.multiply(wide, 1 / n)"),
     ("result = wide / (n + 1)", "result = nl.multiply(wide, 1 / (n + 1))"),
     ("result = a / n", "result = nl.multiply(a, 1 / n, dtype=quotient_dtype(a, n))"),
+    ("result = a / (n * 2.0)", "result = nl.multiply(a, 1 / (n * 2.0), dtype=nl.float32)"),
+    ("result = a / (7 * 2)", "result = nl.multiply(a, 1 / (7 * 2), dtype=quotient_dtype(a))"),
     ("result = (a + a) / 7", "tile = nl.add(a, a)\n    result = nl.multiply(tile, 1 / 7, dtype=quotient_dtype(tile))"),
     ("result = a / 7.0", "result = nl.multiply(a, 1 / 7.0, dtype=nl.float32)"),
     ("result = 2 / a", "result = nl.multiply(nl.reciprocal(a, dtype=nl.float32), 2, dtype=quotient_dtype(a))"),
