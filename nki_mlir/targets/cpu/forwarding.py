@@ -58,6 +58,17 @@ def is_zero_fill(nest: Nest) -> bool:
     return step is not None and step.kind == "constant" and float(step.number) == 0
 
 
+def written_elements(nest: Nest) -> list[tuple[int, int]]:
+    """Return the steps and counts of the elements that a nest writes once, neighbouring ones joined, in order."""
+    dims: list[tuple[int, int]] = []
+    for step, count in sorted(zip(nest.outputs[0].strides, nest.extents)):
+        if dims and step == dims[-1][0] * dims[-1][1]:
+            dims[-1] = dims[-1][0], dims[-1][1] * count
+        elif step and count > 1:
+            dims.append((step, count))
+    return dims
+
+
 def writes_all_between(call: OnRegions) -> bool:
     """Whether a computation writes every element from its first to its last one, each once."""
     nest = call.nest

@@ -176,11 +176,18 @@ def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
     """Return the product as a fresh one, if the fill sets its output to 0, and nothing else."""
     if not product.is_product or product.fresh or not forwarding.is_zero_fill(fill.nest):
         return None
-    fills = forwarding.zeroed_tile(fill) is product.target if isinstance(product.target, ScratchBuffer) else (
+    fills = writes_alike(fill, product) if isinstance(product.target, ScratchBuffer) else (
         fill.regions[-1] == product.regions[-1]
         and forwarding.writes_all_between(fill) and forwarding.writes_all_between(product)
         and reach_of(fill.nest, 0) == reach_of(product.nest, len(product.nest.inputs)))
     return replace(product, fresh=True) if fills else None
+
+
+def writes_alike(fill: LoopNest, product: LoopNest) -> bool:
+    """Whether a fill writes all of a product's tile, or the elements of it that the product writes."""
+    return forwarding.zeroed_tile(fill) is product.target or (
+        fill.regions[-1] == product.regions[-1] and not fill.nest.mask and not product.nest.mask
+        and forwarding.written_elements(fill.nest) == forwarding.written_elements(product.nest))
 
 
 def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:

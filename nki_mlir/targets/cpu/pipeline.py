@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The passes on records that a kernel for the CPU goes through, by name and in order, with their options."""
 
-PIPELINE = {"zero-unwritten": "", "fit-functions": "", "tabulate-functions": "", "drop-roundings": "",
-            "parallelize": "", "form-products": "", "forward-copies": "", "store-rows": "", "merge-programs": "",
+PIPELINE = {"trim-tiles": "", "zero-unwritten": "", "fit-functions": "", "tabulate-functions": "",
+            "drop-roundings": "", "parallelize": "", "form-products": "", "forward-copies": "",
+            "store-rows": "", "merge-programs": "",
             "pair-factors": "", "widen-tiles": "", "widen-factors": "", "forward-factors": "", "store-products": "",
             "divide-columns": "", "pad-rows": "", "reuse-tiles": "", "deepen-products": "", "join-nests": "",
             "chunk-rows": "", "prefetch-rows": "", "load-fields": "", "load-words": "", "select-powers": "",

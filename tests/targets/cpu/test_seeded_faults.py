@@ -26,6 +26,7 @@ from nki_mlir.targets.cpu.passes import (
     load_fields,
     merge_programs,
     parallelize,
+    trim_tiles,
     widen_factors,
     widen_tiles,
     zero_unwritten,
@@ -152,6 +153,20 @@ def product_in_a_corner(x, y):
         tile[:, :] = nl.add(nl.load(x[0:64, :]), 5.0)
 
 
+def part_of_tile(x, y):
+    """Some columns of some rows of a tile are stored."""
+    tile = nl.multiply(nl.load(x), 2.0)
+    nl.store(y[0:100, 0:40], nl.copy(tile[0:100, 0:40]))
+    nl.store(y[0:90, 40:50], nl.copy(tile[0:90, 0:10]))
+
+
+def beside_equal_numbers(x, y):
+    """A part of a tile of equal numbers gets other values."""
+    tile = nl.full((128, 64), 3.0, nl.float32, buffer=nl.sbuf)
+    tile[:, 0:32] = nl.load(x[:, 0:32])
+    nl.store(y[:, 0:48], tile[:, 0:48])
+
+
 def turned_back(x, y):
     """Products of transposed tiles, of which the second one is written again before its product."""
     tile, other = nl.load(x[0:64, :]), nl.load(x[64:128, :])
@@ -226,10 +241,14 @@ PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, 
 AT_TARGET, PIECES = ElementMove.at_target, packed_products.PackedProduct.pieces
 MERGED = merge_programs.merged_call
 WIDE_OUTPUT = widen_tiles.with_wide_output
+SIZES = trim_tiles.read_sizes
 TABLE_OF, FIT_OF = tabulated.table_of, fitted.fit_of
 CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
+    "trim-tiles": ("passes.trim_tiles", "read_sizes", lambda *access: (sizes := SIZES(*access)) and (
+        sizes[0] - 1, sizes[1]), part_of_tile),
+    "trim-tiles of overwritten elements": ("passes.trim_tiles", "written_elements", lambda nest: [], beside_equal_numbers),
     "chunk-rows": ("passes.chunk_rows.Run", "all_apart", lambda *_: True, shifted),
     "join-nests": ("walk", "are_apart", lambda *_: True, rows_below),
     "parallelize": ("passes.parallelize", "parts_of", fewer_parts, doubled),
