@@ -420,8 +420,9 @@ class BodyPrinter:
                     tensor.name = f"{source.name}_rows"
                     continue
                 is_parameter = source is not None and source.region not in ON_CHIP and _is_named(source)
-                tensor.name = name_of_result(op, source.name if source is not None and is_parameter else "",
-                                             prod(tile.shape) < prod(tensor.shape))
+                name = name_of_result(op, source.name if source is not None and is_parameter else "",
+                                      prod(tile.shape) < prod(tensor.shape))
+                tensor.name = name_behind(tile, name) if isinstance(op, Filling) else name
 
     def name_waiting(self) -> None:
         """Name the tiles that are allocated in front of a loop by the operations that write them within it."""
@@ -440,6 +441,15 @@ class BodyPrinter:
                 form = form.substitute(position, number)
             return form
         return with_forms(op, change) if numbers else op
+
+
+def name_behind(filled: Tile, name: str) -> str:
+    """Return the name of what writes a filled tile in part, if it is all of one name; the other name if not."""
+    uses = filled.handle.uses if isinstance(filled.handle, Value) else ()
+    users = [read_op(use.owner.operation) for use in uses if is_tile_op(use.owner.operation)]
+    names = {name_of_result(op, "") for op in users if not isinstance(op, Filling)
+             for _, tile in op.targets() if tile.handle == filled.handle}
+    return names.pop() if len(names) == 1 and "tile" not in names else name
 
 
 def _is_named(tensor: NamedTensor) -> bool:

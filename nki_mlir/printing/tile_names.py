@@ -12,7 +12,7 @@ NOUNS = {"add": "added", "subtract": "difference", "multiply": "multiplied", "di
 REDUCTIONS = {"add": "total", "maximum": "largest", "minimum": "smallest", "average": "mean", "multiply": "product"}
 INSTRUCTIONS = {"nc_matmul": "product", "nc_transpose": "transposed", "dma_transpose": "transposed",
                 "memset": "filled", "iota": "numbers", "tensor_copy_predicated": "selected",
-                "tensor_copy": "copied",
+                "tensor_copy": "copied", "copy": "copied", "dynamic_read": "copied", "reciprocal": "reciprocal",
                 "tensor_tensor_scan": "scanned", "dma_gather": "gathered"}
 
 

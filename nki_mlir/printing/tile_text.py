@@ -43,7 +43,8 @@ class AxisSlice:
             return f"{start} : {start.plus(IndexText(span))} : {self.step}"
         if start.number == 0 and self.count == self.extent:
             return ":"
-        return f"{start.number}:{start.number + span}{by}"
+        is_last = self.step > 1 and self.count == -(-(self.extent - start.number) // self.step)
+        return f"{start.number}:{self.extent if is_last else start.number + span}{by}"
 
 
 def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool,

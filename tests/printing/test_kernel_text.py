@@ -514,3 +514,29 @@ def test_equal_tiles_of_a_graph_are_a_loop():
         normed, total = reread(text, ()).run((x, w, g), {}, on)
         np.testing.assert_array_equal(normed, product - product.sum(1, keepdims=True) * g)
         np.testing.assert_array_equal(total, product.sum(1))
+
+
+@nki.jit
+def sums_of_columns(x):
+    """The mask leaves out rows, which are undefined; every fourth element of the others."""
+    out = nl.ndarray((128, 17), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    p = nl.arange(128)[:, None]
+    total = nl.sum(tile, axis=1, mask=p < 44)
+    tail = nl.multiply(tile[p, 1 + 4 * nl.arange(16)[None, :]], nisa.reciprocal(nl.add(total, 1.0)))
+    nl.store(out[:, 0:16], tail)
+    nl.store(out[:, 16:17], nl.copy(nl.load(x[:, 0:1])))
+    return out
+
+
+@pytest.mark.parametrize("generation", ["current", "beta"])
+def test_tiles_have_the_name_of_what_writes_them(generation):
+    x = np.random.default_rng(0).uniform(size=(128, 64)).astype(np.float32)
+    text = printed(sums_of_columns, [x], generation=generation)
+    again = (reread if generation == "current" else reread_beta)(text)
+    np.testing.assert_array_equal(again(x)[:44], sums_of_columns(x)[:44])
+    assert "filled" not in text and "tile_2" not in text
+    if generation == "current":
+        assert "nisa.tensor_reduce(dst=total[0:44, :], op=nl.add, data=tile[0:44, :], axis=1)" in text
+        assert "nisa.reciprocal(dst=reciprocal, data=added)" in text
+        assert "data=tile[:, 1:64:4], op0=nl.multiply, operand0=reciprocal)" in text        # up to the last column
