@@ -173,8 +173,9 @@ class _Level(Generic[O]):
     def compare(self, start: int, period: int) -> tuple[list[Steps], int]:
         """Return how far each item from ``start`` on moves in a period, and where the repetition ends."""
         items, steps = self.items, list[Steps]()
-        at = start + period
-        for item, before in zip(items[at:], items[start:]):
+        at, count = start + period, len(self.items)
+        while at < count:
+            item, before = items[at], items[at - period]
             if item.form != before.form or not self.fits(item, before, start, period):
                 break
             step = tuple(map(sub, item.starts, before.starts))
