@@ -213,13 +213,23 @@ OUT_PARAMETERS = (
 HELPERS_INLINED = "builtin.module(inline,symbol-dce)"
 # On a host without an instruction that rounds to bfloat16, LLVM calls these functions, which no loaded library defines;
 # where there is one, it flushes denormals. So all rounding in arith, here and in the graph, becomes integer operations.
-ROUNDING = """
-func.func @__truncsfbf2(%x: f32) -> bf16 { %r = arith.truncf %x : f32 to bf16 return %r : bf16 }
-func.func @__truncdfbf2(%x: f64) -> bf16 {
-  %y = arith.truncf %x : f64 to f32
-  %r = arith.truncf %y : f32 to bf16
-  return %r : bf16
-}"""
+# A float64 is rounded once: the 24 bits of float32 end with a 1 if the bits behind them are not zero.
+ROUNDED_TO_ODD = """
+  %bits = arith.bitcast %x : f64 to i64
+  %last_bit = arith.constant 0x20000000 : i64
+  %behind = arith.constant 0x1FFFFFFF : i64
+  %none = arith.constant 0 : i64
+  %rest = arith.andi %bits, %behind : i64
+  %is_inexact = arith.cmpi ne, %rest, %none : i64
+  %odd = arith.select %is_inexact, %last_bit, %none : i64
+  %first_bits = arith.xori %bits, %rest : i64
+  %rounded_bits = arith.ori %first_bits, %odd : i64
+  %rounded = arith.bitcast %rounded_bits : i64 to f64
+  %y = arith.truncf %rounded : f64 to f32"""
+ROUNDING = f"""
+func.func @__truncsfbf2(%x: f32) -> bf16 {{ %r = arith.truncf %x : f32 to bf16 return %r : bf16 }}
+func.func @__truncdfbf2(%x: f64) -> bf16 {{{ROUNDED_TO_ODD} %r = arith.truncf %y : f32 to bf16 return %r : bf16 }}
+func.func @__truncdfhf2(%x: f64) -> f16 {{{ROUNDED_TO_ODD} %r = arith.truncf %y : f32 to f16 return %r : f16 }}"""
 BFLOAT16_BY_INTEGERS = (
     "func.func(arith-emulate-unsupported-floats{source-types=bf16 target-type=f32}),arith-expand{include-bf16=true},")
 TO_LLVM = (

@@ -417,6 +417,23 @@ def test_results__the_same_value_several_times():
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("dtype, digits", [("float16", 11), ("bfloat16", 8)])
+def test_float64__is_rounded_once(dtype, digits):
+    """Numbers just above the middle of two results are not rounded to float32 before."""
+    middle = 1 + 2.0 ** -digits
+    x = np.array([middle, middle + 2.0 ** -40, middle - 2.0 ** -40, 65519.99999, np.inf, np.nan, -0.0, 1e-40])
+    kind = f"tensor<8x{dtype.replace('float', 'f')}>"
+    text = f"""func.func @main(%x: tensor<8xf64>) -> {kind} {{
+  %0 = stablehlo.convert %x : (tensor<8xf64>) -> {kind}
+  return %0 : {kind}
+}}"""
+    got, = LinkedProgram(text)(x)
+    large, denormal = (65504.0, 0.0) if dtype == "float16" else (65536.0, float(jnp.bfloat16(1e-40)))
+    np.testing.assert_array_equal(got.astype(np.float64), [1, middle + 2.0 ** -digits, 1, large, np.inf, np.nan, 0,
+                                                           denormal])
+    assert np.signbit(got[6])
+
+
 def test_float64__arguments_and_results_around_the_kernels():
     with enable_x64(True):
         text = lowered(lambda a, s: (kernels.scaled(a, 2.0) * s.astype(jnp.float32), s * 0.5), A, np.float64(3))
