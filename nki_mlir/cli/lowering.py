@@ -22,6 +22,7 @@ from nki_mlir.cli.runnable import set_target, specialized
 from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES
+from nki_mlir.language.specialization import Specialization
 from nki_mlir.passes.pass_manager import PassObserver, pass_named, passes_named, run_passes
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to, passes_to_records
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     source.load_libraries(options.load_library)
     if is_kernel(options.file):
-        return write(options, [process(m, options) for m in captured_modules(options)])
+        return write(options, [process(m, options) for m in captured(options).modules])
     text = source.read_text(options.file)
     name = source.display_name(options.file)
     parts = split_input(text, name) if options.split_input_file else [text]
@@ -68,10 +69,10 @@ def split_input(text: str, name: str) -> list[str]:
     return parts
 
 
-def captured_modules(options: argparse.Namespace) -> list[Module]:
-    """Capture the kernel for the arguments of the options, and return its distinct modules."""
+def captured(options: argparse.Namespace) -> Specialization:
+    """Capture the kernel for the arguments of the options."""
     kernel = source.load_kernel(options.file, options.target, parse_grid(options.grid))
-    return specialized(kernel, *parse_arguments(options.arg))[0].modules
+    return specialized(kernel, *parse_arguments(options.arg))[0]
 
 
 def process(module: Module, options: argparse.Namespace) -> str | bytes:

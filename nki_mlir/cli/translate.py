@@ -67,11 +67,14 @@ def translate(options: argparse.Namespace) -> str | bytes:
     opt_options = opt.parse_options([options.source, *(["--target", options.target] if options.target else []),
                                      *(f"--arg={text}" for text in options.arg), "--grid", options.grid])
     if options.import_python:
-        return "// -----\n".join(str(lowering.process(m, opt_options)) for m in lowering.captured_modules(opt_options))
+        return "// -----\n".join(str(lowering.process(m, opt_options)) for m in lowering.captured(opt_options).modules)
     if options.to_nki_python:
         from nki_mlir.printing.kernel import kernel_text  # start-up: imported on first use
-        modules = lowering.captured_modules(opt_options) if command.is_kernel(options.source) else source.read_modules(
-            lowering.split_input(source.read_text(options.source), name := source.display_name(options.source)), name)
+        if command.is_kernel(options.source):
+            modules = lowering.captured(opt_options).program_modules
+        else:
+            name = source.display_name(options.source)
+            modules = source.read_modules(lowering.split_input(source.read_text(options.source), name), name)
         return kernel_text(modules, release=options.release, keep_placement=options.keep_placement,
                            generation=options.generation)
     opt_options.goal, opt_options.emit = "isa", "bin" if options.mlir_to_bin else "asm"

@@ -104,6 +104,13 @@ class Specialization:
         """The distinct modules, in the order of the grid points that need them."""
         return list({id(v.module): v.module for v in self.captured.variants.values()}.values())
 
+    @property
+    def program_modules(self) -> list[Any]:
+        """The module of all programs, or the module of each program in the order of the grid's points."""
+        if len(distinct := self.modules) == 1:
+            return distinct
+        return [self.captured.variant_for(point).module for point in np.ndindex(self.grid)]
+
     @exclusive_property
     def key(self) -> str:
         """Return a hash of the modules' text, which determines everything, and of the programs that each serves."""

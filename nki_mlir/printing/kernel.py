@@ -34,6 +34,7 @@ from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared
 from nki_mlir.printing.releases import OLDEST, check_release
+from nki_mlir.printing.shared_programs import programs_apart
 from nki_mlir.python_commands import module_command
 from nki_mlir.targets.neuron import at_nisa
 from nki_mlir.transforms.fold_over_programs import ProgramsApart
@@ -50,8 +51,8 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     """Return the text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
-        modules: the modules of a capture, which passes may have changed: one, or one for each core if their programs
-            differ; or a graph
+        modules: the modules of a capture, which passes may have changed: one, or one for each program, in the order
+            of the grid's points, if programs differ; or a graph
         comments: name the line of the source in a comment before the statements that come from it
         release: the release of the current generation whose names and parameters the text has
         generation: current or beta
@@ -64,7 +65,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     if beta and (keep_placement or release != NEWEST):
         raise Unprintable(what="generation beta with a placement, or with a release of the current generation,",
                           fix="leave --generation out")
-    merged = modules if keep_placement else merged_programs(modules)
+    merged = list(modules) if keep_placement else merged_programs(programs_apart(modules))
     options = _Options(comments, OLDEST if beta else release, keep_placement, beta,
                        not (keep_placement or beta) and is_graph(merged[0]))
     loops, implicit = len(merged) == 1 and not keep_placement, not (keep_placement or beta)

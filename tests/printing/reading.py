@@ -36,4 +36,4 @@ def reread(text, grid=()):
 def printed(captured, arrays, **options):
     """The text of a kernel for such arguments, without comments and as it is before it is formatted."""
     with patch.object(kernel, "formatted", lambda text: text):
-        return kernel.kernel_text(captured.lower(*arrays).specialization.modules, comments=False, **options)
+        return kernel.kernel_text(captured.lower(*arrays).specialization.program_modules, comments=False, **options)
