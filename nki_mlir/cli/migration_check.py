@@ -100,8 +100,7 @@ def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...])
         grid_argument: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
         if grid and not grid_argument:
             new = new[grid]
-        return [compared(old, new, positional, keywords, {**keywords, **grid_argument}, on)
-                for on in extensions.EXECUTORS]
+        return on_all_executors(old, new, positional, keywords, {**keywords, **grid_argument})
 
 
 def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...], release: str
@@ -110,7 +109,8 @@ def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[obje
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
     kernel = load_kernel(f"{file.path}:{name}" if name else str(file.path), grid=grid)
     positional, keywords = parse_arguments(texts)
-    return kernel.__name__, kernel_text(kernel.lower(*positional, **keywords).specialization.modules, release=release)
+    specialization = kernel.lower(*positional, **keywords).specialization
+    return kernel.__name__, kernel_text(specialization.program_modules, release=release)
 
 
 def takes_grid(file: Migrated, name: str) -> bool:
@@ -125,11 +125,11 @@ def check_cases(file: Migrated) -> list[str]:
     with new_text_as_file(file) as path:
         new = run_file(path)
         cases = list(zip(cases_of(old, file.path), cases_of(new, path), strict=True))
-        return [compared(kernel, migrated, positional, keywords,
-                         {n: with_arrays_of(keywords.get(n, value), value) for n, value in new_keywords.items()}, on,
-                         with_arrays_of(positional, again))
-                for (kernel, positional, keywords), (migrated, again, new_keywords) in cases
-                for on in extensions.EXECUTORS]
+        return [line for (kernel, positional, keywords), (migrated, again, new_keywords) in cases
+                for line in on_all_executors(
+                    kernel, migrated, positional, keywords,
+                    {n: with_arrays_of(keywords.get(n, value), value) for n, value in new_keywords.items()},
+                    with_arrays_of(positional, again))]
 
 
 def cases_of(names: dict[str, object], path: Path) -> list[tuple[Any, list[object], dict[str, object]]]:
@@ -184,6 +184,19 @@ def flat(result: object) -> list[np.ndarray]:
     """Return the arrays of a result, flattened."""
     parts = result if isinstance(result, (tuple, list)) else [result]
     return [a for part in parts for a in (flat(part) if isinstance(part, (tuple, list)) else [np.asarray(part)])]
+
+
+def on_all_executors(old: "Kernel", new: "Kernel", positional: list[object], keywords: dict[str, object],
+                     new_keywords: dict[str, object], again: list[object] | None = None) -> list[str]:
+    """Compare the results of two kernels on each executor and return a line for each. An error that an earlier executor
+    raised is not repeated."""
+    lines: list[str] = []
+    errors: dict[str, str] = {}             # the text of an error, and the first executor that raised it
+    for on in extensions.EXECUTORS:
+        head, mark, error = compared(old, new, positional, keywords, new_keywords, on, again).partition(" kernel: ")
+        first = errors.setdefault(error, on) if mark else on
+        lines.append(f"{head}{mark}{error}" if first == on else f"{head}{mark}the same error as on {first}")
+    return lines
 
 
 def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: dict[str, object],

@@ -5,6 +5,7 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import libcst as cst
 
@@ -303,7 +304,8 @@ class Calls(ElementwiseTexts):
     def several(self, node: cst.Tuple | cst.List) -> Fact:
         """Return the facts of the elements of a tuple or list."""
         if any(isinstance(e, cst.StarredElement) for e in node.elements):
-            return Fact()
+            return Many(reduce(join, [self.element(fact) if isinstance(e, cst.StarredElement) else fact
+                                      for e in node.elements for fact in [self.fact(e.value)]]))
         if not node.elements:
             return Many(NoElement())
         return Items(tuple(self.fact(e.value) for e in node.elements))

@@ -13,6 +13,7 @@ Functions of ``nl`` take rows from any partition. If the text does not show wher
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import gcd
 
 from nki_mlir.machine import Machine
@@ -116,9 +117,20 @@ class EngineRows(Indices):
         if into.memory == PSUM or not self.may_start_between([dst]):
             return [f"{self.nisa}.tensor_copy(dst={dst}, src={expression})"]
         self.report.changed(self.line, REASON)
-        if dtype != into.dtype:
+        rows = self._copied_rows(expression)
+        if rows:                                # the DMA converts them as well
+            expression = rows
+        elif dtype != into.dtype:
             expression = f"{self.nl}.copy({expression}, dtype={dst.partition('[')[0]}.dtype)"
         return [f"{self.nisa}.dma_copy(dst={dst}, src={expression})"]
+
+    def _copied_rows(self, expression: str) -> str:
+        """Return the view that ``nl.copy(view)`` copies if no engine may begin at its rows; "" otherwise."""
+        view = expression.removeprefix(f"{self.nl}.copy(").removesuffix(")")
+        with suppress(SyntaxError):
+            if expression == f"{self.nl}.copy({view})" and isinstance(ast.parse(view, mode="eval").body, ast.Subscript):
+                return view if self.may_start_between([view]) else ""
+        return ""
 
     def shape_text(self, tensor: TensorFact, like: str) -> str:
         """Return the text of a tile's shape."""

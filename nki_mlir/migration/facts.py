@@ -7,6 +7,7 @@ dimensions after the partition were in front of it.
 """
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from nki_mlir.language.functions import UNARY
 
@@ -127,6 +128,7 @@ class TensorFact(Fact):
     blocks: int = 0
     base: bool = False              # a complete tensor as it was created, with rows one after the other
     parameter: bool = False
+    part: bool = False              # of a tensor in HBM: an access pattern on it would count rows of the tensor
     fresh: bool = False             # a PSUM tensor that was set to 0 when it was created
     floating: bool = False          # computed by a function whose results are floats, so the dtype is one of floats
 
@@ -247,14 +249,23 @@ def join(left: Fact, right: Fact) -> Fact:
             shape = left.shape if left.shape == right.shape else None
         return TensorFact(left.memory if left.memory == right.memory else SBUF, shape,
                       left.dtype if left.dtype == right.dtype else "",
-                      left.blocks if left.blocks == right.blocks else 0)
+                      left.blocks if left.blocks == right.blocks else 0, part=left.part or right.part)
     if isinstance(left, TensorFact) or isinstance(right, TensorFact):
         return Unknown()
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):
         return Items(tuple(map(join, left.items, right.items)), left.fields if left.fields == right.fields else ())
+    if isinstance(left, Items | Many) and isinstance(right, Items | Many):      # a loop appends to a list
+        return join(as_many(left), as_many(right))
     if isinstance(left, NumberFact) and isinstance(right, NumberFact):
         return NumberFact()
-    return Fact()
+    return Unknown() if may_have_tiles(left) or may_have_tiles(right) else Fact()
+
+
+def as_many(values: Items | Many) -> Many:
+    """Return a list's fact for all of its elements together."""
+    if isinstance(values, Many):
+        return values
+    return Many(reduce(join, values.items) if values.items else NoElement())
 
 
 @dataclass(frozen=True)

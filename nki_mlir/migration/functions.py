@@ -2,6 +2,7 @@
 """Calls of functions of the file, of methods of tensors, and of Python's own functions."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import libcst as cst
 
@@ -27,6 +28,7 @@ from nki_mlir.migration.facts import (
     TileFunction,
     TileObject,
     Unknown,
+    as_many,
     function_fact,
     join,
     may_have_tiles,
@@ -36,6 +38,8 @@ from nki_mlir.migration.language_calls import broadcast
 from nki_mlir.migration.names import dotted, operator
 from nki_mlir.migration.record_classes import record
 from nki_mlir.migration.transfer_calls import TRANSFERS
+
+CONTAINERS = {"collections.deque", "functools.reduce"}      # functions of other modules whose results have tiles
 
 
 class FunctionCalls(Calls):
@@ -76,9 +80,10 @@ class FunctionCalls(Calls):
         updated = self.without_mask(updated, name or "")
         if name is not None and self.is_function(name):
             updated = updated.with_changes(args=[self._with_operator(a) for a in updated.args])
-        if isinstance(original.func, cst.Name) or name in self.imported:
+        if isinstance(original.func, cst.Name) or name in self.imported or name in CONTAINERS:
             return self.note(updated, self._named(name or "", updated))
-        has_tiles = any(may_have_tiles(self.fact(a.value)) for a in updated.args)
+        has_tiles = any(may_have_tiles(self.fact(a.value)) for a in updated.args) or (
+            owner is not None and isinstance(self.fact(owner), Unknown))
         self.without_vectors(name or self.code(original.func), [self.fact(a.value) for a in updated.args])
         if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
             return self.note(updated, computed)
@@ -151,8 +156,16 @@ class FunctionCalls(Calls):
             case "min" | "max" | "abs" | "sum" if facts:
                 kinds = {f.kind for f in facts if isinstance(f, NumberFact)}
                 return NumberFact(kinds.pop() if len(kinds) == 1 else "")
-            case "tuple" | "list" | "reversed" | "sorted" if len(facts) == 1:
+            case "tuple" | "list" if len(facts) == 1:
                 return facts[0]
+            case "reversed" if len(facts) == 1:
+                return Items(facts[0].items[::-1]) if isinstance(facts[0], Items) else facts[0]
+            case "sorted" | "deque" | "collections.deque" if positional and isinstance(positional[0], Items | Many):
+                return as_many(positional[0])
+            case "dict" if keywords and not positional and not any(a.star for a in node.args):
+                return Many(reduce(join, keywords.values()), True)
+            case "reduce" | "functools.reduce" if len(positional) > 1 and isinstance(positional[0], TileFunction):
+                return self.element(positional[1])
             case "slice" if len(node.args) == 2:
                 start, stop = (self.text(a.value) for a in node.args)
                 size = terms.difference(stop, start) or ""

@@ -314,7 +314,12 @@ class Indices(Expressions):
         elif isinstance(target, (cst.Tuple, cst.List)):
             parts: Sequence[Fact]
             count = len(target.elements)
-            if isinstance(fact, Items) and len(fact.items) == count:
+            star = next((k for k, e in enumerate(target.elements) if isinstance(e, cst.StarredElement)), None)
+            if isinstance(fact, Items) and star is not None and len(fact.items) >= count - 1:
+                end = len(fact.items) - (count - 1 - star)
+                parts = *fact.items[:star], Items(fact.items[star:end]), *fact.items[end:]
+                star = None
+            elif isinstance(fact, Items) and len(fact.items) == count:
                 parts = fact.items
             elif isinstance(fact, (Many, Items)):
                 parts = [self.element(fact)] * count
@@ -322,8 +327,8 @@ class Indices(Expressions):
                 parts = [NumberFact("int")] * count
             else:
                 parts = [fact if isinstance(fact, Unknown) else Fact()] * count
-            for element, part in zip(target.elements, parts):
-                self.bind_target(element.value, Many(part) if isinstance(element, cst.StarredElement) else part)
+            for k, (element, part) in enumerate(zip(target.elements, parts)):
+                self.bind_target(element.value, Many(part) if k == star else part)
 
 
 def loops_of(node: cst.ListComp | cst.GeneratorExp) -> Iterator[cst.CompFor]:

@@ -31,6 +31,7 @@ from nki_mlir.migration.facts import (
     TileClass,
     TileObject,
     Unknown,
+    as_many,
     join,
 )
 from nki_mlir.migration.functions import FunctionCalls, shape_names, size_name
@@ -444,6 +445,8 @@ class Statements(FunctionCalls):
         if not isinstance(fact, TensorFact) and not isinstance(value_fact, TensorFact):
             if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
                 self.left("an update of an index vector")
+            if isinstance(fact, (Items, Many)) and isinstance(value_fact, (Items, Many)):
+                self.extended(node.target, as_many(value_fact))
             return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
         target_fact = fact if isinstance(fact, TensorFact) else TensorFact("sbuf")
         dst, into = self.viewed(subscript, result.mask if result else None) if isinstance(fact, TensorFact) else (

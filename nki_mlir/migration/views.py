@@ -340,11 +340,14 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
     dimension, = rows
     item = items[dimension]
     assert isinstance(item, RowNumbers)
-    if dimension and not any(0 in axes for axes in along):
+    is_row_number = any(0 in axes for axes in along)    # each row of the result adds its number to one index
+    if (dimension or tensor.part) and not is_row_number:
         return _selected_rows(text, tensor, items, dimension, extents, steps, along)
     lengths = _lengths(text, tensor, items)
     offset = _total(map(_base, items), lengths)
-    if any(0 in axes for axes in along):            # each row of the result has the number for itself
+    if is_row_number:
+        if tensor.part:
+            raise NotAView("a tile of row numbers in a part of a tensor, beside an index that moves from row to row")
         if item.shape != ("1", "1"):
             raise NotAView("a tile of row numbers beside an index that moves from row to row")
         other_items = [Integer("0") if row_item is item else row_item for row_item in items]
@@ -373,7 +376,7 @@ def _selected_rows(text: str, tensor: TensorFact, items: Sequence[Item], dimensi
         raise NotAView("a tile of row numbers after an index that moves")
     first = ", ".join(_base(i) for i in items[:dimension])
     count = item.shape[0] if item.shape is not None and item.shape[0] != "?" else f"{item.text}.shape[0]"
-    text = f"{text}[{first}].vector_select(0, {item.text})"
+    text = f"{text}{f'[{first}]' if first else ''}.vector_select(0, {item.text})"
     columns = list(zip(items, steps, along))[dimension + 1:]
     if any(len(axes) != 1 or axis_steps[axes[0]] != "1" for _, axis_steps, axes in columns):
         raise NotAView("a tile of row numbers beside an index that takes steps")
@@ -399,7 +402,8 @@ def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, T
     texts: list[str] = []
     known_shape = tensor.shape
     if known_shape is None and not tensor.on_chip and all(isinstance(i, Integer) for i in items):
-        return f"{text}[{', '.join(i.text for i in items if isinstance(i, Integer))}]", tensor.like(None)
+        numbers = ", ".join(i.text for i in items if isinstance(i, Integer))
+        return f"{text}[{numbers}]", replace(tensor.like(None), part=True)
     total = len(known_shape) if known_shape is not None else len(items)
     dimensions = sum(isinstance(i, Part) for i in items) + total - len(items)
     for k, item in enumerate(items):
@@ -419,12 +423,10 @@ def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, T
         shape.append(size if is_complete else item.size)
     if known_shape is not None:
         shape += known_shape[len(items):]
-    while len(texts) > 1 and texts[-1] == ":" and tensor.blocks:
-        break
     result: Shape = tuple(size or "?" for size in shape) if known_shape is not None or len(items) >= 2 else None
     if all(t == ":" for t in texts):
         return text, tensor
-    return f"{text}[{', '.join(texts)}]", tensor.like(result)
+    return f"{text}[{', '.join(texts)}]", replace(tensor.like(result), part=not tensor.on_chip)
 
 
 def masked(text: str, tensor: TensorFact, mask: MaskFact | None) -> tuple[str, TensorFact]:

@@ -28,7 +28,7 @@ OTHER_EXECUTORS = ("interpreter", "jit", "isa")
 FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.fuzz, id=f"{name}-{on}")
                         for k, name in enumerate(FURTHER_NAMES)
                         for on in (OTHER_EXECUTORS if FUZZ else OTHER_EXECUTORS[k % 3:][:1])]
-LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
+LAUNCHES, LAYERS, CONTAINERS = (KERNELS / f"{name}.py" for name in ("launches", "layers", "containers"))    # with NumPy's values
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]
 LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
@@ -95,7 +95,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("file", [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
+@pytest.mark.parametrize("file", [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, CONTAINERS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
                                             for p in EXAMPLES)], ids=lambda p: p.stem)
 def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
     result = of(file)
@@ -121,7 +121,7 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
                 assert error <= bound(kernel.__name__, on, wanted), kernel.__name__
 
 
-@pytest.mark.parametrize("files", [[IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
+@pytest.mark.parametrize("files", [[IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, CONTAINERS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
     [*(p for p in EXAMPLES if p.stem not in QUICK), *(p.values[0] for p in FURTHER)], marks=pytest.mark.fuzz)],
     ids=["quick", "others"])
 def test_text_is_formatted(files, tmp_path):
@@ -145,7 +145,7 @@ def test_further_kernels_on_other_executors(file, on, tmp_path):
             np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("file", [LAUNCHES, LAYERS], ids=lambda p: p.stem)
+@pytest.mark.parametrize("file", [LAUNCHES, LAYERS, CONTAINERS], ids=lambda p: p.stem)
 @pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
 def test_values_are_what_numpy_computes(file, on, tmp_path):
     new = tmp_path / f"{file.stem}_on_{on}.py"
@@ -175,7 +175,7 @@ def test_text_keeps_comments_and_names():
                     "        num_rows = min(128, rows - i * 128)\n        # Load what the mask leaves")
 
 
-@pytest.mark.parametrize("file", [*(pytest.param(p, id=p.stem) for p in (IDIOMS, LAUNCHES, LAYERS)),
+@pytest.mark.parametrize("file", [*(pytest.param(p, id=p.stem) for p in (IDIOMS, LAUNCHES, LAYERS, CONTAINERS)),
                                   *FURTHER[::1 if FUZZ else 4]])
 def test_second_round_changes_nothing(file, tmp_path):
     new = tmp_path / "again.py"
