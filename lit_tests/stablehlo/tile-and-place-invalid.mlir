@@ -11,11 +11,3 @@ func.func @sorted(%a: tensor<8xf32>) -> tensor<8xf32> {
   }) : (tensor<8xf32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
-
-// -----
-
-func.func @long(%a: tensor<8xf32>, %i: tensor<i64>) -> tensor<2xf32> {
-  // expected-error@+1 {{a choice or an index of type i64 in a graph as engine instructions is not supported}}
-  %0 = stablehlo.dynamic_slice %a, %i, sizes = [2] : (tensor<8xf32>, tensor<i64>) -> tensor<2xf32>
-  return %0 : tensor<2xf32>
-}

@@ -27,6 +27,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.registry import Callee, callee_from, checked
 from nki_mlir.graph import upstream
+from nki_mlir.graph.host_integers import narrowed
 from nki_mlir.graph.rewrites import rewrite_gathers, sign_indices
 from nki_mlir.graph.selected_windows import rewrite_selected_windows
 from nki_mlir.graph.sort_and_scatter import rewrite_sequential, saturate_conversions
@@ -151,9 +152,14 @@ def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], 
     from nki_mlir.targets.neuron.simulator import simulate
     run_passes(module, passes_to("nisa", module))
     program = emit_for_values(lambda options: emit_module(module, options))
+    inputs, outputs = ([v.dtype.numpy for v in program.of_kind(kind)] for kind in ("input", "output"))
 
     def run(arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
-        simulate(program, arrays, results)
+        ends = [r if r.dtype == dtype else np.empty(r.shape, dtype) for r, dtype in zip(results, outputs, strict=True)]
+        simulate(program, narrowed(arrays, inputs), ends)
+        for result, end in zip(results, ends):
+            if result is not end:                               # an integer of 64 bits, which the streams narrowed
+                result[...] = end
     return run
 
 

@@ -318,7 +318,7 @@ def floor_divide(a: Any, b: Any) -> object:
     quotient is 10."""
     dtype = torch.result_type(a, b)
     if not dtype.is_floating_point:
-        return NotImplemented
+        return floor_divide_integers(*same_dtype(a, b))
     wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
     first, second = torch.broadcast_tensors(*(
         x.to(dtype).to(wide) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=wide) for x in (a, b)))
@@ -329,6 +329,13 @@ def floor_divide(a: Any, b: Any) -> object:
     floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
     result = torch.where(quotient == 0, torch.where(ratio < 0, -0.0, 0.0), floor)
     return torch.where(second == 0, ratio, result).to(dtype)
+
+
+def floor_divide_integers(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Compute the quotient rounded down from the one rounded towards 0: upstream computes in float64."""
+    quotient = aten.div.Tensor_mode(a, b, rounding_mode="trunc")
+    left = a - quotient * b
+    return torch.where((left != 0) & ((left < 0) != (b < 0)), quotient - 1, quotient)
 
 
 def divide(a: Any, b: Any, *, rounding_mode: str | None = None) -> object:

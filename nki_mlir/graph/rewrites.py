@@ -111,6 +111,8 @@ def rewrite_extremes(module: Module) -> None:
         x, i, m, p = (str(v.type) for v in (op.operands[0], op.operands[1], *op.results))
         rank, (axis,) = ir.RankedTensorType(op.operands[0].type).rank, list(op.attributes["dimensions"])
         element = ir.RankedTensorType(op.operands[0].type).element_type
+        number_type = ir.RankedTensorType(op.operands[1].type).element_type
+        far = (1 << number_type.width - 1) - 1
         sign = "SIGNED" if not isinstance(element, ir.IntegerType) or element.is_signless else "UNSIGNED"
         kind = sign if isinstance(element, ir.IntegerType) else "FLOAT"
         bools, scalar = x.replace(f"{element}>", "i1>"), f"tensor<{element}>"
@@ -122,11 +124,11 @@ func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {scalar}) -> ({m},
   %same = stablehlo.compare EQ, %x, %b, {kind} : ({x}, {x}) -> {bools}
   %nan = stablehlo.compare NE, %x, %x, {kind} : ({x}, {x}) -> {bools}
   %here = stablehlo.or %same, %nan : {bools}
-  %far = stablehlo.constant dense<2147483647> : {i}
+  %far = stablehlo.constant dense<{far}> : {i}
   %places = stablehlo.select %here, %i, %far : {bools}, {i}
-  %last = stablehlo.constant dense<2147483647> : tensor<i32>
+  %last = stablehlo.constant dense<{far}> : tensor<{number_type}>
   %p = stablehlo.reduce(%places init: %last) applies stablehlo.minimum across dimensions = [{axis}]
-    : ({i}, tensor<i32>) -> {p}
+    : ({i}, tensor<{number_type}>) -> {p}
   return %m, %p : {m}, {p}
 }}"""
         function = ir.Module.parse(text, module.context)
@@ -177,24 +179,30 @@ def rewrite_gathers(module: Module) -> None:
 
 def _extreme(op: Operation) -> str | None:
     """Return GT or LT if a reduction selects the greater or lesser of two values and the lower position of two equal
-    ones, else None."""
+    ones, as JAX (a comparison of positions) or PyTorch (their minimum) writes it, else None."""
     if len(op.results) != 2 or len(list(op.attributes["dimensions"])) != 1 or str(
-            ir.RankedTensorType(op.operands[1].type).element_type) != "i32":
+            ir.RankedTensorType(op.operands[1].type).element_type) not in ("i32", "i64"):
         return None
-    block = op.regions[0].blocks[0]
-    directions = {}
-    for inner in block.operations:
+    on_arguments = set()
+    for inner in op.regions[0].blocks[0].operations:
         operation = inner.operation
-        if operation.name == "stablehlo.compare":
+        name = operation.name.removeprefix("stablehlo.")
+        if name in ("compare", "minimum"):
             numbers = tuple(ir.BlockArgument(v).arg_number if isinstance(v.owner, ir.Block) else -1
-                           for v in operation.operands)
-            text = str(operation.attributes["comparison_direction"])
-            directions[numbers, next(d for d in ("EQ", "NE", "GE", "GT", "LE", "LT") if d in text)] = True
-        elif operation.name not in ("stablehlo.select", "stablehlo.or", "stablehlo.and", "stablehlo.return"):
+                            for v in operation.operands)
+            if name == "compare":
+                text = str(operation.attributes["comparison_direction"])
+                name = next(d for d in ("EQ", "NE", "GE", "GT", "LE", "LT") if d in text)
+            on_arguments.add((numbers, name))
+        elif name not in ("select", "or", "and", "return"):
             return None
-    if ((1, 3), "LT") not in directions or ((0, 2), "EQ") not in directions:
+    if ((0, 2), "EQ") not in on_arguments:
         return None
-    return next((d for d in ("GT", "LT") if ((0, 2), d) in directions), None)
+    if ((1, 3), "minimum") in on_arguments:
+        return next((d for d, either in (("GT", "GE"), ("LT", "LE")) if ((0, 2), either) in on_arguments), None)
+    if ((1, 3), "LT") not in on_arguments:
+        return None
+    return next((d for d in ("GT", "LT") if ((0, 2), d) in on_arguments), None)
 
 
 # -- loops that count --------------------------------------------------------------------------------------------------

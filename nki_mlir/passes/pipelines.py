@@ -11,6 +11,7 @@ from nki_mlir.passes.pass_manager import Pass, pass_named
 TO_LINALG = ("split-masked-loops", "nki-to-linalg")
 TO_NISA = (*TO_LINALG, "linalg-to-nisa", "verify-target")
 TO_TILES = "forward-moves", "split-rows", "tile-and-place"      # the operations of a graph, to the waist
+NARROW = "narrow-integers"                     # before it: engines have no 64-bit integers
 GRAPH_ON_ENGINES = "widen=0 compare=1"         # tile-and-place accumulates in float32 on chip; engines have no loops
 GRAPH_ON_CPU = ("stablehlo-to-linalg", "fuse-graph", "fuse-tiles")      # operations of any size
 TO_RECORDS = ("nisa-to-linalg", "arith-to-scalar")      # the waist, for the reader of the CPU
@@ -61,7 +62,7 @@ def passes_to(goal: str, module: Module, names: Set[str] = frozenset()) -> list[
     names = names or names_in(module)
     if is_graph(module, names):
         behind = (*TO_TILES, *PIPELINES[goal][len(TO_LINALG):])
-        return [pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES), *map(pass_named, behind)]
+        return [pass_named(NARROW), pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES), *map(pass_named, behind)]
     start = ORDER.index(level_of(module, names))
     passes = [pass_named(name) for name in PIPELINES[goal]]
     return [p for p in passes if p.reads is None or ORDER.index(p.reads) >= start]
