@@ -185,24 +185,27 @@ def keep_in_buffers(function: Operation) -> None:
 
 
 def buffers(op: ir.Operation) -> list[Value]:
-    """Allocate a buffer for each result of an operation. Raise ``Unsupported`` for a view and for other types."""
+    """Allocate a buffer for each result of an operation, and return it in the result's type, which may be a view of
+    another buffer's elements in their order. Raise ``Unsupported`` for other types."""
     allocations = []
     for result in op.results:
         kind = ir.MemRefType(result.type) if isinstance(result.type, ir.MemRefType) else None
-        if kind is None or kind.get_strides_and_offset() != (list(dense(kind.shape)), 0):
+        if kind is None or kind.get_strides_and_offset()[0] != list(dense(kind.shape)):
             raise Unsupported(feature=f"'{op.name}' that carries a {result.type}", instead="keep it in a buffer"
                               ).located(location_of(op))
-        allocations.append(allocated(kind))
+        buffer = allocated(buffer_type(kind))
+        allocations.append(buffer if buffer.type == kind else value_of("memref.cast", kind, buffer))
     return allocations
 
 
 def put(values: Sequence[Value], targets: Sequence[Value]) -> None:
     """Copy values to buffers as if all copies happened at once."""
     moved = [(v, t) for v, t in zip(values, targets) if v != t]
-    if any(memory_of(v) in targets for v, _ in moved):
+    written = [memory_of(target) for target in targets]
+    if any(memory_of(v) in written for v, _ in moved):
         copies = []
         for value, target in moved:
-            between = allocated(target.type)
+            between = allocated(buffer_type(ir.MemRefType(target.type)))
             copy(value, between)
             copies.append((between, target))
         moved = copies

@@ -12,7 +12,7 @@ from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense, full_tile
 from nki_mlir.graph.functions import allocated
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT32, DType, Encoding
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, UINT32, DType, Encoding
 from nki_mlir.scalar.predicates import COMPARISONS
 from nki_mlir.waist.buffer_views import TileReader
 from nki_mlir.waist.expression import (
@@ -39,6 +39,7 @@ EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwi
          "right_shift", "arith_shift_right")
 WHOLE = 8388608.0  # 2^23: from here on each float32 is integral; adding it rounds smaller ones to an integer
 LEAST = -(1 << 31)
+SIGNED = {8: INT8, 16: INT16, 32: INT32}
 
 
 def numbers(value: float, dtype: DType) -> Constant:
@@ -78,6 +79,15 @@ def sign_extended(value: Node, bits: int) -> Node:
     return alu("subtract", alu("bitwise_xor", low, sign), sign)
 
 
+def bitcast(value: Node, frm: DType, to: DType) -> Node:
+    """Return the bits of a value in another dtype of the same size."""
+    stored, target = (SIGNED[dtype.bits] if dtype.is_integer else dtype for dtype in (frm, to))
+    if frm.kind is Encoding.UNSIGNED:
+        value = wrapped(value, stored)
+    result = value if stored is target else Bitcast(target, value)
+    return unsigned(result, to.bits) if to.kind is Encoding.UNSIGNED else result
+
+
 class EngineExpression(ExpressionReader):
     """Converts the values of a nest of a graph to expressions of functions that engines have.
 
@@ -105,10 +115,10 @@ class EngineExpression(ExpressionReader):
         match step.kind:
             case "convert":
                 return self.convert(operands[0], last_dtype, result)
+            case "bitcast":
+                return bitcast(operands[0], last_dtype, result)
             case "wrap":
                 return self.wrap(step, operands[0], last_dtype, result)
-            case "bitcast" if operands[0].dtype.bits == result.bits == storage_type(result).bits:
-                return Bitcast(storage_type(result), operands[0])
             case "activation":
                 return Activation(result, "sin_reduced" if name == "sin" else name, operands[0])
             case "alu" if name == "select":
@@ -119,8 +129,8 @@ class EngineExpression(ExpressionReader):
                 return of_integers(name, last_dtype, operands)
             case "math" if last_dtype.is_float:
                 return floating(name, operands)
-            case "math" if name == "quotient" and last_dtype is not UINT32:
-                return wrapped(divided(*(converted(v, INT32) for v in operands))[0], storage_type(last_dtype))
+            case "math" if name == "quotient":
+                return quotient_and_rest(last_dtype, operands)[0]
         raise refused(f"'{name}' on {last_dtype.mlir}")
 
     @staticmethod
@@ -226,6 +236,28 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
             alu("add", remainder, chosen(wrong, alu("multiply", step, b), zero)))
 
 
+def quotient_and_rest(dtype: DType, operands: list[Node]) -> tuple[Node, Node]:
+    """Return the quotient, rounded towards 0, and the remainder of integers."""
+    a, b = (converted(v, INT32) for v in operands)
+    if dtype is UINT32:
+        return divided_bits(a, b)
+    quotient, rest = (wrapped(v, storage_type(dtype)) for v in divided(a, b))
+    return quotient, rest
+
+
+def divided_bits(a: Node, b: Node) -> tuple[Node, Node]:
+    """Return the quotient and the remainder of unsigned 32-bit integers: twice the quotient of the half, or one more.
+    A divisor from 2^31 on is a negative int32, and divides at most once."""
+    zero, one = numbers(0, INT32), numbers(1, INT32)
+    is_large = compared("less", b, zero)
+    half = divided(alu("right_shift", a, one), chosen(is_large, one, b))[0]
+    quotient = chosen(is_large, zero, alu("left_shift", half, one))
+    rest = alu("subtract", a, alu("multiply", quotient, b))
+    is_more = compared("greater_equal", flipped(rest, 32), flipped(b, 32))
+    return (alu("add", quotient, chosen(is_more, one, zero)),
+            alu("subtract", rest, chosen(is_more, b, zero)))
+
+
 def storage_type(dtype: DType) -> DType:
     """Return the type in which the engines store a value of a type."""
     return INT32 if dtype.kind is Encoding.UNSIGNED else dtype
@@ -244,8 +276,8 @@ def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
             return converted(alu(name, *(converted(v, INT32) for v in operands)), dtype)
         return chosen(compared("greater" if name == "maximum" else "less", *(flipped(v, bits) for v in operands)),
                       *operands)
-    if name == "fmod" and dtype is not UINT32:
-        return wrapped(divided(*(converted(v, INT32) for v in operands))[1], storage_type(dtype))
+    if name == "fmod":
+        return quotient_and_rest(dtype, operands)[1]
     if name not in EXACT:
         raise refused(f"'{name}' on {dtype.mlir}")
     if not signed and name == "abs":
