@@ -47,6 +47,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     columns: bool = True        # let each partition have a column of a product of one row, else one has all
     short_rows: bool = True     # load several neighbouring short rows of a factor to one partition
     short_runs: bool = True     # load short runs of a factor with what is between them
+    windows: bool = True        # load and transpose overlapping rows of a factor once, as those of a convolution
     moves: bool = True          # let a copy's readers read the tiles on chip of its source, else copy from HBM to HBM
     vectors: bool = True        # sum products of one row with one row on the vector engine, else on the tensor engine
 

@@ -20,5 +20,6 @@ class TileChoices:
     columns: bool = True
     short_rows: bool = True
     short_runs: bool = True
+    windows: bool = True
     vectors: bool = True
     moves: bool = True

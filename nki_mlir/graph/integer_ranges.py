@@ -273,25 +273,26 @@ class IntegerRanges:
             return self.selected(op, spans)
         if None in spans:
             return self.bounded(name, spans)
-        known: list[Span] = spans                                                   # type: ignore[assignment]
+        ranges: list[Span] = spans                                                   # type: ignore[assignment]
         if name in JOINED:
-            return joined(*(known[:2] if name == "dynamic_update_slice" else known))
+            return joined(*(ranges[:2] if name == "dynamic_update_slice" else ranges))
         if name == "clamp":
-            return max(known[0][0], min(known[1][0], known[2][0])), max(known[0][1], min(known[1][1], known[2][1]))
+            low, value, high = ranges
+            return max(low[0], min(value[0], high[0])), max(low[1], min(value[1], high[1]))
         if kind is None:
-            return BINARY[name](*known) if name in ("minimum", "maximum") else None
+            return BINARY[name](*ranges) if name in ("minimum", "maximum") else None
         if name in ("and", "or", "xor"):
-            return bitwise(name, *known)
+            return bitwise(name, *ranges)
         if name.startswith("shift_"):
-            return shifted(name, *known, kind.width)
+            return shifted(name, *ranges, kind.width)
         if name == "not" and kind.is_unsigned:
             most = limits_of(kind)[1]
-            return most - known[0][1], most - known[0][0]
+            return most - ranges[0][1], most - ranges[0][0]
         if name == "subtract" and (divisor := remainder_by(op)) is not None and (by := range_of(divisor)) is not None:
-            return remaining(known[0], (int(by[0]), int(by[1])))
+            return remaining(ranges[0], (int(by[0]), int(by[1])))
         if name in BINARY:
-            return BINARY[name](*known)
-        return UNARY[name](*known) if name in UNARY else None
+            return BINARY[name](*ranges)
+        return UNARY[name](*ranges) if name in UNARY else None
 
     @staticmethod
     def converted(span: Range | None, kind: ir.IntegerType | None) -> Range | None:
@@ -332,16 +333,16 @@ class IntegerRanges:
                         ends[number] = max(span[0], ends[number][0]), min(span[1], ends[number][1])
         return joined(*ends)
 
-    def again(self, value: Value, known: Value, span: Span, depth: int) -> Range | None:
-        """Return the range of a value of the same shape where ``known`` has another range."""
-        if value == known:
+    def again(self, value: Value, compared: Value, span: Span, depth: int) -> Range | None:
+        """Return the range of a value of the same shape where ``compared`` has another range."""
+        if value == compared:
             return span
         op = defining(value)
         name = op.name.removeprefix("stablehlo.") if op is not None else ""
         kind = integer_type(value)
         if op is None or kind is None or depth == 0 or name not in (*BINARY, *UNARY, "convert", "and", "or", "xor"):
             return self.range(value)
-        again = self.result(op, name, lambda v: self.again(v, known, span, depth - 1))
+        again = self.result(op, name, lambda v: self.again(v, compared, span, depth - 1))
         return again if within(again, limits_of(kind)) else self.range(value)
 
     # -- regions -------------------------------------------------------------------------------------------------------
@@ -360,11 +361,11 @@ class IntegerRanges:
         spans = list(starts)
         for _ in range(ATTEMPTS):
             ends = self.iteration(op, spans)
-            kept = [within(end, span) for end, span in zip(ends, spans)]
-            if all(kept):
+            stable = [within(end, span) for end, span in zip(ends, spans)]
+            if all(stable):
                 break
-            spans = [span if is_kept else widened(span, end, integer_type(value))
-                     for span, end, is_kept, value in zip(spans, ends, kept, op.operands)]
+            spans = [span if is_stable else widened(span, end, integer_type(value))
+                     for span, end, is_stable, value in zip(spans, ends, stable, op.operands)]
         else:
             ends = self.iteration(op, [None] * len(starts))
         after = [None if a is None or b is None else joined(a, b) for a, b in zip(starts, ends)]

@@ -3,12 +3,13 @@
 
 The tensor engine sums along the partitions. So a factor whose rows go along another axis is transposed on chip. A load
 of short runs brings all elements of these rows that the product needs (its ``hull``), and where complete rows are short
-a partition takes several neighbouring ones: the summed elements of a tile are then several rows apart.
+a partition takes several neighbouring ones: the summed elements of a tile are then several rows apart. Rows that a
+second summed axis shifts, as a position in the window of a convolution does, are loaded and transposed once for all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from nki_mlir.dialects.access import PSUM, Linear, Tile
 from nki_mlir.graph.choices import TileChoices
@@ -71,7 +72,7 @@ def tiled_product(nest: TileNest, vectors: bool = True) -> TiledProduct | None:
         return None
 
     def largest(group: list[int]) -> int:
-        return max(group, key=lambda x: merged.extents[x], default=0)
+        return max(group, key=lambda x: (merged.extents[x], -merged.output.strides[x]), default=0)     # neighbours
     return TiledProduct(merged, *product.inputs, largest(summed), largest(rows), largest(columns))
 
 
@@ -142,7 +143,7 @@ class Matrices:
             lefts: dict[int, Tile] = {}
             for part in strip.windows(product.columns, min(machine.psum_free_max, machine.moving_free_max)):
                 total = tiles.buffer((part.extents[product.rows], part.extents[product.columns]), FLOAT32, PSUM)
-                for k, piece in enumerate(pieces(part, product.inner, machine.partitions)):
+                for k, piece in enumerate(self.pieces(part)):
                     if k not in lefts:
                         left = self.factor(piece, product.left, product.rows)
                         lefts |= {k: left} if k < MOST_KEPT else {}
@@ -151,6 +152,38 @@ class Matrices:
                         tiles.fill(total, 0, (1, 2))
                     multiply(tiles, total, lefts.get(k, left), right)
                 finish(tiles, part, product, total, start)
+
+    def pieces(self, nest: TileNest) -> Iterator[TileNest]:
+        """Yield the parts of a nest with one tile of each factor. Rows that shifts share are on chip before those of
+        the first shift are needed."""
+        product, size = self.product, self.machine.partitions
+        shifts = shifting_axes(product) if self.tiles.choices.windows else {}
+        axes = [a for each in shifts.values() for a in each]
+        single = [(a, 1) for a in sorted(nest.reduced) if a != product.inner and nest.extents[a] > 1]
+        for outer in nest.boxes([*(box for box in single if box[0] not in axes), (product.inner, size)]):
+            for number, shifted in shifts.items():
+                self.load_shifted(outer, number, shifted)
+            yield from outer.boxes(box for box in single if box[0] in axes)
+
+    def load_shifted(self, nest: TileNest, number: int, shifts: Sequence[int]) -> None:
+        """Load and transpose the rows of a factor from the first one to the last one of all shifts, unless tiles of the
+        separate shifts would be smaller together."""
+        product, cache = self.product, self.tiles.cache
+        other, operand = product.rows if number == product.left else product.columns, nest.inputs[number]
+        steps = [(operand.strides[a], nest.extents[a]) for a in (other, *shifts)]
+        step = gcd(*(each for each, n in steps if n > 1))
+        count = sum(each * (n - 1) for each, n in steps) // step + 1
+        source = operand.tile((nest.extents[product.inner], nest.extents[other]), (product.inner, other))
+        wide = source.patterned(dims=(source.access.dims[0], (step, count)))
+        if count > prod(n for _, n in steps) or count * source.dtype.itemsize * HELD > cache.bytes or (
+                cache.has(elements_of(wide, self.tiles.symbols))):
+            return
+        lane, lanes = source.access.dims[0]
+        parts = [(first, source.patterned(free=source.access.free.plus(Linear(first * step)),
+                                          dims=((step, n), (lane, lanes))))
+                 for first in range(0, count, self.machine.partitions)
+                 if (n := min(self.machine.partitions, count - first))]
+        self.tiles.load_transposed(wide, parts)
 
     def factor(self, nest: TileNest, number: int, other: int) -> Tile:
         """Load a factor with the summed axis along the partitions; transpose one whose rows go along the other axis."""
@@ -215,9 +248,18 @@ def hull(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, 
     return source.patterned(free=source.access.free.plus(Linear(-behind)), dims=(source.access.dims[0], (1, run)))
 
 
-def pieces(nest: TileNest, inner: int, size: int) -> list[TileNest]:
-    """Cut the summed axes into boxes: the axis ``inner`` into pieces of ``size``, the others into single elements."""
-    return nest.boxes([*((a, 1) for a in nest.reduced if a != inner and nest.extents[a] > 1), (inner, size)])
+def shifting_axes(product: TiledProduct) -> dict[int, list[int]]:
+    """Return the summed axes that shift the rows of a factor by whole rows, so that shifts share rows, by the factor.
+    Only a factor that is transposed counts."""
+    nest, axes = product.nest, {}
+    for number, other in ((product.left, product.rows), (product.right, product.columns)):
+        operand, step = nest.inputs[number], nest.inputs[number].strides[other]
+        if min(nest.extents[product.inner], nest.extents[other]) > 1 and lies_across(operand, product.inner, other):
+            axes[number] = [a for a in sorted(nest.reduced) if a != product.inner and nest.extents[a] > 1
+                            and operand.strides[a] > 0 and not (
+                                operand.strides[a] % step and step % operand.strides[a])
+                            and operand.strides[a] * (nest.extents[a] - 1) < step * nest.extents[other]]
+    return {number: shifts for number, shifts in axes.items() if shifts}
 
 
 def lies_across(operand: TileOperand, inner: int, other: int) -> bool:

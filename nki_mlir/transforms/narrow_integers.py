@@ -74,7 +74,7 @@ class Narrowing:
     def __init__(self, module: Module, arguments: bool) -> None:
         self.module, self.arguments = module, arguments
         self.operations = operations_of(module, lambda name: name not in ("builtin.module", "func.func"))
-        self.groups = Groups(wide_values(module))
+        self.groups = SameWidth(wide_values(module))
         self.ranges = IntegerRanges(module, arguments)
 
     def run(self) -> None:
@@ -130,7 +130,7 @@ class Narrowing:
 
     def keep(self, value: Value) -> None:
         if is_wide(value):
-            self.groups.kept.add(self.groups.leader(value))
+            self.groups.unchanged.add(self.groups.leader(value))
 
     # -- which values must fit -----------------------------------------------------------------------------------------
     def check(self, op: Operation) -> None:
@@ -187,13 +187,13 @@ class Narrowing:
                            ).located(location_of(op))
 
 
-class Groups:
+class SameWidth:
     """Sets of values whose integers have the same number of bits."""
 
     def __init__(self, values: list[Value]) -> None:
         self.parents: dict[Value, Value] = {value: value for value in values}
         self.computed: set[Value] = set()       # leaders of values that operations compute
-        self.kept: set[Value] = set()           # leaders of values that keep their bits
+        self.unchanged: set[Value] = set()           # leaders of values that keep their bits
 
     def leader(self, value: Value) -> Value:
         while self.parents[value] != value:
@@ -204,13 +204,13 @@ class Groups:
         a, b = self.leader(a), self.leader(b)
         if a != b:
             self.parents[b] = a
-            for leaders in (self.computed, self.kept):
+            for leaders in (self.computed, self.unchanged):
                 if b in leaders:
                     leaders.add(a)
 
     def is_narrowed(self, value: Value) -> bool:
         leader = self.leader(value)
-        return leader in self.computed and leader not in self.kept
+        return leader in self.computed and leader not in self.unchanged
 
 
 def returned(function: Operation) -> list[Value]:

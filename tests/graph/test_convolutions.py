@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Convolutions and their gradients as instruction streams, against JAX."""
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+from jax import lax  # noqa: E402
+
+from .lowered_graph import results_of  # noqa: E402
+
+pytestmark = pytest.mark.jax
+
+RANDOM = np.random.default_rng(0)
+CHANNELS_LAST = ("NHWC", "HWIO", "NHWC")
+FORMS = {
+    "1d": ((2, 3, 20), (4, 3, 5), dict(window_strides=(1,), padding="SAME")),
+    "1d, strided and dilated": ((2, 3, 20), (4, 3, 3), dict(window_strides=(2,), padding=((2, 1),), rhs_dilation=(2,))),
+    "1d, causal, of each channel": ((2, 6, 20), (6, 1, 4), dict(window_strides=(1,), padding=((3, 0),),
+                                                                feature_group_count=6)),
+    "2d": ((2, 3, 8, 8), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME")),
+    "strided": ((2, 3, 9, 9), (4, 3, 3, 3), dict(window_strides=(3, 2), padding=((1, 2), (0, 1)))),
+    "1 x 1": ((2, 8, 6, 6), (4, 8, 1, 1), dict(window_strides=(1, 1), padding="VALID")),
+    "patches": ((2, 3, 16, 16), (8, 3, 4, 4), dict(window_strides=(4, 4), padding="VALID")),
+    "of each channel": ((2, 6, 8, 8), (6, 1, 3, 3), dict(window_strides=(1, 1), padding="SAME", feature_group_count=6)),
+    "grouped": ((2, 6, 8, 8), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME", feature_group_count=2)),
+    "dilated": ((1, 3, 10, 10), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME", rhs_dilation=(2, 3))),
+    "transposed": ((1, 3, 5, 5), (4, 3, 3, 3), dict(window_strides=(1, 1), padding=((2, 2), (2, 2)),
+                                                    lhs_dilation=(2, 2))),
+    "channels last": ((2, 9, 9, 6), (3, 3, 6, 4), dict(window_strides=(1, 1), padding="SAME", rhs_dilation=(2, 2),
+                                                       dimension_numbers=CHANNELS_LAST)),
+    "channels last, strided": ((1, 8, 150, 5), (3, 4, 5, 4), dict(window_strides=(2, 2), padding="SAME",
+                                                                  dimension_numbers=CHANNELS_LAST)),
+    "groups of the batch": ((4, 3, 6, 6), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME",
+                                                             batch_group_count=2)),
+}
+
+
+@pytest.mark.parametrize("windows", ["", "windows=0"])
+@pytest.mark.parametrize("form", FORMS)
+def test_convolutions(form, windows):
+    shape, weights, options = FORMS[form]
+    if windows and "last" not in form:
+        pytest.skip("these have no rows that shifts share")
+    x, w = (RANDOM.standard_normal(s).astype(np.float32) for s in (shape, weights))
+    convolved = lambda x, w: lax.conv_general_dilated(x, w, **options)
+    both = jax.jit(lambda x, w: (convolved(x, w), *jax.grad(lambda *a: (convolved(*a) ** 2).sum(), (0, 1))(x, w)))
+    got = results_of(both.lower(x, w).as_text(), [x, w], {"tile-and-place": windows} if windows else {}, (1,))
+    for one, other in zip(got, both(x, w), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * float(np.abs(other).max()))
