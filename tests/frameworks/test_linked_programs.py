@@ -380,7 +380,6 @@ def test_native_code__names_a_dtype_that_llvm_lacks():
 
 
 @pytest.mark.parametrize("function, arguments, name", [
-    (lambda a: jnp.sort(a), (A,), "stablehlo.sort"),
     (lambda a: a.at[jnp.array([1, 2])].apply(jnp.sin), (A,), r":\d+:\d+: error: a scatter that combines values"),
     (lambda a: jax.lax.population_count(a.astype(jnp.int32)), (A,), "popcnt|ctpop")])
 def test_instruction_streams__name_what_they_cannot_do(function, arguments, name):
