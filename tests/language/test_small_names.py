@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Names of a line or two: sizes of dtypes, numbers of cores, marks of the order, targets of options."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.capture.builder import active
+from nki_mlir.language.beta import compiler, constants, enums, nki
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.current import nki as current_nki
+from nki_mlir.language.current.compile_options import CompileOptions
+from nki_mlir.language.current.compiler import resolve_target
+
+
+@pytest.mark.parametrize(("name", "size"), [
+    ("float32", 4), ("int32", 4), ("uint32", 4), ("float16", 2), ("bfloat16", 2), ("int16", 2), ("uint16", 2), ("int8", 1),
+    ("uint8", 1), ("bool_", 1), ("float8_e4m3", 1), ("float8_e5m2", 1), ("tfloat32", 4)])
+def test_bytes_of_dtypes(name, size):
+    assert constants.sizeinbytes(getattr(nl, name)) == size
+
+
+def test_generations_of_cores():
+    assert {version.name: int(version) for version in enums.nc_version} == {"gen2": 2, "gen3": 3, "gen4": 4}
+
+
+def test_order__is_marked_within_blocks_alone():
+    marks = []
+
+    @nki.jit
+    def kernel(x):
+        def mark():
+            marks.append(bool(active("a test").properties.get("no_reorder")))
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        mark()
+        with compiler.no_reorder():
+            mark()
+            with compiler.no_reorder():
+                mark()
+            mark()
+        mark()
+        with compiler.no_reorder():
+            mark()
+        mark()
+        nl.store(out, nl.load(x))
+        return out
+    kernel.on("eager")(np.ones((4, 8), np.float32))
+    assert marks == [False, True, True, True, False, True, False]
+
+
+def plain(x):
+    return x
+
+
+def test_targets__are_those_of_options_or_kernels():
+    for target, name in (("trn1", "trn1"), ("trn2", "trn2"), ("gen4", "trn3"), ("trn3", "trn3")):
+        kernel = current_nki.jit(plain, platform_target=target)
+        assert resolve_target(kernel) == name
+        assert resolve_target(kernel, "trn1") == "trn1"
+        assert CompileOptions().launched(kernel).platform == kernel.platform
+        assert CompileOptions(target="trn1").launched(kernel).platform == ("trn1" if name != "trn1" else kernel.platform)
+
+
+def test_cores__are_those_of_options_or_kernels():
+    kernel = current_nki.jit(plain)
+    assert not kernel.grid
+    assert not CompileOptions(lnc=1).launched(kernel).grid and not CompileOptions().launched(kernel).grid
+    assert CompileOptions(lnc=2).launched(kernel).grid == (2,)
+    assert CompileOptions().launched(kernel[2]).grid == CompileOptions(lnc=2).launched(kernel[2]).grid == (2,)
+    assert CompileOptions(lnc=1).launched(kernel[2]).grid == (1,)
