@@ -5,7 +5,7 @@
 // CHECK-LABEL: func.func @carried(
 // CHECK:         %[[CARRIED:.*]] = memref.alloc() : memref<4x16xf32, "hbm">
 // CHECK:         linalg.generic {{.*}} outs(%[[CARRIED]] :
-// CHECK:         scf.for
+// CHECK:         scf.for %{{.*}} = %{{.*}} to %{{.*}} {
 // CHECK-NOT:       memref.alloc
 // CHECK:           linalg.generic {{.*}} ins(%[[CARRIED]] :
 // CHECK:           %[[FILL:.*]] = memref.reinterpret_cast %[[CARRIED]]

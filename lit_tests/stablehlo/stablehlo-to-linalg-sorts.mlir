@@ -32,7 +32,7 @@ func.func @rows(%x: tensor<8x4xi32>) -> tensor<8x4xi32> {
 
 // A stable sort compares positions, too. Floats in total order are compared by their bits.
 // CHECK-LABEL: func.func @pairs(
-// CHECK:         linalg.index
+// CHECK:         linalg.index 1 : index
 // CHECK:         "scalar.bitcast"(%{{.*}}) : (f32) -> i32
 // CHECK:         "scalar.alu"({{.*}}) {fn = "arith_shift_right"}
 // CHECK:         "scalar.alu"({{.*}}) {fn = "less"}

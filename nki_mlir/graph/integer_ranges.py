@@ -284,7 +284,7 @@ class IntegerRanges:
         if name in ("and", "or", "xor"):
             return bitwise(name, *ranges)
         if name.startswith("shift_"):
-            return shifted(name, *ranges, kind.width)
+            return shifted(name, ranges[0], ranges[1], kind.width)
         if name == "not" and kind.is_unsigned:
             most = limits_of(kind)[1]
             return most - ranges[0][1], most - ranges[0][0]

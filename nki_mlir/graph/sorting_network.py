@@ -105,7 +105,7 @@ class ElementOrder:
 
     def region(self, first: Sequence[Value], second: Sequence[Value]) -> Value:
         """Emit the operations of the region on tensors."""
-        values = dict(zip(self.block.arguments, (v for pair in zip(first, second) for v in pair)))
+        values: dict[Value, Value] = dict(zip(self.block.arguments, (v for pair in zip(first, second) for v in pair)))
         shape = first[0].type
 
         def value(scalar: Value) -> Value:
@@ -141,7 +141,8 @@ def in_total_order(op: Operation, operands: Sequence[Value]) -> Value:
         less, ordered = compared(a, b, "LT", "FLOAT"), compared(a, a, "EQ", "FLOAT")
         before_nan = value_of("stablehlo.and", less.type, ordered, compared(b, b, "NE", "FLOAT"))
         return value_of("stablehlo.or", less.type, less, before_nan)
-    return compared(*(integers_in_order(v, op) for v in operands), direction, "SIGNED")
+    a, b = (integers_in_order(v, op) for v in operands)
+    return compared(a, b, direction, "SIGNED")
 
 
 def is_without_signs(value: Value) -> bool:
@@ -163,8 +164,10 @@ def is_zero(value: Value) -> bool:
     """Return whether a value is the constant 0."""
     op = defining(value)
     attribute = op.attributes["value"] if op is not None and op.name == "stablehlo.constant" else None
-    return isinstance(attribute, ir.DenseFPElementsAttr) and attribute.is_splat and (
-        ir.FloatAttr(attribute.get_splat_value()).value == 0.0)
+    if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
+        return False
+    number = attribute.get_splat_value()
+    return isinstance(number, ir.FloatAttr) and number.value == 0.0
 
 
 def integers_in_order(value: Value, op: Operation) -> Value:

@@ -141,8 +141,10 @@ class Narrowing:
             self.check_conversion(op)
         elif name in READS or op.name == "func.return":
             self.must_fit(*operands)
-            if name == "shift_right_logical" and self.narrowed(operands[0]) and self.ranges.range(operands[0])[0] < 0:
-                raise self.refused(op)
+            if name == "shift_right_logical" and self.narrowed(operands[0]):
+                span = self.ranges.range(operands[0])
+                if span is None or span[0] < 0:
+                    raise self.refused(op)
         elif name == "shift_left":
             self.must_fit(operands[1])
         elif name == "scatter":
@@ -173,7 +175,7 @@ class Narrowing:
         """Return the first operation on the way to a value whose result may leave 32 bits."""
         op = defining(value)
         if op is None:                                              # carried by a loop, or folded
-            return value.owner.owner.operation
+            return ir.BlockArgument(value).owner.owner.operation
         beyond = [v for v in op.operands if is_wide(v) and defining(v) is not None and not self.ranges.fits(v)]
         return self.origin(beyond[0]) if beyond else op
 
