@@ -85,7 +85,7 @@ def test_a_product_that_the_default_target_does_not_take_is_refused_by_its_name(
             launch(wide_product)(a, b)
         assert raised.value.headline == "nc_matmul moving has 1024 columns, more than 512 on trn2"
         assert raised.value.advice == ("", "multiply 512 columns at a time, or name a target that takes more: "
-                                           "NEURON_PLATFORM_TARGET_OVERRIDE=trn3, or nki.jit(platform_target='trn3')")
+                                           "NEURON_PLATFORM_TARGET_OVERRIDE=trn3")
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "auto"}, {"mode": "simulation"}, {"mode": "torchxla"}, {"mode": "trace"},

@@ -95,7 +95,7 @@ def check_result(out: NkiTensor, length: int) -> None:
     if length > limit:
         device(False, f"nc_matmul moving has {length} columns, more than {limit} on {core.name}",
                "" if core.product_banks > 1 else f"multiply {limit} columns at a time, or name a target that takes "
-               "more: NEURON_PLATFORM_TARGET_OVERRIDE=trn3, or nki.jit(platform_target='trn3')",
+               "more: NEURON_PLATFORM_TARGET_OVERRIDE=trn3",
                code="err_size_of_dimension_exceed_arch_limit")
     if core.product_banks == 1:
         start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
