@@ -11,13 +11,10 @@ casts to builtin tensors; the casts fold when the upstream pipelines lower the o
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch._decomp import get_decompositions
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -28,7 +25,8 @@ from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frameworks.debug_output import write_exported
-from nki_mlir.frameworks.torch_operator import callee_named, map_by_calls
+from nki_mlir.frameworks.torch_decompositions import aten, decompositions
+from nki_mlir.frameworks.torch_operator import callee_named
 from nki_mlir.frameworks.torch_values import operands_of, results_of
 from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.graph.upstream import public_function
@@ -71,7 +69,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     if not isinstance(program, torch.export.ExportedProgram):
         # The importer merges parameters that are the same tensor object.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
-    program = program.run_decompositions(load("extras.fx_decomp_util").get_decomposition_table() | OWN)
+    program = program.run_decompositions(decompositions(load("extras.fx_decomp_util").get_decomposition_table()))
     aliases = updates_to_results(program)
     ends_in_range(program.graph)
     numbers_of_floats(program.graph)
@@ -283,163 +281,7 @@ def custom_call(record: KernelRecord, operands: list[Value]) -> list[ir.Value]:
     return list(call.results)
 
 
-# -- decompositions of operators that the upstream passes lower wrongly or reject --------------------------------------
-aten = torch.ops.aten
-
-
-def same_dtype(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Convert both operands to tensors of the dtype to which PyTorch promotes them."""
-    dtype = torch.result_type(a, b)
-    first, second = (x.to(dtype) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=dtype) for x in (a, b))
-    return first, second
-
-
-def remainder(a: object, b: Any) -> torch.Tensor:
-    """Compute the remainder with the divisor's sign, as PyTorch does; StableHLO's has the dividend's."""
-    negative = b < 0
-    a, b = same_dtype(a, b)
-    result = aten.fmod.Tensor(a, b)
-    return torch.where((result != 0) & ((result < 0) != negative), result + b, result)
-
-
-def fmod(a: torch.Tensor, b: object) -> torch.Tensor:
-    return aten.fmod.Tensor(*same_dtype(a, b))
-
-
-def fmod_of_tensors(a: torch.Tensor, b: torch.Tensor) -> object:
-    """Broadcast the operands, which ``exact_remainders`` expects."""
-    if a.shape == b.shape and a.dtype == b.dtype:
-        return NotImplemented
-    return aten.fmod.Tensor(*torch.broadcast_tensors(*same_dtype(a, b)))
-
-
-def floor_divide(a: Any, b: Any) -> object:
-    """Compute the quotient rounded down as PyTorch does, from the exact remainder: 1 // 0.1 is 9, where the rounded
-    quotient is 10."""
-    dtype = torch.result_type(a, b)
-    if not dtype.is_floating_point:
-        return floor_divide_integers(*same_dtype(a, b))
-    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-    first, second = torch.broadcast_tensors(*(
-        x.to(dtype).to(wide) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=wide) for x in (a, b)))
-    ratio, left = first / second, aten.fmod.Tensor(first, second)
-    quotient = (first - left) / second
-    quotient = torch.where((left != 0) & ((second < 0) != (left < 0)), quotient - 1, quotient)
-    floor = torch.floor(quotient)
-    floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
-    result = torch.where(quotient == 0, torch.where(ratio < 0, -0.0, 0.0), floor)
-    return torch.where(second == 0, ratio, result).to(dtype)
-
-
-def floor_divide_integers(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Compute the quotient rounded down from the one rounded towards 0: upstream computes in float64."""
-    quotient = aten.div.Tensor_mode(a, b, rounding_mode="trunc")
-    left = a - quotient * b
-    return torch.where((left != 0) & ((left < 0) != (b < 0)), quotient - 1, quotient)
-
-
-def divide(a: Any, b: Any, *, rounding_mode: str | None = None) -> object:
-    return floor_divide(a, b) if rounding_mode == "floor" else NotImplemented
-
-
-def sign(a: torch.Tensor) -> torch.Tensor:
-    """Compute the sign by comparisons: upstream compares with an integer, which is wrong for constant tensors."""
-    return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
-
-
-def variance(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None,
-             keepdim: bool = False) -> torch.Tensor:
-    """Compute the variance in float32, as PyTorch does: upstream computes in float64, which engines lack."""
-    dims = [*range(a.dim())] if not dim else list(dim)
-    wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
-    mean = wide.mean(dims, keepdim=True) if dims else wide          # upstream crashes on a mean along no axis
-    squares = (wide - mean).square()
-    if dims:
-        squares = squares.sum(dims, keepdim=keepdim)
-    count = prod(a.shape[d] for d in dims)
-    return (squares / max(0.0, count - (1 if correction is None else correction))).to(a.dtype)
-
-
-def deviation(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None,
-              keepdim: bool = False) -> torch.Tensor:
-    return variance(a, dim, correction=correction, keepdim=keepdim).sqrt()
-
-
-def variance_and_mean(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None,
-                      keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    dims = [*range(a.dim())] if not dim else list(dim)
-    mean = a.mean(dims, keepdim=keepdim) if dims else a.clone()
-    return variance(a, dims, correction=correction, keepdim=keepdim), mean
-
-
-def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.Tensor:
-    """Roll by any shift: upstream takes no slice out of an axis of one element."""
-    if not dims:
-        return roll(a.flatten(), shifts, [0]).reshape(a.shape)
-    for shift, axis in zip(shifts, dims):
-        size = a.shape[axis]
-        if size and (offset := shift % size):
-            a = torch.cat([a.narrow(axis, size - offset, offset), a.narrow(axis, 0, size - offset)], axis)
-    return a.clone()
-
-
-def of_bytes(op: Callable[..., object]) -> Callable[..., object]:
-    """Compute an operator in int32 if all tensors are uint8, which upstream treats as signed here."""
-    def computed(*arguments: object, **keywords: object) -> Any:
-        if any(isinstance(a, torch.Tensor) and a.dtype != torch.uint8 for a in arguments):
-            return NotImplemented
-        result = op(*(a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in arguments), **keywords)
-        several = result if isinstance(result, tuple) else (result,)
-        results = tuple(r.to(torch.uint8) if r.dtype == torch.int32 else r for r in several)
-        return results if isinstance(result, tuple) else results[0]
-    return computed
-
-
-def truth(op: Any) -> Callable[..., object]:
-    """Compare bytes with 0 before ``any`` and ``all``: upstream combines their bits."""
-    def computed(a: torch.Tensor, *arguments: object, **keywords: object) -> object:
-        return op(a != 0, *arguments, **keywords).to(a.dtype) if a.dtype == torch.uint8 else NotImplemented
-    return computed
-
-
-def absolute(a: torch.Tensor) -> object:
-    return a.clone() if a.dtype == torch.uint8 else NotImplemented
-
-
-def shift(op: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, object], torch.Tensor]:
-    return lambda a, b: op(*same_dtype(a, b))
-
-
-BYTES = (aten.amax.default, aten.amin.default, aten.max.default, aten.min.default, aten.max.dim, aten.min.dim,
-         aten.argmax.default, aten.argmin.default, aten.bitwise_right_shift.Tensor)
-TRUTHS = (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
-OWN: dict[object, Callable[..., object]] = {
-    **{op: decomposed for op, decomposed in get_decompositions(
-        [aten.native_layer_norm.default, aten.native_group_norm.default]).items()},
-    torch.ops.nki.map.default: map_by_calls,
-    aten.remainder.Tensor: remainder,
-    aten.remainder.Scalar: remainder,
-    aten.remainder.Scalar_Tensor: remainder,
-    aten.fmod.Scalar: fmod,
-    aten.fmod.Tensor: fmod_of_tensors,
-    aten.floor_divide.default: floor_divide,
-    aten.div.Tensor_mode: divide,
-    aten.div.Scalar_mode: divide,
-    aten.sign.default: sign,
-    aten.roll.default: roll,
-    aten.var.correction: variance,
-    aten.std.correction: deviation,
-    aten.var_mean.correction: variance_and_mean,
-    aten.abs.default: absolute,
-    aten.__lshift__.Scalar: shift(aten.bitwise_left_shift.Tensor),
-    aten.__lshift__.Tensor: shift(aten.bitwise_left_shift.Tensor),
-    aten.__rshift__.Scalar: shift(aten.bitwise_right_shift.Tensor),
-    aten.__rshift__.Tensor: shift(aten.bitwise_right_shift.Tensor),
-    **{op: of_bytes(op) for op in BYTES},
-    **{op: truth(op) for op in TRUTHS},
-}
-
-
+# -- in PyTorch's graph ----------------------------------------------------------------------------------------------
 def numbers_of_floats(graph: torch.fx.Graph) -> None:
     """Convert integer arguments beside floating-point tensors to floats: upstream folds a negative integer as a large
     unsigned one."""

@@ -283,6 +283,16 @@ def test_program__that_upstream_does_not_lower(function, operator):
         stablehlo_of(Model(), A)
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: torch.softmax(x, 0), lambda x: torch.log_softmax(x, 0), lambda x: x.logsumexp(0), lambda x: x.max(0)[0],
+    lambda x: x.argmin(0), lambda x: x.cumsum(0), lambda x: x.prod(0), lambda x: (x > 0).any(0), lambda x: x.flip(0),
+    lambda x: x.gather(0, torch.tensor(0)), lambda x: x.sort()[0], lambda x: x.topk(1)[1],
+    lambda x: x.std(0, correction=0)], ids=["softmax", "log_softmax", "logsumexp", "max", "argmin", "cumsum", "prod",
+                                            "any", "flip", "gather", "sort", "topk", "std"])
+def test_program__along_the_axis_that_one_number_lacks(function):
+    same_values(lambda x: (function(x),), torch.tensor(1.5))
+
+
 def test_program__variances_of_one_number():
     same_values(lambda a: (a.var(), a.var(correction=0), *torch.var_mean(a), a.std(correction=0)), torch.tensor(3.0))
 
