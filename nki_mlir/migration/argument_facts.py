@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import Dtype, Fact, IndexFact, Items, MaskFact, NumberFact, Span, TensorFact, join
-from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.parameters import bound_names, defaults_of, number_defaults
 
 
 def without_local_texts(fact: Fact) -> Fact:
@@ -51,10 +51,11 @@ class InnerFunction:
         return facts
 
 
-def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef) -> dict[str, Fact]:
+def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef, is_complete: bool = False) -> dict[str, Fact]:
     """Return the facts of parameters, from the facts of their arguments. A size that is not a number becomes
     ``name.shape[k]``, a dtype ``name.dtype``, of the first parameter whose argument has the same text: equal sizes have
-    equal texts."""
+    equal texts. ``is_complete``: the call passes no others, which have their defaults if these are numbers."""
+    facts = {**number_defaults(tree), **facts} if is_complete else facts
     assigned = bound_names(tree)
     sizes: dict[str, str] = {}
     dtypes: dict[str, str] = {}
@@ -111,11 +112,9 @@ def unpassed_defaults(tree: ast.FunctionDef, passed_names: Collection[str] | Non
     """Return the defaults of a function's parameters that no call passes; none if nothing calls the function."""
     if passed_names is None:
         return {}
-    by_position = [*tree.args.posonlyargs, *tree.args.args]
-    defaults = [*zip(by_position[::-1], tree.args.defaults[::-1]), *zip(tree.args.kwonlyargs, tree.args.kw_defaults)]
     assigned = bound_names(tree)
-    return {p.arg: default for p, default in defaults if default is not None and p.arg not in passed_names
-            and not assigned[p.arg]}
+    return {name: default for name, default in defaults_of(tree).items() if name not in passed_names
+            and not assigned[name]}
 
 
 SIZE = re.compile(r"(\w+)\.shape\[(\d+)\]")

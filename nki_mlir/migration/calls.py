@@ -232,6 +232,8 @@ class Calls(ElementwiseTexts):
             raise LeftForAPerson("an operand that may or may not be a tile: the text does not show it")
         kinds = [f.kind if isinstance(f, NumberFact) else "" for f in facts]
         kind = "float" if "float" in kinds or name == "divide" else "int" if kinds == ["int", "int"] else ""
+        if name == "power" and kind == "int" and not isinstance(right, cst.Integer):        # 2 ** -3 is a float
+            kind = ""
         return self.note(updated_node, NumberFact(kind))
 
     def _moved(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
@@ -326,7 +328,8 @@ class Calls(ElementwiseTexts):
         if package in ("nl", "nisa"):
             return self._public_call(meaning, updated_node)
         if package == "np" and name in DTYPES:          # a number of the host: dtypes of nl cannot be called
-            return self.note(updated_node.with_changes(func=original_node.func), FACT)
+            kind = "float" if "float" in name else "int"
+            return self.note(updated_node.with_changes(func=original_node.func), NumberFact(kind))
         return self.other_call(original_node, updated_node, meaning)
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:

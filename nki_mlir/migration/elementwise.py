@@ -19,8 +19,8 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.named_views import NamedViews
+from nki_mlir.migration.number_dtypes import NUMBER, QUOTIENT
 from nki_mlir.migration.operation_text import EarlierOperation, OperationText
-from nki_mlir.migration.quotient_dtypes import FUNCTION as QUOTIENT_DTYPE
 from nki_mlir.migration.views import bound_of, masked, part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
@@ -54,6 +54,11 @@ def inverse(number: str) -> str:
     if value and abs(math.frexp(value)[0]) == 0.5:
         return repr(1 / value)
     return f"1 / {number if terms.SIMPLE.match(number) or number.startswith('(') else f'({number})'}"
+
+
+def bare(text: str) -> str:
+    """Return a text without the parentheses around all of it."""
+    return re.sub(r"^\(([^()]*)\)$", r"\1", text)
 
 
 def is_repeated(source: TensorFact, into: TensorFact) -> bool:
@@ -246,21 +251,20 @@ class ElementwiseTexts(NamedViews):
         else:
             first, second = left[0], right[0]
             fact = tiles[0][1]
-            number = pair[1 if is_tile[0] else 0][1]
+            number = pair[1 if is_tile[0] else 0]
             common_dtype = fact.dtype
-            kind = number.kind if isinstance(number, NumberFact) else ""
-            if isinstance(number, IndexFact):
+            if isinstance(number[1], IndexFact):
                 raise LeftForAPerson("an index as an operand: use nisa.iota")
-            if not dtype and kind == "int" and common_dtype in NARROW:
-                dtype, meaning = f"{nl}.int32", "nl.int32"
-            if not dtype and kind != "int" and common_dtype != FLOAT32 and name not in BITWISE:
-                dtype, meaning = f"{nl}.float32", FLOAT32
+            if not dtype and name not in VERDICTS:
+                tile, dtype, meaning = self.number_dtype(tiles[0], number, name)
+                first, second = (tile, second) if is_tile[0] else (first, tile)
+                tiles = [(tile, fact)]
             if name == "power" and is_tile[0] and literal(second) == 2:
                 return self.function_of("square", first, fact, dtype, meaning)
         if name in VERDICTS and not explicit:
             dtype, meaning = f"{nl}.bool_", "nl.bool_"
         on_gpsimd = name == "power" and len(tiles) == 1         # whose engine has no access to PSUM
-        floating = not dtype and any(tensor.is_float for _, tensor in tiles)
+        floating = (not dtype or meaning == " ") and any(tensor.is_float for _, tensor in tiles)
         result = replace(fact.like(fact.shape, meaning or dtype or common_dtype or " "), floating=floating)
         wide = tiles[0][0]
         if len(tiles) == 2 and tiles[0][1].shape is not None and "1" in tiles[0][1].shape:
@@ -285,6 +289,32 @@ class ElementwiseTexts(NamedViews):
             return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
         return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),
                              dtype or common_dtype, name, step=self.step_of(name, pair, result))
+
+    def number_dtype(self, tile: Operand, number: Operand, name: str) -> tuple[str, str, str]:
+        """Return the text of a tile, which is a variable if the dtype names it, and the text and the meaning of the
+        dtype of its operation ``name`` with a number; both are empty if the operation has that dtype without it."""
+        (text, fact), (shown, other) = tile, number
+        assert isinstance(fact, TensorFact)
+        kind = "int" if name in BITWISE else other.kind if isinstance(other, NumberFact) else ""
+        if name == "divide" and fact.dtype in INTEGERS:
+            return text, "", ""
+        if kind == "int":
+            return (text, f"{self.nl}.int32", "nl.int32") if fact.dtype in NARROW else (text, "", "")
+        if fact.dtype == FLOAT32:
+            return text, "", ""
+        if kind == "float":
+            return text, f"{self.nl}.float32", FLOAT32
+        if name == "divide":
+            text = self.named(text, "tile")
+            return text, f"{QUOTIENT}({text}, {bare(shown)})", " "
+        if self.plain(fact):
+            dtype = fact.dtype.replace("nl.", f"{self.nl}.", 1)
+        elif fact.dtype.strip() and self.stable(fact.dtype):
+            dtype = fact.dtype
+        else:
+            text = self.named(text, "tile")
+            dtype = f"{text}.dtype"
+        return text, f"{NUMBER}({dtype}, {bare(shown)})", " "
 
     def step_of(self, name: str, pair: Sequence[Operand], result: TensorFact) -> EarlierOperation | None:
         """Return an operation of a tile with a number or a column of float32, if an instruction computes it in float32;
@@ -328,7 +358,7 @@ class ElementwiseTexts(NamedViews):
         number = next((fact for fact in (first, second) if isinstance(fact, NumberFact)), NumberFact())
         floats = all(tile.is_float for tile in tiles)
         if not isinstance(second, TensorFact):
-            kind = number.kind if floats else "float"
+            kind = number.kind if floats and not shown else "float"
             result = self.computed("multiply", left, (inverse(y), NumberFact(kind)), dtype, meaning)
         elif isinstance(first, TensorFact):
             keeps = not dtype and floats and first.dtype == second.dtype != FLOAT32     # the reciprocal is float32
@@ -374,11 +404,11 @@ class ElementwiseTexts(NamedViews):
             kind = other.kind if isinstance(other, NumberFact) else ""
             if kind == "float" or (kind == "int" and fact.is_float):
                 return left, right, ""
-            argument = "" if kind == "int" and not number.isidentifier() else f", {number}"
+            argument = "" if kind == "int" and not number.isidentifier() else f", {bare(number)}"
         pair[at] = self.named(text, "tile"), fact
         if second_tiles and number == text:
             pair[1] = pair[0]
-        return pair[0], pair[1], f"{QUOTIENT_DTYPE}({pair[at][0]}{argument})"
+        return pair[0], pair[1], f"{QUOTIENT}({pair[at][0]}{argument})"
 
     def must_be_exact(self, *facts: Fact, dtype: str = "") -> bool:
         """Return whether a quotient of values with these facts, in that dtype, is a quotient of integers."""

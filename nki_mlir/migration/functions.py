@@ -39,6 +39,7 @@ from nki_mlir.migration.names import dotted, operator
 from nki_mlir.migration.record_classes import record
 from nki_mlir.migration.transfer_calls import TRANSFERS
 
+INTEGER_RESULTS = {"ceil", "comb", "factorial", "floor", "gcd", "isqrt", "lcm", "perm", "prod", "trunc"}   # of math
 CONTAINERS = {"collections.deque", "functools.reduce"}      # functions of other modules whose results have tiles
 
 
@@ -87,7 +88,15 @@ class FunctionCalls(Calls):
         self.without_vectors(name or self.code(original.func), [self.fact(a.value) for a in updated.args])
         if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
             return self.note(updated, computed)
-        return self.note(updated, Unknown() if has_tiles else Fact())
+        return self.note(updated, Unknown() if has_tiles else self.of_math(name or ""))
+
+    def of_math(self, name: str) -> Fact:
+        """Return the fact about the result of a function of Python's ``math``; that of other functions is unknown."""
+        head, _, function = name.rpartition(".")
+        package = self.names.paths.get(head or name, "")
+        if package not in ("math", f"math.{function or name}"):
+            return Fact()
+        return NumberFact("int" if (function or name) in INTEGER_RESULTS else "float")
 
     def _of_elements(self, values: Items | Many, method: str) -> Fact:
         """Return the fact about the result of a method of a list or dictionary."""
@@ -129,9 +138,11 @@ class FunctionCalls(Calls):
         return None
 
     def _arguments(self, node: cst.Call) -> tuple[list[Fact], dict[str, Fact]]:
+        """Return the facts of arguments by position and by name; "" is a name if the call unpacks others, ``*args``."""
         facts = [NoneFact() if self.is_none(a.value) else self.fact(a.value) for a in node.args]
         return ([f for f, a in zip(facts, node.args) if a.keyword is None and not a.star],
-                {a.keyword.value: f for f, a in zip(facts, node.args) if a.keyword is not None})
+                {a.keyword.value if a.keyword is not None else "": f if a.keyword is not None else Fact()
+                 for f, a in zip(facts, node.args) if a.keyword is not None or a.star})
 
     def _named(self, name: str, node: cst.Call) -> Fact:
         facts = [self.fact(a.value) for a in node.args]

@@ -169,7 +169,7 @@ class Kernels(TileObjects):
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
         counts, self.counts_elsewhere = self.counts_elsewhere or self.counts(), None
         arguments = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
-        facts = passed(arguments, tree)
+        facts = passed(arguments, tree, "" not in keywords)
         cut_sizes = self.cut_sizes.get(name, frozenset()) | counted(arguments, facts, counts)
         inferred_before = self.signatures.get(name)
         inferred = self.inferred(name)

@@ -269,14 +269,17 @@ def where(calls: Calls, a: Arguments) -> OperationText:
             fact = source if fact is chosen else fact
         else:
             parts.append(a.text(name))
-    dtype = a.dtype
+    dtype, meaning = a.dtype, a.dtype_meaning
     if not dtype and not all(isinstance(a.fact(n), TensorFact) for n in ("x", "y")):
-        numbers = [a.fact(n) for n in ("x", "y") if not isinstance(a.fact(n), TensorFact)]
-        if any(isinstance(n, NumberFact) and n.kind == "float" for n in numbers) and fact.dtype != "nl.float32":
-            dtype = f"{calls.nl}.float32"
+        numbers = [(text, a.fact(n)) for text, n in zip(parts, ("x", "y")) if not isinstance(a.fact(n), TensorFact)]
+        at = next((k for k, n in enumerate(("x", "y")) if isinstance(a.fact(n), TensorFact)), None)
+        if at is not None:
+            parts[at], dtype, meaning = calls.number_dtype((parts[at], fact), numbers[0], "where")
+        elif any(isinstance(n, NumberFact) and n.kind == "float" for _, n in numbers) and fact.dtype != "nl.float32":
+            dtype = meaning = f"{calls.nl}.float32"
     dtype_argument = f", dtype={dtype}" if dtype else ""
     expression = f"{calls.nl}.where({condition}, {', '.join(parts)}{dtype_argument})"
-    result = calls.on_chip(chosen.like(chosen.shape, a.dtype_meaning or dtype or fact.dtype or " "))
+    result = calls.on_chip(chosen.like(chosen.shape, meaning or dtype or fact.dtype or " "))
     sources = [a.fact(name) for name in ("x", "y")]
     types = {source.dtype for source in sources if isinstance(source, TensorFact)}
 

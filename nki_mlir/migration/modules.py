@@ -19,8 +19,8 @@ from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, is_table, nodes_of, read_without_import
-from nki_mlir.migration.parameters import bound_in_calls, tree_of
-from nki_mlir.migration.quotient_dtypes import with_quotient_dtype
+from nki_mlir.migration.number_dtypes import with_dtype_functions
+from nki_mlir.migration.parameters import bound_in_calls, kind_of, tree_of
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
@@ -137,8 +137,10 @@ class SourceModule:
             for node in tree:
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                     value = node.value
+                    if isinstance(number := kind_of(value), NumberFact):
+                        facts[node.targets[0].id] = number
                     if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
-                        facts[node.targets[0].id] = NumberFact("float" if isinstance(value.value, float) else "int")
+                        facts.setdefault(node.targets[0].id, NumberFact("int"))             # of True and False
                         self.kernels.literals[node.targets[0].id] = repr(value.value)
         return facts
 
@@ -197,7 +199,7 @@ class SourceModule:
         read_before = {n.id for n in ast.walk(ast.parse(self.tree.code)) if isinstance(n, ast.Name)}
         functions = {n for n in read_before if self.names.paths.get(n, "").rpartition(".")[0] in MODULES}
         text = without_spare_imports(text, functions.union(self.kernels.borrowed), self.functions)
-        return with_quotient_dtype(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
+        return with_dtype_functions(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
 
     def is_read(self, name: str, but: str = "") -> bool:
         """Return whether the new text reads a name other than in the function ``but``."""

@@ -73,6 +73,30 @@ def returns_slice(tree: ast.FunctionDef) -> bool:
         node.value.func, ast.Name) and node.value.func.id == "slice" for node in ast.walk(tree))
 
 
+def defaults_of(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """Return the defaults of a function's parameters."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    pairs = [*zip(positional[::-1], function.args.defaults[::-1]),
+             *zip(function.args.kwonlyargs, function.args.kw_defaults)]
+    return {argument.arg: value for argument, value in pairs if value is not None}
+
+
+def kind_of(default: ast.expr | None) -> Fact:
+    """Return the fact about a number, with a sign or without; another expression has none."""
+    match default:
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+            return kind_of(operand)
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return NumberFact("float" if isinstance(number, float) else "int")
+    return Fact()
+
+
+def number_defaults(function: ast.FunctionDef) -> dict[str, Fact]:
+    """Return the facts about defaults that are numbers: about the parameters that a call does not pass."""
+    facts = {name: kind_of(default) for name, default in defaults_of(function).items()}
+    return {name: fact for name, fact in facts.items() if isinstance(fact, NumberFact)}
+
+
 class Parameters:
     """Looks at the functions of a module."""
 
@@ -88,22 +112,16 @@ class Parameters:
             return ""
 
     def facts(self, function: ast.FunctionDef, is_kernel: bool) -> dict[str, Fact]:
-        """Return the fact about each parameter."""
+        """Return the fact about each parameter. A default does not show the kind of the number that a caller passes."""
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-        defaults: dict[str, ast.expr | None] = {}
-        positional = [*function.args.posonlyargs, *function.args.args]
-        for argument, value in zip(positional[::-1], function.args.defaults[::-1]):
-            defaults[argument.arg] = value
-        for argument, default_value in zip(function.args.kwonlyargs, function.args.kw_defaults):
-            defaults[argument.arg] = default_value
+        defaults = defaults_of(function)
         facts: dict[str, Fact] = {}
         for argument in arguments:
             name = argument.arg
             default = defaults.get(name)
             annotation = ast.unparse(argument.annotation) if argument.annotation else ""
-            number = default.value if isinstance(default, ast.Constant) else None
-            if isinstance(number, (int, float)) and not isinstance(number, bool):
-                facts[name] = NumberFact("float" if isinstance(number, float) else "int")
+            if isinstance(kind_of(default), NumberFact):    # a caller may pass a number of the other kind
+                facts[name] = NumberFact(annotation if annotation in ("int", "float") else "")
             elif default is not None and (function_default := function_fact(self.meaning(default))) != Fact():
                 facts[name] = function_default
             elif isinstance(default, ast.Call):                 # an object of the host, which may have a ``shape``
@@ -257,8 +275,11 @@ def bound_in_calls(function: ast.FunctionDef, module: ast.Module, names: Names) 
     facts: dict[str, set[Fact]] = {}
     for call in ast.walk(module):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == function.name:
-            for name, value in (*zip(parameters, call.args), *((k.arg, k.value) for k in call.keywords)):
-                facts.setdefault(name or "", set()).add(_of_argument(value, names))
+            passed = {**dict(zip(parameters, call.args)), **{k.arg or "": k.value for k in call.keywords}}
+            is_unpacked = "" in passed or any(isinstance(value, ast.Starred) for value in call.args)
+            unpassed = dict.fromkeys(parameters, ast.Tuple([], ast.Load())) if is_unpacked else defaults_of(function)
+            for name, value in {**unpassed, **passed}.items():
+                facts.setdefault(name, set()).add(_of_argument(value, names))
     assigned = bound_names(function)
     return {name: fact for name, several in facts.items() if len(several) == 1 and not assigned[name]
             for fact in several if type(fact) is not Fact}

@@ -420,7 +420,7 @@ def test_a_helper_of_the_beta_generation_beside_it_is_left(file, tmp_path, capsy
     assert "return nl.load(x)" in (tmp_path / "helpers.py").read_text()
 
 
-HELPER = """def scale(t, by=2):
+HELPER = """def scale(t, by: int = 2):
     return t * by
 
 

@@ -90,7 +90,7 @@ def test_results_are_the_same(text):
 
 def test_the_kernel_reads_like_one_that_a_person_wrote():
     new, _ = new_text(HEAD + TWO_RESULTS)
-    kernel = next(n for n in ast.parse(new).body if isinstance(n, ast.FunctionDef))
+    kernel = next(n for n in ast.parse(new).body if isinstance(n, ast.FunctionDef) and n.decorator_list)
     assert ast.unparse(kernel).splitlines()[:4] == [
         "@nki.jit", "def scaled_kernel(x, *, factor):",
         "    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)",

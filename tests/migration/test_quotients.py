@@ -7,7 +7,7 @@ import pytest
 
 from nki_mlir.compat import install
 from nki_mlir.migration.modules import rewritten
-from nki_mlir.migration.quotient_dtypes import DEFINITION, with_quotient_dtype
+from nki_mlir.migration.number_dtypes import DEFINITIONS, QUOTIENT, with_dtype_functions
 from nki_mlir.migration.report import MigrationReport
 from tests.migration.test_migration import loaded
 
@@ -75,7 +75,7 @@ POWERS = [
 EXACT = [
     ("result = nl.floor(wide / n)", "result = nl.floor(nl.divide(wide, n))"),
     ("result = nl.floor(nl.divide(a, n), dtype=nl.int32)",
-     "result = nl.floor(nl.divide(a, n), dtype=nl.int32)"),
+     "result = nl.floor(nl.divide(a, n, dtype=quotient_dtype(a, n)), dtype=nl.int32)"),
     ("result = wide // 3", "result = nl.floor(nl.divide(wide, 3, dtype=nl.float32))"),
     ("k = nl.load(x, dtype=nl.int32); result = k / n", "result = nl.divide(k, n)"),
     ("result = nl.divide(a, n, dtype=nl.int32)", "result = nl.divide(a, n, dtype=nl.int32)"),
@@ -129,8 +129,8 @@ def test_values_are_those_of_the_quotient(line, dtype, tmp_path):
 
 def test_the_function_is_behind_the_imports():
     text = "import nki\nimport nki.language as lang\n\nX = 1\n\nresult = quotient_dtype(1)\n"
-    definition = [line.replace("nl.", "lang.") for line in DEFINITION.splitlines()]
+    definition = [line.replace("nl.", "lang.") for line in DEFINITIONS[QUOTIENT].splitlines()]
     lines = text.splitlines()
-    assert with_quotient_dtype(text).splitlines() == [*lines[:2], *definition, *lines[2:]]
-    assert with_quotient_dtype(with_quotient_dtype(text)) == with_quotient_dtype(text)
-    assert with_quotient_dtype("quotient = 1\n") == "quotient = 1\n"
+    assert with_dtype_functions(text).splitlines() == [*lines[:2], *definition, *lines[2:]]
+    assert with_dtype_functions(with_dtype_functions(text)) == with_dtype_functions(text)
+    assert with_dtype_functions("quotient = 1\n") == "quotient = 1\n"

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The dtype of an operation of a tile and a number whose kind or dtype the text does not show, by functions that the
+new text gets.
+
+before:  mean = total / 64              after:  mean = nl.multiply(total, 1 / 64, dtype=quotient_dtype(total))
+         double = total * n                     double = nl.multiply(total, n, dtype=number_dtype(total.dtype, n))
+
+A tile of floats and an integer give the tile's dtype, a narrow integer tile int32, and any tile and a float float32. A
+quotient of integers is float32. Integers of Python and of NumPy have ``bit_count``.
+"""
+
+import ast
+import re
+
+from nki_mlir.migration.names import Names
+
+QUOTIENT = "quotient_dtype"
+NUMBER = "number_dtype"
+DEFINITIONS = {QUOTIENT: '''
+
+def quotient_dtype(tile, number=1):
+    """Return the dtype of a quotient of a tile and a number: the tile's, but float32 for integers and by a float."""
+    integers = (nl.bool_, nl.int8, nl.int16, nl.int32, nl.uint8, nl.uint16, nl.uint32)
+    if not hasattr(number, "bit_count") or tile.dtype in integers:
+        return nl.float32
+    return tile.dtype
+''', NUMBER: '''
+
+def number_dtype(dtype, number):
+    """Return the dtype of an operation of a tile with a number: the tile's, float32 by a float, or int32 if narrow."""
+    if not hasattr(number, "bit_count") or dtype == nl.uint32:
+        return nl.float32
+    return nl.int32 if dtype in (nl.bool_, nl.int8, nl.int16, nl.uint8, nl.uint16) else dtype
+'''}
+
+
+def with_dtype_functions(text: str) -> str:
+    """Return a text with each function behind its imports that the text calls and does not define."""
+    for name, definition in reversed(DEFINITIONS.items()):
+        if not re.search(rf"\b{name}\(", text) or f"def {name}(" in text:
+            continue
+        imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+        lines, at = text.splitlines(), max((n.end_lineno or 0 for n in imports), default=0)
+        aliased = re.sub(r"\bnl\.", f"{Names(text).alias('nl')}.", definition)
+        text = "\n".join([*lines[:at], *aliased.splitlines(), *lines[at:]]) + "\n"
+    return text
