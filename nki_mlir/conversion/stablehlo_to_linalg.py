@@ -21,6 +21,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import buffer_type, declared
 from nki_mlir.graph import functions, upstream
 from nki_mlir.graph.comparisons import rewrite_indexed
+from nki_mlir.graph.greatest_elements import rewrite_searches
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import (
     fold_conversions,
@@ -59,6 +60,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             fold_conversions(module)
             sign_indices(module)
             if self.compare:
+                rewrite_searches(module)
                 rewrite_sorts(module)
                 rewrite_indexed(module)
             rewrite_concatenations(module)

@@ -67,12 +67,41 @@ def test_sorts(function, arguments):
     agrees(function, *arguments)
 
 
-def test_largest_numbers_in_total_order():
+@pytest.mark.parametrize("count", [4, 9], ids=["searched", "sorted"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
+def test_largest_numbers_in_total_order(count, dtype):
     """-NaN is below all numbers, -0.0 below 0.0; of equal numbers the first comes first."""
-    x = np.array([[0.0, -0.0, -np.nan, np.nan, 1.0, -np.inf, 1.0, np.inf, 1e-45]], np.float32)
-    values, positions = results_of(jax.jit(lambda x: lax.top_k(x, 9)).lower(x).as_text(), [x], orders=(1,))
-    assert positions.tolist() == [[3, 7, 4, 6, 8, 0, 1, 5, 2]]
-    np.testing.assert_array_equal(bits(values), bits(x[:, positions[0]]))
+    x = np.array([[0.0, -0.0, -np.nan, np.nan, 1.0, -np.inf, 1.0, np.inf, 6e-8], [-np.nan, -0.0, -6e-8, 0.0] + [-1.0] * 5])
+    x = x.astype(dtype)
+    order = np.array([[3, 7, 4, 6, 8, 0, 1, 5, 2], [3, 1, 2, 4, 5, 6, 7, 8, 0]])[:, :count]
+    values, positions = results_of(jax.jit(lambda x: lax.top_k(x, count)).lower(x).as_text(), [x], orders=(1,))
+    np.testing.assert_array_equal(positions, order)
+    np.testing.assert_array_equal(bits(values), bits(np.take_along_axis(x, order, 1)))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32])
+@pytest.mark.parametrize("is_least", [False, True])
+def test_the_first_elements_of_a_sort(dtype, is_least):
+    """Integers, with ties and the ends of the type; the program reads the second and third values, and positions."""
+    ends = np.iinfo(dtype)
+    x = np.random.default_rng(8).choice(np.array([ends.min, ends.min + 1, 0, 1, ends.max - 1, ends.max], dtype), (2, 3, 20))
+    kind = f"tensor<2x3x20x{np.dtype(dtype).name.replace('uint', 'ui').replace('int', 'i')}>"
+    scalar = kind.replace("2x3x20x", "")
+    text = f"""func.func @main(%x: {kind}) -> ({kind.replace("20", "2")}, tensor<2x3x3xi32>) {{
+  %i = stablehlo.iota dim = 2 : tensor<2x3x20xi32>
+  %v, %p = "stablehlo.sort"(%x, %i) <{{dimension = 2 : i64, is_stable = true}}> ({{
+  ^bb0(%a: {scalar}, %b: {scalar}, %c: tensor<i32>, %d: tensor<i32>):
+    %0 = stablehlo.compare {"LT" if is_least else "GT"}, %a, %b : ({scalar}, {scalar}) -> tensor<i1>
+    stablehlo.return %0 : tensor<i1>
+  }}) : ({kind}, tensor<2x3x20xi32>) -> ({kind}, tensor<2x3x20xi32>)
+  %first = stablehlo.slice %v [0:2, 0:3, 1:3] : ({kind}) -> {kind.replace("20", "2")}
+  %where = stablehlo.slice %p [0:2, 0:3, 0:3] : (tensor<2x3x20xi32>) -> tensor<2x3x3xi32>
+  return %first, %where : {kind.replace("20", "2")}, tensor<2x3x3xi32>
+}}"""
+    order = np.argsort(x.astype(np.int64) * (1 if is_least else -1), axis=2, kind="stable")
+    for values, positions in (run_linked(text, [x]), results_of(text, [x], orders=(1,))):
+        np.testing.assert_array_equal(positions, order[:, :, :3])
+        np.testing.assert_array_equal(values, np.take_along_axis(x, order, 2)[:, :, 1:3])
 
 
 def test_a_gradient_through_a_sort():
