@@ -273,6 +273,8 @@ class FunctionCalls(Calls):
             items, blocks, shown = [self.text(v) for v in values], 0, ""
         if blocks and tensor.memory != HBM:
             self.left("a reshape to block dimensions")
+        if tensor.on_chip and items and tensor.shape and tensor.shape[0] in self.counts() - {items[0]}:
+            items, shown = [tensor.shape[0], *items[1:]], ""           # no reshape of a tile changes its rows
         shape = tuple(items) if items is not None and all(self.stable(t) for t in items) else None
         text_of_shape = shown or f"({', '.join(items or [])}{',' if items and len(items) == 1 else ''})"
         fact = tensor.like(shape)

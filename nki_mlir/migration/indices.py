@@ -270,6 +270,12 @@ class Indices(Expressions):
             first if first == second or isinstance(first, TensorFact) else second)
         if isinstance(first, Dtype) and first != second:
             fact = Fact()
+        if first != second and (_has_vector(first) or _has_vector(second)):
+            self.left("index vectors or masks that a conditional expression selects: write an if for the statements "
+                      "that read them")
+        if first != second and isinstance(fact, IndexFact):
+            chosen = f"({parts[0][1]} if {self.text(test)} else {parts[1][1]})"
+            fact = IndexFact(chosen, ()) if all(text for _, text, _ in parts) else Fact()
         if not any(statements or not text for _, text, statements in parts):
             changed = original_node.with_changes(test=test, body=parts[0][0], orelse=parts[1][0])
             return self.note(changed, fact)
@@ -363,3 +369,11 @@ def _is_within(item: Item, size: str) -> bool:
             steps = [axis.step for axis in item.axes if axis.step != "0"]
             return base == "0" and not item.moved and steps in ([], ["1"])
     return True
+
+
+def _has_vector(fact: Fact) -> bool:
+    """Return whether a value is or contains an index vector or a mask of one."""
+    if isinstance(fact, Items):
+        return any(map(_has_vector, fact.items))
+    return (isinstance(fact, IndexFact) and fact.is_vector) or (isinstance(fact, MaskFact) and bool(
+        not fact.is_known or fact.bounds or fact.comparisons))

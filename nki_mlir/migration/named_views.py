@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from nki_mlir.migration import terms
-from nki_mlir.migration.facts import IndexFact, MaskFact, TensorFact
+from nki_mlir.migration.facts import IndexFact, MaskFact, TensorFact, join
 from nki_mlir.migration.guarded_windows import GuardedWindows
 from nki_mlir.migration.views import NamedView, SubscriptText
 
@@ -53,7 +53,16 @@ class NamedViews(GuardedWindows):
 
     def viewed(self, node: cst.CSTNode, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
         """Return the text and the fact of an operand under a mask. A view is left for a person if its name is
-        assigned several times, or if its subscript's names changed: without the mask it may leave the tensor."""
+        assigned several times, or if its subscript's names changed: without the mask it may leave the tensor. The mask
+        cuts both values of a conditional expression."""
+        if isinstance(node, cst.IfExp) and mask is not None and all(
+                isinstance(self.fact(value), TensorFact) for value in (node.body, node.orelse)):
+            (chosen, first), (other, second) = self.viewed(node.body, mask), self.viewed(node.orelse, mask)
+            if isinstance(fact := join(first, second), TensorFact):
+                shape = first.shape or second.shape
+                if fact.shape is None and shape and shape[0] in self.scope.counts.values():     # the mask's rows
+                    fact = fact.like((shape[0], *("?" for _ in shape[1:])))
+                return f"{chosen} if {self.code(node.test)} else {other}", fact
         if isinstance(node, cst.Name) and mask is not None and mask.bounds and id(node) not in self.views and (
                 node.value in self.scope.views and isinstance(self.fact(node), TensorFact)):
             self.left(f"the view {node.value}, whose elements a mask selects later: subscript the tensor where it is "

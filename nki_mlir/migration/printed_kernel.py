@@ -18,13 +18,16 @@ def left_kernels(file: Migrated) -> list[str]:
 
 
 def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) -> Migrated:
-    """Return the file in which the printed text of a kernel replaces its function, and say so in the report."""
+    """Return the file in which the printed text of a kernel replaces its function, and say so in the report, or
+    why not."""
     old = next(f for f in _functions(file.old) if f.name == name)
     new = next(f for f in _functions(file.new) if f.name == name)
     body = next(f for f in _functions(printed) if f.name == name)
     parameters = {a.arg for a in (*new.args.posonlyargs, *new.args.args, *new.args.kwonlyargs)}
     unknown = [a.arg for a in body.args.args if a.arg not in parameters]
-    if unknown or _foreign_names(file.new, printed):
+    if names := [*unknown, *_foreign_names(file.new, printed)]:
+        file.report.left(old.lineno, f"{name} is not printed from IR: the file has no {', '.join(names)} with the "
+                                     "meaning of the printed text")
         return file
     before, after = file.new.splitlines(), printed.splitlines()
     start, end = _span(new)

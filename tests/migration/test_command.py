@@ -295,6 +295,13 @@ def test_a_kernel_that_cannot_be_rewritten_is_printed(file, capsys):
     assert "import nki.isa as nisa\n" in out and "nl.multiply(nl.load(x), 2))  # twice\n" in out
 
 
+def test_a_kernel_whose_printed_text_needs_other_names_is_left(file, capsys):
+    file.write_text(TRIANGLE.replace("SIZE = 8", "import math as nisa\n\nSIZE = 8"))
+    assert main([f"{file}:triangle", "--quiet", "--check", "8x8xf32"]) == 1
+    assert f"{file}:10: left for a person: triangle is not printed from IR: the file has no nisa with the meaning" in \
+        capsys.readouterr().err
+
+
 def test_a_kernel_that_cannot_be_printed_either_is_left(file, capsys):
     assigned = "    kept = nl.maximum(kept, nl.finfo(x.dtype).min)"
     constant = "    large = nl.load(nl.shared_constant(np.arange(8192, dtype=np.float32).reshape(128, 64)))"

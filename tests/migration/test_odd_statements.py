@@ -64,6 +64,59 @@ def test_a_mask_of_a_product_may_select_rows_that_are_added(tmp_path):
     assert_same_values(PRODUCT, tmp_path, floats(80, 96), floats(80, 24))
 
 
+def test_a_mask_cuts_both_values_of_a_conditional_expression(tmp_path):
+    """The rows of the last iteration leave the tensor without it."""
+    rows = "i * 128 + nl.arange(128)[:, None]"
+    body = f"""    n, d = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range((n + 127) // 128):
+        t = nl.load(x[i * 128:(i + 1) * 128] if n % 128 == 0 else x[{rows}, nl.arange(d)[None, :]], mask={rows} < n)
+        u = t.reshape((128, 1, d)).reshape((128, d))
+        nl.store(out[{rows}, nl.arange(d)[None, :]], u, mask={rows} < n)
+    return out
+"""
+    for count in (200, 256):
+        assert_same_values("def kernel(x):\n" + body, tmp_path, floats(count, 32))
+
+
+def test_a_reshape_of_a_tile_keeps_the_rows_that_a_mask_selects(tmp_path):
+    assert_same_values("""def kernel(x):
+    n, d = x.shape
+    out = nl.ndarray((n, 2, d // 2), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:128, 0:d]
+    j_p, j, j_f = nl.mgrid[0:128, 0:2, 0:d // 2]
+    for i in nl.affine_range((n + 127) // 128):
+        t = nl.load(x[i * 128 + i_p, i_f], mask=i * 128 + i_p < n).reshape((128, 2, d // 2))
+        nl.store(out[i * 128 + j_p, j, j_f], t, mask=i * 128 + j_p < n)
+    return out
+""", tmp_path, floats(200, 32))
+
+
+@pytest.mark.parametrize("chosen", ["2 * f if d > 16 else f", "f if d > 16 else 2 * f"])
+def test_index_vectors_that_a_condition_selects_are_left(chosen):
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + f"""def kernel(x):
+    n, d = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:n, 0:8]
+    first = {chosen}
+    nl.store(out[p, f], nl.load(x[p, first]))
+    return out
+""", report)
+    assert any("index vectors or masks that a conditional expression selects" in e.text for e in report.entries if e.left)
+
+
+def test_an_index_that_a_condition_selects(tmp_path):
+    assert_same_values("""def kernel(x):
+    n, d = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:8, 0:d]
+    for i in nl.affine_range(n // 8):
+        nl.store(out[i * 8 + p, f], nl.load(x[(i if d > 16 else n // 8 - 1 - i) * 8 + p, f]))
+    return out
+""", tmp_path, floats(32, 16))
+
+
 def test_a_function_on_one_line(tmp_path):
     line = ("def kernel(x): out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm); nl.store(out, nl.load(x) * 2); "
             "return out\n")
