@@ -38,6 +38,9 @@ class Symbol:
 
     ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact for itself but
     not together with theirs. Its ``formula`` is (index, floordiv or mod, divisor).
+
+    The handle of a loop in steps counts its iterations. Forms thus show the step: what depends on multiples, such as
+    the partitions where an engine may begin, needs it.
     """
 
     name: str
@@ -50,6 +53,14 @@ class Symbol:
     is_open: bool = True                # False once the loop has ended
     parents: tuple["Symbol", ...] = ()
     formula: "tuple[Affine, str, int] | None" = None
+
+    def of_handle(self) -> tuple[int, int]:
+        """Return (a, b): the symbol's value is ``a + b * handle``."""
+        return (0, 1) if self.step == 1 else (self.first, self.step)
+
+    def handle_range(self) -> tuple[int, int]:
+        """Return the handle's first and last value."""
+        return (self.first, self.last) if self.step == 1 else (0, (self.last - self.first) // self.step)
 
     def roots(self) -> list["Symbol"]:
         """Return the loop variables and program ids that the symbol is derived from, or the symbol itself."""
@@ -243,11 +254,16 @@ class Affine:
         return low, high
 
     def linear(self, position_of: dict[Symbol, int]) -> Linear:
-        """Return the form over an operation's axes and its symbols, which ``position_of`` numbers."""
+        """Return the form over an operation's axes and the handles of its symbols, which ``position_of`` numbers."""
         if not self.symbols and not any(self.axes):
             return Linear(self.const)
-        symbols = tuple(sorted((position_of[s], c) for s, c in self.symbols.items() if c))
-        return Linear(self.const, symbols, tuple((k, c) for k, c in enumerate(self.axes) if c))
+        const, symbols = self.const, []
+        for s, c in self.symbols.items():
+            start, step = s.of_handle()
+            const += c * start
+            if c:
+                symbols.append((position_of[s], c * step))
+        return Linear(const, tuple(sorted(symbols)), tuple((k, c) for k, c in enumerate(self.axes) if c))
 
 
 def hold_nowhere(facts: Sequence[Affine]) -> bool:

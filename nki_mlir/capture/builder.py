@@ -276,7 +276,7 @@ class Builder:
             verify_mask(op, operands)
             memo["apart"] = True
         if symbols:
-            op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
+            op.symbols, op.ranges = tuple(s.value for s in symbols), tuple(s.handle_range() for s in symbols)
         return self.perform_verified(op, operands, operand_views, symbols, memo)
 
     def known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]

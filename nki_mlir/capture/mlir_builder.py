@@ -332,7 +332,7 @@ class MlirBuilder(CaptureAttempt):
 
     # -- structure -----------------------------------------------------------------------------------------------------
     def open_loop(self, span: range, site: Site, parallel: bool, name: str = "") -> Index:
-        bounds = [self._constant(n) for n in (span.start, span.stop, span.step)]
+        bounds = [self._constant(n) for n in ((span.start, span.stop, 1) if span.step == 1 else (0, len(span), 1))]
         kind = self.make.value("parallel" if parallel else "sequential")
         op = self._op("scf.for", bounds, regions=1, attributes={"nki.loop": kind})
         block = op.regions[0].blocks.append(self.index_type, arg_locs=[self.unknown])
@@ -443,9 +443,8 @@ class MlirBuilder(CaptureAttempt):
         symbols = self.symbols_of([index])
         dividend = expression(index.linear({s: k for k, s in enumerate(symbols)}))
         make = ir.AffineExpr.get_floor_div if kind == "floordiv" else ir.AffineExpr.get_mod
-        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [make(dividend, by)]))
-        op = self._op("affine.apply", [s.value for s in symbols], results=[self.index_type],
-                      attributes={"map": mapping})
+        affine = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [make(dividend, by)]))
+        op = self._op("affine.apply", [s.value for s in symbols], results=[self.index_type], attributes={"map": affine})
         low, high = index.interval()
         least, greatest = (low // by, high // by) if kind == "floordiv" else (0, by - 1)
         name = f"({index}) {'//' if kind == 'floordiv' else '%'} {by}"
@@ -492,9 +491,10 @@ class MlirBuilder(CaptureAttempt):
 
     def _value(self, index: Affine) -> Value:
         """Emit an index as an SSA value, for conditions."""
-        total = self._constant(index.const)
-        for symbol in self.symbols_of([index]):
-            scaled = self._op("arith.muli", [symbol.value, self._constant(index.symbols[symbol])],
-                              results=[self.index_type])
+        symbols = self.symbols_of([index])
+        form = index.linear({s: k for k, s in enumerate(symbols)})
+        total = self._constant(form.const)
+        for position, c in form.symbols:
+            scaled = self._op("arith.muli", [symbols[position].value, self._constant(c)], results=[self.index_type])
             total = self._op("arith.addi", [total, scaled.results[0]], results=[self.index_type]).results[0]
         return total

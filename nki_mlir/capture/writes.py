@@ -173,7 +173,7 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool
     for symbol in loops:
         position = position_of.get(id(symbol.value))
         if position in coefficients:
-            steps.append((coefficients[position] * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
+            steps.append((coefficients[position], (symbol.last - symbol.first) // symbol.step + 1))
     return Covering(inner[0], tile.access, op.symbols) if without_gap(steps) == tile.row else False
 
 

@@ -156,7 +156,10 @@ def test_hold_nowhere__aligns_axes_at_the_last():
 def test_linear_forms():
     position_of = {J: 0, I: 1, DOWN: 2}
     form = Affine(4, {I: 2, J: -3}, (0, 5), (1, 6)).linear(position_of)
-    assert (form.const, form.symbols, form.axes) == (4, ((0, -3), (1, 2)), ((1, 5),))
+    # the handle of J, which is -2, 1 or 4, is the number of the iteration
+    assert (form.const, form.symbols, form.axes) == (10, ((0, -9), (1, 2)), ((1, 5),))
+    assert (J.handle_range(), I.handle_range(), DOWN.handle_range()) == ((0, 2), (0, 3), (0, 2))
+    assert Affine(0, {DOWN: 1}).linear(position_of).interval(((0, 2), (0, 3), (0, 2))) == (1, 5)
     constant = Affine(4, {}, (0, 0), (1, 6)).linear({})
     assert (constant.const, constant.symbols, constant.axes) == (4, (), ())
     only_axes = Affine(0, {}, (3, 0), (2, 6)).linear({})

@@ -274,6 +274,38 @@ def test_contested(on, name):
 NOT_ON_ISA = ("eager", "interpreter", "jit")                # streams are made by the rules, whatever the level
 
 
+@pytest.mark.parametrize("loop", [range, nl.affine_range, nl.sequential_range])
+@pytest.mark.parametrize("first", [0, 32])
+def test_loops_in_steps_of_quadrants(on, loop, first):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((64, 128), x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nl.store(out, nl.zeros((64, 128), x.dtype))
+        for a in loop(first, 128, 32):
+            for b in loop(0, 64, 32):
+                block = nisa.nc_transpose(tile[a:a + 32, b:b + 32], engine=nisa.vector_engine)
+                factor = a // 32 + 1
+                nl.store(out[b:b + 32, a:a + 32], nisa.tensor_scalar(block, np.multiply, factor))
+        return out
+
+    factors = np.repeat(np.arange(1, 5), 32)
+    expected = np.where(np.arange(128) >= first, X.T * factors, 0)
+    np.testing.assert_array_equal(kernel.on(on)(X), expected.astype(np.float32))
+
+
+def test_loops_in_steps_that_start_beside_quadrants(on):
+    @nki.jit
+    def kernel(x):
+        tile = nl.load(x)
+        for a in nl.sequential_range(0, 96, 48):
+            nisa.activation(nl.exp, tile[a:a + 32, :])
+        return output(tile)
+
+    with pytest.raises(NkiMlirError, match="begins at partition"):
+        kernel.on(on)(X)
+
+
 @pytest.mark.parametrize("executor", NOT_ON_ISA)
 def test_off(executor, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
