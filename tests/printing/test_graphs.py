@@ -97,7 +97,7 @@ def test_tiles_that_stay_on_chip_are_one_tensor():
     for i in range(2):
         nisa.dma_copy(dst=arg2_tiles[:, i, :], src=arg2[nl.ds(i * 256, 256), :])
 """ in text
-    assert text.count("nisa.nc_matmul(") == 2 and "arg2_tiles[:, k, nl.ds(j * 64, 64)]" in text
+    assert text.count("nisa.nc_matmul(") == 2 and "arg2_tiles[:, j, nl.ds(k * 64, 64)]" in text
 
 
 def test_input_of_a_residual_addition_is_loaded_once():
