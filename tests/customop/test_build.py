@@ -312,7 +312,7 @@ def test_kernel__that_is_static(files):
 def test_kernel__with_other_parameters(files, parameters):
     (files / "kernel.cpp").write_text(KERNEL.replace("const torch::Tensor& x", parameters).replace(
         "torch::mul(x, 2)", "torch::zeros({1}, torch::kFloat)"))
-    with pytest.raises(KernelSignature, match=r"the shape function has \(torch::Tensor\), the kernel is twice\("):
+    with pytest.raises(KernelSignature, match=r"the shape function has the parameters \(torch::Tensor\), the kernel is twice\("):
         load()
 
 

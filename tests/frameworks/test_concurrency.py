@@ -32,18 +32,23 @@ def together(call):
     return sum(start + quarter < t < end - quarter for t in moments)
 
 
+def run_together(call):
+    """Whether this thread ran while a call ran in another. On a busy machine a call may run alone."""
+    return any(together(call) > 100 for _ in range(20))
+
+
 @pytest.mark.torch
 def test_torch__other_threads_run_meanwhile():
     torch = pytest.importorskip("torch")
     x = torch.from_numpy(X)
-    assert together(lambda: kernels.add[BLOCKS](x, x)) > 100
+    assert run_together(lambda: kernels.add[BLOCKS](x, x))
 
 
 @pytest.mark.jax
 def test_jax__other_threads_run_meanwhile():
     jax = pytest.importorskip("jax")
     f = jax.jit(kernels.add[BLOCKS])
-    assert together(lambda: f(X, X).block_until_ready()) > 100
+    assert run_together(lambda: f(X, X).block_until_ready())
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
