@@ -14,10 +14,18 @@ steps.
 
 from collections.abc import Sequence
 
-from nki_mlir.bindings import Module, Operation, ir, operations_of
-from nki_mlir.dialects.creation import terminator
+from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
+from nki_mlir.dialects.creation import terminator, value_of
 from nki_mlir.graph.sort_and_scatter import sort_axis
-from nki_mlir.graph.sorting_network import BITS, counts_along, steps
+from nki_mlir.graph.sorting_network import (
+    BITS,
+    counts_along,
+    integers_in_order,
+    of_element,
+    steps,
+    with_inverted_negatives,
+)
+from nki_mlir.graph.upstream import exchange
 
 BELOW = -65536                      # less than all parts of integers
 LEAST = -(1 << 31)
@@ -31,17 +39,21 @@ def rewrite_searches(module: Module) -> None:
         extent = ir.RankedTensorType(op.operands[0].type).shape[-1]
         if not direction or not 0 < count <= min(extent, len(list(steps(extent)))):
             continue
-        name = f"greatest.{number}"
-        text = GreatestElements(op, count, direction == "LT").function(name)
-        function = ir.Module.parse(text, module.context)
+        name, elements = f"greatest.{number}", ir.RankedTensorType(op.operands[0].type).element_type
+        is_float = str(elements) in BITS
+        with op.context, ir.InsertionPoint(op), op.location:
+            operand = integers_in_order(op.operands[0], op) if is_float else op.operands[0]
+            text = GreatestElements(operand, count, direction == "LT").function(name)
+            function = ir.Module.parse(text, module.context)
+            call = ir.Operation.create("func.call", results=function_results(function), operands=[operand],
+                                       attributes={"callee": ir.FlatSymbolRefAttr.get(name)})
+            values, positions = call.results
+            if is_float:
+                values = value_of("stablehlo.bitcast_convert", of_element(values.type, elements),
+                                  with_inverted_negatives(values))
         with ir.InsertionPoint(module.body):
             function.body.operations[0].operation.clone()
-        with op.context, ir.InsertionPoint(op), op.location:
-            call = ir.Operation.create("func.call", results=function_results(function), operands=[op.operands[0]],
-                                       attributes={"callee": ir.FlatSymbolRefAttr.get(name)})
-        for old, new in zip(op.results, call.results):
-            old.replace_all_uses_with(new)
-        op.erase()
+        exchange(op, [values, positions])
 
 
 def read_elements(op: Operation) -> int:
@@ -75,12 +87,12 @@ def function_results(module: Module) -> list[ir.Type]:
 
 
 class GreatestElements:
-    """The text of a function that returns the ``count`` greatest, or ``least``, elements and their positions."""
+    """The text of a function that returns the ``count`` greatest, or ``least``, integers and their positions."""
 
-    def __init__(self, op: Operation, count: int, least: bool) -> None:
-        kind = ir.RankedTensorType(op.operands[0].type)
+    def __init__(self, elements: Value, count: int, least: bool) -> None:
+        kind = ir.RankedTensorType(elements.type)
         self.shape, self.element, self.count, self.least = list(kind.shape), str(kind.element_type), count, least
-        self.axis, self.bits = kind.rank - 1, (BITS | INTEGERS)[self.element]
+        self.axis, self.bits = kind.rank - 1, INTEGERS[self.element]
         self.lines: list[str] = []
 
     def function(self, name: str) -> str:
@@ -108,12 +120,10 @@ class GreatestElements:
         return "\n".join([f'func.func private @"{name}"(%x: {self.tensor(self.element)}) -> ({", ".join(kinds)}) {{',
                           *self.lines, f"  return {values}, {positions} : {', '.join(kinds)}", "}"])
 
-    # -- integers in the order of the elements -------------------------------------------------------------------------
     def parts(self) -> list[str]:
         """Emit float32 numbers which decide, one after the other, whether an element is greater."""
         kind = self.tensor("i32")
-        key = self.in_order("%x", kind) if self.element in INTEGERS else self.convert(
-            self.inverted(self.bitcast("%x", self.element, f"i{self.bits}")), f"i{self.bits}", "i32")
+        key = self.in_order("%x", kind)
         if self.least:
             key = self.let("", f"not {key} : {kind}")
         if self.bits < 32:
@@ -130,9 +140,6 @@ class GreatestElements:
             key = self.let("", f"or {high}, {columns[1]} : {kind}")
         if self.least:
             key = self.let("", f"not {key} : {kind}")
-        if self.element in BITS:
-            bits = self.inverted(self.convert(key, "i32", f"i{self.bits}", count), count)
-            return self.bitcast(bits, f"i{self.bits}", self.element, count)
         if self.element != "ui32":
             return self.convert(key, "i32", self.element, count)
         bits = self.let("", f"xor {key}, {self.number(LEAST, 'i32', count)} : {kind}")
@@ -143,13 +150,6 @@ class GreatestElements:
         if self.element != "ui32":
             return self.convert(value, self.element, "i32")
         return self.let("", f"xor {self.bitcast(value, 'ui32', 'i32')}, {self.number(LEAST, 'i32')} : {kind}")
-
-    def inverted(self, bits: str, count: int | None = None) -> str:
-        """Emit the bits with all but the sign inverted in negative numbers; twice, these are the bits."""
-        element, kind = f"i{self.bits}", self.tensor(f"i{self.bits}", count)
-        sign = self.let("", f"shift_right_arithmetic {bits}, {self.number(self.bits - 1, element, count)} : {kind}")
-        mask = self.let("", f"and {sign}, {self.number((1 << self.bits - 1) - 1, element, count)} : {kind}")
-        return self.let("", f"xor {bits}, {mask} : {kind}")
 
     def integers(self, columns: Sequence[str]) -> str:
         """Emit float32 numbers of each search beside each other, as int32."""

@@ -171,15 +171,21 @@ def is_zero(value: Value) -> bool:
 
 
 def integers_in_order(value: Value, op: Operation) -> Value:
-    """Emit integers with the total order of floats: the bits; all but the sign are inverted in negative numbers."""
+    """Emit integers with the total order of floats."""
     element = str(ir.RankedTensorType(value.type).element_type)
     if element not in BITS:
         raise Unsupported(feature=f"a sort of {element} as engine instructions",
                           instead="convert it to float32").located(location_of(op))
     kind = of_element(value.type, ir.IntegerType.get_signless(BITS[element]))
-    bits = value_of("stablehlo.bitcast_convert", kind, value)
-    sign = value_of("stablehlo.shift_right_arithmetic", kind, bits, number_like(kind, BITS[element] - 1))
-    inverted = value_of("stablehlo.and", kind, sign, number_like(kind, (1 << BITS[element] - 1) - 1))
+    return with_inverted_negatives(value_of("stablehlo.bitcast_convert", kind, value))
+
+
+def with_inverted_negatives(bits: Value) -> Value:
+    """Emit integers of which negative ones have all bits but the sign inverted; twice, these are the integers."""
+    kind = bits.type
+    width = ir.RankedTensorType(kind).element_type.width
+    sign = value_of("stablehlo.shift_right_arithmetic", kind, bits, number_like(kind, width - 1))
+    inverted = value_of("stablehlo.and", kind, sign, number_like(kind, (1 << width - 1) - 1))
     return value_of("stablehlo.xor", kind, bits, inverted)
 
 
