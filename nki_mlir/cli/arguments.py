@@ -2,14 +2,15 @@
 """Parse ``--arg`` values: tensors by shape and dtype with their contents, and Python constants; and ``--grid`` values.
 
 ``128x512xf32`` is a tensor of random values; ``=zeros``, ``=ones``, ``=arange``, ``=random:SEED`` or ``=FILE.npy``
-gives it other contents. Anything else is a Python constant (``2``, ``0.5``, ``inf``, ``None``, ``(1, 2)``; a bare
-word is a string); its tuples, lists and dicts may contain tensors. ``name=VALUE`` passes the value by keyword.
+gives it other contents. ``FILE.npy`` alone is the file's tensor. Anything else is a Python constant (``2``, ``0.5``,
+``inf``, ``None``, ``(1, 2)``; a bare word is a string); its tuples, lists and dicts may contain tensors. ``name=VALUE``
+passes the value by keyword.
 """
 
 import ast
 import re
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -85,6 +86,8 @@ def parse_argument(text: str, index: int, values: bool = True) -> object:
         return fill(shape, SHORT[match[2]], match[3] or "random", index, text)
     if re.fullmatch(r"[+-]?(inf|nan)", text):
         return float(text)
+    if text.endswith(".npy") and text[0] not in "([{'\"":
+        return tensor_of_file(text, values)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):      # the parser raises the last two on deep nesting
@@ -117,9 +120,29 @@ def nested(text: str, index: int, values: bool) -> object:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         pass
     short = text if len(text) < 100 else f"{text[:80]}..."
-    if short.endswith(".npy"):
-        raise BadArgumentText(text=short, what=f"a file needs a shape and a dtype, as in --arg 128x512xf32={short}")
     raise BadArgumentText(text=short, what="is neither a tensor nor a Python constant")
+
+
+def tensor_of_file(path: str, values: bool) -> np.ndarray:
+    """Read a tensor in the shape and dtype of its file; without ``values``, zeros of them."""
+    array = read_array(path, path, None if values else "r")
+    if (dtype := BY_NAME.get(array.dtype.name)) is None:
+        is_named = array.dtype.kind != "V"
+        dtypes = f"holds {array.dtype.name}" if is_named else "does not name its dtype"
+        tensor = "x".join([*map(str, array.shape), "f32" if is_named else "bf16"])
+        raise BadArgumentText(text=path, what=f"the file {dtypes}; choose one, as in --arg {tensor}={path}")
+    return array.astype(dtype.numpy) if values else np.zeros(array.shape, dtype.numpy)
+
+
+def read_array(path: str, text: str, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+    """Read a ``.npy`` file. ``text`` is the argument for errors."""
+    try:
+        array: object = np.load(path, mmap_mode, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        raise BadArgumentText(text=text, what=f"cannot be read: {error}") from None
+    if not isinstance(array, np.ndarray):                       # an archive of this name
+        raise BadArgumentText(text=text, what="the file is not an array, but an archive of arrays")
+    return array
 
 
 def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type[Any]") -> object:
@@ -155,12 +178,12 @@ def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: 
         case "arange":
             values = np.arange(count).reshape(shape)
         case _ if contents.endswith(".npy"):
-            try:
-                values = np.load(contents, allow_pickle=False)
-            except (OSError, ValueError, EOFError) as error:
-                raise BadArgumentText(text=text, what=f"cannot be read: {error}") from None
-            if not isinstance(values, np.ndarray):              # an archive of this name
-                raise BadArgumentText(text=text, what="the file is not an array, but an archive of arrays")
+            values = read_array(contents, text)
+            if values.dtype.kind == "V":                        # NumPy does not write the names of other dtypes
+                if values.dtype.names or values.dtype.itemsize != dtype.numpy.itemsize:
+                    raise BadArgumentText(
+                        text=text, what=f"the elements of the file have {values.dtype.itemsize} bytes")
+                values = values.view(dtype.numpy)
             if values.shape != shape:
                 raise BadArgumentText(text=text, what=f"the file has shape {values.shape}")
         case _:

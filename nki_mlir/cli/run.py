@@ -26,8 +26,8 @@ def parser() -> argparse.ArgumentParser:
                         "compares two of them")
     command.add_common(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
-                   help="pass an argument: 128x512xf32=random|zeros|ones|arange|FILE.npy, 0.5, None, (1, 2), "
-                        "name=value; may be repeated")
+                   help="pass an argument: FILE.npy, 128x512xf32=random|zeros|ones|arange|FILE.npy, 0.5, None, "
+                        "(1, 2), name=value; may be repeated")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                    help="load a library of custom C++ operators that the source calls; may be repeated")
     p.add_argument("--on", choices=executors(), help="choose the executor (default: jit, with --time isa)")

@@ -11,10 +11,12 @@ import sys
 import zipfile
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from nki_mlir.cli import calibrate, grade, migrate, opt, run, score, tune
+from nki_mlir.cli.arguments import BadArgumentText, parse_argument, parse_arguments
 from nki_mlir.cli.standins import neuron_bench, neuron_profile
 from nki_mlir.compat.executables import write_executables
 from nki_mlir.input_limits import InputTooLarge
@@ -43,6 +45,8 @@ FILES = {
     "objects": (array_file("{'descr': '|O', 'fortran_order': False, 'shape': (4,), }"), "Object arrays cannot be loaded"),
     "code": (array_file("__import__('os').abort()"), "cannot be read: malformed node or string"),
     "a header of gigabytes": (b"\x93NUMPY\x02\x00" + struct.pack("<I", 4_000_000_000), "expected 4000000000 bytes got 0"),
+    "a shape of terabytes": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000,), }"),
+                             "cannot be read"),
     "another shape": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"),
                       "the file has shape (2, 2)"),
 }
@@ -151,6 +155,43 @@ def test_values_of_a_file_are_those_of_the_tensor(kernel, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.arange(16, dtype=np.float32).reshape(4, 4))
     assert run.main([kernel, "--arg", f"4x4xf32={tmp_path}/x.npy", "--on=eager"]) == 0
     assert "15" in capsys.readouterr().out
+
+
+def test_a_file_alone_is_its_tensor(kernel, tmp_path, capsys):
+    path, x = str(tmp_path / "x.npy"), np.arange(16, dtype=np.int32).reshape(4, 4)
+    np.save(path, x)
+    for values, expected in ((True, x), (False, np.zeros_like(x))):
+        positional, keywords = parse_arguments([path, f"y={path}"], values)
+        for array in (*positional, keywords["y"]):
+            np.testing.assert_array_equal(array, expected, strict=True)
+    assert run.main([kernel, "--arg", path, "--on=eager"]) == 0
+    assert "15" in capsys.readouterr().out
+
+
+def test_a_file_in_another_byte_order_is_read(tmp_path):
+    x = np.arange(6, dtype=">f4").reshape(2, 3)
+    np.save(tmp_path / "x.npy", x)
+    np.testing.assert_array_equal(parse_argument(f"{tmp_path}/x.npy", 0), x.astype(np.float32), strict=True)
+
+
+def test_files_of_other_dtypes_need_one(kernel, tmp_path, capsys):
+    path = f"{tmp_path}/x.npy"
+    for values, text in ((np.ones((4, 4)), f"the file holds float64; choose one, as in --arg 4x4xf32={path}"),
+                         (np.ones((4, 4), ml_dtypes.bfloat16),
+                          f"the file does not name its dtype; choose one, as in --arg 4x4xbf16={path}")):
+        np.save(path, values)
+        assert run.main([kernel, "--arg", path]) == 2
+        assert capsys.readouterr().err.startswith(f"error: --arg {path}: {text} [NKI-ARG]")
+
+
+def test_bfloat16_of_a_file(tmp_path):
+    """NumPy writes the elements of such arrays, but not the name of their dtype."""
+    x = np.linspace(-3, 3, 16).reshape(4, 4).astype(ml_dtypes.bfloat16)
+    path = f"{tmp_path}/x.npy"
+    np.save(path, x)
+    np.testing.assert_array_equal(parse_argument(f"4x4xbf16={path}", 0), x, strict=True)
+    with pytest.raises(BadArgumentText, match="the elements of the file have 2 bytes"):
+        parse_argument(f"4x4xf32={path}", 0)
 
 
 SOURCES = {"brackets": "(" * 100_000, "signs": "x = " + "-" * 100_000 + "1", "lambdas": "lambda: " * 20_000 + "1",

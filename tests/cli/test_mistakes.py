@@ -178,7 +178,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
                        "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant",
                        "--arg 4x4xf64: there is no dtype 'f64'; did you mean f32?",
                "--arg 4x4xF32: there is no dtype 'F32'; did you mean f32?",
-                       "--arg x.npy: a file needs a shape and a dtype, as in --arg 128x512xf32=x.npy",
+                       "--arg x.npy: cannot be read: [Errno 2] No such file or directory: 'x.npy'",
                        "--arg [4xf32, 2: is neither a tensor nor a Python constant")
 
 
