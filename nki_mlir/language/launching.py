@@ -40,7 +40,7 @@ class UnknownMode(KernelError, ValueError):
 class UnknownOption(KernelError, TypeError):
     code = "NKI-JIT-OPTION"
     message = "nki.jit has no option '{option}'"
-    fix = "did you mean {near}=?"
+    fix = "{instead}"
 
 
 class ProfileDirectory(KernelError, ValueError):
@@ -81,18 +81,24 @@ class IgnoredOption(UserWarning):
     """Warns that a decorator of kernels ignores an option that it does not know."""
 
 
-def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
-    """Return the attributes of a kernel that the options of a decorator change."""
+def meant(option: str) -> str:
+    """Suggest an option that the release has."""
+    return f"did you mean {option}=?"
+
+
+def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str], str] = meant) -> dict[str, object]:
+    """Return the attributes of a kernel that the options of a decorator change. ``suggestion`` says what to do instead
+    of a name that resembles an option."""
     if mode not in MODES:
         raise UnknownMode(mode=mode, modes=", ".join(MODES)).here()
     for option in options.keys() - {*OPTIONS}:
         from difflib import get_close_matches  # start-up: imported on first use
         if near := get_close_matches(option, OPTIONS, 1, ALIKE):
-            raise UnknownOption(option=option, near=near[0]).here()
+            raise UnknownOption(option=option, instead=suggestion(near[0])).here()
         if option not in (*FILES, *VENDOR_OPTIONS):
             parts = {part: name for name in OPTIONS for part in name.split("_")}
-            meant = f"; did you mean {parts[part]}=?" if (part := nearest(option, parts)) else ""
-            warn_once(f"nki.jit has no option '{option}', and ignores it{meant}", IgnoredOption, user_location())
+            instead = f"; {suggestion(parts[part])}" if (part := nearest(option, parts)) else ""
+            warn_once(f"nki.jit has no option '{option}', and ignores it{instead}", IgnoredOption, user_location())
     changes: dict[str, object] = {"mode": mode, "options": options}
     if options.get("kernel_return") is False:
         changes["by_reference"] = True
@@ -101,10 +107,11 @@ def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
 
 class Decorators:
     """The decorators of a package. ``kernel_of`` converts a function to a kernel, ``simulator`` is the
-    executor's name."""
+    executor's name, ``suggestion`` says what to do instead of a name that resembles an option."""
 
-    def __init__(self, kernel_of: Callable[[object], Any], simulator: str) -> None:
-        self.kernel_of, self.simulator = kernel_of, simulator
+    def __init__(self, kernel_of: Callable[[object], Any], simulator: str,
+                 suggestion: Callable[[str], str] = meant) -> None:
+        self.kernel_of, self.simulator, self.suggestion = kernel_of, simulator, suggestion
 
     def decorated(self, kernel: object, changes: dict[str, object]) -> Any:
         if kernel is None:
@@ -139,7 +146,7 @@ class Decorators:
             assert np.array_equal(double(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
         """
         func = kwargs.pop("fn", func)
-        changes = changes_of(mode, kwargs)
+        changes = changes_of(mode, kwargs, self.suggestion)
         if mode in ("baremetal", "benchmark"):
             return getattr(self, mode)(func, **kwargs)
         if mode == "simulation":
@@ -168,7 +175,7 @@ class Decorators:
             double(np.ones((4, 8), np.float32), out)
             assert np.array_equal(out, np.full((4, 8), 2.0))
         """
-        return self.decorated(func, changes_of("trace", kwargs))
+        return self.decorated(func, changes_of("trace", kwargs, self.suggestion))
 
     def measured(self, kernel: object, mode: str, options: dict[str, object]) -> "MeasuredKernel":
         """Return the kernel with the names of the files that its calls write."""

@@ -9,6 +9,7 @@ from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.language.launching import IgnoredOption
 
 from .running import numbers
 
@@ -137,3 +138,9 @@ def test_repr__of_kernels_that_are_simulated_or_measured():
     assert repr(nki.simulate(kernel[2])) == f"<simulation of {kernel[2]!r}>"
     assert repr(nki.benchmark(kernel)) == repr(kernel) == f"<kernel doubled of {__file__.rpartition('/')[2]}:" \
         f"{doubled.__code__.co_firstlineno}>"
+
+
+def test_suggestions_name_no_option_of_older_releases_to_pass():
+    with pytest.warns(IgnoredOption, match=r"no option 'target', and ignores it; set NEURON_PLATFORM_TARGET_OVERRIDE to "
+                                           r"trn1, trn2 or trn3: platform_target= is an option of older releases$"):
+        nki.jit(doubled, target="trn3")

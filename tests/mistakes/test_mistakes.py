@@ -24,7 +24,7 @@ OTHER_FIXES = OTHER_RULES.keys() | {
     "a buffer as text",
     "a function of the other generation", "a misspelt keyword", "an argument too many", "an argument too few",
     "the extents of a shape one by one",
-    "an argument that nothing takes", "an output parameter", "a grid of text", "a grid of a whole float",
+    "a misspelt option of the decorator", "an argument that nothing takes", "an output parameter", "a grid of text", "a grid of a whole float",
     "an array as a grid", "an activation that is none",
     # masks and index tensors of beta, patterns, registers and copies of current
     "an index beyond the end", "a text as a subscript", "a list as a subscript",

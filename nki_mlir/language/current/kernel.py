@@ -19,7 +19,7 @@ from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
-from nki_mlir.environment import EnvironmentVariable
+from nki_mlir.environment import TARGET, EnvironmentVariable
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import (
     Bound,
@@ -332,7 +332,13 @@ def kernel_of(function: object) -> Kernel:
     return Kernel(function)
 
 
-_decorators = Decorators(kernel_of, "eager")
+def instead_of(option: str) -> str:
+    """Say what to do instead of an option of older releases: this generation's decorator has none."""
+    return (f"set {TARGET.name} to trn1, trn2 or trn3" if option == "platform_target" else "leave it out") + (
+        f": {option}= is an option of older releases")
+
+
+_decorators = Decorators(kernel_of, "eager", instead_of)
 trace, baremetal, benchmark, profile, simulate_kernel = (
     _decorators.trace, _decorators.baremetal, _decorators.benchmark, _decorators.profile, _decorators.simulate_kernel)
 
