@@ -158,7 +158,7 @@ func.func @in_place(%x: !square) {
 
 // A mask that is a box here makes the loops smaller: rows 0 to 99, columns 8 to 63.
 // CHECK-LABEL: func.func @box(
-// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<6400xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<6400xf32, "hbm"> {nki.name = "x"}, %[[Y:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[IN:.*]] = "nki.view"(%[[X]]) {access = #nki.access<f32, #[[EIGHTH]], {{\[\[}}64, 100], [1, 56]]>, masked}
 // CHECK-NEXT:    %[[OUT:.*]] = "nki.view"(%[[Y]]) {access = #nki.access<f32, #[[COLUMN_8]], {{\[\[}}1, 100], [1, 56]]>, masked}
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[IN]] :{{.*}} outs(%[[OUT]] :

@@ -14,12 +14,15 @@ from nki_mlir.custom_form.lexing import VALUE, Cursor
 from nki_mlir.custom_form.operation_fields import BUFFER, DIALECTS
 from nki_mlir.custom_form.operation_printer import OperationPrinter
 from nki_mlir.custom_form.operation_reader import source_name
-from nki_mlir.custom_form.value_names import named_text
+from nki_mlir.custom_form.reader import has_custom_form
+from nki_mlir.custom_form.value_names import argument_name, named_text
 from nki_mlir.custom_form.value_types import TOKEN, ValueTypes
 
 WIDTH = 120
 OURS = re.compile(r'(\s*)((%[\w$.-]+) = )?"((?:' + "|".join(DIALECTS) + r')\.\w+)"\(([^()]*)\)')
 LOCATION = re.compile(r" loc\((?:[^()\"]|\"(?:[^\"\\]|\\.)*\"|\((?:[^()\"]|\"(?:[^\"\\]|\\.)*\"|\([^()]*\))*\))*\)$")
+FUNCTION = re.compile(r"\s*func\.func ")
+HBM_ARGUMENT = re.compile(r'(%[\w$.-]+)(: memref<[^%{}]*"hbm">) \{([^{}]*)\}')
 ALLOCATION = re.compile(r'(\s*)(%[\w$.-]+) = memref\.alloc\(\) \{(.*)\} : (.*)')
 BODY = re.compile(r"(\s*)(.*linalg\.generic.*) \{")
 ARGUMENTS = re.compile(r"\s*\^bb0\((.*)\):")
@@ -31,6 +34,8 @@ def custom_text(module: Module, with_locations: bool = False) -> str:
     text: str = module.operation.get_asm(enable_debug_info=with_locations)
     operations = operations_of(module, lambda name: name.startswith(tuple(f"{d}." for d in DIALECTS)))
     lines = ModulePrinter(operations).run(named_text(module, text).split("\n"))
+    if has_custom_form("\n".join(lines)):           # the reader names the arguments of no other text
+        lines = [HBM_ARGUMENT.sub(_without_name, line) if FUNCTION.match(line) else line for line in lines]
     if not with_locations:
         lines = with_short_bodies(lines)
     return shortened("\n".join(lines))
@@ -59,11 +64,9 @@ class ModulePrinter:
         """Return a line of an operation of an upstream dialect."""
         allocation = ALLOCATION.fullmatch(line)
         if allocation is not None:
-            name = f'nki.name = "{source_name(allocation[2])}"'
-            other_attributes = allocation[3].replace(f", {name}", "").replace(f"{name}, ", "").replace(name, "")
-            if allocation[3].count(name) == 1:
-                behind = f" {{{other_attributes}}}" if other_attributes else ""
-                return f"{allocation[1]}{allocation[2]} = {BUFFER}{behind} : {allocation[4]}"
+            attributes = other_attributes(allocation[3], source_name(allocation[2]))
+            if attributes is not None:
+                return f"{allocation[1]}{allocation[2]} = {BUFFER}{attributes} : {allocation[4]}"
         return line
 
     def operation(self, line: str, match: "re.Match[str]") -> str:
@@ -87,6 +90,22 @@ class ModulePrinter:
                     self.types.define(token["result_name"], Cursor(line, line.rindex(" : ") + 3).type())
                 continue
             self.types.meet(line, token)
+
+
+def _without_name(argument: "re.Match[str]") -> str:
+    """Return the text of an argument without the name that its value has."""
+    name = argument_name(argument[1])
+    attributes = None if name is None else other_attributes(argument[3], name)
+    return argument[0] if attributes is None else f"{argument[1]}{argument[2]}{attributes}"
+
+
+def other_attributes(text: str, name: str) -> str | None:
+    """Return the text of a value's attributes, in braces, without its ``name``; None if they do not name it so."""
+    mark = f'nki.name = "{name}"'
+    if text.count(mark) != 1:
+        return None
+    attributes = text.replace(f", {mark}", "").replace(f"{mark}, ", "").replace(mark, "")
+    return f" {{{attributes}}}" if attributes else ""
 
 
 def with_short_bodies(lines: list[str]) -> list[str]:

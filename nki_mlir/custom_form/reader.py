@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Converts operations in their custom form to text that MLIR's parser reads; other text stays unchanged.
 
-``{ |%in: f32| scalar.activation exp %in }`` is a body of one operation, whose value is yielded. A ``SourceMap`` leads
+``{ |%in: f32| scalar.activation exp %in }`` is a body of one operation, whose value is yielded. An argument ``%x`` of a
+function that is a buffer in HBM has the name ``x``. A ``SourceMap`` leads
 from the characters of the result to those of the text, for errors and locations.
 """
 
@@ -10,9 +11,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from nki_mlir.bindings import Module, ir, operations_of
-from nki_mlir.custom_form.lexing import VALUE, Cursor, MalformedForm, closing
-from nki_mlir.custom_form.operation_reader import FormReader, GenericText, Piece, UnclearType
-from nki_mlir.custom_form.value_types import TOKEN, ValueTypes
+from nki_mlir.custom_form.lexing import VALUE, Cursor, MalformedForm, closing, end_of_item
+from nki_mlir.custom_form.operation_reader import FormReader, GenericText, Piece, UnclearType, read_attributes
+from nki_mlir.custom_form.value_names import argument_name, is_hbm_buffer
+from nki_mlir.custom_form.value_types import ARGUMENT, LONGEST, TOKEN, ValueTypes
 
 # The first letter precedes the look-behind: patterns that begin with letters are searched for ten times as fast.
 CUSTOM = re.compile(r"[nsi](?<![\w.#!@$\"-][nsi])(?:(?<=n)ki|(?<=n)isa|(?<=s)calar|(?<=i)sa)"
@@ -152,6 +154,8 @@ class TextReader:
                     following = TOKEN.match(self.text, token.end())
                     if following is not None and following.lastgroup == "operation":
                         return self.operation(following, token["result_name"])
+                case "function":
+                    return self.function(token)
                 case "body":
                     return self.body(token)
             self.types.meet(self.text, token)
@@ -163,6 +167,28 @@ class TextReader:
             stop = self.text.find("\n", max(error.at, token.start()))
             return stop if stop >= 0 else len(self.text)
         return token.end()
+
+    def function(self, token: "re.Match[str]") -> int:
+        """Read the arguments of a function: a buffer has the name of its value unless its attributes name it."""
+        start = self.text.find("(", token.end(), token.end() + LONGEST)
+        if start < 0:
+            return token.end()
+        end = self.types.arguments(self.text, start + 1)
+        at = start + 1
+        while (match := ARGUMENT.match(self.text, at)) is not None and at < end:
+            cursor = Cursor(self.text, match.end())
+            name = argument_name(match[1])
+            if is_hbm_buffer(self.types.resolved(cursor.type())) and name is not None:
+                attributes = read_attributes(cursor) if cursor.next_is("{") else None
+                if attributes is None:
+                    self.insert(cursor.at, f' {{nki.name = "{name}"}}')
+                elif "nki.name" not in attributes:
+                    self.insert(cursor.at - 1, f'{", " if attributes else ""}nki.name = "{name}"')
+            at = end_of_item(self.text, cursor.at) + 1
+        return end
+
+    def insert(self, at: int, text: str) -> None:
+        self.edits.append(Edit(at, at, [(text, None)]))
 
     def operation(self, token: "re.Match[str]", result: str | None) -> int:
         """Read an operation of our dialects, if the token is an operation's name and not an attribute's; return where

@@ -69,6 +69,15 @@ def _attribute(attributes: "ir.OpAttributeMap | ir.DictAttr") -> str | None:
     return _usable(attributes["nki.name"].value)
 
 
+def is_hbm_buffer(type_text: str) -> bool:
+    return type_text.startswith("memref<") and type_text.endswith('"hbm">')
+
+
+def argument_name(value: str) -> str | None:
+    """Return the name that an argument's value, ``%x``, gives its buffer; None for a value that MLIR named."""
+    return _usable(value[1:])
+
+
 def _usable(name: str) -> str | None:
     """Return the name if MLIR prints it unchanged. A name that ends with a number could be another value's."""
     return name if IDENTIFIER.fullmatch(name) and not NUMBERED.fullmatch(name) else None
@@ -81,12 +90,16 @@ def _name_arguments(op: Operation, unknown: ir.Location) -> None:
         for block in region.blocks:
             for number, argument in enumerate(block.arguments):
                 mark = marks[number] if marks is not None and number < len(marks) else None
-                name = _argument_name(op, number, argument.location, mark)
+                name = _argument_name(op, argument, mark)
                 argument.set_location(unknown if name is None else ir.Location.name(name, unknown))
 
 
-def _argument_name(op: Operation, number: int, location: ir.Location, mark: "ir.DictAttr | None") -> str | None:
-    """Return the name of a block's argument; ``mark``: its attributes, if the block is of a function."""
+def _argument_name(op: Operation, argument: ir.BlockArgument, mark: "ir.DictAttr | None") -> str | None:
+    """Return the name of a block's argument; ``mark``: its attributes, if the block is of a function. Those of HBM
+    buffers have no other name, because the reader takes the name of the value for theirs."""
+    location, number = argument.location, argument.arg_number
+    if op.name == "func.func" and is_hbm_buffer(str(argument.type)):
+        return None if mark is None else _attribute(mark)
     if isinstance(location, ir.NameLoc) and not location.name_str.startswith(ORIGIN):
         return _usable(location.name_str)
     if mark is not None:

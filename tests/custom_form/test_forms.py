@@ -99,9 +99,31 @@ def test_text_that_a_person_writes():
 """, "<text>")
     text = custom_text(module)
     assert "    %tile = nki.buffer : !sbuf_128x512xf32\n" in text
-    assert "      nki.load %tile = %arg0[%i * 128 + 0:128, 0:512]\n" in text
+    assert "      nki.load %tile = %x[%i * 128 + 0:128, 0:512]\n" in text
     assert "{ |%out: f32| scalar.activation exp %out }" in text
     assert 'nki.name = "tile"' in module.operation.get_asm()
+
+
+def test_buffers_of_arguments_have_the_names_of_their_values():
+    """``%x`` is the buffer x, if its attributes give no other name and MLIR did not choose this one."""
+    module = read_module("""!hbm = memref<4x6xf32, "hbm">
+func.func @f(%x: !hbm, %y: memref<4x6xf32, "hbm"> {nki.shared = 0 : i64}, %z: !hbm {nki.name = "w"}, %arg3: !hbm {
+    nki.shared = 1 : i64, nki.name = "v"}, %arg4: !hbm, %u_1: !hbm {}, %t: memref<4x6xf32, "sbuf">, %i: index) {
+  nki.load %t = %x
+  return
+}""", "<text>")
+    function = module.body.operations[0]
+    names = [str(mark["nki.name"]) if "nki.name" in mark else None for mark in function.attributes["arg_attrs"]]
+    assert names == ['"x"', '"y"', '"w"', '"v"', None, None, None, None]
+    assert ('func.func @f(%x: !hbm_4x6xf32, %y: !hbm_4x6xf32 {nki.shared = 0 : i64}, %w: !hbm_4x6xf32, %v: !hbm_4x6xf32 '
+            '{nki.shared = 1 : i64}, %arg4: !hbm_4x6xf32, %arg5: !hbm_4x6xf32, %arg6: memref<4x6xf32, "sbuf">, '
+            '%arg7: index)') in custom_text(module)
+
+
+def test_text_without_our_operations_keeps_the_names_of_buffers():
+    """MLIR alone reads such a text."""
+    text = 'module {\n  func.func @f(%x: memref<4x6xf32, "hbm"> {nki.name = "x"}) { return }\n}\n'
+    assert custom_text(read_module(text, "<text>")) == text
 
 
 def test_locations_are_kept_where_they_are_printed(tmp_path, capsys):
@@ -113,7 +135,7 @@ def test_locations_are_kept_where_they_are_printed(tmp_path, capsys):
     assert opt.main(["--mlir-print-debuginfo", "--print=pretty", str(file)]) == 0
     pretty = tmp_path / "pretty.mlir"
     pretty.write_text(capsys.readouterr().out)
-    assert "nki.load %arg1 = %arg0[0:128, 0:512] loc(#loc" in pretty.read_text()
+    assert "nki.load %arg1 = %x[0:128, 0:512] loc(#loc" in pretty.read_text()
     assert opt.main(["--mlir-print-debuginfo", str(pretty)]) == 0
     assert capsys.readouterr().out == plain
 
@@ -123,7 +145,7 @@ def test_forms_that_are_printed(tmp_path, capsys):
     file = tmp_path / "kernel.mlir"
     file.write_text(f"{HEAD}  nki.load %t = %x[0:128, 0:512]\n  return\n}}\n")
     for options, part in [([], '"nki.load"(%arg1, %arg0)'), (["--print=mlir"], '"nki.load"(%arg1, %arg0)'),
-                          (["--print=pretty"], "nki.load %arg1 = %arg0[0:128, 0:512]"),
+                          (["--print=pretty"], "nki.load %arg1 = %x[0:128, 0:512]"),
                           (["--print=pretty", "--mlir-print-op-generic"], '"func.func"()')]:
         assert opt.main([*options, str(file)]) == 0
         assert part in capsys.readouterr().out
