@@ -17,6 +17,7 @@ from nki_mlir.custom_form.value_types import ValueTypes
 from nki_mlir.dialects.access import Access, Linear, Tile
 from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.similar_names import nearest
 
 LABEL = re.compile(r"([A-Za-z_]\w*)\s*:")
 ATTRIBUTE = re.compile(r"[A-Za-z_][\w$.]*|" + STRING)
@@ -135,8 +136,15 @@ class FormReader:
         if name in self.types.unclear:
             raise UnclearType(at, f"the type of {name} is not known")
         if kind is None:
-            raise MalformedForm(at, f"cannot tell the type of {name} from the text above: write ({name} : type)")
+            raise MalformedForm(at, self.without_type(cursor.text[:at], name))
         return TextOperand(name, at, kind)
+
+    def without_type(self, text_above: str, name: str) -> str:
+        """Return the message about a value whose type the text above it does not state."""
+        if re.search(rf"{re.escape(name)}(?:(?::\d+)?\s*,\s*{VALUE.pattern})*(?::\d+)?\s*[=:]", text_above):
+            return f"cannot tell the type of {name} from the text above: write ({name} : type)"
+        similar = nearest(name, self.types.types)
+        return f"the text above does not define {name}" + (f"; did you mean {similar}?" if similar else "")
 
     def tile(self, cursor: Cursor) -> TextOperand:
         """Read an operand with its access pattern."""

@@ -54,7 +54,11 @@ HEAD = """func.func @f(%x: memref<300x512xf32, "hbm">, %t: memref<128x512xf32, "
     ("nki.load %t = %x[5:5, 0:512]", 20, "'nki.load' op the range 5:5 is empty"),
     ("nki.load %t, %x", 16, "'nki.load' op has too many operands: dst"),
     ("nki.load %t", 14, "'nki.load' op expected '=' after the destinations, found 'return'"),
-    ("nki.load %t = %y", 17, "'nki.load' op cannot tell the type of %y from the text above: write (%y : type)"),
+    ("nki.load %t = %y", 17, "'nki.load' op the text above does not define %y"),
+    ("%tile = nki.buffer : memref<8xf32, \"sbuf\">  nki.load %t = %tiles", 61,
+     "'nki.load' op the text above does not define %tiles; did you mean %tile?"),
+    ("%y = test.make  nki.load %t = %y", 33,
+     "'nki.load' op cannot tell the type of %y from the text above: write (%y : type)"),
     ("nki.laod %t = %x", 3, "'nki.laod' is not an operation; 'nki.load' is one"),
     ("nki.binary %t = %t, %t", 14, "'nki.binary' op expected attribute 'op', a name, found '%t'"),
     ("nki.load %t = %x where d2 <= 4", 3, "'nki.load' op d2 is not an axis of the operation, which has 2"),
@@ -177,8 +181,8 @@ def test_byte_order_mark_is_passed(tmp_path, capsys):
 
 def test_a_text_is_read_up_to_a_number_of_errors(tmp_path, capsys):
     file = tmp_path / "m.mlir"
-    file.write_text("func.func @f() {\n" + "  %0 = nki.load %1 : !x\n" * 500 + "  return }\n")
+    file.write_text("func.func @f() {\n" + "  %0 = nki.load %1\n" * 500 + "  return }\n")
     assert opt.main([str(file)]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"{file}:{k}:17: error: 'nki.load' op cannot tell the type of %1 from the text above: write (%1 : type)"
+    assert lines == [f"{file}:{k}:17: error: 'nki.load' op the text above does not define %1"
                      for k in range(2, 102)]
