@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    options = parser().parse_args(command_line(arguments))
+    p = parser()
+    options = p.parse_args(command_line(arguments))
+    if not math.isfinite(options.at_least):
+        p.error(f"--at-least is a number of points, got {options.at_least}")
     return exit_status(lambda: run(options))
 
 

@@ -17,7 +17,15 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
 from nki_mlir.cli import editor_text
-from nki_mlir.cli.command import CommandParser, add_common, add_plugins, command_line, load_plugins
+from nki_mlir.cli.command import (
+    CommandParser,
+    OutputFailed,
+    add_common,
+    add_plugins,
+    command_line,
+    fail,
+    load_plugins,
+)
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.version import __version__
 
@@ -42,11 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
     if sys.stdin is None:                                    # the editor has closed it
         return 1
     output, sys.stdout = sys.stdout.buffer, sys.stderr       # only messages may go to the output
+    server = Server(sys.stdin.buffer, output)
     try:
-        return Server(sys.stdin.buffer, output).serve()
-    except BrokenPipeError:                                  # the editor has ended
+        return server.serve()
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())      # Python flushes the rest at the end
-        return 1
+        return 1 if isinstance(error, BrokenPipeError) else fail(OutputFailed(reason=error.strerror))   # it has ended
 
 
 class Unreadable(Exception):

@@ -131,7 +131,7 @@ def mistakes(options: argparse.Namespace) -> Iterator[str]:
     """Yield an error for each combination of options that exclude each other."""
     sources = len(options.source)
     if options.time:
-        clash = first_set(options, "compare", "save", "verify_each")
+        clash = first_set(options, "compare", "save", "verify_each", "check")
         if options.on not in (None, "isa"):
             clash = f"--on={options.on}"
         if clash:
@@ -140,6 +140,8 @@ def mistakes(options: argparse.Namespace) -> Iterator[str]:
             yield f"--time compares two sources, {sources} are given"
         if options.profile is not None and sources > 1:
             yield "--profile takes one kernel or module, two are given"
+    if options.tolerance is not None and not options.tolerance >= 0:
+        yield f"--tolerance is an error from 0 on, got {options.tolerance:g}"
     if options.profile is None and options.format is not None:
         yield "--format selects what --profile writes: add --profile DIR"
     if not options.time:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Read the inputs of commands, MLIR from a file or standard input or a kernel, and write their outputs."""
 
+import errno
 import importlib.util
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -287,12 +289,22 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
     return kernel[grid] if grid else kernel
 
 
+def reason_against(file: Path) -> str:
+    """Say why a path names no regular file."""
+    try:
+        return "it is a directory" if stat.S_ISDIR(os.stat(file).st_mode) else "it is not a regular file"
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.ENAMETOOLONG):
+            return str(error.strerror)
+        return "no such file"
+
+
 def run_file(file: Path) -> dict[str, object]:
     """Run a Python file as a module of its name, in its package if it has relative imports. Return the names that it
     defines."""
     from nki_mlir.compat import install  # start-up: imported on first use
     if not os.path.isfile(file):                        # Path's methods raise errors for names that are too long
-        raise SourceError(f"cannot read {shortened(str(file))}: no such file")
+        raise SourceError(f"cannot read {shortened(str(file))}: {reason_against(file)}")
     TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
     name_source(file)
     install(executables=False)

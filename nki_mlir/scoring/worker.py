@@ -41,6 +41,7 @@ from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
 SHOWN = 2_000                   # characters of a candidate's output in its verdict
 SLOW = "give smaller cases, or more seconds"
+MOST_SECONDS, MOST_MEGABYTES = 10_000_000, 1 << 30
 FILE_NAME = re.compile(r"[A-Za-z_][\w-]*\.py", re.ASCII)
 REFERENCES = 8                  # that a worker memoizes
 COLLECTED = 500_000             # objects of a judge, which lives for one candidate, between searches for garbage
@@ -81,8 +82,7 @@ class Worker:
         name, text = self.text_of(request)
         reference = reference.for_candidate(text)
         level = level_of(request)
-        limits = CandidateLimits(float(request.get("seconds") or CandidateLimits().seconds),
-                        int(request.get("megabytes") or CandidateLimits().memory >> 20) << 20)
+        limits = limits_of(request)
         with tempfile.TemporaryDirectory(prefix="nki-score-", ignore_cleanup_errors=True) as folder:
             scratch = Path(folder).resolve()
             file = scratch / (Path(name).name if FILE_NAME.fullmatch(Path(name).name) else "candidate.py")
@@ -171,6 +171,18 @@ def level_of(request: Request) -> int:
     if level not in LEVELS:
         raise ValueError(f"level is {level}; there are {', '.join(map(str, LEVELS))}")
     return int(level)
+
+
+def limits_of(request: Request) -> CandidateLimits:
+    """Return the limits of a request. Raise ``ValueError`` for numbers that limit nothing."""
+    usual = CandidateLimits()
+    numbers = {"seconds": usual.seconds, "megabytes": usual.memory >> 20}
+    for name, most in (("seconds", MOST_SECONDS), ("megabytes", MOST_MEGABYTES)):
+        if request.get(name) is not None:
+            numbers[name] = float(request[name])
+            if not 0 < numbers[name] <= most:                           # NaN is not either
+                raise ValueError(f"{name} must be more than 0 and at most {most:,}, got {numbers[name]:g}")
+    return CandidateLimits(numbers["seconds"], int(numbers["megabytes"] * (1 << 20)))
 
 
 def check_end(sent: Sent, description: str, limits: CandidateLimits) -> None:

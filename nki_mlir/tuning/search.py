@@ -108,7 +108,8 @@ def propose(space: Space, judge: Judge, trials: int, seed: int, together: int, r
     except ImportError:
         raise NoSearch(size=size_of(space), trials=trials) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(5, trials // 6), constant_liar=together > 1)
+    sampler = optuna.samplers.TPESampler(
+        seed=seed % (1 << 32), n_startup_trials=max(5, trials // 6), constant_liar=together > 1)
     study = optuna.create_study(sampler=sampler)
     seconds_of: dict[str, float] = {}
     idle = 0

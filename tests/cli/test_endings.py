@@ -109,6 +109,18 @@ def test_help_for_a_full_disk_is_an_error(arguments):
         "error: the output cannot be written: No space left on device [NKI-OUTPUT]")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no full device")
+def test_messages_to_an_editor_on_a_full_disk_end_in_an_error():
+    body = '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}'
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", "from nki_mlir.cli import entry; raise SystemExit(entry.lsp())"],
+                               cwd=ROOT, input=f"Content-Length: {len(body)}\r\n\r\n{body}", stdout=full,
+                               stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == ("error: the output cannot be written: No space left on device [NKI-OUTPUT]\n"
+                            "  fix: free some space, or write to another file\n")
+
+
 @pytest.mark.parametrize("closed, message", [
     ("1", "error: the output cannot be written: it is closed [NKI-OUTPUT]\n  fix: free some space, or write to another file\n"),
     ("0", "error: cannot read -: standard input is closed\n"), ("2", "")])

@@ -315,3 +315,25 @@ def test_least_number_of_nodes_is_not_above_the_number(monkeypatch):
     monkeypatch.setattr(ast, "parse", None)                     # refused without a tree
     with pytest.raises(InputTooLarge, match="the syntax tree of the file takes 200 nodes, more than the limit of 100"):
         nesting.check_syntax("x = [" + "1," * 200 + "]", "large.py")
+
+
+@pytest.mark.parametrize("command, options, message", [
+    (run, ["--compare", "--tolerance=nan"], "--tolerance is an error from 0 on, got nan"),
+    (run, ["--compare", "--tolerance=-1"], "--tolerance is an error from 0 on, got -1"),
+    (run, ["--time", "--check"], "--time times instruction streams and computes no values: leave out --check"),
+    (grade, ["k.py", "--at-least=nan"], "--at-least is a number of points, got nan"),
+    (grade, ["k.py", "--at-least=-inf"], "--at-least is a number of points, got -inf")])
+def test_numbers_and_options_that_say_nothing(command, options, message, kernel, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main([kernel, *options])
+    assert ended.value.code == 2 and capsys.readouterr().err.endswith(f"error: {message}\n")
+
+
+def test_paths_that_name_no_file(tmp_path, capsys):
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    for name, reason in (("folder", "it is a directory"), ("loop", "Too many levels of symbolic links"),
+                         ("pipe", "it is not a regular file"), ("gone", "no such file"), ("x" * 300, "no such file")):
+        assert run.main([f"{tmp_path}/{name}.py:f"]) == 1
+        assert capsys.readouterr().err.endswith(f".py: {reason}\n")

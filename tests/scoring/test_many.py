@@ -129,6 +129,15 @@ def test_level__is_in_the_verdict(folder, scorer):
         scorer.score(request | {"level": 2})
 
 
+@pytest.mark.parametrize("name, value, text", [
+    ("seconds", 0, "at most 10,000,000, got 0"), ("seconds", -1.5, "at most 10,000,000, got -1.5"),
+    ("seconds", float("nan"), "got nan"), ("seconds", float("inf"), "got inf"), ("megabytes", 0, "1,073,741,824, got 0"),
+    ("megabytes", 10 ** 30, r"1,073,741,824, got 1e\+30"), ("seconds", "soon", "could not convert string to float: 'soon'")])
+def test_limits_that_limit_nothing__are_refused(name, value, text, folder, scorer):
+    with pytest.raises(ScoringFailed, match=text):
+        scorer.score({"candidate": "a.py", "reference": "reference.py", name: value})
+
+
 def test_serve__answers_every_line(folder):
     """Broken lines, a candidate that is wrong, one that is right: each has its answer."""
     lines = ["{", "[]", '{"id": 1}', json.dumps({"id": 2, "candidate": "c.py"}), json.dumps({"id": 3, "candidate": "a.py"})]
