@@ -25,9 +25,12 @@ class Selector:
 
     @staticmethod
     def by_lanes(nest: TileNest) -> TileNest:
-        """Return the nest arranged by the axis along the partitions; if all operands are in HBM, any axis serves."""
+        """Return the nest arranged by the axis along the partitions. If no operand on chip has such an axis, the first
+        one serves for a result in HBM, unless an operand on chip has it within its partition."""
         axis = partition_axis(nest)
-        return nest.arranged(0 if axis is None and nest.extents and not nest.output.on_chip else axis)
+        if axis is None and nest.extents and not nest.output.on_chip and all(map(on_lanes, nest.inputs)):
+            axis = 0
+        return nest.arranged(axis)
 
     def elementwise(self, nest: TileNest) -> None:
         """Emit an arranged nest without mask."""

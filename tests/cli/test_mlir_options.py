@@ -294,3 +294,22 @@ def test_expected_warnings__are_those_that_come(capsys):
     assert check_expected([part], "x", process) == 0
     assert check_expected(["", part], "x", process) == 1
     assert capsys.readouterr().err == "x:2:1: error: unexpected warning: a shape is not known\n"
+
+
+def test_instructions_that_become_loops_are_printed_before_and_after(tmp_path, capsys):
+    file = tmp_path / "k.py"
+    file.write_text("""
+import nki, nki.language as nl
+@nki.jit
+def k(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in range(x.shape[0] // 128):
+        nl.store(out[i * 128:(i + 1) * 128], nl.exp(nl.load(x[i * 128:(i + 1) * 128])))
+    return out
+""")
+    options = ["--mlir-print-ir-before=roll-instructions", "--mlir-print-ir-after=roll-instructions"]
+    assert opt.main([f"{file}:k", "--arg=32768x64xf32", "--lower-to-isa", *options]) == 0
+    texts = dumps(capsys.readouterr().err)
+    before, after = texts["Before roll-instructions"], texts["After roll-instructions"]
+    assert (before.count("nisa.activation"), before.count("scf.for")) == (256, 0)
+    assert (after.count("nisa.activation"), after.count("scf.for")) == (1, 1)

@@ -28,6 +28,10 @@ def test_tensors(child):
     assert child(START + """
 assert a.device == b.device == torch.device("neuron:0") and not a.is_cpu and a.cpu().is_cpu
 assert torch.equal((a * 2 + b).cpu(), A * 2 + 1) and (a + b).device.type == "neuron"
+for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.uint8, torch.bool):
+    ones = torch.ones(2, 3, dtype=dtype)
+    assert ones.to("neuron").dtype == torch.empty(2, dtype=dtype, device="neuron").dtype == dtype
+    assert ones.to("neuron").cpu().dtype == dtype and ones.to("neuron").T.stride() == (1, 3)
 assert a.sum().item() == A.sum().item() and a[0].tolist() == A[0].tolist()
 assert repr(torch.ones(2).to("neuron")) == "tensor([1., 1.], device='neuron:0')"
 x = a.clone()

@@ -149,6 +149,24 @@ def test_call__as_torch_xla_is_asked_for_it(monkeypatch):
     assert result.shape == (24, 16)
 
 
+@pytest.mark.parametrize("name, others, keywords, settles", [
+    ("_local_scalar_dense", (), {}, True), ("_to_copy", (), {"device": "cpu"}, True),
+    ("_to_copy", (), {"device": "xla"}, False), ("_to_copy", (), {"dtype": torch.float16}, False),
+    ("_copy_from", (torch.empty(1),), {}, True), ("_copy_from", (torch.empty(1, device="meta"),), {}, False)])
+@pytest.mark.parametrize("device", ["xla", "cpu"])
+def test_operations_that_read_the_device__compute_what_they_read(name, others, keywords, settles, device, monkeypatch):
+    from nki_mlir.frameworks import torch_xla as own
+    computed, tensor = [], SimpleNamespace(device=torch.device(device))
+    monkeypatch.setattr(own, "settle", lambda tensors: computed.extend(tensors))
+
+    def call_boxed(keys, *arguments, **options):
+        return len(computed), keys, arguments, options
+    read = own._settled(SimpleNamespace(call_boxed=call_boxed), own.READS[name])
+    assert read("keys", tensor, *others, **keywords) == (
+        int(settles and device == "xla"), "keys", (tensor, *others), keywords)
+    assert computed == [tensor] * (settles and device == "xla")
+
+
 def test_linked_process__results_and_errors():
     add = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {{ %0 = stablehlo.{} %a, %a : {} return %0 : tensor<2xf32> }}"
     x = np.array([1.0, 2.0], np.float32)

@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 
 from nki_mlir.capture.builder import active
-from nki_mlir.language.beta import compiler, constants, enums, nki
+from nki_mlir.language.beta import compiler, constants, enums, isa, nki, support
 from nki_mlir.language.beta import language as nl
+from nki_mlir.language.current import dtype as current_dtype
+from nki_mlir.language.current import isa as current_isa
+from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
 from nki_mlir.language.current.compile_options import CompileOptions
 from nki_mlir.language.current.compiler import resolve_target
@@ -17,6 +20,21 @@ from nki_mlir.language.current.compiler import resolve_target
     ("uint8", 1), ("bool_", 1), ("float8_e4m3", 1), ("float8_e5m2", 1), ("tfloat32", 4)])
 def test_bytes_of_dtypes(name, size):
     assert constants.sizeinbytes(getattr(nl, name)) == size
+
+
+@pytest.mark.parametrize(("module", "language"), [(support, nl), (current_dtype, current_nl)], ids=["beta", "current"])
+def test_modules_of_dtypes__have_those_of_the_language(module, language):
+    assert {"float32", "bfloat16", "int32"} < {*module.__all__} & {*language.DTYPES}
+    for name in module.__all__:
+        if name in language.DTYPES:
+            assert getattr(module, name) is getattr(language, name)
+
+
+@pytest.mark.parametrize(("module", "name"), [
+    (current_isa, "nki.isa"), (current_nl, "nki.language"), (isa, "nki.isa"), (nl, "nki.language")])
+def test_documentation_of_modules__is_their_own(module, name):
+    assert module.__doc__.startswith("``") and "\n" not in name and module.__doc__.module == name
+    assert name.rpartition(".")[2] in module.__doc__.partition("\n")[0]
 
 
 def test_generations_of_cores():

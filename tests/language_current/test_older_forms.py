@@ -289,3 +289,19 @@ def test_patterns_of_repeated_dimensions():
     unchanged, repeated, strides = patterns
     assert unchanged == strides and repeated == [strides[0], [0, 5], *strides[2:]]
     assert len({stride for stride, _ in strides}) == 3
+
+
+def test_result_of_a_call_without_dst_is_a_new_tile_beside_what_the_call_writes(on):
+    @nki.jit
+    def kernel(x):
+        tile = nl.load(x)
+        total = nl.ndarray((x.shape[0], 1), x.dtype, buffer=nl.sbuf)
+        exponentials = nisa.activation_reduce(op=nl.exp, data=tile, reduce_op=nl.add, reduce_res=total)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        totals = nl.ndarray((x.shape[0], 1), x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, exponentials)
+        nl.store(totals, total)
+        return out, totals
+    out, totals = kernel.on(on)(X)
+    np.testing.assert_allclose(out, np.exp(X), rtol=1e-6)
+    np.testing.assert_allclose(totals[:, 0], np.exp(X).sum(axis=1), rtol=1e-6)

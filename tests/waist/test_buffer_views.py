@@ -90,3 +90,18 @@ def test_a_view_of_fewer_dims_is_refused():
                   "%w", 'memref<6x1xf32, strided<[30, 1], offset: 3>, "hbm">', (6, 1))
     with pytest.raises(Unsupported, match="keep the rank"):
         run(text, "linalg-to-nisa")
+
+
+@pytest.mark.parametrize("passes", [(), ("linalg-to-nisa",)], ids=["nests", "instructions"])
+@pytest.mark.parametrize("sizes, steps", [((4, 2), (1, 4)), ((5, 3), (0, 1)), ((2, 6), (30, 2)), ((1, 7), (9, 3)),
+                                          ((6, 1), (1, 1)), ((3, 1), (30, 7))], ids=str)
+def test_elements_of_a_tile_that_another_view_names(sizes, steps, passes):
+    """A first step of 0 repeats a row in each partition, one of a row counts partitions, another stays in its row."""
+    offset, shape, piece = 2 * SHAPE[1] + 1, "x".join(map(str, SHAPE)), "x".join(map(str, sizes))
+    kind = f'memref<{piece}xf32, strided<{[*steps]}, offset: {offset}>, "sbuf">'
+    views = f"""%tile = memref.alloc() : memref<{shape}xf32, "sbuf">
+    linalg.copy ins(%x : memref<{shape}xf32, "hbm">) outs(%tile : memref<{shape}xf32, "sbuf">)
+    %v = memref.reinterpret_cast %tile to offset: [{offset}], sizes: {[*sizes]}, strides: {[*steps]}
+        : memref<{shape}xf32, "sbuf"> to {kind}"""
+    elements = offset + np.add.outer(*(step * np.arange(size) for step, size in zip(steps, sizes)))
+    np.testing.assert_array_equal(run(kernel(views, "%v", kind, sizes), *passes), np.tile(elements, (TURNS, 1)))

@@ -8,7 +8,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, INT64
 from nki_mlir.waist.function import (
     BufferAllocation,
     ElementLoad,
@@ -20,6 +20,7 @@ from nki_mlir.waist.function import (
     IndexOperation,
     NestComputation,
     ScalarConstant,
+    ScalarStep,
     WhileLoop,
     nodes_of,
 )
@@ -146,6 +147,40 @@ def test_body__integers_from_outside_are_its_symbols():
     assert position.number == Linear(0, ((0, 1),), ((1, 1),)) and number.number == Linear(0, ((1, 1),))
     assert list(generic.read.symbols) == [cast.result, load.result]
     assert (total.kind, total.name, value.kind) == ("alu", "add", "convert")
+
+
+def test_body__integers_from_elements_are_computed_with_positions():
+    _module, block = read("""
+  linalg.generic {indexing_maps = [affine_map<(p, f) -> (p, f)>], iterator_types = ["parallel", "parallel"]}
+    outs(%y : memref<8x4xf32, "hbm">) {
+  ^bb0(%old: f32):
+    %data = "scalar.convert"(%old) : (f32) -> i32
+    %moved = arith.index_cast %data : i32 to index
+    %f = linalg.index 1 : index
+    %sum = arith.addi %f, %moved : index
+    %number = arith.index_cast %sum : index to i32
+    %value = "scalar.convert"(%number) : (i32) -> f32
+    linalg.yield %value : f32
+  }
+""")
+    nest = block.nodes[0].read.nest
+    assert [(s.kind, s.name, s.dtype, s.operands) for s in nest.steps] == [
+        ("convert", "", INT32, (0,)), ("position", "", INT32, ()), ("alu", "add", INT32, (2, 1)),
+        ("convert", "", FLOAT32, (3,))]
+    assert nest.steps[1].number == Linear(0, (), ((1, 1),))
+
+
+def test_functions_of_indices__read_64_bits():
+    _module, block = read("""
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  scf.for %i = %c0 to %c2 step %c2 {
+    %n = "scalar.convert"(%i) : (index) -> i32
+    %m = "scalar.alu"(%n, %n) {fn = "add"} : (i32, i32) -> i32
+  }
+""")
+    steps = [node for node in nodes_of(block) if isinstance(node, ScalarStep)]
+    assert [(node.step.kind, node.dtypes) for node in steps] == [("convert", [INT64]), ("alu", [INT32, INT32])]
 
 
 @pytest.mark.parametrize("body, text", [

@@ -100,6 +100,9 @@ def test_window__cuts_outer_loops_before_long_inner_ones() -> None:
             b.copy((out, 0, 128, 0, 512), (t, 0, 128, 0, 512))
     lengths = [fastest.written_out(fastest.cut_short(b.code, some).body) for some in (10_000, 1_000, 500, 100, 1)]
     assert lengths == [20 * 52 + 4 * 302, 13 * 52 + 302, 4 * 52 + 302, 52 + 48, 3 + 3]
+    code, window = b.code, fastest.cut_short(b.code, 100)
+    assert (window.name, window.machine, window.globals, window.grid, window.programs) == (
+        code.name, code.machine, code.globals, code.grid, code.programs)
 
 
 def test_much_code__is_not_slower_than_program_order_or_loops(monkeypatch: pytest.MonkeyPatch) -> None:

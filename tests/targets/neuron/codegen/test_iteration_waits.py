@@ -222,3 +222,22 @@ def test_regions_of_later_iterations__meet_where_bytes_are_shared(seed):
         assert meets_later(*regions, *advances, loop) or not shared
         count += shared
     assert count or FUZZ                # one seed in several hundred draws no pair that meets
+
+
+def test_carried_dependences__are_on_all_transfers_and_on_the_last_of_an_engine():
+    """Transfers complete in any order, other instructions of an engine in program order."""
+    b = Builder()
+    y, z = b.hbm("y", (ROWS, 64), "output"), b.hbm("z", (ROWS, 64), "output")
+    t, u, v = (b.on_chip(name, (ROWS, 16)) for name in "tuv")
+    with b.loop(4):
+        b.memset((t, 0, ROWS, 0, 16), 1)
+        for output in (y, z):
+            b.copy((output, 0, ROWS, 0, 16), (t, 0, ROWS, 0, 16))
+        for result in (u, v):
+            b.tensor_copy((result, 0, ROWS, 0, 16), (t, 0, ROWS, 0, 16))
+    allocate(b.code)
+    loop, = b.code.body.nodes
+    issuers = [(1, None), (4, 0), (4, 0), (1, None), (1, None)]
+    dependences = carried.carried_dependences(loop.body.nodes, issuers, loop)
+    assert dependences is not None
+    assert dependences[0] == [0, 1, 2, 4]

@@ -103,6 +103,27 @@ def test_transfers_wait_for_a_queue(order: Order) -> None:
     compare(graph, order, None)
 
 
+@pytest.mark.parametrize("stores", [7, 8, 9, 20])
+@pytest.mark.parametrize("engine", ["sync", "any"])
+def test_transfers_in_one_direction_that_are_all_ready_wait_for_a_queue(stores: int, engine: str) -> None:
+    """Stores of one tile, beside few loads: the queues of one direction are full, those of the other are not."""
+    for loads in (0, 1, stores):
+        b = Builder()
+        x, y, tile = b.hbm("x", (128, 640), "input"), b.hbm("y", (128, 640), "output"), b.on_chip("t", (128, 16))
+        b.memset((tile, 0, 128, 0, 16), 1)
+        for k in range(max(stores, loads)):
+            if k < stores:
+                b.copy((y, 0, 128, 16 * k, 16), (tile, 0, 128, 0, 16))
+            if k < loads:
+                b.copy((b.on_chip(f"l{k}", (128, 16)), 0, 128, 0, 16), (x, 0, 128, 16 * k, 16))
+        if engine == "any":
+            for node in b.code.body.nodes:
+                node.op.engine = Engine.UNKNOWN.value
+        for graph in graphs_of(b):
+            for order in (Order(share=0), Order(ahead=50), Order(passed=16)):
+                compare(graph, order, None)
+
+
 @pytest.mark.parametrize("seed,steps,fragmented", [(21, 40, True), (22, 40, True), (0, 70, False), (7, 70, False)])
 def test_schedules_without_an_address_for_each_buffer_are_continued(seed: int, steps: int, fragmented: bool) -> None:
     graph, = graphs_of(program(seed, steps))

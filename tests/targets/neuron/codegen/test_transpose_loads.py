@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loads of single elements become transposes in the DMA engines, with equal values, where that is faster."""
 
+from math import prod
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.access import full_tile
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
 from nki_mlir.language.beta import language as nl
@@ -12,8 +15,11 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as cl
 from nki_mlir.language.current import nki as current
+from nki_mlir.machine import Engine
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission
+from nki_mlir.targets.neuron.codegen.transpose_loads import as_transpose
+from tests.targets.neuron.code_builder import Builder
 
 
 @nki.jit
@@ -178,3 +184,19 @@ def one_column(x):
     y = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(y, nl.load(x[:, 1:2]))
     return y
+
+
+@pytest.mark.parametrize("dims, is_transpose", [
+    (((1, 32), (64, 16)), True), (((1, 32), (1, 1), (64, 16)), True), (((1, 32), (64, 16), (1, 1)), True),
+    (((1, 32), (1, 1)), False), (((1, 1), (64, 16)), False), (((64, 16), (1, 32)), False), (((1, 32), (1, 16)), False)])
+def test_dims_of_one_element__have_no_step(dims, is_transpose):
+    b = Builder()
+    shape = tuple(count for _, count in dims)
+    x, t = b.hbm("x", (64, 64), "input"), b.on_chip("t", (shape[0], prod(shape[1:])))
+    b.copy((t, 0, shape[0], 0, prod(shape[1:])), (x, 0, shape[0], 0, prod(shape[1:])))
+    op = b.code.body.nodes[0].op
+    copy = DmaCopyOp(dst=full_tile(op.dst.handle, shape, op.dst.dtype, "sbuf"), src=op.src.patterned(dims=dims),
+                     symbols=op.symbols, ranges=op.ranges, engine=Engine.UNKNOWN.value)
+    transpose = as_transpose(copy)
+    assert (transpose is not None) == is_transpose
+    assert transpose is None or sorted(transpose.src.shape) == sorted(shape)
