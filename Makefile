@@ -69,10 +69,9 @@ numerics: setup
 	$(BIN)/python -m tools.numeric_errors
 
 # Random faults in copies of compiler, executors and checkers, of which the tests find at least 95 in 100, or
-# tools/mutation_survivors.txt says why not. COUNT=100 is a sample, which takes an hour; the first run takes one more, to
-# record which lines each test runs.
+# tools/mutation_survivors.txt says why not. COUNT=100 is a sample, which takes an hour; the first run runs all tests once
+# more, to record which lines each runs.
 mutation: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutation]'
 	$(BIN)/python -m tools.mutation --count $${COUNT:-1000} --jobs $(JOBS)
 
 docs: setup

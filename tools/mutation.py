@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Seed random faults in a copy of the compiler, its executors and checkers, and run the tests that run these lines.
 
-``python -m tools.mutation [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE] [--record]`` changes each
-module in turn. The first run, and ``--record``, runs all tests once, which takes an hour, and stores in ``.mutation``
-which lines each of them runs. With a change, the tests that run its line run until one fails, short ones first. If all
-pass, the mutant survives, and its line and change are printed. ``tools/mutation_survivors.txt`` gives the reason of
-each survivor that needs no test: the program is equal, or the difference is not an error.
+``python -m tools.mutation [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]`` changes each module in turn.
+The first run runs all tests once and stores in ``.mutation`` which lines each of them runs (``line_probes.py``).
+``--record`` does that again and ends; ``--record TEST...`` runs these files and folders, and keeps what is known of
+other tests if no module has changed. With a change, the tests that run its line run until one fails, short ones first.
+If all pass, the mutant survives, and its line and change are printed. ``tools/mutation_survivors.txt`` gives the reason
+of each survivor that needs no test: the program is equal, or the difference is not an error.
 
 ``--direct TESTFILE...`` runs these files alone (pytest or FileCheck) with all mutants of the modules that ``--only``
 names, or with ``--count`` of them, and needs no record. ``--select`` is an expression of names of tests, as pytest's
@@ -16,13 +17,14 @@ import argparse
 import ast
 import json
 import os
+import pickle
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,13 +35,12 @@ from itertools import accumulate
 from math import ceil
 from pathlib import Path
 from queue import SimpleQueue
-from zlib import crc32
 
-from coverage import CoverageData
 from rich.console import Console
 from rich.table import Table
 
 from .direct_mutants import outcomes
+from .line_probes import DIRECTORY, ProbeTable, collected, union
 from .seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
 
 AREAS = {
@@ -101,36 +102,39 @@ def sample(count: int, rng: random.Random, only: list[str]) -> Iterator[Change]:
 
 
 # -- choosing tests ----------------------------------------------------------------------------------------------------
-CONFIGURATION = """[run]
-source = nki_mlir
-relative_files = True
-parallel = True
-data_file = {directory}/recorded/coverage
-context = ${{PYTEST_CURRENT_TEST-}}
-"""
-
-
-def record(jobs: int) -> None:
-    """Run all tests, and store which lines of the package each runs, in its process and in those that it starts."""
-    shutil.rmtree(RECORDING, ignore_errors=True)
-    RECORDING.mkdir()
+def record(jobs: int, tests: list[str]) -> None:
+    """Run tests, and store which lines of the package each runs, in its process and in those that it starts. Keep what
+    other tests ran if no module has changed since."""
+    lines, seconds = dict[str, bytes](), dict[str, float | None]()
+    if (RECORDING / "modules.json").exists() and checksums() == {file: checksum(file) for file in checksums()}:
+        lines, seconds = recorded_lines(), seconds_of_tests()
+    RECORDING.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+        directory, recorded = Path(name), Path(name) / "recorded"
         copy_project(directory)
-        (directory / "recorded").mkdir()
-        (directory / "coveragerc").write_text(CONFIGURATION.format(directory=directory))
-        (directory / "sitecustomize.py").write_text("import coverage\n\ncoverage.process_startup()\n")
-        environment = {**os.environ, "PYTHONPATH": str(directory), "NKI_MLIR_SECONDS": str(RECORDING / "seconds.json"),
-                       "COVERAGE_PROCESS_START": str(directory / "coveragerc")}
-        subprocess.run([*PYTEST, "-n", str(jobs), "-p", "tools.record_tests", "-k", f"not ({INTERRUPTS})", "tests"],
+        recorded.mkdir()
+        table = ProbeTable(ROOT / PACKAGE)
+        table.write(recorded, directory / PACKAGE)
+        (directory / "sitecustomize.py").write_text("import tools.line_probes\n\ntools.line_probes.start()\n")
+        environment = {**os.environ, "PYTHONPATH": str(directory), DIRECTORY: str(recorded),
+                       "NKI_MLIR_SECONDS": str(recorded / "seconds.json")}
+        subprocess.run([*PYTEST, "-n", str(jobs), "-p", "tools.record_tests", "-k", f"not ({INTERRUPTS})", *tests],
                        cwd=directory, env=environment, check=False)
-        subprocess.run([sys.executable, "-m", "coverage", "combine", "-q", f"--data-file={RECORDING / 'coverage'}",
-                        str(directory / "recorded")], cwd=directory, check=True)
+        now = json.loads((recorded / "seconds.json").read_text())
+        new = collected(recorded)
+    before_tests = [zlib.decompress(some[""]) for some in (lines, new) if "" in some]
+    lines = {test: bits for test, bits in lines.items() if test not in now} | new
+    lines[""] = zlib.compress(union(before_tests))
+    (RECORDING / "lines.pickle").write_bytes(pickle.dumps(lines))
+    (RECORDING / "seconds.json").write_text(json.dumps(seconds | now))
     (RECORDING / "modules.json").write_text(json.dumps({file: checksum(file) for file in modules()}))
+    (RECORDING / "table.pickle").write_bytes(pickle.dumps(table))
+    for memo in (seconds_of_tests, checksums, recorded_lines, tests_by_line):
+        memo.cache_clear()
 
 
 def checksum(file: str) -> int:
-    return crc32((ROOT / PACKAGE / file).read_bytes())
+    return zlib.crc32((ROOT / PACKAGE / file).read_bytes())
 
 
 @cache
@@ -148,13 +152,24 @@ def checksums() -> dict[str, int]:
 
 
 @cache
+def recorded_lines() -> dict[str, bytes]:
+    """Return what each test ran, as ``line_probes.collected`` does."""
+    lines: dict[str, bytes] = pickle.loads((RECORDING / "lines.pickle").read_bytes())
+    return lines
+
+
+@cache
 def tests_by_line(file: str) -> dict[int, set[str]]:
-    """Return the tests that ran each line of a module, "" for an import before the tests."""
-    data = CoverageData(str(RECORDING / "coverage"))
-    data.read()
+    """Return the tests that ran each line of a module's functions, "" for an import before the tests. Lines outside of
+    functions are left out."""
+    table: ProbeTable = pickle.loads((RECORDING / "table.pickle").read_bytes())
     passed = {"", *(test for test, time in seconds_of_tests().items() if time is not None)}
-    return {line: passed.intersection(context.rpartition("|")[2].removesuffix(" (call)") for context in contexts)
-            for line, contexts in data.contexts_by_lineno(f"{PACKAGE}/{file}").items()}
+    by_line: dict[int, set[str]] = {line: set() for run in table.files.get(file, (0, []))[1] for line in run}
+    for test, bits in recorded_lines().items():
+        if by_line and test in passed:
+            for line in table.lines(file, zlib.decompress(bits)):
+                by_line[line].add(test)
+    return by_line
 
 
 def statement_of(change: Change) -> range:
@@ -172,8 +187,9 @@ def rings(change: Change) -> Iterator[list[str]]:
     seconds = {test: time for test, time in seconds_of_tests().items() if time is not None}
     by_line = tests_by_line(change.file)
     of_module = set().union(*by_line.values()) - {""}
-    of_line = set().union(*(by_line.get(line, set()) for line in statement_of(change)))
-    if "" in of_line or checksums().get(change.file) != checksum(change.file):
+    lines = [by_line[line] for line in statement_of(change) if line in by_line]
+    of_line = set().union(*lines)
+    if not lines or "" in of_line or checksums().get(change.file) != checksum(change.file):
         of_line = of_module
     folder = next(f"{f.relative_to(ROOT)}/" for f in (ROOT / "tests" / change.file).parents if f.is_dir())
 
@@ -333,7 +349,8 @@ def main(arguments: list[str] | None = None) -> int:
                         help="modules whose path has one of these texts")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tested at a time (2)")
     parser.add_argument("--table", type=Path, help="the file to write the table to")
-    parser.add_argument("--record", action="store_true", help="record anew which lines each test runs")
+    parser.add_argument("--record", nargs="*", metavar="TEST",
+                        help="record which lines these tests run (all), and seed no faults")
     parser.add_argument("--direct", nargs="+", metavar="TESTFILE",
                         help="run these test files alone with all mutants of the modules")
     parser.add_argument("--select", default="", metavar="EXPRESSION", help="of the names of tests, with --direct")
@@ -342,8 +359,10 @@ def main(arguments: list[str] | None = None) -> int:
         changes = sample(options.count or sys.maxsize, random.Random(options.seed), options.only)
         return direct([*changes], options.direct, options.jobs, options.select)
     options.count = options.count or 1000
-    if options.record or not (RECORDING / "modules.json").exists():
-        record(options.jobs)
+    if options.record is not None or not (RECORDING / "modules.json").exists():
+        record(options.jobs, options.record or ["tests"])
+        if options.record is not None:
+            return 0
     verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
         bench = Bench(Path(name), options.jobs)

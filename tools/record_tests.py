@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A pytest plugin for `tools/mutation.py`: names each test in the coverage data, and writes how long each test took, or
-null if it did not pass, to the file that ``NKI_MLIR_SECONDS`` names.
+"""A pytest plugin for `tools/mutation.py`: stores which lines ran during each test, and writes how long each test took,
+or null if it did not pass, to the file that ``NKI_MLIR_SECONDS`` names.
 
-Processes that a test starts have the name from pytest's variable ``PYTEST_CURRENT_TEST``.
+Processes that a test starts take its name from pytest's variable ``PYTEST_CURRENT_TEST``.
 """
 
 import json
@@ -11,18 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from coverage import Coverage
+
+from tools.line_probes import take
 
 seconds: dict[str, float | None] = {}
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    coverage = Coverage.current()
-    assert coverage is not None, "sitecustomize.py starts it"
-    coverage.switch_context(item.nodeid)
+    take("")                                                # what ran before the test, such as imports
     yield
-    coverage.switch_context("")
+    take(item.nodeid)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

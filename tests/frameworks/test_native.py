@@ -2,6 +2,7 @@
 """Programs as C functions: values by address, exceptions as statuses."""
 
 import gc
+import math
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +12,7 @@ from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import C_ENTRY, FAILURES_KEPT, array_at, callback_entry
+from nki_mlir.frameworks.stablehlo import LinkedProgram
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 
 from ..at_once import at_once
@@ -70,3 +72,15 @@ def test_entry__statuses_are_of_one_call_each_and_do_not_pile_up():
 def test_once__is_one_object_for_all_threads():
     objects = at_once(lambda number: once("a test's object", object), range(8))
     assert len(set(map(id, objects))) == 1
+
+
+@pytest.mark.parametrize("name", ["erf", "lgamma", "sinh", "asin"])
+@pytest.mark.parametrize("executor", ["jit", "interpreter"])
+def test_functions_of_client_libraries__are_those_of_mathematics(name, executor, monkeypatch):
+    """``chlo`` has them; calls of kernels on other executors compile the graph apart."""
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", executor)
+    x = np.linspace(-0.9, 0.9, 7, dtype=np.float32) + (1 if name == "lgamma" else 0)
+    program = LinkedProgram(f"func.func @main(%x: tensor<7xf32>) -> tensor<7xf32> {{ %y = chlo.{name} %x : tensor<7xf32> "
+                            "-> tensor<7xf32> return %y : tensor<7xf32> }")
+    assert program.is_one_program == (executor == "jit")
+    np.testing.assert_allclose(program(x)[0], [getattr(math, name)(float(value)) for value in x], rtol=1e-5, atol=1e-6)
