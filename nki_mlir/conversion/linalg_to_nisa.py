@@ -52,13 +52,14 @@ BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
 
 class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.NISA):
     pieces: int = 512           # most transfers that an operation under a mask may become
+    row_quotients: bool = True  # divide rows by one number each in an instruction for each row, where that is faster
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             ArithToScalar().run(module)
             _open_masks(module)
             for kernel in kernel_functions(module):
-                emitter = Emitter(machine_named(kernel.target))
+                emitter = Emitter(machine_named(kernel.target), self.row_quotients)
                 for block in _blocks(kernel.op):
                     _Block(block, emitter, self.pieces).convert()
                 erase_dead_code(kernel.op)

@@ -7,6 +7,7 @@ instruction is taken only if it computes in the subtree's dtype, so that the val
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -146,7 +147,9 @@ class Cover:
             op = cls(dst=dst, engine=engine.value, **fields)
             exact = not node.dtype.is_integer or all(t.dtype.is_integer for _, t in op.sources())
             if op.compute is node.dtype and exact:
-                return self.emitter.emit(cls, engine, dst=dst, **fields)
+                if not (isinstance(op, elementwise.TensorTensorOp) and self.divide_rows(op)):
+                    self.emitter.emit(cls, engine, dst=dst, **fields)
+                return
         if dst.dtype is not node.dtype:     # the results of integer arithmetic are integers, which are converted then
             return self.emitter.copy(dst, self.value(node).tile(self.counts(axes)))
         raise Unsupported(feature=f"'{getattr(node, 'fn', '?')}' computed in {node.dtype} as an engine instruction",
@@ -174,6 +177,24 @@ class Cover:
                 else:
                     left, right = (self.read(arg, node.dtype, axes, widened) for arg in node.args)
                     yield elementwise.TensorTensorOp, engine, {"lhs": left, "rhs": right, "op": node.fn}
+
+    def divide_rows(self, op: elementwise.TensorTensorOp) -> bool:
+        """Emit a quotient whose divisor is the same for all elements of a row as one instruction for each row, if all
+        these take less time: they divide by their scalar operand. Return whether they are emitted."""
+        emitter = self.emitter
+        if op.op != "divide" or emitter.limits or not emitter.row_quotients:
+            return False
+        rows = [n if step else 1 for step, n in op.rhs.access.dims[1:]]
+        row = op.dst.free_elements // prod(rows)
+        vector = emitter.machine.costs.engines[VECTOR]
+        if row == 1 or vector.cycles(op.work()) <= prod(rows) * vector.cycles(Work("tensor_scalar", row)):
+            return False
+        counts = [op.dst.shape[0], *(1 if rows[k] > 1 else n for k, n in enumerate(op.dst.shape[1:]))]
+        for index in product(*map(range, rows)):
+            dst, src, divisor = (replace(tile, access=tile.access.box((0, *index), counts))
+                                 for tile in (op.dst, op.lhs, op.rhs))
+            emitter.emit(elementwise.TensorScalarOp, VECTOR, dst=dst, src=src, operand0=divisor, op0="divide")
+        return True
 
     def is_short_reciprocal(self, node: Activation, axes: frozenset[int]) -> bool:
         """Return whether the Vector engine should compute a reciprocal: it returns the same bits, and the Scalar engine

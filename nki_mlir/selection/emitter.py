@@ -33,10 +33,11 @@ TENSOR, VECTOR, SCALAR, GPSIMD = Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, En
 
 
 class Emitter:
-    """Writes the instructions that replace an operation, in front of it (``at``). Forms of tiles number its symbols."""
+    """Writes the instructions that replace an operation, in front of it (``at``). Forms of tiles number its symbols.
+    ``row_quotients``: quotients by one number for each row are divided row by row where that takes less time."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.make = machine, Attributes()
+    def __init__(self, machine: Machine, row_quotients: bool = True) -> None:
+        self.machine, self.make, self.row_quotients = machine, Attributes(), row_quotients
         self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
         self.hoisted: dict[object, Tile] = {}      # operands that were copied for a loop
 

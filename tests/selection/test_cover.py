@@ -94,3 +94,17 @@ def test_random_expressions(part, monkeypatch):
         random = np.random.default_rng(seed)
         lines, meaning = expression(random, int(random.integers(1, 9)))
         check(Operation((5, 7), (FULL, ROWS, COLUMNS), (0, 1), "f32", "\n".join(lines), meaning), random, monkeypatch)
+
+
+def test_quotients_by_one_number_for_each_row(monkeypatch):
+    """A divisor that is constant along some axes, whichever these are, beside a row that has only one element."""
+    random = np.random.default_rng(0)
+
+    def meaning(*inputs):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.divide(*inputs)
+    body = '%new = "scalar.alu"(%p0, %p1) {fn = "divide"} : (f32, f32) -> f32'
+    for extents in ((5, 3, 40), (5, 40, 3), (3, 2, 2, 30), (5, 4, 1)):
+        every = tuple(range(len(extents)))
+        for axes in ((0, 1), (0, 2), (1,), (2,), every[1:], every):
+            check(Operation(extents, (every, axes), every, "f32", body, meaning), random, monkeypatch)
