@@ -48,6 +48,9 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     short_rows: bool = True     # load several neighbouring short rows of a factor to one partition
     short_runs: bool = True     # load short runs of a factor with what is between them
     windows: bool = True        # load and transpose overlapping rows of a factor once, as those of a convolution
+    packed: bool = True         # copy a factor in HBM to rows of summed elements where products are then larger
+    totals: bool = True         # fold the parts of a total in every partition, else in one, to be loaded repeated
+    later_rows: bool = True     # copy rows from later partitions of a tile on chip, else load them
     moves: bool = True          # let a copy's readers read the tiles on chip of its source, else copy from HBM to HBM
     vectors: bool = True        # sum products of one row with one row on the vector engine, else on the tensor engine
 

@@ -21,5 +21,8 @@ class TileChoices:
     short_rows: bool = True
     short_runs: bool = True
     windows: bool = True
+    packed: bool = True
+    totals: bool = True
+    later_rows: bool = True
     vectors: bool = True
     moves: bool = True

@@ -66,6 +66,8 @@ class Layouts:
         windows = self.tiles.rows_on_chip(source)
         if windows:
             return TURNED * sum(self.instruction(source.shape[0]) for _ in windows)
+        if cache.find_in_later_rows(elements) is not None:
+            return self.instruction(prod(source.shape[1:]))
         if is_argument(elements.buffer):
             return self.transfer(source)
         self.passes_hbm = True
@@ -90,6 +92,16 @@ class Layouts:
         served = min(self.machine.dma_engines, -(-tile.shape[0] * self.machine.dma_engines // self.machine.partitions))
         ns = runs * dma.descriptor(run * tile.dtype.itemsize, 0, stores) / served / rate
         return float(ns + dma.issue_ns / ISSUERS)
+
+    def copy(self, tile: Tile) -> float:
+        """Return the ns of a copy from HBM to HBM in the runs of a tile, until another transfer reads its result."""
+        dma, run = self.machine.costs.dma, 1
+        dims = sorted(tile.access.dims)
+        while dims and dims[0][0] <= run:
+            run *= dims.pop(0)[1]
+        runs = prod(n for _, n in dims)
+        return float(runs * dma.descriptor(run * tile.dtype.itemsize) / self.machine.dma_engines
+                     + dma.issue_ns + dma.trigger_ns + dma.notify_ns)
 
 
 def is_argument(buffer: Value) -> bool:

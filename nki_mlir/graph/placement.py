@@ -6,7 +6,7 @@ Sums of products become matrix products of tiles that accumulate in PSUM.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log2, prod
+from math import inf, log2, prod
 
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Unsupported
@@ -15,15 +15,15 @@ from nki_mlir.dialects.nisa.indirect import DmaGatherOp
 from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.layouts import Layouts, cheapest, is_argument
 from nki_mlir.graph.nests import Gather, numbers
-from nki_mlir.graph.products import tiled_product, write_product
+from nki_mlir.graph.products import TiledProduct, cycles, packed_steps, tiled_product, write_product
 from nki_mlir.graph.tile_cache import TileCache, elements_of
 from nki_mlir.graph.tiles import Tiles
-from nki_mlir.machine import Machine
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
 from nki_mlir.waist import expression as trees
 from nki_mlir.waist.recognize import Fold, fold_of, sum_of_products
-from nki_mlir.waist.tile_operand import TileNest, walked
+from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 KEPT = 75           # percent of the memory that tiles may take which stay on chip between operations
 STAYS = 6           # a result of up to 1 / STAYS of the memory stays on chip
@@ -51,7 +51,7 @@ class Placement:
         nest = self.with_factors(added(nest))
         product = tiled_product(nest, self.choices.vectors)
         if product is not None:
-            return write_product(self.tiles, self.machine, product, start)
+            return write_product(self.tiles, self.machine, self.with_packed_factor(product), start)
         return self.reduction(nest, start)
 
     def gather(self, op: Operation, gather: Gather) -> None:
@@ -210,10 +210,28 @@ class Placement:
         rows_nest = replace(parts, reduced=parts.reduced - {axis}, outputs=(output,)).with_body(element)
         for arranged_nest in self.arranged(rows_nest):
             self.fold(arranged_nest, fold.identity)
+        if (start is not None and fold.dtype is FLOAT32 and fold.dtype is nest.output.dtype and self.choices.totals
+                and not is_argument(nest.output.handle)):
+            return self.total_everywhere(scratch, fold, nest.output, start)
         old = trees.converted(trees.Output(nest.output.dtype), fold.dtype)
         body = trees.converted(trees.alu(fold.fn, old, trees.Input(fold.dtype, 0)), nest.output.dtype)
         total_nest = TileNest.of((rows,), {0}, (walked(scratch, (1,)),), replace(nest.output, strides=(0,)), body)
         self.fold(total_nest.arranged(None), start)
+
+    def total_everywhere(self, parts: Tile, fold: Fold, output: TileOperand, start: float | int) -> None:
+        """Fold the parts of a total in every partition, where later operations read it: repeat and transpose them."""
+        lanes, count = self.machine.partitions, parts.shape[0]
+        column = self.tiles.loaded(parts.patterned(dims=((1, count), (1, 1))), again=False)
+        repeated, rows = (self.tiles.buffer(shape, fold.dtype) for shape in ((count, lanes), (lanes, count)))
+        self.tiles.copy(repeated, column.patterned(dims=(column.access.dims[0], (0, lanes))))
+        self.tiles.copy(rows, repeated, (1, 0))
+        total = self.tiles.buffer((lanes,), fold.dtype)
+        self.tiles.fill(total, start, (0,))
+        step = trees.alu(fold.fn, trees.Output(fold.dtype), trees.Input(fold.dtype, 0))
+        self.tiles.compute((lanes, count), frozenset({1}), [(rows, (0, 1))], total, (0,), step)
+        element = output.tile((1,), (0,))
+        self.tiles.copy(element, replace(total, access=total.access.box((0,), (1,))))
+        self.tiles.cache.stored(elements_of(element.patterned(dims=((0, lanes),)), self.tiles.symbols), total)
 
     def fold(self, nest: TileNest, start: float | int | None) -> None:
         """Emit a fold whose partitions go along axis 0."""
@@ -283,6 +301,29 @@ class Placement:
             loads: dict[trees.Node, trees.Node] = {factor: loaded}
             body = trees.rebuilt(body, loads.get)
         return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
+
+    def with_packed_factor(self, product: TiledProduct) -> TiledProduct:
+        """Copy a factor in HBM to rows of summed elements, if its axes join then and the tensor engine saves more time
+        than the copy takes."""
+        nest, layouts = product.nest, Layouts(self.machine, self.tiles)
+        for number in (product.left, product.right) if self.choices.packed else ():
+            operand, steps = nest.inputs[number], packed_steps(product, number)
+            if steps is None:
+                continue
+            strides = [steps.get(a, 0) for a in range(len(nest.extents))]
+
+            def packed(factor: TileOperand, number: int = number) -> TiledProduct | None:
+                inputs = tuple(factor if k == number else other for k, other in enumerate(nest.inputs))
+                return tiled_product(replace(nest, inputs=inputs), self.choices.vectors)
+            better = packed(replace(operand, strides=tuple(strides)))
+            extents = [n if a in steps else 1 for a, n in enumerate(nest.extents)]
+            saved = cycles(product, self.machine) - (cycles(better, self.machine) if better is not None else inf)
+            if saved / self.machine.clocks[Engine.TENSOR] <= layouts.copy(operand.tile(extents)):
+                continue
+            target = walked(self.tiles.buffer([nest.extents[a] for a in steps], operand.dtype, HBM), strides)
+            self.move(TileNest.of(extents, (), (operand,), target, trees.Input(operand.dtype, 0)))
+            return packed(target) or product
+        return product
 
 
 def with_joined_columns(table: Tile) -> Tile:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from nki_mlir.dialects.access import PSUM, Linear, Tile
+from nki_mlir.dialects.access import PSUM, Linear, Tile, dense
 from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.tile_cache import elements_of
 from nki_mlir.graph.tiles import Tiles
@@ -88,6 +88,29 @@ def with_output_rows(product: TiledProduct, choices: TileChoices) -> TiledProduc
     is_row = extents[product.rows] == 1 and extents[product.columns] > 1
     is_across = lies_across(nest.inputs[product.right], product.inner, product.columns)
     return exchanged if choices.columns and is_row and not is_across else product
+
+
+def packed_steps(product: TiledProduct, number: int) -> dict[int, int] | None:
+    """Return the steps of a factor by the axes of the product's nest if it is copied to rows of summed elements; None
+    if some elements are in several rows, or if neither rows nor summed elements have more than one axis."""
+    nest, operand = product.nest, product.nest.inputs[number]
+    axes = [a for a, n in enumerate(nest.extents) if n > 1 and operand.moves(a)]
+    summed = [a for a in axes if a in nest.reduced]
+    span = 0
+    for step, n in sorted((operand.strides[a], nest.extents[a]) for a in axes):
+        if step <= span:
+            return None
+        span += step * (n - 1)
+    rows = [a for a in axes if a not in nest.reduced]
+    return dict(zip([*rows, *summed], dense([nest.extents[a] for a in (*rows, *summed)]))) if max(
+        len(rows), len(summed)) > 1 else None
+
+
+def cycles(product: TiledProduct, machine: Machine) -> int:
+    """Return the cycles in which columns of the product move through the tensor engine."""
+    extents, size = product.nest.extents, machine.partitions
+    single = prod(n for a, n in enumerate(extents) if a not in product.axes)
+    return single * -(-extents[product.inner] // size) * -(-extents[product.rows] // size) * extents[product.columns]
 
 
 def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> None:

@@ -23,6 +23,7 @@ from nki_mlir.waist.overlap import ANYWHERE, IndexBox, Region, index_boxes_apart
 
 HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")
 STRUCTURED = ("linalg.generic", "linalg.fill")
+STARTS = (32, 64, 96)           # partitions other than the first from which engines read
 NEVER = 1 << 30                 # the number of an operation after all others
 
 
@@ -63,13 +64,13 @@ class Elements:
             remaining -= starts[k] * step
         return None if remaining or self.terms != other.terms or self.buffer != other.buffer else (starts, counts)
 
-    def inside(self, other: "Elements", tile: Tile) -> Tile | None:
+    def inside(self, other: "Elements", tile: Tile, row: int = 0) -> Tile | None:
         """Return these elements in a tile that has those of ``other``, also every second one and the like; None if it
-        lacks some. The rows must be the first rows of ``other``."""
+        lacks some. The rows must be those of ``other`` from ``row`` on."""
         rows, other_rows = self.access.dims[0], other.access.dims[0]
-        remaining = self.access.free.const - other.access.free.const
+        remaining = self.access.free.const - other.access.free.const - row * other_rows[0]
         if (self.buffer, self.terms, self.access.dtype) != (other.buffer, other.terms, other.access.dtype) or (
-                remaining < 0 or rows[1] > other_rows[1] or (rows[0] != other_rows[0] and rows[1] > 1)):
+                remaining < 0 or row + rows[1] > other_rows[1] or (rows[0] != other_rows[0] and rows[1] > 1)):
             return None
         hosts = sorted((k for k, (_, n) in enumerate(other.access.dims) if k and n > 1),
                        key=lambda k: -other.access.dims[k][0])
@@ -92,7 +93,10 @@ class Elements:
             first = min(remaining // step, count - 1 - reached[host]) if step > 0 else 0
             remaining -= first * step
             start += first * tile.access.dims[host][0]
-        return None if remaining else tile.patterned(free=tile.access.free.plus(Linear(start)), dims=tuple(dims))
+        partition = tile.access.partition
+        assert partition is not None
+        return None if remaining else tile.patterned(partition=partition.plus(Linear(row)),
+                                                     free=tile.access.free.plus(Linear(start)), dims=tuple(dims))
 
 
 def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
@@ -188,6 +192,13 @@ class TileCache:
         parts = (wanted.inside(elements, tile) for elements, tile in self.tiles.items()
                  if elements.buffer == wanted.buffer)
         return next((part for part in parts if part is not None), None)
+
+    def find_in_later_rows(self, wanted: Elements) -> Tile | None:
+        """Return the part of a larger tile that contains the elements in rows after its first ones; None if there is
+        none."""
+        parts = (wanted.inside(elements, tile, row) for elements, tile in self.tiles.items()
+                 if elements.buffer == wanted.buffer for row in STARTS if row < elements.access.dims[0][1])
+        return next((part for part in parts if part is not None), None) if self.choices.later_rows else None
 
     def has(self, wanted: Elements) -> bool:
         """Return whether the elements are on chip, in one tile or in several ones."""

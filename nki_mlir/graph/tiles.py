@@ -93,7 +93,8 @@ class Tiles:
         """Return an on-chip tile with the elements of an HBM tile, from the cache or by a load. ``again``: the
         operation may need it again."""
         elements = elements_of(source, self.symbols)
-        tile = self.cache.find(elements) or self.composed(source) or self.transposed(source)
+        tile = self.cache.find(elements) or self.composed(source) or self.transposed(source) or (
+            self.from_later_rows(source))
         if tile is None:
             tile = self.buffer(source.shape, source.dtype)
             self.copy(tile, source)
@@ -109,6 +110,18 @@ class Tiles:
         tile = self.buffer(source.shape, source.dtype)
         for part, (starts, counts) in boxes:
             self.copy(replace(tile, access=tile.access.box(starts, counts)), part)
+        self.cache.keep(elements, tile)
+        return tile
+
+    def from_later_rows(self, source: Tile) -> Tile | None:
+        """Return a tile that is copied to the first partitions from a tile that has it in later ones; None if there is
+        no such tile."""
+        elements = elements_of(source, self.symbols)
+        part = self.cache.find_in_later_rows(elements)
+        if part is None:
+            return None
+        tile = self.buffer(source.shape, source.dtype)
+        self.copy(tile, part)
         self.cache.keep(elements, tile)
         return tile
 
