@@ -47,6 +47,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     columns: bool = True        # let each partition have a column of a product of one row, else one has all
     short_rows: bool = True     # load several neighbouring short rows of a factor to one partition
     short_runs: bool = True     # load short runs of a factor with what is between them
+    neighbours: bool = True     # of axes of equal extent, tile that of neighbouring results, else the outermost
     windows: bool = True        # load and transpose overlapping rows of a factor once, as those of a convolution
     packed: bool = True         # copy a factor in HBM to rows of summed elements where products are then larger
     totals: bool = True         # fold the parts of a total in every partition, else in one, to be loaded repeated

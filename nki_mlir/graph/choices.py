@@ -20,6 +20,7 @@ class TileChoices:
     columns: bool = True
     short_rows: bool = True
     short_runs: bool = True
+    neighbours: bool = True
     windows: bool = True
     packed: bool = True
     totals: bool = True

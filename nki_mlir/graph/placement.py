@@ -49,7 +49,7 @@ class Placement:
         if not nest.reduced:
             return self.move(nest) if isinstance(nest.body, trees.Input) else self.elementwise(nest)
         nest = self.with_factors(added(nest))
-        product = tiled_product(nest, self.choices.vectors)
+        product = tiled_product(nest, self.choices)
         if product is not None:
             return write_product(self.tiles, self.machine, self.with_packed_factor(product), start)
         return self.reduction(nest, start)
@@ -314,7 +314,7 @@ class Placement:
 
             def packed(factor: TileOperand, number: int = number) -> TiledProduct | None:
                 inputs = tuple(factor if k == number else other for k, other in enumerate(nest.inputs))
-                return tiled_product(replace(nest, inputs=inputs), self.choices.vectors)
+                return tiled_product(replace(nest, inputs=inputs), self.choices)
             better = packed(replace(operand, strides=tuple(strides)))
             extents = [n if a in steps else 1 for a, n in enumerate(nest.extents)]
             saved = cycles(product, self.machine) - (cycles(better, self.machine) if better is not None else inf)

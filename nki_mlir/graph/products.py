@@ -49,9 +49,9 @@ class TiledProduct:
         return replace(self, nest=self.nest.divided(self.inner, m), rows=rows, columns=columns)
 
 
-def tiled_product(nest: TileNest, vectors: bool = True) -> TiledProduct | None:
-    """Return the nest as a product of two operands if the tensor engine can compute it, else None. ``vectors``: also
-    None for a row of each times a row, which are no matrices."""
+def tiled_product(nest: TileNest, choices: TileChoices = TileChoices()) -> TiledProduct | None:
+    """Return the nest as a product of two operands if the tensor engine can compute it, else None; with ``vectors``
+    also None for a row of each times a row, which are no matrices."""
     product = product_of(nest)
     if product is None or product.fold.dtype is not FLOAT32 or nest.output.dtype.is_integer or (
             not product.reads_inputs or len({*product.inputs}) < 2):
@@ -65,14 +65,14 @@ def tiled_product(nest: TileNest, vectors: bool = True) -> TiledProduct | None:
     columns = [x for x in parallel if b.moves(x) and not a.moves(x)]
     batch_axes = [x for x in parallel if a.moves(x) and b.moves(x)]
     proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
-    if vectors and batch_axes and not rows and not columns:
+    if choices.vectors and batch_axes and not rows and not columns:
         return None
     if not summed or not proper or len(rows) + len(columns) + len(batch_axes) != len(parallel) or (
             a.dtype.is_integer or b.dtype.is_integer):
         return None
 
     def largest(group: list[int]) -> int:
-        return max(group, key=lambda x: (merged.extents[x], -merged.output.strides[x]), default=0)     # neighbours
+        return max(group, key=lambda x: (merged.extents[x], -merged.output.strides[x] * choices.neighbours), default=0)
     return TiledProduct(merged, *product.inputs, largest(summed), largest(rows), largest(columns))
 
 

@@ -37,15 +37,15 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("windows", ["", "windows=0"])
+@pytest.mark.parametrize("choice", ["", "windows=0", "neighbours=0"])
 @pytest.mark.parametrize("form", FORMS)
-def test_convolutions(form, windows):
+def test_convolutions(form, choice):
     shape, weights, options = FORMS[form]
-    if windows and "last" not in form:
-        pytest.skip("these have no rows that shifts share")
+    if choice and "last" not in form:
+        pytest.skip("these have no rows that shifts share, or results of a row that are neighbours")
     x, w = (RANDOM.standard_normal(s).astype(np.float32) for s in (shape, weights))
     convolved = lambda x, w: lax.conv_general_dilated(x, w, **options)
     both = jax.jit(lambda x, w: (convolved(x, w), *jax.grad(lambda *a: (convolved(*a) ** 2).sum(), (0, 1))(x, w)))
-    got = results_of(both.lower(x, w).as_text(), [x, w], {"tile-and-place": windows} if windows else {}, (1,))
+    got = results_of(both.lower(x, w).as_text(), [x, w], {"tile-and-place": choice} if choice else {}, (1,))
     for one, other in zip(got, both(x, w), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * float(np.abs(other).max()))
