@@ -186,3 +186,40 @@ def test_sums_of_many_elements():
     assert "-> tensor<i32>" in narrowed(text.format(n=65535))
     with pytest.raises(Unsupported, match=r"'stablehlo.reduce' on 64-bit integers with values from -2147516416"):
         narrowed(text.format(n=65536 + 1))
+
+
+THREE_TIMES = """func.func @main(%a: tensor<4xi64>) -> (tensor<4xi1>, tensor<4xi64>) {
+  %0 = stablehlo.add %a, %a : tensor<4xi64>
+  %1 = stablehlo.add %0, %a : tensor<4xi64>
+  %c = stablehlo.constant dense<9> : tensor<4xi64>
+  %2 = stablehlo.compare LT, %1, %c, SIGNED : (tensor<4xi64>, tensor<4xi64>) -> tensor<4xi1>
+  %3 = stablehlo.divide %a, %c : tensor<4xi64>
+  return %2, %3 : tensor<4xi1>, tensor<4xi64>
+}"""
+SUM_OF_WORDS = """func.func @main(%a: tensor<70000xi32>) -> tensor<i64> {
+  %0 = stablehlo.convert %a : (tensor<70000xi32>) -> tensor<70000xi64>
+  %1 = stablehlo.constant dense<0> : tensor<i64>
+  %2 = stablehlo.reduce(%0 init: %1) applies stablehlo.add across dimensions = [0] : (tensor<70000xi64>, tensor<i64>)
+    -> tensor<i64>
+  return %2 : tensor<i64>
+}"""
+FAULTS = {
+    "every integer fits": ("graph.integer_ranges.IntegerRanges.fits", lambda *arguments: True, THREE_TIMES,
+                           np.array([1 << 29, MOST, 0, -MOST])),
+    "arguments are small": ("graph.integer_ranges.argument_range", lambda kind: (-100, 100), THREE_TIMES,
+                            np.array([1 << 29, MOST, 0, -MOST])),
+    "all results of an operation fit": ("transforms.narrow_integers.Narrowing.must_fit", lambda *arguments: None,
+                                        SUM_OF_WORDS, np.full(70000, 65536, np.int32)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_seeded_fault__changes_values(name, monkeypatch):
+    """The pass refuses these programs, as their arguments leave 32 bits. With the fault it does not."""
+    target, fault, text, argument = FAULTS[name]
+    with pytest.raises(Unsupported, match="which may not fit 32 bits, as engine instructions"):
+        narrowed(text)
+    monkeypatch.setattr(f"nki_mlir.{target}", fault)
+    program = LinkedProgram(narrowed(text))
+    results = program(argument.astype(program.inputs[0][1]))
+    assert not all(np.array_equal(one, other) for one, other in zip(run_linked(text, [argument]), results, strict=True))
