@@ -9,7 +9,7 @@
 // CHECK:           "scalar.alu"({{.*}}) {fn = "add"}
 // CHECK:         %[[BITS:.*]] = "nki.view"(%[[TILE]]) {access = #nki.access<i32, {{.*}} -> memref<8x16xi32,
 // CHECK-NOT:     "hbm"
-// CHECK:         linalg.generic {{.*}} ins(%{{.*}}, %[[BITS]] :
+// CHECK:         linalg.generic {{.*}} ins(%[[BITS]] : memref<8x16xi32,
 // CHECK:           "scalar.alu"({{.*}}) {fn = "bitwise_xor"}
 func.func @bits(%x: tensor<8x16xf32>) -> tensor<8x16xi32> {
   %0 = stablehlo.add %x, %x : tensor<8x16xf32>

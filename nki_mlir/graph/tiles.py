@@ -180,7 +180,9 @@ class Tiles:
 
     def without_bitcasts(self, extents: Sequence[int], inputs: Sequence[tuple[Tile, tuple[int, ...]]], body: trees.Node
                          ) -> tuple[trees.Node, Sequence[tuple[Tile, tuple[int, ...]]]]:
-        """Return a body that reads values whose bits it reinterprets as more inputs: their tiles with another dtype."""
+        """Return a body that reads values whose bits it reinterprets as inputs, their tiles with another dtype, and the
+        inputs that it reads."""
+        before = body
         while node := next((n for n in trees.operands_first(body) if isinstance(n, trees.Bitcast)), None):
             if isinstance(node.value, trees.Input):
                 tile, axes = inputs[node.value.index]
@@ -190,7 +192,10 @@ class Tiles:
             bits: dict[trees.Node, trees.Node] = {node: trees.Input(node.dtype, len(inputs))}
             tile = replace(tile, access=replace(tile.access, dtype=node.dtype))
             body, inputs = trees.rebuilt(body, bits.get), [*inputs, (tile, axes)]
-        return body, inputs
+        if body is before:
+            return body, inputs
+        body, used = trees.with_used_inputs(body)
+        return body, [inputs[k] for k in used]
 
 
 def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: int) -> tuple[int, ...]:

@@ -142,6 +142,13 @@ def inputs_of(node: Node) -> set[int]:
     return {inner.index for inner in below(node) if isinstance(inner, Input)}
 
 
+def with_used_inputs(node: Node) -> tuple[Node, list[int]]:
+    """Return an expression that numbers only the inputs it reads, and their earlier numbers in order."""
+    used = sorted(inputs_of(node))
+    number = {old: new for new, old in enumerate(used)}
+    return rebuilt(node, lambda n: Input(n.dtype, number[n.index]) if isinstance(n, Input) else None), used
+
+
 def forms_of(node: Node) -> list[Linear]:
     """Return the forms whose values an expression uses."""
     return [inner.form for inner in below(node) if isinstance(inner, Position)]

@@ -173,11 +173,8 @@ class Nest(Generic[AnyOperand]):
     @property
     def without_unused(self) -> "Nest[AnyOperand]":
         """Return the nest, which has one output, without unused inputs and steps."""
-        used_inputs = sorted(trees.inputs_of(self.body))
-        number = {old: new for new, old in enumerate(used_inputs)}
-        body = trees.rebuilt(self.body, lambda inner: trees.Input(inner.dtype, number[inner.index])
-                             if isinstance(inner, trees.Input) else None)
-        return replace(self, inputs=tuple([self.inputs[k] for k in used_inputs])).with_body(body)
+        body, used = trees.with_used_inputs(self.body)
+        return replace(self, inputs=tuple([self.inputs[k] for k in used])).with_body(body)
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     @cached_property
