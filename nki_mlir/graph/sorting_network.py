@@ -10,7 +10,9 @@ after:   %a, %b = %x[0:7], %x[1:8]                                       (distan
          ...                                                             (steps of distance 2, 1, 4, 2, 1)
 
 The network moves equal elements past each other. So a sort that must keep their order compares their first positions,
-too: an operand that counts along the axis, or one more operand, which is sorted together with the others.
+too: an operand that counts along the axis, or one more operand, which is sorted together with the others. Every step
+exchanges all operands: to sort keys and positions alone and to gather the other operands by these moves half the bytes,
+but takes 1.5 to 2 times as long (3 and 5 operands of 128 x 64 float32 on trn2).
 
 The comparison of floats in total order, ``-NaN < -inf < -0.0 < 0.0 < inf < NaN``, is one of integers with the same
 order, unless the program compares numbers without signs of zero and NaN, as ``jax.numpy.sort`` does.
