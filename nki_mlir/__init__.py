@@ -199,7 +199,7 @@ def tune(kernel: object, space: "Mapping[str, Sequence[object]]", args: "Sequenc
         assert result.best == {"columns": 64} and result.speedup > 1
     """
     from nki_mlir.tuning.kernels import tune_kernel  # start-up: imported on first use
-    return tune_kernel(kernel, space, args, reference, tolerance or {}, trials, seed)
+    return tune_kernel(kernel, space, args, reference, {} if tolerance is None else tolerance, trials, seed)
 
 
 def load_ipython_extension(shell: object) -> None:

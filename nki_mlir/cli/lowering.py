@@ -249,11 +249,18 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     """Implement ``nki_mlir.opt``."""
     from nki_mlir import display  # start-up: the command does without
     from nki_mlir.capture.locations import user_location
+    names = [passes] if isinstance(passes, str) else passes
+    pass_names = names if isinstance(names, (list, tuple)) else ()
+    for expected, value, kinds in (("a module or its text", module, (ir.Module, str)), ("a level as text", to, str),
+                               ("a target as text", target, str), ("names of passes", names, (list, tuple)),
+                               *(("names of passes", name, str) for name in pass_names)):
+        if not isinstance(value, kinds):
+            raise source.SourceError(f"nki_mlir.opt takes {expected}, got a value of type {type(value).__name__}"
+                                     ).located(user_location())
     text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
     parsed = source.read_module(text, "<module>")
     try:
-        named = [name for part in ([passes] if isinstance(passes, str) else passes) if part
-                 for name in split_pipeline(part)]
+        named = [name for part in names if part for name in split_pipeline(part)]
     except ValueError as error:
         raise source.SourceError(str(error)).located(user_location()) from None
     if to and to not in LEVELS:

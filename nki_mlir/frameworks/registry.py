@@ -14,7 +14,7 @@ executor, a callback wraps the memory in NumPy arrays. No exception crosses the 
 import ctypes
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -244,6 +244,14 @@ class BadArguments(NkiMlirError, TypeError):
     fix = "pass one array for each parameter, with its shape and dtype"
 
 
+def several(arguments: object) -> list[object]:
+    """Return the arguments of a call. Raise ``BadArguments`` for a value that is no sequence of them."""
+    if not isinstance(arguments, Iterable):
+        raise BadArguments(number=0, found=f"missing: a value of type {type(arguments).__name__} is no list of arrays",
+                           function="main", expected="arrays")
+    return [*arguments]
+
+
 def checked(arguments: Sequence[object], expected: Sequence[tuple[tuple[int, ...], np.dtype]], function: str
             ) -> list[np.ndarray]:
     """Convert arguments to arrays. Raise ``BadArguments`` if their number, a shape or a dtype differs from
@@ -252,7 +260,13 @@ def checked(arguments: Sequence[object], expected: Sequence[tuple[tuple[int, ...
     if count != len(expected):
         raise BadArguments(number=count, found="missing" if count < len(expected) else "extra", function=function,
                            expected=f"{len(expected)} arrays")
-    arrays = [np.asarray(value, order="C") for value in arguments]
+    arrays = []
+    for number, value in enumerate(arguments):
+        try:
+            arrays.append(np.asarray(value, order="C"))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise BadArguments(number=number, found=f"no array ({error})", function=function,
+                               expected=f"{expected[number][0]} {expected[number][1]}") from None
     for number, (array, (shape, dtype)) in enumerate(zip(arrays, expected)):
         if array.shape != shape or array.dtype != dtype:
             raise BadArguments(number=number, found=f"{array.shape} {array.dtype}", function=function,

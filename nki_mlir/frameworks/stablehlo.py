@@ -25,7 +25,7 @@ from nki_mlir.diagnostics import InternalError, Unsupported
 from nki_mlir.dialects.creation import declared
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
-from nki_mlir.frameworks.registry import Callee, callee_from, checked
+from nki_mlir.frameworks.registry import Callee, callee_from, checked, several
 from nki_mlir.graph import upstream
 from nki_mlir.graph.host_integers import narrowed
 from nki_mlir.graph.rewrites import rewrite_gathers, sign_indices
@@ -77,7 +77,7 @@ class LinkedProgram:
             signature = main.attributes["function_type"].value
             self.inputs = [array_type(t) for t in signature.inputs]
             self.outputs = [array_type(t) for t in signature.results]
-            self.run = simulated(module) if on == "isa" else compiled(module)
+            self.run = simulated(module) if isinstance(on, str) and on == "isa" else compiled(module)
 
     @property
     def is_one_program(self) -> bool:
@@ -111,7 +111,7 @@ def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndar
                   "return %y : tensor<4xf32> }")
         assert np.array_equal(run_linked(module, [np.arange(4, dtype=np.float32)])[0], [0, 2, 4, 6])
     """
-    return LinkedProgram(module)(*arguments)
+    return LinkedProgram(module)(*several(arguments))
 
 
 def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndarray]:
@@ -132,7 +132,7 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
                   "return %y : tensor<4xf32> }")
         assert np.array_equal(simulate_linked(module, [np.arange(4, dtype=np.float32)])[0], [0, 2, 4, 6])
     """
-    return LinkedProgram(module, "isa")(*arguments)
+    return LinkedProgram(module, "isa")(*several(arguments))
 
 
 def linked_streams(module: str | bytes, options: "Emission", file: str = "-") -> list[Program]:
@@ -181,6 +181,8 @@ def compiled(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], N
 # -- reading -----------------------------------------------------------------------------------------------------------
 def read_graph(source: str | bytes) -> Module:
     """Parse the module of a text or a portable artifact. Raise ``BadModule`` or ``UnsafeInput``."""
+    if not isinstance(source, (str, bytes)):
+        raise BadModule(what=f"it is a value of type {type(source).__name__}, not text or bytes")
     if isinstance(source, str):
         check_text(source)
     try:

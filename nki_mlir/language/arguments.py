@@ -71,6 +71,12 @@ class NoTensor(BadArgument):
     fix = "pass {instead}"
 
 
+class NestedArgument(BadArgument):
+    message = "an argument contains itself, or is nested more than {depth} deep"
+    fix = "pass its tensors and numbers in plain lists or dicts"
+
+
+DEPTH = 100                         # of containers and objects in each other
 NOTHING = object()                  # no argument is this object
 TENSOR_ATTRIBUTES = ("shape", "dtype", "ndim", "size", "reshape", "ap")
 
@@ -277,7 +283,7 @@ class Bound:
 
 
 def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[Any], object],
-               apart: dict[int, object] | None = None) -> Any:
+               apart: dict[int, object] | None = None, depth: int = 0) -> Any:
     """Return ``value`` with its leaves changed, in new containers and objects; objects without leaves stay the same
     ones.
 
@@ -286,7 +292,9 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
     """
     if is_leaf(value):
         return change(value)
-    inside: Callable[[object], Any] = lambda part: map_leaves(part, is_leaf, change, apart)
+    if depth > DEPTH:
+        raise NestedArgument(depth=DEPTH).here()
+    inside: Callable[[object], Any] = lambda part: map_leaves(part, is_leaf, change, apart, depth + 1)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(inside, value))
     if isinstance(value, (tuple, list)):
@@ -318,16 +326,19 @@ def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", 
     """Return (path, leaf) pairs in order. An object that contains itself is visited once."""
     if is_leaf(value):
         return [(path, value)]
+    if len(around) > DEPTH:
+        raise NestedArgument(depth=DEPTH).here()
+    within = (*around, value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return [x for n, v in zip(value._fields, value) for x in leaves_of(v, is_leaf, f"{path}.{n}", around)]
+        return [x for n, v in zip(value._fields, value) for x in leaves_of(v, is_leaf, f"{path}.{n}", within)]
     if isinstance(value, (tuple, list)):
-        return [x for k, v in enumerate(value) for x in leaves_of(v, is_leaf, f"{path}_{k}", around)]
+        return [x for k, v in enumerate(value) for x in leaves_of(v, is_leaf, f"{path}_{k}", within)]
     if isinstance(value, dict):
-        return [x for k, v in value.items() for x in leaves_of(v, is_leaf, f"{path}_{k}", around)]
+        return [x for k, v in value.items() for x in leaves_of(v, is_leaf, f"{path}_{k}", within)]
     names = attribute_names(value)
     if not names or any([value is v for v in around]):
         return []
-    return [x for n in names for x in leaves_of(getattr(value, n), is_leaf, f"{path}.{n}", (*around, value))]
+    return [x for n in names for x in leaves_of(getattr(value, n), is_leaf, f"{path}.{n}", within)]
 
 
 def attribute_names(value: object) -> list[str]:

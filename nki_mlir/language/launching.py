@@ -17,6 +17,7 @@ from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.language.kernel import is_array, plain_index_errors
 from nki_mlir.language.results import DETACHED
+from nki_mlir.machine.description import UnknownTarget
 from nki_mlir.similar_names import nearest
 
 if TYPE_CHECKING:
@@ -89,8 +90,11 @@ def meant(option: str) -> str:
 def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str], str] = meant) -> dict[str, object]:
     """Return the attributes of a kernel that the options of a decorator change. ``suggestion`` says what to do instead
     of a name that resembles an option."""
-    if mode not in MODES:
-        raise UnknownMode(mode=mode, modes=", ".join(MODES)).here()
+    if not isinstance(mode, str) or mode not in MODES:
+        raise UnknownMode(mode=mode if isinstance(mode, str) else type(mode), modes=", ".join(MODES)).here()
+    target = options.get("platform_target")
+    if target is not None and not isinstance(target, str):
+        raise UnknownTarget(name=f"a value of type {type(target).__name__}", more="").here()
     for option in options.keys() - {*OPTIONS}:
         from difflib import get_close_matches  # start-up: imported on first use
         if near := get_close_matches(option, OPTIONS, 1, ALIKE):

@@ -250,7 +250,7 @@ class Lowered:
             assert "nisa.tensor_scalar" in lowered.as_text("nisa") and "TENSOR_SCALAR" in lowered.as_text("isa")
         """
         from nki_mlir.targets import neuron  # start-up: imported on first use
-        if level == "isa":
+        if isinstance(level, str) and level == "isa":
             return str(neuron.write(self.streams, "asm"))
         return neuron.SEPARATOR.join(f"{module}\n" for module in self._modules(level))
 
@@ -365,8 +365,8 @@ class Lowered:
         return self.specialization.as_written if as_written else self.specialization.optimized
 
     def _modules(self, level: str) -> "list[Module]":
-        if level not in LEVELS:
-            raise UnknownLevel(name=level).here()
+        if not isinstance(level, str) or level not in LEVELS:
+            raise UnknownLevel(name=level if isinstance(level, str) else type(level).__name__).here()
         if level not in self.memo:
             self.memo[level] = self._lowered(level)
         return self.memo[level]

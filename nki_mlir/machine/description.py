@@ -104,6 +104,8 @@ _FILES = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3"
 
 def machine_named(name: str) -> Machine:
     """Return the machine of a target name or alias; raise ``UnknownTarget`` without one."""
+    if not isinstance(name, str):
+        raise UnknownTarget(name=f"a value of type {type(name).__name__}", more="").here()
     return _of_file(_FILES[name]) if name in _FILES else _of_plugin(name)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.kernel import Kernel, unwrap
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.scoring.reference import copied, difference, flat
@@ -21,6 +22,13 @@ Reference = Callable[..., Any]
 def tune_kernel(kernel: object, space: Mapping[str, Sequence[object]], arguments: Sequence[Any],
                 reference: Reference | None, tolerance: Mapping[str, float], trials: int, seed: int) -> TuningResult:
     """Implement ``nki_mlir.tune``."""
+    for need, value, kinds in (("a dict of values to search", space, Mapping),
+                               ("a list of arguments", arguments, (list, tuple)),
+                               ("a function as reference", reference, (Callable, type(None))),
+                               ("a dict of tolerances", tolerance, Mapping), ("an integer of trials", trials, int),
+                               ("an integer as seed", seed, int)):
+        if not isinstance(value, kinds):            # type: ignore[arg-type]
+            raise BadArgument(what=f"nki_mlir.tune takes {need}, got a value of type {type(value).__name__}").here()
     plain_kernel, searched = unwrap(kernel), space_of(space)
     first_choice = {name: values[0] for name, values in searched.items()}
     expected = flat(reference(*map(copied, arguments))) if reference is not None else \

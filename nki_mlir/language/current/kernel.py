@@ -52,6 +52,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
 
 SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
+NESTED = 8                                                  # sequences in each other that a launch grid may be
 ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # the folder to which calls write compiled kernels
 
 C = TypeVar("C", bound="Kernel")
@@ -284,10 +285,10 @@ class Kernel(CoreKernel):
                      builder.first_writes[parameter])
 
 
-def extents_of(cores: Any) -> tuple[int, ...]:
+def extents_of(cores: Any, depth: int = 0) -> tuple[int, ...]:
     """Return the extents of a launch grid: numbers, core markers of the beta generation, or sequences of them."""
-    if isinstance(cores, (tuple, list)) and cores:
-        return tuple(n for c in cores for n in extents_of(c))
+    if isinstance(cores, (tuple, list)) and cores and depth < NESTED:
+        return tuple(n for c in cores for n in extents_of(c, depth + 1))
     refuse_function(cores)
     try:
         return (operator.index(cores),)
@@ -368,9 +369,10 @@ def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: A
         assert np.array_equal(double(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
     """
     fn = kwargs.pop("func", fn)
+    mode = mode if isinstance(mode, str) and mode in MODES else "auto"          # newer releases have no modes
     if isinstance(fn, Kernel) and mode == "auto" and not kwargs:
         return fn
-    return _decorators.jit(fn, mode if mode in MODES else "auto", **kwargs)         # newer releases have no modes
+    return _decorators.jit(fn, mode, **kwargs)
 
 
 class Simulation:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Entries of Python with values of any type: each is one error of the toolchain at the caller's line."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nki_mlir
+from nki_mlir.capture.tracebacks import is_defect
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.stablehlo import LinkedProgram, run_linked
+from nki_mlir.language.beta import language as beta_nl
+from nki_mlir.language.beta import nki as beta
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+
+X = np.ones((4, 8), np.float32)
+GRAPH = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
+NESTED: list = []
+NESTED.append(NESTED)
+DEEP: list = []
+for _ in range(50_000):
+    DEEP = [DEEP]
+VALUES = {
+    "none": None, "text": "x", "empty": "", "bytes": b"\xff", "nan": math.nan, "huge": 10 ** 400, "negative": -1,
+    "list": [1, 2], "nested": NESTED, "dict": {"a": 1}, "set": {1}, "object": object(), "class": int, "function": len,
+    "path": Path(), "complex": 1j, "array": X, "no elements": np.zeros((0, 4)), "texts": np.array(["a"]),
+    "objects": np.array([None]), "records": np.zeros(3, [("a", "f4")]), "slice": slice(None), "surrogate": "\udcff"}
+
+
+@nki.jit
+def scaled(x, s=2.0):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), s))
+    return out
+
+
+@beta.jit
+def beta_scaled(x, s=2.0):
+    out = beta_nl.ndarray(x.shape, x.dtype, buffer=beta_nl.shared_hbm)
+    beta_nl.store(out, beta_nl.load(x) * s)
+    return out
+
+
+def reference(x, s=2.0):
+    return 2 * x
+
+
+ENTRIES = {
+    "tensor": scaled, "beta tensor": beta_scaled, "constant": lambda v: scaled(X, v), "grid": lambda v: scaled[v](X),
+    "lower": scaled.lower, "level": lambda v: scaled.lower(X).as_text(v), "mode": lambda v: nki.jit(scaled, mode=v),
+    "beta mode": lambda v: beta.jit(beta_scaled, mode=v), "target": lambda v: nki.jit(scaled, platform_target=v),
+    "opt": nki_mlir.opt, "passes": lambda v: nki_mlir.opt("module {}", v),
+    "opt to": lambda v: nki_mlir.opt("module {}", to=v), "opt target": lambda v: nki_mlir.opt("module {}", target=v),
+    "space": lambda v: nki_mlir.tune(scaled, v, [X]),
+    "arguments": lambda v: nki_mlir.tune(scaled, {"s": [2.0]}, v, reference, trials=1),
+    "reference": lambda v: nki_mlir.tune(scaled, {"s": [2.0]}, [X], v, trials=1),
+    "tolerance": lambda v: nki_mlir.tune(scaled, {"s": [2.0]}, [X], reference, v, trials=1),
+    "trials": lambda v: nki_mlir.tune(scaled, {"s": [2.0]}, [X], reference, trials=v),
+    "seed": lambda v: nki_mlir.tune(scaled, {"s": [2.0]}, [X], reference, trials=1, seed=v),
+    "graph": lambda v: run_linked(v, []), "graph arguments": lambda v: run_linked(GRAPH, v),
+    "graph argument": lambda v: run_linked(GRAPH, [v]), "graph on": lambda v: LinkedProgram(GRAPH, v)}
+OF_PYTHON = {                       # what Python says of these values is enough
+    ("reference", "class"), ("reference", "function"), ("arguments", "nested")}
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_value_of_any_type__is_taken_or_one_error(entry, value):
+    if (entry, value) in OF_PYTHON:
+        return
+    try:
+        ENTRIES[entry](VALUES[value])
+    except NkiMlirError as error:
+        assert not is_defect(error)
+
+
+def test_deep_arguments__are_refused():
+    for call in (scaled, beta_scaled, scaled.lower, lambda v: scaled(X, v)):
+        with pytest.raises(NkiMlirError, match="an argument contains itself, or is nested more than 100 deep"):
+            call(DEEP)
+        with pytest.raises(NkiMlirError, match="an argument contains itself"):
+            call({"a": NESTED})
+
+
+@pytest.mark.parametrize("call, text", [
+    (lambda: nki_mlir.opt(3), "nki_mlir.opt takes a module or its text, got a value of type int"),
+    (lambda: nki_mlir.opt("module {}", [3]), "nki_mlir.opt takes names of passes, got a value of type int"),
+    (lambda: nki_mlir.opt("module {}", target=3), "nki_mlir.opt takes a target as text, got a value of type int"),
+    (lambda: nki.jit(scaled, platform_target=[1]), "there is no target named 'a value of type list'"),
+    (lambda: nki_mlir.tune(scaled, 3, [X]), "nki_mlir.tune takes a dict of values to search, got a value of type int"),
+    (lambda: run_linked(3, []), "it is a value of type int, not text or bytes"),
+    (lambda: run_linked(GRAPH, [[[1], [1, 2]]]), "argument 0 is no array")])
+def test_error__names_what_the_entry_takes(call, text):
+    with pytest.raises(NkiMlirError) as caught:
+        call()
+    assert text in str(caught.value)
