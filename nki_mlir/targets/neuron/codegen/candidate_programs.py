@@ -4,6 +4,7 @@
 from bisect import insort
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -107,6 +108,10 @@ class Prepared:
             return False
         moved, size = self.schedules.traffic()
         return moved > size * AGAIN
+
+    def takes_at_most(self, ns: float, level: int) -> bool:
+        """Return whether one of the first ``TWO`` orders takes at most ``ns`` by its estimate."""
+        return any(arrangement.ns <= ns for arrangement in islice(self.arrangements(level, ns, inf), TWO))
 
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())

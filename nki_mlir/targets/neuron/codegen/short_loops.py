@@ -7,7 +7,7 @@ is too long to be unrolled if its loops were the kernel's, or if ``interleave-ro
 search tries for the kernel's loops is tried. Else the code is ordered as it is.
 """
 
-from math import inf, prod
+from math import prod
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -83,12 +83,12 @@ def fastest_in_loops(looped: Improved, choice: EngineChoice, options: SearchOpti
         try:
             prepared = search.prepared(candidate)
             bound = prepared.bound()
-            if not prepared.loads_again() and next(prepared.arrangements(level, inf, inf)).ns <= bound * WAITS:
+            if not prepared.loads_again() and prepared.takes_at_most(bound * WAITS, level):
                 search.time(candidate, prepared)
                 if search.least_time() <= bound * enough:
                     return search.best()[1], True
             else:
-                search.postponed[candidate] = prepared      # with its first order, if all is tried
+                search.postponed[candidate] = prepared      # with its first orders, if all is tried
         except NkiMlirError:
             continue
     if joined or length > STRAIGHT[level]:

@@ -12,6 +12,7 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.codegen import candidate_programs, fastest
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_cores
 from nki_mlir.targets.neuron.codegen.fastest import end_of
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
@@ -169,8 +170,22 @@ def scaled(x):
     return out
 
 
-def at_nisa(rows):
-    call = scaled.specialize(scaled.bind((np.empty((rows, 512), np.float32),), {}, is_array, describe_array))
+@nki.jit
+def combined(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for start in range(0, x.shape[0], 128):
+        tile, shifted, product = (nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf) for _ in range(3))
+        nisa.dma_copy(dst=tile, src=x[start:start + 128])
+        nisa.tensor_scalar(dst=shifted, data=tile, op0=nl.add, operand0=1.0)
+        nisa.tensor_tensor(dst=product, data1=shifted, data2=tile, op=nl.multiply)
+        nisa.tensor_tensor(dst=shifted, data1=product, data2=shifted, op=nl.subtract)
+        nisa.tensor_tensor(dst=product, data1=shifted, data2=product, op=nl.add)
+        nisa.dma_copy(dst=out[start:start + 128], src=product)
+    return out
+
+
+def at_nisa(rows, kernel=scaled):
+    call = kernel.specialize(kernel.bind((np.empty((rows, 512), np.float32),), {}, is_array, describe_array))
     return neuron.lowered(call.captured), call.grid
 
 
@@ -193,6 +208,17 @@ def test_code_too_long_to_unroll__takes_no_longer_than_its_loops(monkeypatch):
     looped = rolled_instructions(with_grid(lowered.code()))
     program = emit_code(with_grid(lowered.code()), Emission(interleave=False))
     assert end_of(program) <= end_of(emit_code(looped, Emission(interleave=False)))
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_body_whose_second_order_is_good__is_timed_before_loops_are_pipelined(monkeypatch, first):
+    monkeypatch.setitem(fastest.STRAIGHT, 1, 500)
+    if first:
+        monkeypatch.setattr(candidate_programs, "TWO", 1)
+    tried = []
+    monkeypatch.setattr(candidate_programs, "pipeline_loops", lambda code, *_: tried.append(code) or 0)
+    emit_cores(*at_nisa(2048 * 128, combined), Emission())
+    assert bool(tried) is first
 
 
 def test_values_on_the_device__stay():
