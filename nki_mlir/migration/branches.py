@@ -8,8 +8,9 @@ from functools import reduce
 
 import libcst as cst
 
-from nki_mlir.migration.facts import Fact, TensorFact, Unknown, join
-from nki_mlir.migration.statements import Statements
+from nki_mlir.migration.facts import Fact, NumberFact, TensorFact, Unknown, join
+from nki_mlir.migration.selected_vectors import Selections, selected_names, with_assignments
+from nki_mlir.migration.statements import Statements, parsed
 
 
 def either(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Collection[str] = ()) -> dict[str, Fact]:
@@ -40,6 +41,8 @@ def pattern_names(pattern: cst.MatchPattern) -> set[str]:
 class Branches(Statements):
     """Adds ``if``, ``try`` and ``match``."""
 
+    selected: set[str] = set()      # names of numbers in which the index vectors of branches differ
+
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
         """Return the statements that replace one statement."""
         match node:
@@ -54,14 +57,27 @@ class Branches(Statements):
     def _if(self, node: cst.If) -> cst.If:
         test = self.settled_node(self.rewritten(node.test))
         before, counts = dict(self.scope.facts), dict(self.scope.counts)
+        outer, self.selected = self.selected, set()
         body = self.suite(node.body)
         cut = {*self.scope.counts.values()}
+        assigned = (cut - {*counts.values()}) | self.selected
         facts_if_true, self.scope.facts, self.scope.counts = self.scope.facts, dict(before), dict(counts)
+        self.selected = set()
         orelse = node.orelse
         orelse = self._if(orelse) if isinstance(orelse, cst.If) else self.last_part(orelse)
-        self.scope.facts = either(facts_if_true, self.scope.facts, cut | {*self.scope.counts.values()})
+        cut_if_false = {*self.scope.counts.values()}
+        assigned_if_false = (cut_if_false - {*counts.values()}) | self.selected
+        selections = Selections(self.fresh, assigned, assigned_if_false)
+        facts = selected_names(facts_if_true, self.scope.facts, selections.select)
+        self.scope.facts = either({**facts_if_true, **facts}, {**self.scope.facts, **facts}, cut | cut_if_false)
         self.scope.counts = counts
-        return node.with_changes(test=test, body=body, orelse=orelse)
+        statements = [[s for n, text in side.items() for s in parsed(f"{n} = {text}")]
+                      for side in selections.statements]
+        names = {*selections.statements[0], *selections.statements[1]}
+        self.vectors |= names
+        self.scope.facts |= dict.fromkeys(names, NumberFact())
+        self.selected = outer | names
+        return with_assignments(node.with_changes(test=test, body=body, orelse=orelse), *statements)
 
     def _branch(self, body: cst.BaseSuite, before: Mapping[str, Fact], results: list[dict[str, Fact]]) -> cst.BaseSuite:
         """Rewrite one of several bodies; append the facts after it to ``results``."""

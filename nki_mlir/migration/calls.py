@@ -30,6 +30,7 @@ from nki_mlir.migration.facts import (
     NoElement,
     NoneFact,
     NumberFact,
+    SeveralVectors,
     TensorFact,
     Unknown,
     join,
@@ -37,6 +38,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.guarded_windows import REDUCTIONS
 from nki_mlir.migration.names import operator
 from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import render
 
 OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
@@ -413,6 +415,8 @@ class Calls(ElementwiseTexts):
                 mask, condition = fact, " and ".join(fact.conditions)
                 if not fact.is_known:
                     raise LeftForAPerson("a mask that is not a conjunction of comparisons")
+            elif isinstance(fact, SeveralVectors):
+                raise LeftForAPerson(SELECTED)
             elif self.code(mask_node) not in ("None", "True"):
                 text = self.text(mask_node)
                 is_bool = not isinstance(mask_node, cst.Name) or fact == NumberFact("bool")

@@ -29,6 +29,7 @@ from nki_mlir.migration.facts import (
     MaskFact,
     NoneFact,
     NumberFact,
+    SeveralVectors,
     ShapeOf,
     Span,
     TensorFact,
@@ -39,6 +40,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.names import RENAMED, Names, limit_of
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
 
 MARK = re.compile(r"__nki_result_(\d+)__")
@@ -358,8 +360,7 @@ class Expressions(cst.CSTTransformer):
 
     def _mesh(self, node: cst.Subscript) -> Fact:
         axes: list[tuple[str, str]] = []
-        for element in node.slice:
-            item = element.slice
+        for item in [element.slice for element in node.slice]:
             if not isinstance(item, cst.Slice) or item.upper is None or item.step is not None:
                 self.left("an nl.mgrid without stops, or with steps")
             lower = self.text(self.rewritten(item.lower)) if item.lower is not None else "0"
@@ -373,8 +374,7 @@ class Expressions(cst.CSTTransformer):
         """Rewrite ``nl.arange(n)[:, None]``, which inserts axes."""
         axes: list[Axis] = []
         unused_axes = list(index.axes)
-        for element in node.slice:
-            item = element.slice
+        for item in [element.slice for element in node.slice]:
             if isinstance(item, cst.Index) and self.code(item.value) == "None":
                 axes.append(Axis("1", "0"))
             elif isinstance(item, cst.Slice) and unused_axes:
@@ -410,8 +410,8 @@ class Expressions(cst.CSTTransformer):
                 text = self.text(value)         # written twice where its rows have to be counted
                 is_counted = fact.shape is not None and fact.shape[0] != "?"
                 items.append(RowNumbers(text if is_counted else self.named(text, "rows"), fact.shape))
-            elif isinstance(fact, MaskFact):
-                raise NotAView("a mask is an index")
+            elif isinstance(fact, MaskFact | SeveralVectors):
+                self.left("a mask is an index" if isinstance(fact, MaskFact) else SELECTED)
             elif isinstance(fact, Items) and len(node.slice) == 1:
                 items += self._items_of(self.text(value), fact)
             else:
@@ -422,6 +422,8 @@ class Expressions(cst.CSTTransformer):
         """Return the items of a subscript that is a variable: a tuple of slices, index vectors and integers."""
         items: list[Item] = []
         for k, fact in enumerate(several.items):
+            if isinstance(fact, SeveralVectors):
+                self.left(SELECTED)
             if isinstance(fact, Span):
                 is_known = fact.start and fact.size and all(map(self.stable, (fact.start, fact.size)))
                 view = f"{self.nl}.ds({fact.start}, {fact.size})" if is_known else f"{text}[{k}]"

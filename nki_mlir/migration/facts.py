@@ -214,6 +214,20 @@ class MaskFact(Fact):
     comparisons: tuple[Comparison, ...] = ()
     diagonals: tuple[Comparison, ...] = ()
     is_known: bool = True               # whether the mask is a conjunction of comparisons
+    is_selected: bool = False           # whether comparisons are of several masks, of which a condition selects one
+
+
+@dataclass(frozen=True)
+class SeveralVectors(Fact):
+    """A value that is one of several index vectors or masks, after branches or iterations of a loop."""
+
+
+def varies(fact: Fact) -> bool:
+    """Return whether a value is or contains an index vector, or a mask of one."""
+    if isinstance(fact, Items):
+        return any(map(varies, fact.items))
+    return isinstance(fact, SeveralVectors) or (isinstance(fact, IndexFact) and fact.is_vector) or (
+        isinstance(fact, MaskFact) and bool(not fact.is_known or fact.bounds or fact.comparisons))
 
 
 def function_fact(meaning: str) -> Fact:
@@ -254,6 +268,8 @@ def join(left: Fact, right: Fact) -> Fact:
         return Unknown()
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):
         return Items(tuple(map(join, left.items, right.items)), left.fields if left.fields == right.fields else ())
+    if not isinstance(left, Items | Many) and not isinstance(right, Items | Many) and (varies(left) or varies(right)):
+        return SeveralVectors()
     if isinstance(left, Items | Many) and isinstance(right, Items | Many):      # a loop appends to a list
         return join(as_many(left), as_many(right))
     if isinstance(left, NumberFact) and isinstance(right, NumberFact):

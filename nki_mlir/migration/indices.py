@@ -22,15 +22,25 @@ from nki_mlir.migration.facts import (
     MaskFact,
     NoneFact,
     NumberFact,
+    SeveralVectors,
     ShapeOf,
     TensorFact,
     TileObject,
     Unknown,
     join,
+    varies,
 )
 from nki_mlir.migration.names import Names, Substitution
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.selected_vectors import (
+    SELECTED,
+    NotSelectable,
+    Selections,
+    assigned_names,
+    conditional,
+    selected,
+)
 from nki_mlir.migration.views import Integer, Item, Part
 
 
@@ -61,6 +71,8 @@ class Indices(Expressions):
     def as_index(self, node: cst.BaseExpression) -> IndexFact:
         """Return a value as an index; a number of the host is an index without axes."""
         fact = self.fact(node)
+        if isinstance(fact, SeveralVectors):
+            self.left(SELECTED)
         return fact if isinstance(fact, IndexFact) else IndexFact(self.text(node), ())
 
     def compared(self, operator: str, left: cst.BaseExpression, right: cst.BaseExpression) -> MaskFact:
@@ -136,7 +148,8 @@ class Indices(Expressions):
                 count = self.count(terms.subtract(terms.smallest(*ends), low or "0"), axis)
                 bounds[bounds.index(same_axis)] = MaskBound(bound.axis, low, count, bound.rank)
         return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), (*left.comparisons, *right.comparisons),
-                        (*left.diagonals, *right.diagonals), left.is_known and right.is_known)
+                        (*left.diagonals, *right.diagonals), left.is_known and right.is_known,
+                        left.is_selected or right.is_selected)
 
     # -- tiles that a mask does not cut --------------------------------------------------------------------------------
     def _view(self, owner: cst.BaseExpression, tensor: TensorFact, node: cst.Subscript) -> cst.BaseExpression:
@@ -270,9 +283,8 @@ class Indices(Expressions):
             first if first == second or isinstance(first, TensorFact) else second)
         if isinstance(first, Dtype) and first != second:
             fact = Fact()
-        if first != second and (_has_vector(first) or _has_vector(second)):
-            self.left("index vectors or masks that a conditional expression selects: write an if for the statements "
-                      "that read them")
+        if first != second and (varies(first) or varies(second)):
+            return self._selected_vector(original_node, test, parts)
         if first != second and isinstance(fact, IndexFact):
             chosen = f"({parts[0][1]} if {self.text(test)} else {parts[1][1]})"
             fact = IndexFact(chosen, ()) if all(text for _, text, _ in parts) else Fact()
@@ -291,6 +303,34 @@ class Indices(Expressions):
         self.prelude[-1].append(f"if {self.text(test)}:\n{branches[0]}else:\n{branches[1].rstrip()}")
         self.report.changed(self.line, "the conditional expression becomes an if: its values take several instructions")
         return self.new(name, fact)
+
+    def _selected_vector(self, node: cst.IfExp, test: cst.BaseExpression,
+                         parts: Sequence[tuple[cst.BaseExpression, str, list[str]]]) -> cst.BaseExpression:
+        """Return a conditional expression whose value is one of two index vectors or masks. Statements in front assign
+        the numbers in which these differ."""
+        assigned = [assigned_names(statements) for _, _, statements in parts]
+        facts = [self.fact(part) for part, _, _ in parts]
+        if any(names is None for names in assigned) or self.inline:
+            self.left(SELECTED)
+        if not any(isinstance(fact, MaskFact | Items) for fact in facts):
+            facts = [self.as_index(part) for part, _, _ in parts]
+        first, second = ({**names} for names in assigned if names is not None)
+        selections = Selections(self.fresh, first, second)
+        try:
+            fact = selected(*facts, selections.select)
+        except NotSelectable:
+            self.left(SELECTED)
+        names = dict.fromkeys([*selections.statements[0], *selections.statements[1]])
+        self.prelude[-1] += [f"{n} = {text}" for values in (first, second) for n, text in values.items()
+                             if n not in names]
+        condition = self.text(test)
+        for name in names:
+            values = [side.get(name) or before[name] for side, before in zip(selections.statements, (first, second))]
+            self.prelude[-1].append(f"{name} = {conditional(condition, *values)}")
+        self.vectors |= {*names}
+        self.scope.facts |= dict.fromkeys(names, NumberFact())
+        self.scope.counts = {text: n for text, n in self.scope.counts.items() if n not in names}
+        return self.note(node.with_changes(), fact)
 
     def element(self, fact: Fact) -> Fact:
         """Return the facts about an element that an iteration over a value yields."""
@@ -370,10 +410,3 @@ def _is_within(item: Item, size: str) -> bool:
             return base == "0" and not item.moved and steps in ([], ["1"])
     return True
 
-
-def _has_vector(fact: Fact) -> bool:
-    """Return whether a value is or contains an index vector or a mask of one."""
-    if isinstance(fact, Items):
-        return any(map(_has_vector, fact.items))
-    return (isinstance(fact, IndexFact) and fact.is_vector) or (isinstance(fact, MaskFact) and bool(
-        not fact.is_known or fact.bounds or fact.comparisons))

@@ -249,7 +249,7 @@ def iota(calls: Calls, a: Arguments) -> OperationText:
 def affine_select(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite the predicate as a pattern, a multiplier and an offset that the instruction compares with 0."""
     fact = a.fact("pred")
-    if not isinstance(fact, MaskFact) or not fact.comparisons or not fact.is_known:
+    if not isinstance(fact, MaskFact) or not fact.comparisons or not fact.is_known or fact.is_selected:
         raise LeftForAPerson("nisa.affine_select with a predicate that the text does not show to be a comparison")
     text, source = a.tensor("on_true_tile")
     selected = text

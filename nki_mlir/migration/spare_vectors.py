@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import libcst as cst
+import libcst.matchers as m
+
+from nki_mlir.migration.assertions import negated
 
 
 def without_spare(body: Sequence[cst.BaseStatement], vectors: set[str]) -> list[cst.BaseStatement]:
@@ -32,12 +35,29 @@ def _visited(statement: cst.BaseStatement, remover: "_Remover") -> cst.BaseState
 class _Remover(cst.CSTTransformer):
     def __init__(self, spare: set[str]) -> None:
         super().__init__()
-        self.spare = spare
+        self.spare, self.nothing = spare, cst.SimpleStatementLine([cst.Pass()])
 
     def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
                             ) -> cst.IndentedBlock:
         body = self.pruned([s for s in updated_node.body if isinstance(s, cst.BaseStatement)])
-        return updated_node.with_changes(body=body or [cst.SimpleStatementLine([cst.Pass()])])
+        return updated_node.with_changes(body=body or [self.nothing])
+
+    def is_empty(self, part: cst.If | cst.Else | None) -> bool:
+        """Return whether a part of an ``if`` has lost all of its statements."""
+        return part is not None and list(part.body.body) == [self.nothing]
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If | cst.RemovalSentinel:
+        """Remove branches that have lost all of their statements."""
+        orelse = updated_node.orelse
+        if isinstance(orelse, cst.Else) and self.is_empty(orelse):
+            orelse = None
+        if not self.is_empty(updated_node):
+            return updated_node.with_changes(orelse=orelse)
+        if orelse is None and not m.findall(updated_node.test, m.Call()):
+            return cst.RemoveFromParent()
+        if isinstance(orelse, cst.Else) and not any(line.comment for line in orelse.leading_lines):
+            return updated_node.with_changes(test=negated(updated_node.test), body=orelse.body, orelse=None)
+        return updated_node.with_changes(orelse=orelse)
 
     def pruned(self, statements: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
         """Return a block's statements without the removed ones, whose comments move to the next statement."""

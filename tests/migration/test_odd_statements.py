@@ -92,20 +92,6 @@ def test_a_reshape_of_a_tile_keeps_the_rows_that_a_mask_selects(tmp_path):
 """, tmp_path, floats(200, 32))
 
 
-@pytest.mark.parametrize("chosen", ["2 * f if d > 16 else f", "f if d > 16 else 2 * f"])
-def test_index_vectors_that_a_condition_selects_are_left(chosen):
-    report = MigrationReport("kernel.py")
-    rewritten(HEAD + f"""def kernel(x):
-    n, d = x.shape
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    p, f = nl.mgrid[0:n, 0:8]
-    first = {chosen}
-    nl.store(out[p, f], nl.load(x[p, first]))
-    return out
-""", report)
-    assert any("index vectors or masks that a conditional expression selects" in e.text for e in report.entries if e.left)
-
-
 def test_an_index_that_a_condition_selects(tmp_path):
     assert_same_values("""def kernel(x):
     n, d = x.shape
