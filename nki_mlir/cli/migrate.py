@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     path, _, kernel = options.source.rpartition(":") if ".py:" in options.source else (options.source, "", "")
     grid = parse_grid(options.grid)
     migrated_files = files.migrated(Path(path), options.release)
-    if options.check and options.check != ["cases"]:
+    if options.check:
         migrated_files = [with_printed(file, kernel, options.check, grid, options.release) for file in migrated_files]
     if len(migrated_files) != 1 and options.output != "-":
         raise files.MigrationError(what="-o takes one file", how="use --in-place for a directory")
@@ -86,15 +86,20 @@ def run(options: argparse.Namespace) -> int:
 
 def with_printed(file: "Migrated", kernel: str, arguments: list[str], grid: tuple[object, ...], release: str
                  ) -> "Migrated":
-    """Replace a kernel whose text has constructs left by its printed IR for such arguments. Return the file unchanged
-    if none is left or the kernel is not printable."""
+    """Replace a kernel whose text has constructs left by its printed IR for such arguments, or all such kernels if the
+    arguments are those of ``cases()``. Return the file unchanged if none is left or a kernel is not printable."""
     from nki_mlir.cli import migration_check as check  # start-up: loads executors
     from nki_mlir.migration.printed_kernel import left_kernels, with_printed_kernel
     from nki_mlir.printing.errors import Unprintable
     unfinished = left_kernels(file)
-    if not unfinished or (kernel and kernel not in unfinished):
+    if not unfinished or (kernel and kernel not in unfinished) or (arguments == ["cases"] and not has_cases(file)):
         return file
+    names = [kernel] if kernel else unfinished
     try:
+        if arguments == ["cases"]:
+            for name, printed in check.printed_cases(file, names, release).items():
+                file = with_printed_kernel(file, name, printed, "the arguments of cases()")
+            return file
         name, printed = check.printed_kernel(file, kernel, arguments, grid, release)
     except Unprintable as error:
         file.report.left(error.at.line if error.at is not None else 0, f"it is not printed from IR: {error.headline}")
@@ -102,12 +107,17 @@ def with_printed(file: "Migrated", kernel: str, arguments: list[str], grid: tupl
     return with_printed_kernel(file, name, printed, " ".join(arguments)) if name in unfinished else file
 
 
+def has_cases(file: "Migrated") -> bool:
+    """Return whether a file defines ``cases()``."""
+    return "def cases(" in file.old
+
+
 def checked(migrated_files: "list[Migrated]", kernel: str, arguments: list[str], grid: tuple[object, ...]) -> int:
     """Compare values before and after, and print a line for each executor. Return 1 if values differ or a kernel raises
     an error."""
     from nki_mlir.cli import migration_check as check  # start-up: loads executors
     if arguments == ["cases"] and len(migrated_files) > 1:
-        migrated_files = [f for f in migrated_files if "def cases(" in f.old] or migrated_files
+        migrated_files = list(filter(has_cases, migrated_files)) or migrated_files
     lines = [line for file in migrated_files for line in (
         check.check_cases(file) if arguments == ["cases"] else check.check(file, kernel, arguments, grid))]
     print("\n".join(lines), file=sys.stderr)

@@ -3,7 +3,7 @@
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from nki_mlir.cli.command import KernelRaised, raised_at
 from nki_mlir.cli.migrated_package import MigratedPackage
 from nki_mlir.cli.packages import package_folders
 from nki_mlir.cli.source import load_kernel, run_file
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.files import Migrated, MigrationError, gridded_kernels, migrated, readable_text
 from nki_mlir.migration.import_graph import files_of_packages_beside
@@ -111,6 +111,23 @@ def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[obje
     positional, keywords = parse_arguments(texts)
     specialization = kernel.lower(*positional, **keywords).specialization
     return kernel.__name__, kernel_text(specialization.program_modules, release=release)
+
+
+def printed_cases(file: Migrated, names: Collection[str], release: str) -> dict[str, str]:
+    """Return the texts of a file's kernels, by name, printed from the IR that the arguments of ``cases()`` capture.
+    Raise Unprintable for a kernel whose texts differ from case to case."""
+    from nki_mlir.printing.errors import Unprintable  # start-up: needed where lines are left
+    from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
+    texts: dict[str, str] = {}
+    for kernel, positional, keywords in cases_of(run_file(file.path), file.path):
+        if (name := kernel.__name__) in names:
+            specialization = kernel.lower(*copied(positional), **keywords).specialization
+            text = kernel_text(specialization.program_modules, release=release)
+            if texts.setdefault(name, text) != text:
+                raise Unprintable(what=f"one text of {name} for the several arguments of cases()",
+                                  fix="give the arguments of one call after --check").located(
+                    Location(str(file.path), kernel.func.__code__.co_firstlineno, 0))
+    return texts
 
 
 def takes_grid(file: Migrated, name: str) -> bool:

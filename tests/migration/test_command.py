@@ -295,6 +295,45 @@ def test_a_kernel_that_cannot_be_rewritten_is_printed(file, capsys):
     assert "import nki.isa as nisa\n" in out and "nl.multiply(nl.load(x), 2))  # twice\n" in out
 
 
+CASES = """
+
+@nki.jit
+def programs(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    i = nl.program_id(0)
+    nl.store(out[i], nl.maximum(nl.load(x[i]), nl.finfo(x.dtype).min))
+    return out
+
+
+def cases():
+    x = np.ones((4, 8, 8), np.float32)
+    return [(triangle, (x[0],), {"scale": 3.0}), (programs[4], (x,)), (double, [x[0]])]
+"""
+
+
+def test_kernels_of_cases_that_cannot_be_rewritten_are_printed(file, capsys):
+    file.write_text("import numpy as np\n" + TRIANGLE + CASES)
+    assert main([str(file), "--check", "cases"]) == 0
+    out, err = capsys.readouterr()
+    for name in ("triangle", "programs"):
+        assert f"{name} is printed from IR for the arguments of cases(), because the tool cannot rewrite its text" in err
+    assert err.count(": the same values\n") == 12 and "left for a person" not in err
+    assert "def programs(x, grid=(1,)):" in out and "for program in range(4):" in out
+    assert "nl.multiply(nl.load(x), 2))  # twice\n" in out
+
+
+def test_a_kernel_that_cases_call_in_several_ways_is_left(file, capsys):
+    file.write_text("import numpy as np\n" + TRIANGLE + """
+
+def cases():
+    x = np.ones((8, 8), np.float32)
+    return [(triangle, [x]), (triangle, [x], {"scale": 3.0})]
+""")
+    assert main([str(file), "--quiet", "--check", "cases"]) == 1
+    assert f"{file}:8: left for a person: it is not printed from IR: one text of triangle for the several " \
+        "arguments of cases() cannot be printed as NKI Python" in capsys.readouterr().err
+
+
 def test_a_kernel_whose_printed_text_needs_other_names_is_left(file, capsys):
     file.write_text(TRIANGLE.replace("SIZE = 8", "import math as nisa\n\nSIZE = 8"))
     assert main([f"{file}:triangle", "--quiet", "--check", "8x8xf32"]) == 1
