@@ -17,7 +17,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import call
-from nki_mlir.printing.tile_text import dtype_text
+from nki_mlir.printing.tile_text import dtype_text, offset_text
 from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
@@ -50,20 +50,20 @@ class RunTimeAddress:
             base[-1] = base[-1] * self.table.base_dtype.itemsize // self.table.dtype.itemsize
         index = text.tile(op, self.index)
         pattern = [[step, count] for step, count in zip(self.steps, self.counts)]
-        start = text.indices.form(self.start, op.symbols)
+        offset = offset_text(text.indices.form(self.start, op.symbols))
         rows, columns = [self.scale, self.extent], ", ".join(":" for _ in pattern[1:])
         if not self.single:
             pattern[0][0] = self.scale
             if not self.table.on_chip and [prod(base[1:]), base[0]] == rows:
-                return f"{name}.ap({pattern}, offset={start}, vector_offset={index})"
-            return f"{name}.ap({[rows, *pattern[1:]]}, offset={start})[{index}, {columns}]"
+                return f"{name}.ap({pattern}{offset}, vector_offset={index})"
+            return f"{name}.ap({[rows, *pattern[1:]]}{offset})[{index}, {columns}]"
         for dim, extent in enumerate(base):
             if [prod(base[dim + 1:]), extent] == rows:
-                return f"{name}.ap({pattern}, offset={start}, scalar_offset={index}, indirect_dim={dim})"
+                return f"{name}.ap({pattern}{offset}, scalar_offset={index}, indirect_dim={dim})"
         if self.table.on_chip and self.scale == prod(base[1:]):         # partitions
             rows[1] += self.counts[0] - 1
-            return f"{name}.ap({[rows, *pattern[1:]]}, offset={start})[nl.ds({index}, {self.counts[0]}), {columns}]"
-        return f"{name}.ap({[*pattern, rows]}, offset={start})[:, {columns}, {index}]"
+            return f"{name}.ap({[rows, *pattern[1:]]}{offset})[nl.ds({index}, {self.counts[0]}), {columns}]"
+        return f"{name}.ap({[*pattern, rows]}{offset})[:, {columns}, {index}]"
 
 
 def write_run_time_copy(text: KernelText, op: DataAddressed) -> None:

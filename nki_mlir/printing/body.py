@@ -28,6 +28,7 @@ from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import FRESH, Op, changed, with_forms
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Machine
+from nki_mlir.printing.equal_branches import join_equal_branches
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.printing.kernel_text import AUTOMATIC, REGIONS, KernelText, NamedTensor
@@ -276,7 +277,11 @@ class BodyPrinter:
         unwritten = {node.result: self.writers[node.result] for node in block.nodes
                      if isinstance(node, waist.BufferAllocation)}
         with ExitStack() as region:
-            for node, after in zip(block.nodes, [*block.nodes[1:], None]):
+            nodes, at = list(block.nodes), -1
+            while (at := at + 1) < len(nodes):
+                if isinstance(nodes[at], waist.IfBranch):
+                    join_equal_branches(nodes, at, self.out.indices)
+                node, after = nodes[at], nodes[at + 1] if at + 1 < len(nodes) else None
                 if self.clears_for_state(node, after) or self.is_copied(node):
                     continue
                 self.keep_order(node, region)
@@ -333,11 +338,14 @@ class BodyPrinter:
                     for inner in block.nodes:
                         self.node(inner)
                     return
+                then, otherwise = node.then, node.otherwise or waist.FunctionBlock()
+                if not then.nodes and condition.opposite is not None:
+                    condition, then, otherwise = condition.opposite, otherwise, then
                 with out.block(f"if {condition}:"):
-                    self.block(node.then)
-                if node.otherwise is not None and node.otherwise.nodes:
+                    self.block(then)
+                if otherwise.nodes:
                     with out.block("else:"):
-                        self.block(node.otherwise)
+                        self.block(otherwise)
             case waist.WhileLoop():
                 later = self.waiting_behind(node) if out.placement is not None else {}
                 write_while(out, node, self.registers, lambda: self.while_body(node))

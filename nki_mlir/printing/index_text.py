@@ -2,6 +2,7 @@
 """Index values as Python text: linear forms of loop variables and of values that are computed from them."""
 
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from nki_mlir.waist.function import IndexCast, IndexMap, IndexOperation, ScalarC
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 HOLDS = {name: getattr(operator, name) for name in COMPARISONS}
+OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 OPERATORS = {"floordiv": "//", "mod": "%", "mult": "*", "and": "&", "or": "|", "xor": "^"}
 
@@ -48,6 +50,12 @@ class IndexText:
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts).replace("+ -", "- ")
+
+    @property
+    def opposite(self) -> "IndexText | None":
+        """The opposite of a comparison; None for other truth values."""
+        comparison = re.fullmatch(r"([^<>=!()&|]+) ([<>=!]+) ([^<>=!()&|]+)", self.text)
+        return comparison and IndexText(text=f"{comparison[1]} {OPPOSITES[comparison[2]]} {comparison[3]}")
 
     @property
     def atom(self) -> str:
@@ -122,6 +130,9 @@ def _compared(function: str, left: IndexText, right: IndexText) -> IndexText:
                                                               if sign * c > 0)) for sign in (1, -1)]
     if not sides[0].terms:
         sides, function = sides[::-1], MIRRORED.get(function, function)
+    last = 1 if function == "ge" else 0
+    if function in ("ge", "le") and sides[last].const == 1 and sides[last].terms:       # i >= j + 1 is i > j
+        sides[last], function = sides[last].plus(IndexText(-1)), function.replace("e", "t")
     return IndexText(text=f"{sides[0]} {COMPARISONS[function]} {sides[1]}")
 
 

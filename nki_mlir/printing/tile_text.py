@@ -77,7 +77,12 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
                 return text
             if reshaped:
                 return f"{text}.reshape({shape_text(tile.shape)})"
-    return f"{source}.ap({pattern_text(tile)}, offset={form(tile.offset)})"
+    return f"{source}.ap({pattern_text(tile)}{offset_text(form(tile.offset))})"
+
+
+def offset_text(offset: object) -> str:
+    """Return the argument of ``.ap`` for an offset, which is left out where it is 0."""
+    return "" if str(offset) == "0" else f", offset={offset}"
 
 
 def pattern_text(tile: Tile) -> str:

@@ -157,8 +157,8 @@ def test_run_time_addresses_are_access_patterns():
     expected = X[ROWS[:, 0]]
     expected[:, 3:5] = X[0:4, 3:5]
     text = checked(addressed, [X, ROWS, COUNT], expected, EXECUTORS)
-    assert "src=x.ap([[8, 4], [1, 8]], offset=0, vector_offset=" in text
-    assert ".ap([[8, 4], [1, 2]], offset=0, scalar_offset=" in text and ", indirect_dim=1)" in text
+    assert "src=x.ap([[8, 4], [1, 8]], vector_offset=" in text
+    assert ".ap([[8, 4], [1, 2]], scalar_offset=" in text and ", indirect_dim=1)" in text
 
 
 @beta_nki.jit
@@ -175,8 +175,8 @@ def test_rows_by_a_tile_of_indices():
     expected = X.copy()
     expected[rows[:, 0]] += 1000
     text = checked(gathered_and_scattered, [X, rows], expected)
-    assert text_has(text, "src=x.ap([[8, 4], [1, 8]], offset=0, vector_offset=index)",
-                    "dst=out.ap([[8, 4], [1, 8]], offset=0, vector_offset=index)")
+    assert text_has(text, "src=x.ap([[8, 4], [1, 8]], vector_offset=index)",
+                    "dst=out.ap([[8, 4], [1, 8]], vector_offset=index)")
 
 
 def text_has(text, *parts):
