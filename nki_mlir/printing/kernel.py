@@ -27,6 +27,7 @@ from nki_mlir.language.signatures.older_releases import NEWEST
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.pipelines import is_graph
 from nki_mlir.printing import beta as beta_generation
+from nki_mlir.printing import collectives
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
@@ -43,7 +44,6 @@ from nki_mlir.transforms.program_loops import CORES
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 SIMULATED_CALL = re.compile(rf"\bnl\.(?:{'|'.join(SIMULATED)})\b")
-
 
 
 def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False,
@@ -165,10 +165,15 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
         notes.append(f"# No device has {', '.join(simulated)}: the simulator alone runs this kernel.")
     parameters = [f"{t.name}: mutable_tensor" if out.beta and t.name in written else t.name for t in inputs]
     shown = "\n".join([*parameters, *out.lines])
-    imports = (beta_generation.imports_of(shown) if out.beta else IMPORTS) + "import numpy as np\n" * constants
+    imports = (beta_generation.imports_of(shown) if out.beta else imports_of(shown)) + "import numpy as np\n" * constants
     head = [imports, "", *notes, "@nki.jit", f"def {kernel.name}({', '.join(parameters)}):",
             f'    """{described}."""']
     return "\n".join([*head, *out.lines, ""])
+
+
+def imports_of(text: str) -> str:
+    """Return the imports that a kernel's text needs."""
+    return IMPORTS.replace("import nki.isa", f"{collectives.IMPORT}import nki.isa") if "nccl." in text else IMPORTS
 
 
 def formatted(text: str) -> str:

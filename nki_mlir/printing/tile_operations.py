@@ -29,7 +29,7 @@ from nki_mlir.language.current.functions import EVERYWHERE
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.machine import Machine
 from nki_mlir.machine.engine import DOCUMENTED
-from nki_mlir.printing import transfers
+from nki_mlir.printing import collectives, transfers
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import accumulate_text
@@ -416,4 +416,4 @@ TILE_OPERATIONS: dict[str, Callable[[KernelText, Any], None]] = {
     "nisa.nc_match_replace8": _match_replace, "nisa.topk": _topk, "nisa.rng": _random_bits,
     "nisa.nc_matmul_transpose": _matmul_transpose, "nisa.random_seed": _random_seed,
     "nisa.rand": _rand, "nisa.dma_compute": transfers.write_dma_compute, "nisa.quantize_mx": _quantize_mx,
-    "nisa.nc_matmul_mx": _matmul_mx, "nisa.dma_transpose": transfers.write_dma_transpose}
+    "nisa.nc_matmul_mx": _matmul_mx, "nisa.dma_transpose": transfers.write_dma_transpose, **collectives.WRITERS}

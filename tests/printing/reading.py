@@ -8,6 +8,7 @@ import numpy as np
 from nki_mlir.language.beta import isa as beta_nisa
 from nki_mlir.language.beta import language as beta_nl
 from nki_mlir.language.beta.typing import mutable_tensor, scalar
+from nki_mlir.language.current import collectives as nccl
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
@@ -29,7 +30,7 @@ def reread(text, grid=()):
     """The kernel that a printed text defines, launched on two cores where it is a program of them."""
     body = text.split("@nki.jit\n")[1]
     name = body[4:body.index("(")]
-    captured = kernel_from_text(body, {"nl": nl, "nisa": nisa, "np": np}, name=name, jit=nki.jit)
+    captured = kernel_from_text(body, {"nl": nl, "nisa": nisa, "nccl": nccl, "np": np}, name=name, jit=nki.jit)
     return captured[2] if "nl.program_id(" in text else captured
 
 
