@@ -115,19 +115,27 @@ def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[obje
 
 def printed_cases(file: Migrated, names: Collection[str], release: str) -> dict[str, str]:
     """Return the texts of a file's kernels, by name, printed from the IR that the arguments of ``cases()`` capture.
-    Raise Unprintable for a kernel whose texts differ from case to case."""
+    A kernel that raises an error in a case has none: the check reports the error. Raise Unprintable for a kernel whose
+    texts differ from case to case."""
     from nki_mlir.printing.errors import Unprintable  # start-up: needed where lines are left
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
     texts: dict[str, str] = {}
+    failing = set[str]()
     for kernel, positional, keywords in cases_of(run_file(file.path), file.path):
         if (name := kernel.__name__) in names:
-            specialization = kernel.lower(*copied(positional), **keywords).specialization
+            try:
+                specialization = kernel.lower(*copied(positional), **keywords).specialization
+            except Exception as error:
+                if not isinstance(error, NkiMlirError) and raised_at(error) is None:
+                    raise                       # a defect of the toolchain
+                failing.add(name)
+                continue
             text = kernel_text(specialization.program_modules, release=release)
             if texts.setdefault(name, text) != text:
                 raise Unprintable(what=f"one text of {name} for the several arguments of cases()",
                                   fix="give the arguments of one call after --check").located(
                     Location(str(file.path), kernel.func.__code__.co_firstlineno, 0))
-    return texts
+    return {name: text for name, text in texts.items() if name not in failing}
 
 
 def takes_grid(file: Migrated, name: str) -> bool:

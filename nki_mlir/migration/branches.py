@@ -41,7 +41,7 @@ def pattern_names(pattern: cst.MatchPattern) -> set[str]:
 class Branches(Statements):
     """Adds ``if``, ``try`` and ``match``."""
 
-    selected: set[str] = set()      # names of numbers in which the index vectors of branches differ
+    selected_numbers: set[str] = set()          # names of numbers in which the index vectors of branches differ
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
         """Return the statements that replace one statement."""
@@ -57,16 +57,16 @@ class Branches(Statements):
     def _if(self, node: cst.If) -> cst.If:
         test = self.settled_node(self.rewritten(node.test))
         before, counts = dict(self.scope.facts), dict(self.scope.counts)
-        outer, self.selected = self.selected, set()
+        outer, self.selected_numbers = self.selected_numbers, set()
         body = self.suite(node.body)
         cut = {*self.scope.counts.values()}
-        assigned = (cut - {*counts.values()}) | self.selected
+        assigned = (cut - {*counts.values()}) | self.selected_numbers
         facts_if_true, self.scope.facts, self.scope.counts = self.scope.facts, dict(before), dict(counts)
-        self.selected = set()
+        self.selected_numbers = set()
         orelse = node.orelse
         orelse = self._if(orelse) if isinstance(orelse, cst.If) else self.last_part(orelse)
         cut_if_false = {*self.scope.counts.values()}
-        assigned_if_false = (cut_if_false - {*counts.values()}) | self.selected
+        assigned_if_false = (cut_if_false - {*counts.values()}) | self.selected_numbers
         selections = Selections(self.fresh, assigned, assigned_if_false)
         facts = selected_names(facts_if_true, self.scope.facts, selections.select)
         self.scope.facts = either({**facts_if_true, **facts}, {**self.scope.facts, **facts}, cut | cut_if_false)
@@ -76,7 +76,7 @@ class Branches(Statements):
         names = {*selections.statements[0], *selections.statements[1]}
         self.vectors |= names
         self.scope.facts |= dict.fromkeys(names, NumberFact())
-        self.selected = outer | names
+        self.selected_numbers = outer | names
         return with_assignments(node.with_changes(test=test, body=body, orelse=orelse), *statements)
 
     def _branch(self, body: cst.BaseSuite, before: Mapping[str, Fact], results: list[dict[str, Fact]]) -> cst.BaseSuite:

@@ -52,11 +52,11 @@ class Selections:
         return self.names[first, second]
 
     def _assign(self, hint: str, first: str, second: str) -> str:
-        taken = {*self.names.values()}
-        if first in self.assigned[0] and first not in taken:
+        reused = {*self.names.values()}
+        if first in self.assigned[0] and first not in reused:
             self.statements[1][first] = second
             return first
-        if second in self.assigned[1] and second not in taken:
+        if second in self.assigned[1] and second not in reused:
             self.statements[0][second] = first
             return second
         name = self.fresh(hint)

@@ -17,7 +17,7 @@ def without_spare(body: Sequence[cst.BaseStatement], vectors: set[str]) -> list[
     while vectors and (spare_names := vectors - _read(statements) - spare):
         spare |= spare_names
         remover = _Remover(spare)
-        statements = remover.pruned([_visited(s, remover) for s in statements])
+        statements = remover.pruned([s for before in statements if (s := _visited(before, remover)) is not None])
     return statements
 
 
@@ -27,9 +27,10 @@ def _read(statements: Sequence[cst.BaseStatement]) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
-def _visited(statement: cst.BaseStatement, remover: "_Remover") -> cst.BaseStatement:
+def _visited(statement: cst.BaseStatement, remover: "_Remover") -> cst.BaseStatement | None:
+    """Return a statement without its parts that are removed, or None if nothing is left of it."""
     visited: Any = statement.visit(remover)
-    return visited              # type: ignore[no-any-return]
+    return None if isinstance(visited, cst.RemovalSentinel) else visited
 
 
 class _Remover(cst.CSTTransformer):

@@ -165,7 +165,8 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
         notes.append(f"# No device has {', '.join(simulated)}: the simulator alone runs this kernel.")
     parameters = [f"{t.name}: mutable_tensor" if out.beta and t.name in written else t.name for t in inputs]
     shown = "\n".join([*parameters, *out.lines])
-    imports = (beta_generation.imports_of(shown) if out.beta else imports_of(shown)) + "import numpy as np\n" * constants
+    imports = beta_generation.imports_of(shown) if out.beta else imports_of(shown)
+    imports += "import numpy as np\n" * constants
     head = [imports, "", *notes, "@nki.jit", f"def {kernel.name}({', '.join(parameters)}):",
             f'    """{described}."""']
     return "\n".join([*head, *out.lines, ""])

@@ -295,7 +295,7 @@ def test_a_kernel_that_cannot_be_rewritten_is_printed(file, capsys):
     assert "import nki.isa as nisa\n" in out and "nl.multiply(nl.load(x), 2))  # twice\n" in out
 
 
-CASES = """
+PROGRAMS = """
 
 @nki.jit
 def programs(x):
@@ -312,7 +312,7 @@ def cases():
 
 
 def test_kernels_of_cases_that_cannot_be_rewritten_are_printed(file, capsys):
-    file.write_text("import numpy as np\n" + TRIANGLE + CASES)
+    file.write_text("import numpy as np\n" + TRIANGLE + PROGRAMS)
     assert main([str(file), "--check", "cases"]) == 0
     out, err = capsys.readouterr()
     for name in ("triangle", "programs"):

@@ -22,4 +22,16 @@ def test_vectors_that_are_read_stay() -> None:
 
 
 def test_a_block_that_is_empty_then_passes() -> None:
-    assert pruned("if a:\n    p = b\n", "p") == "if a:\n    pass\n"
+    assert pruned("for i in a:\n    p = b\n", "p") == "for i in a:\n    pass\n"
+    assert pruned("if check(a):\n    p = b\n", "p") == "if check(a):\n    pass\n"
+
+
+def test_a_branch_that_is_empty_then_goes() -> None:
+    assert pruned("x = 1\nif a:\n    p = b\n", "p") == "x = 1\n"
+    assert pruned("if a:\n    p = b\nelse:\n    p = c\nx = 1\n", "p") == "x = 1\n"
+    assert pruned("if a:\n    x = b\nelse:\n    p = c\n", "p") == "if a:\n    x = b\n"
+    assert pruned("if a < 2:\n    p = b\nelse:\n    x = c\n", "p") == "if a >= 2:\n    x = c\n"
+    assert pruned("if a:\n    p = b\n# otherwise\nelse:\n    x = c\n", "p") == (
+        "if a:\n    pass\n# otherwise\nelse:\n    x = c\n")
+    assert pruned("if a:\n    p = b\nelif c:\n    x = c\n", "p") == "if a:\n    pass\nelif c:\n    x = c\n"
+    assert pruned("if a:\n    x = b\nelif c:\n    p = c\n", "p") == "if a:\n    x = b\n"
