@@ -412,7 +412,8 @@ class Calls(ElementwiseTexts):
             mask_node = nodes.pop("mask")
             fact = self.fact(mask_node)
             if isinstance(fact, MaskFact):
-                mask, condition = fact, " and ".join(fact.conditions)
+                mask = self.bounded(fact, [self.views[id(n)] for n in nodes.values() if id(n) in self.views])
+                condition = " and ".join(mask.conditions)
                 if not fact.is_known:
                     raise LeftForAPerson("a mask that is not a conjunction of comparisons")
             elif isinstance(fact, SeveralVectors):

@@ -80,10 +80,13 @@ class ElementwiseTexts(NamedViews):
         if first.shape is None or second.shape is None:
             for narrow, wide in ((left, right), (right, left)):
                 text = ""
+                if narrow[1].shape is not None and wide[1].shape is None and narrow[1].rank == 2 and (
+                        narrow[1].shape[0] == "1" != narrow[1].shape[1]):
+                    return self.row_alike(left, right, narrow is left)
                 if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
                     named = self.named(wide[0], "wide")
-                    text = f"{narrow[0]}.broadcast(1, {named}.shape[1])" if self.broadcasts else (
-                        f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)")
+                    text = f"{narrow[0]}.broadcast(1, {named}.shape[1])" if self.broadcasts and (
+                        narrow[1].shape[0] != "1") else f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)"
                     return (text, named, second) if narrow is left else (named, text, first)
                 if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
                     text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], wide[0])})"
@@ -103,6 +106,17 @@ class ElementwiseTexts(NamedViews):
             a, b = (self.named(text, "wide") if "1" in (other.shape or ()) else text
                     for text, other in ((a, second), (b, first)))
         return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
+
+    def row_alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact], is_left: bool
+                  ) -> tuple[str, str, TensorFact]:
+        """Return a row and a tile of unknown shape, which may be a column, in one shape, and the fact with it."""
+        (row, fact), (text, tile) = (left, right) if is_left else (right, left)
+        assert fact.shape is not None
+        text = self.named(text, "tile")
+        shape = (f"{text}.shape[0]", fact.shape[1])
+        self.report.changed(self.line, "the tiles are broadcast to the same shape first")
+        row, text = (f"{self.nl}.broadcast_to({t}, {self.tuple_text(shape)})" for t in (row, text))
+        return (row, text, fact.like(shape)) if is_left else (text, row, tile.like(shape))
 
     def column(self, text: str, tensor: TensorFact, rank: int) -> tuple[str, TensorFact]:
         """Return a column with the number of dimensions of the other operand; other tiles stay unchanged."""

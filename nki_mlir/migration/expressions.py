@@ -241,6 +241,8 @@ class Expressions(cst.CSTTransformer):
         fact = self.scope.facts.get(updated_node.value)
         if updated_node.value == "None":
             return self.note(updated_node, NoneFact())
+        if updated_node.value in ("True", "False"):
+            return self.note(updated_node, NumberFact("bool"))
         if fact is None:
             meaning = self.names.meaning(updated_node)
             return self._public(updated_node, meaning) if meaning else updated_node

@@ -8,18 +8,47 @@
 Windows that leave the tile read the identity of the reduction from the padding, since masked elements do not count.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.diagonals import IDENTITIES, Diagonals
-from nki_mlir.migration.facts import SBUF, IndexFact, MaskFact, TensorFact
+from nki_mlir.migration.facts import SBUF, IndexFact, MaskBound, MaskFact, TensorFact
 from nki_mlir.migration.views import SubscriptText
 
+MIRRORED = {"greater": "less", "greater_equal": "less_equal"}
 REDUCTIONS = {"nl.sum": "add", "nl.prod": "multiply", "nl.max": "maximum", "nl.min": "minimum"}
 
 
 class GuardedWindows(Diagonals):
-    """Adds the padded tiles."""
+    """Adds the padded tiles, and bounds of indices whose steps are names."""
+
+    def bounded(self, mask: MaskFact, views: Iterable[SubscriptText]) -> MaskFact:
+        """Return a mask in which a bound replaces each comparison of an index whose step is a name, if the same index
+        is in one of the subscripts: its step is positive, because a slice has it."""
+        steps = [(k - len(item.axes), axis.step) for view in views for item in view.items if isinstance(item, IndexFact)
+                 for k, axis in enumerate(item.axes)]
+        for comparison in mask.diagonals:
+            forwards, operator = comparison.index, comparison.operator
+            if operator in MIRRORED:
+                forwards, operator = self.combined("subtract", IndexFact("0", ()), forwards), MIRRORED[operator]
+            if operator not in ("less", "less_equal") or len(comparison.varying) != 1 or forwards.moved:
+                continue
+            axis, = comparison.varying
+            extent, positive = forwards.axes[axis].extent, forwards.axes[axis].step
+            step = next((text for k, text in steps if k == axis and terms.same(text, positive)), None)
+            if step is None or terms.number(step) is not None or extent == "1":
+                continue
+            last = terms.subtract("1" if operator == "less_equal" else "0", f"({forwards.base})")
+            upper = terms.simplified(last)
+            rank = len(forwards.axes)
+            count = self.count(terms.smallest(extent, f"-(-({upper}) // {terms.factor(step)})"), axis + rank,
+                               extent=extent)
+            bound = MaskFact((MaskBound(axis, "", count, rank),), (), (comparison,))
+            rest = replace(mask, comparisons=tuple(c for c in mask.comparisons if c != comparison),
+                           diagonals=tuple(c for c in mask.diagonals if c != comparison))
+            mask = self.conjunction(rest, bound)
+        return mask
 
     def padded(self, view: SubscriptText, mask: MaskFact, operator: str) -> tuple[SubscriptText, MaskFact] | None:
         """Return the subscript on a padded tile, and the rest of the mask that the padding does not replace. Return

@@ -86,10 +86,8 @@ def _stop(start: str, size: str, step: str, dimension: str) -> str:
         return terms.simplified(f"{step} * ({size}) - {by - 1 - first}")
     last = terms.add(start, terms.multiply(step, terms.subtract(size, "1")))
     stop = terms.add(last, "1")
-    if first is None:
-        return stop
     shorter = terms.simplified(stop)
-    return shorter if len(shorter) <= len(stop) else stop
+    return shorter if len(shorter) <= len(stop) - (first is None) else stop
 
 
 def part_of(text: str, items: Sequence[str]) -> str:

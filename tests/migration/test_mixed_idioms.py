@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Idioms that meet: masks in branches, lists of tensors, defaults, functions as arguments, imports of test helpers."""
 
+import numpy as np
+import pytest
+
 from nki_mlir.migration.files import migrated as migrated_files
 from nki_mlir.migration.names import with_named_imports
 
@@ -163,3 +166,52 @@ def kernel(x):
     assert grids.report.is_complete and kernels.report.is_complete
     assert '__all__ = ["half"]' in grids.new and "def grid" not in grids.new
     assert "nl.store(out[0:16, 0:32], half(nl.load(x[0:16, 0:32])))" in kernels.new
+
+
+def test_a_row_and_a_column_of_unknown_shape_are_broadcast(tmp_path):
+    assert_same_values("""def kernel(x, lengths):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ip, jf = nl.mgrid[0:rows, 0:cols]
+    valid = nl.less(nisa.iota(jf, dtype=nl.float32), nl.load(lengths), dtype=nl.uint8)
+    nl.store(out, nl.where(valid, nl.load(x), 0.0))
+    return out
+""", tmp_path, floats(20, 12), np.arange(20, dtype=np.float32)[:, None])
+
+
+STRIDES = """def kernel(x, width=3, stride=2):
+    rows, cols = x.shape
+    n = (cols - 1) // stride + 1
+    out = nl.ndarray((rows, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    res = nl.full((nl.par_dim(rows), n), -3.0e38, dtype=x.dtype, buffer=nl.sbuf)
+    ip, jn = nl.arange(rows)[:, None], nl.arange(n)[None, :]
+    for k in nl.static_range(width):
+        res[ip, jn] = nl.maximum(res[ip, jn], t[ip, stride * jn + k], mask=MASK)
+    nl.store(out, res)
+    return out
+"""
+
+
+@pytest.mark.parametrize("mask, bound", [
+    ("stride * jn + k < cols", "cols - k"), ("stride * jn + k <= cols - 1", "cols - k"),
+    ("cols > stride * jn + k", "cols - k"), ("cols - 1 >= k + stride * jn", "cols - k"),
+    ("(stride * jn + k < cols) & (ip < rows)", "cols - k")], ids=str)
+def test_a_mask_on_steps_that_a_parameter_gives_becomes_a_count(mask, bound, tmp_path):
+    """The last window is shorter: without the count the slice leaves the tile."""
+    kernel = STRIDES.replace("MASK", mask)
+    assert f"num_columns = min(n, -(-({bound}) // stride))" in migrated(kernel)
+    for columns in (15, 16):
+        assert_same_values(kernel, tmp_path, floats(8, columns))
+
+
+def test_a_condition_of_the_host_is_no_mask_that_may_be_none():
+    text = migrated("""def kernel(x, causal=True):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.static_range(2):
+        active = i > 0 if causal else True
+        t = nl.load(x, mask=active)
+        nl.store(out, t, mask=active)
+    return out
+""")
+    assert "        if active:\n" in text and "None" not in text
