@@ -15,7 +15,8 @@ OPERATION = re.compile(r"\b(?:nki|nisa|scalar|isa)\.\w+")
 WORD = re.compile(r"%[\w$.-]+|[@#!][A-Za-z_][\w$.]*")
 TOKENS = re.compile(STRING + r"|//[^\n]*|" + WORD.pattern)
 HEADER = re.compile(r"\s*(?:%[\w$.:, %-]+=\s*)?(?:func\.func|scf\.for|scf\.parallel|affine\.for)\b")
-FUNCTION = re.compile(r"^[ \t]*func\.func\s+(?:private\s+|public\s+)?@([\w$.-]+)", re.MULTILINE)
+FUNCTION = re.compile(r"^[ \t]*(?:func|llvm)\.func\s+(?:(?:private|public|internal|external)\s+)?@([\w$.-]+)",
+                      re.MULTILINE)
 ALIAS = re.compile(r"^([#!][A-Za-z_][\w$.]*)\s*=", re.MULTILINE)
 REACH = 5_000                           # characters of the longest operation
 SEPARATOR = re.compile(r"^// -----.*$", re.MULTILINE)
@@ -66,7 +67,8 @@ def definition_of(text: str, word: str, at: int) -> TextSpan | None:
             return None
         start = text.index(word, matches[-1].start())
     else:
-        pattern = rf"func\.func\s[^@\n]*({re.escape(word)})\b" if word[0] == "@" else rf"^({re.escape(word)})\s*="
+        name = re.escape(word)
+        pattern = rf"(?:func|llvm)\.func\s[^@\n]*({name})\b" if word[0] == "@" else rf"^({name})\s*="
         match = re.compile(pattern, re.MULTILINE).search(text, part.start, part.end)
         if match is None:
             return None
@@ -165,15 +167,22 @@ def _braces_of(text: str, at: int) -> tuple[str, bool] | None:
 def operations() -> list[Completion]:
     """Return the operations of this project's dialects, with the first line of each description."""
     from nki_mlir.custom_form.operation_fields import BUFFER, operation_names  # start-up: loads MLIR
-    from nki_mlir.dialects.op import REGISTRY
-    result = [Completion(BUFFER, "operation", "A buffer that has the name of its value.")]
-    for name in operation_names():
-        cls = REGISTRY.get(name)
-        about = (cls.__doc__ or "").strip().partition("\n")[0] if cls is not None else ""
-        result.append(Completion(name, "operation", about.replace("``", "`")))
-    return result
+    return [Completion(BUFFER, "operation", ABOUT_BUFFERS),
+            *(Completion(name, "operation", _about(name)) for name in operation_names())]
 
 
+def _about(name: str) -> str:
+    """Return the first paragraph of an operation's description."""
+    from nki_mlir.custom_form.operation_fields import PlainForm, TileForm, first_paragraph, form_of  # start-up
+    match form_of(name):
+        case TileForm() as form:
+            return first_paragraph(form.cls)
+        case PlainForm() as plain:
+            return plain.about
+    return ""
+
+
+ABOUT_BUFFERS = "A buffer that has the name of its value."
 # What the custom form writes as subscripts, after ``where`` and after ``limits``.
 OF_TILES = tuple([Completion(field, "attribute", about) for field, about in (
     ("access", "the pattern of each tile"), ("mask", "an integer set"), ("nki.limits", "an integer set"))])
@@ -196,16 +205,17 @@ def attributes_of(name: str, is_generic: bool) -> list[Completion]:
 def described(name: str) -> str | None:
     """Return a description of an operation: its purpose, tiles and attributes, engines and encoding. None for unknown
     names."""
-    from nki_mlir.dialects import catalogue  # start-up: imported on first use
-    from nki_mlir.dialects.op import REGISTRY
-    catalogue.load()
-    cls = REGISTRY.get(name)
-    if cls is None:
-        return None
+    from nki_mlir.custom_form.operation_fields import BUFFER, TileForm, form_of  # start-up: loads MLIR
+    form = form_of(name)
+    if form is None:
+        return f"### {name}\n\n{ABOUT_BUFFERS}" if name == BUFFER else None
+    head = [f"### {name}", "", _about(name), ""]
+    if not isinstance(form, TileForm):
+        return "\n".join([*head, *(f"- `{field}`" for field in form.attributes)]).rstrip()
+    cls = form.cls
     roles = {"In": "read", "Out": "written", "InOut": "read and written"}
-    lines = [f"### {name}", "", (cls.__doc__ or "").strip().split("\n\n")[0].replace("``", "`"), ""]
-    lines += [f"- `{tile.name}`: a tile that is {roles[tile.role.__name__]}{', or left out' if tile.optional else ''}"
-              for tile in cls.tiles]
+    lines = [*head, *(f"- `{tile.name}`: a tile that is {roles[tile.role.__name__]}"
+                      f"{', or left out' if tile.optional else ''}" for tile in cls.tiles)]
     lines += [f"- `{field}`: {kind.__name__}" + (f", `{cls.defaults[field]!r}` by default"
               if field in cls.defaults else "") for field, kind in cls.attributes.items()]
     if cls.mnemonic:

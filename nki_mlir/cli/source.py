@@ -19,6 +19,7 @@ from nki_mlir.cli.packages import module_name, package_folders
 from nki_mlir.diagnostics import Location, NkiMlirError, shortened
 from nki_mlir.files import name_source, write_file
 from nki_mlir.input_limits import TEXT_BYTES
+from nki_mlir.similar_names import nearest
 from nki_mlir.text_limits import check_text
 
 if TYPE_CHECKING:
@@ -264,7 +265,12 @@ def diagnostic(raw: Any, name: str) -> Diagnostic:
     """Convert a diagnostic of the bindings."""
     match = re.search(r'"(.*?)":(\d+):(\d+)', str(raw.location))
     file, line, column = (match[1], int(match[2]), int(match[3])) if match else (name, 1, 1)
-    return Diagnostic(name if file in ("-", "") else file, line, column, raw.message.replace("\0", ""))
+    message = raw.message.replace("\0", "")
+    if (unregistered := re.match(r"unregistered operation '([\w.]+)' found", message)) is not None:
+        from nki_mlir.custom_form.operation_fields import operation_names  # start-up: loads MLIR
+        near = nearest(unregistered[1], operation_names())
+        message += f"; '{near}' is one" if near else ""
+    return Diagnostic(name if file in ("-", "") else file, line, column, message)
 
 
 def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...] = ()) -> "Kernel":

@@ -57,6 +57,7 @@ class PlainForm:
     attributes: tuple[str, ...]
     results: int
     is_nested: bool                     # it has regions or successors: it stays in the generic form
+    about: str                          # the first paragraph of the class's description
 
     @cached_property
     def function(self) -> str | None:
@@ -99,7 +100,13 @@ def _plain(cls: Any) -> PlainForm:
     attributes = tuple(name for name, kind in annotations.items() if _is_attribute(kind))
     results = sum(ext.Result in (kind, get_origin(kind)) for kind in annotations.values())
     is_nested = ext.Region in annotations.values() or ir.IsTerminatorTrait in getattr(cls, "_traits", ())
-    return PlainForm(cls.OPERATION_NAME, attributes, results, is_nested)
+    return PlainForm(cls.OPERATION_NAME, attributes, results, is_nested, first_paragraph(cls))
+
+
+def first_paragraph(cls: type) -> str:
+    """Return the first paragraph of a class's description, as Markdown in one line."""
+    paragraph = cls.__dict__.get("__doc__") or next((base.__doc__ for base in cls.__mro__ if base.__doc__), None) or ""
+    return " ".join(paragraph.strip().split("\n\n")[0].replace("``", "`").split())
 
 
 def _is_attribute(kind: Any) -> bool:

@@ -182,6 +182,39 @@ def test_hover__says_what_an_operation_is():
     assert "On scalar; assembly `ACTIVATE`, opcode `0x13`." in value and "- `fn`: str" in value
 
 
+def test_hover__describes_operations_without_tiles():
+    text = '  %0 = scalar.alu add %a, %b\n  "isa.semaphore"() {label = "Sync"} : () -> ()\n  %t = nki.buffer : !t\n'
+    _, messages = talk(opened(text), *(query("hover", text, word) for word in ("scalar.alu", "isa.semaphore", "nki.buffer")))
+    values = [message["result"]["contents"]["value"] for message in messages[1:]]
+    assert values == ["### scalar.alu\n\nAn ALU operation `fn` on operands of one type.\n\n- `fn`",
+                      "### isa.semaphore\n\nA semaphore. Its number is its index among the program's.\n\n- `label`",
+                      "### nki.buffer\n\nA buffer that has the name of its value."]
+
+
+def test_errors_name_undeclared_values_and_the_operation_that_is_meant():
+    text = """func.func @f(%x: memref<64x8xf32, "hbm">, %t: memref<64x8xf32, "sbuf">) {
+  nki.load %t = %y
+  return
+}
+// -----
+module {
+  "isa.semafore"() {label = "Sync"} : () -> ()
+}
+"""
+    assert [(line, message) for line, _, message in errors_of(text, "<text>")] == [
+        (1, "'nki.load' op the text above does not define %y"),
+        (6, "unregistered operation 'isa.semafore' found in dialect ('isa') that does not allow unknown operations; "
+            "'isa.semaphore' is one")]
+
+
+def test_symbols__are_functions_of_the_native_code():
+    text = "module {\n  llvm.func internal @copy_64(%arg0: !llvm.ptr) -> i64 {\n    llvm.return %arg0 : i64\n  }\n}\n"
+    request = {"id": 7, "method": "textDocument/documentSymbol", "params": {"textDocument": {"uri": URI}}}
+    _, messages = talk(opened(text), request)
+    assert [(s["name"], s["range"]["start"]["line"], s["range"]["end"]["line"]) for s in messages[1]["result"]] == [
+        ("@copy_64", 1, 3)]
+
+
 def test_values__are_found_where_they_are_made():
     text = """func.func @f(%a: index, %b: index) {
   %x, %y = "some.op"() : () -> (index, index)
