@@ -28,7 +28,8 @@ from nki_mlir.migration.neighbours import imported_files
 if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
 
-CASES = "let it return a list of (kernel, arguments) or (kernel, arguments, {name: argument})"
+CASES = ("let it return a list of (kernel, arguments), (kernel, arguments, {name: argument}) or (kernel, arguments, "
+         "answer, tolerance)")
 
 
 @contextmanager
@@ -172,12 +173,13 @@ def cases_of(names: dict[str, object], path: Path) -> list[tuple[Any, list[objec
 
 def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, object]]:
     """Return the kernel of a case, its positional and its keyword arguments. They include arguments that the case's
-    ``functools.partial`` binds, such as the grid of a migrated kernel. Raise MigrationError for any other form."""
+    ``functools.partial`` binds, such as the grid of a migrated kernel. The answer and the tolerance of a case of the
+    examples do not count. Raise MigrationError for any other form."""
     from nki_mlir.language.current.kernel import Simulation  # start-up: needed for a check
     from nki_mlir.language.kernel import Kernel
     kernel: Any
     kernel, positional, keywords = case if isinstance(case, tuple) and len(case) == 3 else (
-        *case, {}) if isinstance(case, tuple) and len(case) == 2 else (None, None, None)
+        *case[:2], {}) if isinstance(case, tuple) and len(case) in (2, 4) else (None, None, None)
     first: tuple[object, ...] = ()
     bound: dict[str, object] = {}
     if isinstance(kernel, partial):

@@ -322,6 +322,18 @@ def test_kernels_of_cases_that_cannot_be_rewritten_are_printed(file, capsys):
     assert "nl.multiply(nl.load(x), 2))  # twice\n" in out
 
 
+def test_cases_may_have_answers_as_the_examples_do(file, capsys):
+    file.write_text("import numpy as np\n" + TRIANGLE.partition("\n\n\n@nki.jit\ndef triangle")[0] + "\n\n\n@nki.jit\ndef double" +
+                    TRIANGLE.partition("def double")[2] + """
+
+def cases():
+    x = np.ones((8, 8), np.float32)
+    return [(double, (x,), 2 * x, 1e-5)]
+""")
+    assert main([str(file), "--quiet", "--check", "cases"]) == 0
+    assert capsys.readouterr().err.count(": the same values\n") == 4
+
+
 def test_a_kernel_that_cases_call_in_several_ways_is_left(file, capsys):
     file.write_text("import numpy as np\n" + TRIANGLE + """
 
