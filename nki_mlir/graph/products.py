@@ -180,25 +180,32 @@ class Matrices:
         """Yield the parts of a nest with one tile of each factor. Rows that shifts share are on chip before those of
         the first shift are needed."""
         product, size = self.product, self.machine.partitions
-        shifts = shifting_axes(product) if self.tiles.choices.windows else {}
+        shifts = shifting_axes(product, size) if self.tiles.choices.windows else {}
         axes = [a for each in shifts.values() for a in each]
         single = [(a, 1) for a in sorted(nest.reduced) if a != product.inner and nest.extents[a] > 1]
-        for outer in nest.boxes([*(box for box in single if box[0] not in axes), (product.inner, size)]):
-            for number, shifted in shifts.items():
-                self.load_shifted(outer, number, shifted)
-            yield from outer.boxes(box for box in single if box[0] in axes)
+        for outer in nest.boxes(box for box in single if box[0] not in axes):
+            for k, piece in enumerate(outer.windows(product.inner, size)):
+                for number, shifted in shifts.items():
+                    self.load_shifted(piece, number, shifted, (nest.extents[product.inner] - 1) // size - k)
+                yield from piece.boxes(box for box in single if box[0] in axes)
 
-    def load_shifted(self, nest: TileNest, number: int, shifts: Sequence[int]) -> None:
+    def load_shifted(self, nest: TileNest, number: int, shifts: Sequence[int], later: int) -> None:
         """Load and transpose the rows of a factor from the first one to the last one of all shifts, unless tiles of the
-        separate shifts would be smaller together."""
+        separate shifts would be smaller together. Include the rows of so many ``later`` pieces of the summed axis, if
+        they are rows of this piece that are further on."""
         product, cache = self.product, self.tiles.cache
         other, operand = product.rows if number == product.left else product.columns, nest.inputs[number]
-        steps = [(operand.strides[a], nest.extents[a]) for a in (other, *shifts)]
-        step = gcd(*(each for each, n in steps if n > 1))
+        steps = [(operand.strides[a], nest.extents[a]) for a in (other, *shifts) if nest.extents[a] > 1]
+        if not steps:
+            return
+        step = gcd(*(each for each, _ in steps))
         count = sum(each * (n - 1) for each, n in steps) // step + 1
+        reach = later * self.machine.partitions * operand.strides[product.inner]
+        if reach % step == 0 and self.is_inside(operand, nest.extents[product.inner], step * (count - 1) + reach):
+            count += reach // step
         source = operand.tile((nest.extents[product.inner], nest.extents[other]), (product.inner, other))
         wide = source.patterned(dims=(source.access.dims[0], (step, count)))
-        if count > prod(n for _, n in steps) or count * source.dtype.itemsize * HELD > cache.bytes or (
+        if count > (later + 1) * prod(n for _, n in steps) or count * source.dtype.itemsize * HELD > cache.bytes or (
                 cache.has(elements_of(wide, self.tiles.symbols))):
             return
         lane, lanes = source.access.dims[0]
@@ -207,6 +214,11 @@ class Matrices:
                  for first in range(0, count, self.machine.partitions)
                  if (n := min(self.machine.partitions, count - first))]
         self.tiles.load_transposed(wide, parts)
+
+    def is_inside(self, operand: TileOperand, count: int, last: int) -> bool:
+        """Return whether an operand's buffer has ``count`` summed elements from ``last`` elements further on."""
+        step = operand.strides[self.product.inner]
+        return not operand.free.symbols and operand.free.const + last + step * (count - 1) < prod(operand.base_shape)
 
     def factor(self, nest: TileNest, number: int, other: int) -> Tile:
         """Load a factor with the summed axis along the partitions; transpose one whose rows go along the other axis."""
@@ -271,10 +283,11 @@ def hull(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, 
     return source.patterned(free=source.access.free.plus(Linear(-behind)), dims=(source.access.dims[0], (1, run)))
 
 
-def shifting_axes(product: TiledProduct) -> dict[int, list[int]]:
+def shifting_axes(product: TiledProduct, size: int) -> dict[int, list[int]]:
     """Return the summed axes that shift the rows of a factor by whole rows, so that shifts share rows, by the factor.
-    Only a factor that is transposed counts."""
-    nest, axes = product.nest, {}
+    A factor without such axes, whose rows pieces of ``size`` summed elements share, has none. Only a factor that is
+    transposed counts."""
+    nest, axes, shared = product.nest, {}, set[int]()
     for number, other in ((product.left, product.rows), (product.right, product.columns)):
         operand, step = nest.inputs[number], nest.inputs[number].strides[other]
         if min(nest.extents[product.inner], nest.extents[other]) > 1 and lies_across(operand, product.inner, other):
@@ -282,7 +295,10 @@ def shifting_axes(product: TiledProduct) -> dict[int, list[int]]:
                             and operand.strides[a] > 0 and not (
                                 operand.strides[a] % step and step % operand.strides[a])
                             and operand.strides[a] * (nest.extents[a] - 1) < step * nest.extents[other]]
-    return {number: shifts for number, shifts in axes.items() if shifts}
+            reach = size * operand.strides[product.inner]
+            if nest.extents[product.inner] > size and reach % step == 0 and reach < step * nest.extents[other]:
+                shared.add(number)
+    return {number: shifts for number, shifts in axes.items() if shifts or number in shared}
 
 
 def lies_across(operand: TileOperand, inner: int, other: int) -> bool:

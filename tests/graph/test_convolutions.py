@@ -32,6 +32,10 @@ FORMS = {
                                                        dimension_numbers=CHANNELS_LAST)),
     "channels last, strided": ((1, 8, 150, 5), (3, 4, 5, 4), dict(window_strides=(2, 2), padding="SAME",
                                                                   dimension_numbers=CHANNELS_LAST)),
+    "channels last, many": ((1, 2, 129, 64), (3, 3, 64, 4), dict(window_strides=(1, 1), padding="SAME",
+                                                               dimension_numbers=CHANNELS_LAST)),
+    "channels last, many, strided, not padded": ((2, 7, 9, 64), (2, 5, 64, 4), dict(
+        window_strides=(1, 2), padding="VALID", dimension_numbers=CHANNELS_LAST)),
     "groups of the batch": ((4, 3, 6, 6), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME",
                                                              batch_group_count=2)),
 }
