@@ -62,3 +62,27 @@ func.func @chain() {
   "nisa.tensor_copy"(%x, %x) {access = [#third, #second], engine = "unknown", mask = #all} : (!x, !x) -> ()
   return
 }
+
+// Copies to an engine's registers stay: each is what the next sum begins with.
+!numbers = memref<128x4xf32, "sbuf">
+!registers = memref<128x1xf32, "sbuf">
+#numbers = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 4]]>
+// CHECK-LABEL: func.func @registers(
+// CHECK-DAG:     %[[R:.*]] = memref.alloc() {nki.name = "first"} : memref<128x1xf32, "sbuf">
+// CHECK-DAG:     %[[S:.*]] = memref.alloc() {nki.name = "second"} : memref<128x1xf32, "sbuf">
+// CHECK:         "nisa.tensor_copy"(%[[R]], %[[X:.*]])
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[S]], %[[X]])
+// CHECK-NEXT:    "nisa.tensor_scalar_cumulative"(%{{.*}}, %[[R]], %{{.*}})
+// CHECK-NEXT:    "nisa.tensor_scalar_cumulative"(%{{.*}}, %[[S]], %{{.*}})
+func.func @registers() {
+  %x = memref.alloc() : !numbers
+  %y = memref.alloc() : !numbers
+  %z = memref.alloc() : !numbers
+  %r = memref.alloc() {nki.name = "first"} : !registers
+  %s = memref.alloc() {nki.name = "second"} : !registers
+  "nisa.tensor_copy"(%r, %x) {access = [#sum0, #sum0], engine = "vector", mask = #all} : (!registers, !numbers) -> ()
+  "nisa.tensor_copy"(%s, %x) {access = [#sum0, #sum0], engine = "vector", mask = #all} : (!registers, !numbers) -> ()
+  "nisa.tensor_scalar_cumulative"(%y, %r, %x) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0>, access = [#numbers, #sum0, #numbers], engine = "vector", imm0 = 2.0 : f64, mask = #all, op0 = "multiply", op1 = "add", reduce_cmd = "reduce", reduce_op = "add"} : (!numbers, !registers, !numbers) -> ()
+  "nisa.tensor_scalar_cumulative"(%z, %s, %x) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0>, access = [#numbers, #sum0, #numbers], engine = "vector", imm0 = 2.0 : f64, mask = #all, op0 = "multiply", op1 = "add", reduce_cmd = "reduce", reduce_op = "add"} : (!numbers, !registers, !numbers) -> ()
+  return
+}

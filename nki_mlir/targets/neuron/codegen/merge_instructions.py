@@ -7,9 +7,10 @@ before:  p0 = transpose of x0; t0 = copy p0; ...      after:  p[0] = transpose o
 An engine takes a fixed time for each instruction, and the time of its elements. The pass merges instructions that
 compute each element, or each row's maximum, by itself, and differ only in their tiles. Each operand is the same
 tile for all of them, or steps through a buffer at equal distances, or is in separate buffers of the block, which
-become one buffer, in PSUM at most a bank. Operands are computed before the merged instruction: at most ``HOISTED``
-instructions move in front of it for each further one. It processes at most ``elements`` elements in each partition,
-and takes less time than those that it replaces. Each value is computed as before.
+become one buffer, in PSUM at most a bank. Buffers that stand for an engine's registers stay separate. Operands are
+computed before the merged instruction: at most ``HOISTED`` instructions move in front of it for each further one. It
+processes at most ``elements`` elements in each partition, and takes less time than those that it replaces. Each value
+is computed as before.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
+from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nki.reduction import ReducingFree
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.target_findings import may_replace
@@ -131,7 +133,8 @@ class _MergedRun:
     def __init__(self, block: Block, run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
                  forms: MergedForms) -> None:
         self.block, self.steps, self.uses, self.forms = block, list(run), uses, forms
-        self.local = {buffer for buffer in block.buffers if buffer in uses and uses[buffer].free}
+        self.local = {buffer for buffer in block.buffers
+                      if buffer in uses and uses[buffer].free and not has_registers(buffer, uses[buffer])}
         dependences = Dependences(touched(run, own_memory))
         self.before = [dependences.add(k, k) for k in range(len(run))]
         self.order = list(range(len(run)))
@@ -277,6 +280,12 @@ class _MergedRun:
         begin = next(at for at, node in enumerate(nodes) if node is first)
         nodes[begin:begin + len(self.steps)] = steps
         self.block.buffers = [buffer for buffer in (*self.block.buffers, *self.wide) if buffer not in self.removed]
+
+
+def has_registers(buffer: DeviceBuffer, uses: BufferUses) -> bool:
+    """Return whether a buffer stands for registers of an engine: printed code loads them one after the other."""
+    return any(tile.handle is buffer for step in uses.writers for name in REGISTERS
+               if (tile := getattr(step.op, name, None)) is not None)
 
 
 def merged(op: Op, operands: dict[str, MergedOperand], count: int) -> Op:
