@@ -42,7 +42,7 @@ BITS = frozenset(("invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_sh
 DOCUMENTED = BITS | frozenset((
     "add", "subtract", "multiply", "maximum", "minimum", "equal", "not_equal", "greater", "greater_equal", "less",
     "less_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "power", "rsqrt", "reciprocal", "abs",
-    "abs_max", "abs_min", "square", "relu", "average", "bypass"))
+    "abs_max", "abs_min", "square", "relu", "bypass"))
 SINCE = dict.fromkeys(("abs_max", "abs_min", "square", "relu"), 4)      # generation of operators that came later
 
 

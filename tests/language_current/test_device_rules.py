@@ -64,6 +64,22 @@ def test_reductions_by_magnitude(on, monkeypatch):
     np.testing.assert_array_equal(result, np.take_along_axis(X, largest, 1))
 
 
+@pytest.mark.parametrize("call, text", [
+    (lambda d, t: nisa.tensor_reduce(d[:, 0:1], nl.mean, t, axis=1), "average for tensor_partition_reduce alone"),
+    (lambda d, t: nisa.tensor_tensor(d, t, t, nl.average), "average is not in the documents' table"),
+    (lambda d, t: nisa.tensor_scalar(d, t, nl.mean, 1.0), "average is not in the documents' table")],
+    ids=["reduce", "tensor", "scalar"])
+def test_means_by_instructions_that_have_none(call, text):
+    with pytest.warns(DeviceRuleWarning, match=text):
+        on_tiles("eager", call, [((128, 64), nl.float32, 0.0)], X)
+
+
+def test_a_mean_over_partitions_is_documented(recwarn):
+    result, = on_tiles("eager", lambda d, t: nisa.tensor_partition_reduce(d, nl.average, t), [((1, 64), nl.float32)], X)
+    assert not [w for w in recwarn if issubclass(w.category, DeviceRuleWarning)]
+    np.testing.assert_allclose(result, X.mean(axis=0, keepdims=True), rtol=1e-4, atol=1e-4)
+
+
 def test_operators_of_gpsimd(on):
     """Those of tensor_scalar are listed; of tensor_tensor documents say that a chosen engine wins."""
     def body(d, t):

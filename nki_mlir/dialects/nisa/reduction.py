@@ -43,6 +43,8 @@ class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR
         check.need(SINCE.get(self.op, 0), feature, instead, settled=True)
         check.rule(self.op not in SINCE, f"{feature}: documents name this reduction for activate2 alone", instead,
                    contested=True)
+        check.rule(self.op != "average", "documents name the reduction average for tensor_partition_reduce alone",
+                   "reduce by add, and multiply the sum by 1 / count; or call nl.mean", contested=True)
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         value = super().reference(src)
