@@ -31,6 +31,7 @@ from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.current.kernel import Kernel as CurrentKernel
 from nki_mlir.language.current.refused_python import RefusedPython, refused_python
 from nki_mlir.language.kernel import Kernel, describe_array, is_array
+from nki_mlir.language.older_forms import OlderFormWarning, report_forms_of
 from nki_mlir.language.results import ElementsLeftOut
 from nki_mlir.progress import ignore
 from nki_mlir.targets import neuron
@@ -41,7 +42,9 @@ from nki_mlir.targets.neuron.checker.violations import UnorderedAccesses
 if TYPE_CHECKING:
     from nki_mlir.targets.neuron.checker import StreamReport
 
-KINDS_OF = {DeviceRuleWarning: "device-rule", UnwrittenRead: "unwritten-read", RaceWarning: "race"}
+KINDS_OF = {DeviceRuleWarning: "device-rule", UnwrittenRead: "unwritten-read", RaceWarning: "race",
+            OlderFormWarning: "older-form"}
+SEVERITY_OF = {"unwritten-read": ERROR, "older-form": NOTE}             # other warnings are warnings
 KINDS_BY_CODE = {"err_tensor_access_out_of_bound": "out-of-bounds",
                  "err_local_variable_used_out_of_scope": "lifetime", "NKI-ADDRESS": "lifetime",
                  "err_unexpected_output_dependencies": "race",
@@ -86,9 +89,8 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
             kind = next((kind for base, kind in KINDS_OF.items() if issubclass(category, base)), "warning")
             match = ADVISED.match(str(warning.message))
             message, code, fix = match.groups() if match else (str(warning.message), "", "")
-            certain = kind == "unwritten-read"
-            report.findings.append(CheckFinding(kind, ERROR if certain else WARNING, message, Location(
-                warning.filename, line, 0), INITIALIZE if certain else fix or "", code))
+            report.findings.append(CheckFinding(kind, SEVERITY_OF.get(kind, WARNING), message, Location(
+                warning.filename, line, 0), INITIALIZE if kind == "unwritten-read" else fix or "", code))
     report.findings = unrepeated(report.findings)
     return report
 
@@ -129,6 +131,7 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
         builder = program(*arguments, **options)
         builder.observer, builder.rules = observer, DeviceRules.WARN  # the observer sees all of them, and none raises
         builder.advance = limited(ignore)
+        report_forms_of(builder)
         builders.append(builder)
         return builder
 

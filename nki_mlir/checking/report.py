@@ -10,7 +10,8 @@ from nki_mlir.diagnostics import Location
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 KINDS = ("failed", "out-of-bounds", "lifetime", "race", "unwritten-read", "device-rule", "streams", "not-finite",
-         "range", "precision", "unwritten-output", "overwritten-input", "dma-shape", "dead-store", "python", "warning")
+         "range", "precision", "unwritten-output", "overwritten-input", "dma-shape", "dead-store", "python",
+         "older-form", "warning")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.environment import TARGET
 from nki_mlir.input_limits import TEXT_BYTES
-from nki_mlir.language.current.errors import NkiWarning
+from nki_mlir.language.current.errors import NkiWarning, OlderNkiForm
 from nki_mlir.language.lowered import Spec, lower
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scoring import errors
@@ -198,7 +198,7 @@ def check_end(sent: Sent, description: str, limits: CandidateLimits) -> None:
 def check_release(remarks: Sequence[Remark]) -> None:
     """Raise ``OlderForm`` if capture used a form that the newest release does not have."""
     for remark in remarks:
-        if remark["category"] == NkiWarning.__name__:
+        if remark["category"] in (NkiWarning.__name__, OlderNkiForm.__name__):
             raise errors.OlderForm(what=f"{remark['message']} ({remark['location']})")
 
 

@@ -539,6 +539,46 @@ def beta_copy_of_another_shape(x):
     return out
 
 
+@case("note", r"add\(.* is the form of release 2\.20; the newest is add\(x, y, \*, dtype", "")
+@beta.jit
+def beta_form_of_an_older_release(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    nl.store(out, nl.add(t, t, nl.float32))                                     # older-form
+    return out
+
+
+@case("note", r"activation\(op, data, .* is the form of release", "")
+@nki.jit
+def current_call_without_a_destination(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    u = isa.activation(op=nlc.exp, data=t)                                      # older-form
+    isa.dma_copy(dst=out, src=u)
+    return out
+
+
+@case("note", r"the newest release refuses Python's operators on tensors; call nl.multiply", "")
+@nki.jit
+def current_operator_on_tiles(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.dma_copy(dst=out, src=t * 2)                                            # older-form
+    return out
+
+
+@case("note", r"memset of int32 takes an integer, got 2.0", "")
+@nki.jit
+def current_fill_that_is_a_whole_float(x):
+    out = nlc.ndarray((128, 64), dtype=nlc.int32, buffer=nlc.shared_hbm)
+    t = tile((128, 64), nlc.int32)
+    isa.memset(t, 2.0)                                                          # older-form
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
 @beta.jit
 def block_dimensions_reshaped(x):
     out = nl.ndarray((2, 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)

@@ -16,6 +16,7 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError, warn_once
 from nki_mlir.language import assignment
 from nki_mlir.language.creation import MakesTensors, located_dtype, plain_shape
 from nki_mlir.language.framework_tensors import HostArray, is_framework_tensor
+from nki_mlir.language.older_forms import OlderFormWarning
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
 from nki_mlir.language.signatures.kinds import ParameterKind
@@ -38,10 +39,6 @@ class ConvertedTile(KernelError, TypeError):
 
 class BadCall(BadParameter):
     message = "{what}"
-
-
-class OlderFormWarning(UserWarning):
-    """Warns of a call in a form that the newest release does not have, if ``NKI_MLIR_STRICT`` is set."""
 
 
 class Beta(Generation):

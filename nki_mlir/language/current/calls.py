@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.require_written import UnwrittenTile
 from nki_mlir.language.current import enums
-from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, not_a_tensor, of_core, warn
+from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, not_a_tensor, of_core, older
 from nki_mlir.language.current.memory import MemoryRegion, VirtualRegister, region_value
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
@@ -70,7 +70,7 @@ class Current(Generation):
         return crossing.call(function, arguments)
 
     def report(self, text: str) -> None:
-        warn(text)
+        older(text)
 
 
 ENUMERATIONS = {e.__name__: e for e in (enums.engine, enums.reduce_cmd, enums.dge_mode, enums.oob_mode,
@@ -101,6 +101,10 @@ def dtype_argument(dtype: object) -> DType:
         near = nearest(name, BY_NAME) if name else ""
         fix = f"use nl.{near}" if near else "use a dtype of the language, for example nl.float32 or nl.bfloat16"
         text = shown(dtype) if isinstance(dtype, TensorObject) else name or dtype
+        if isinstance(dtype, MemoryRegion):
+            fix = f"give a dtype, and the memory as buffer=nl.{dtype.name}"
+        if isinstance(dtype, TensorObject):
+            fix = "give a dtype: a function of nl returns its result, and an instruction of nisa writes it to dst="
         raise NkiTypeError(f"unsupported dtype '{text}'", fix=fix, code="NKI-DTYPE-UNKNOWN").here()
     assert isinstance(converted, DType)
     return converted

@@ -11,9 +11,10 @@ from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.errors import unknown
 from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
-from nki_mlir.environment import is_strict
+from nki_mlir.language import older_forms
 from nki_mlir.language.framework_tensors import is_framework_tensor
 from nki_mlir.language.signatures.kinds import is_shape
+from nki_mlir.scalar.dtypes import NUMBER_CLASSES
 
 
 class Advised(NkiMlirError):
@@ -48,6 +49,10 @@ class NkiTypeError(Advised, TypeError):
 
 class NkiWarning(UserWarning):
     """Something that works here but not everywhere, or not in the same way."""
+
+
+class OlderNkiForm(NkiWarning, older_forms.OlderFormWarning):
+    """A form that the newest release does not have."""
 
 
 def invalid(text: str, why: str = "", fix: str = "", code: str = "") -> NoReturn:
@@ -145,6 +150,8 @@ INSTEAD = {             # names of the beta generation -> what to use in this on
 def not_a_tensor(value: object, subject: str) -> NoReturn:
     """Raise the error of an operand that is no tensor. A class may say what to pass instead of its values."""
     create = "create one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy"
+    if isinstance(value, NUMBER_CLASSES) and "dst" not in subject:
+        create = f"fill a tile with the number, nisa.memset(tile, {value!r}), and pass the tile"
     if isinstance(value, np.ndarray) or is_framework_tensor(value):
         create = "pass the array to the kernel as an argument"
     invalid(f"{subject}: expecting 'tensor', got '{type(value).__name__}'", fix=getattr(value, "pass_instead", create))
@@ -156,12 +163,12 @@ def unknown_name(owner: str, name: str, names: Iterable[str], functions: Iterabl
 
 
 def older(text: str, at: Location | None = None) -> None:
-    """Warn that the newest release does not have a form that the kernel uses, if ``NKI_MLIR_STRICT`` is set."""
-    if is_strict():
-        warn(text, at)
+    """Warn that the newest release does not have a form that the kernel uses, where older forms are reported."""
+    if older_forms.are_reported():
+        warn(text, at, OlderNkiForm)
 
 
-def warn(text: str, at: Location | None = None) -> None:
+def warn(text: str, at: Location | None = None, category: type[NkiWarning] = NkiWarning) -> None:
     """Warn at the kernel's source line. The same warning is shown once per line."""
     builder = current.get()
     if builder is not None and builder.recorder is not None:
@@ -169,4 +176,4 @@ def warn(text: str, at: Location | None = None) -> None:
             builder.recorder.warned(text)
         else:
             builder.recorder.repeatable = False
-    warn_once(text, NkiWarning, at or user_location())
+    warn_once(text, category, at or user_location())

@@ -172,7 +172,11 @@ def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
     if target.dtype.is_integer and isinstance(value, (float, np.floating)):
         require(np.isfinite(value), f"memset of {target.dtype} takes a finite number, got {value!r}",
                 fix="give a finite number")
-        older(f"memset of {target.dtype} takes an integer, got {value!r}")
+        text = f"memset of {target.dtype} takes an integer, got {value!r}"
+        if (filled := int(np.rint(value))) != value:
+            warn(f"{text}, which becomes {filled}")
+        else:
+            older(text)
     with low.operands("memset", dst) as (view,):
         emit(movement.MemsetOp, {"dst": view}, value=creation.fill_value(value, target.dtype),
              engine=e.engine_name(engine))

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from inspect import getattr_static
+from itertools import chain
 from types import FunctionType, ModuleType
 
 from nki_mlir.capture.locations import is_users
@@ -52,7 +53,7 @@ def refused_python(function: Callable[..., object]) -> tuple[tuple[PythonRule, L
 def _named_functions(function: FunctionType, tree: ast.FunctionDef) -> Iterator[FunctionType]:
     """Yield the functions, and the methods of the classes, to which names and attributes in a function refer."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-    for node in ast.walk(tree):
+    for node in chain.from_iterable(map(ast.walk, tree.body)):         # decorators and defaults run before the kernel
         if not isinstance(node, ast.Name | ast.Attribute):
             continue
         path: list[str] = []

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeVar
 from nki_mlir.capture.builder import require_generation
 from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
 from nki_mlir.dialects.verifier import HostOperand
-from nki_mlir.environment import is_strict
+from nki_mlir.language import older_forms
 from nki_mlir.language.signatures import kinds, table
 from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, Take, or_none
 from nki_mlir.language.signatures.parameter_names import name_operand, name_parameters
@@ -467,7 +467,7 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
                         return run(*values, **named)
             resolved, named, form = record.resolve(plan, arguments[skip:], keywords)
             if form is not plan.forms[0] or not form.direct:
-                if is_strict():
+                if older_forms.are_reported():
                     generation.report(record.departure(form))
                 if form.crosses:
                     return generation.cross(record, named)
