@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, Linear, Ranges, Tile
-from nki_mlir.dialects.verifier import NotOneARow
+from nki_mlir.dialects.verifier import NotOneARow, dtype_advice
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.engine import BITS, DOCUMENTED, SINCE, engines_of
 from nki_mlir.scalar.dtypes import DType
@@ -122,7 +122,7 @@ class DtypeOfOperand(TargetRule):
 
     @property
     def advice(self) -> tuple[str, str]:
-        return ("", "create it with that dtype") if self.values["operand"].startswith("dst") else super().advice
+        return "", dtype_advice(self.values["operand"], self.values["expected"])
 
 
 class RuleOfTarget(TargetRule):
@@ -192,7 +192,8 @@ class TargetCheck:
         for label in labels:
             tile: Tile | None = getattr(self.op, label)
             if tile is not None and any([step and count > 1 for step, count in tile.access.free_dims]):
-                self.broken(NotOneARow, contested, operand=label, count=tile.free_elements, rows=tile.shape[0])
+                rows = getattr(self.op, "dst", tile).shape[0]
+                self.broken(NotOneARow, contested, operand=label, count=tile.free_elements, rows=rows)
 
     def operators(self, *names: str, settled: bool = False) -> None:
         """Check that the engine has the ALU operators.

@@ -4,6 +4,7 @@
 ``verification.py`` runs them; rules that depend on the target are in ``target_rules.py``.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import BY_NAME, DType
 
 PARTITIONS, PSUM_BANK_BYTES = Machine.partitions, Machine.psum_bank_bytes      # of every generation
 
@@ -34,7 +35,7 @@ class TooManyPartitions(KernelError):
     code = "err_num_partition_exceed_arch_limit"
     message = "number of partitions {count} exceed architecture limitation of {limit}."
     why = "axis 0 of an on-chip tile is its partition axis, and the memories have {limit} partitions"
-    fix = "work on {limit} rows at a time in a loop over nl.affine_range"
+    fix = "work on {limit} rows at a time, in a loop"
 
 
 class PartitionAccess(KernelError):
@@ -69,7 +70,7 @@ class ShapeMismatch(KernelError):
 
     @property
     def advice(self) -> tuple[str, str]:
-        return ("", self.values["fix"]) if "fix" in self.values else super().advice
+        return (self.values.get("why", ""), self.values["fix"]) if "fix" in self.values else super().advice
 
 
 ONE_WIDTH = "give all operands the same shape, or use nisa.tensor_scalar for one value in each partition"
@@ -88,6 +89,9 @@ class BrokenRule(KernelError):
     fix = "{fix}"
 
 
+IN_HBM = "create it with buffer=nl.shared_hbm; the tensor that is written comes first, as in nl.store(out, tile)"
+
+
 class WrongMemory(KernelError):
     code = "err_unsupported_memory"
     message = ("Expected operand '{operand}' of '{op}' to be in address space '{expected}', "
@@ -102,7 +106,8 @@ class WrongMemory(KernelError):
             fix = "create it with buffer=nl.sbuf" if destination else "copy it to SBUF first, with nisa.tensor_copy"
             return "", fix
         if memory in (SBUF, PSUM) and expected == [HBM]:
-            return "", "give a tensor in HBM; nl.copy copies tiles on chip"
+            return "", IN_HBM if self.values["operand"].startswith("dst") else "give a tensor in HBM; nl.copy copies " \
+                                                                               "tiles on chip"
         if memory == SBUF and expected == [PSUM]:
             return "", "create it with buffer=nl.psum"
         if memory not in (HBM, SBUF, PSUM):
@@ -129,16 +134,33 @@ class HostOperand(WrongMemory):
         return ("", f"call it as {self.values['form']}") if exchanged else super().advice
 
 
+def dtype_advice(operand: str, expected: object) -> str:
+    """Return advice for an operand of another dtype than the expected ones."""
+    first = re.split(", | or ", str(expected))[0]
+    name = f"nl.{first}" if first in BY_NAME else ""
+    if operand.startswith("dst"):
+        return f"create it with dtype={name}" if name else f"create it with {expected}"
+    return f"convert it first, for example with nl.copy(x, dtype={name or '...'})"
+
+
 class WrongDtype(KernelError):
     code = "NKI-DTYPE"
     message = "operand '{operand}' of '{op}' has dtype {found}, which must be {expected}"
     fix = "convert it first, for example with nl.copy(x, dtype=...)"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        return "", dtype_advice(str(self.values["operand"]), self.values["expected"])
 
 
 class TooLarge(KernelError):
     code = "err_size_of_dimension_exceed_arch_limit"
     message = "size of dimension {dim} in '{tile}' of '{op}' exceed architecture limitation of {limit}."
     fix = "split the operation into pieces of at most {limit}"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        return ("", self.values["fix"]) if "fix" in self.values else super().advice
 
 
 class PsumBank(KernelError):

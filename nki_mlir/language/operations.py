@@ -350,6 +350,10 @@ class BadAxis(KernelError, IndexError):
     message = "a tile of {rank} dimensions has no axis {axis}"
     fix = "use the free axes 1 to {last}, or -1 to -{last}"
 
+    @property
+    def advice(self) -> tuple[str, str]:
+        return ("", "use the free axis 1, or -1") if self.values["last"] == 1 else super().advice
+
 
 class RepeatedAxis(KernelError):
     code = "NKI-AXIS"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The behavior of both generations' tensors as Python objects: names of operators, copies, lengths, texts."""
 
+import ast
 import linecache
 import re
 import reprlib
@@ -78,8 +79,12 @@ def computes_same(name: str) -> str:
 def called_name() -> str:
     """Return the name of the function that the kernel calls now, without its modules; "" if it cannot be read."""
     at = user_location()
-    called = re.match(r"(?:\w+\.)*(\w+)\([^()]*\)$", linecache.getline(at.file, at.line)[at.column:at.end_column])
-    return called[1] if called else ""
+    try:
+        node = ast.parse(linecache.getline(at.file, at.line)[at.column:at.end_column], mode="eval").body
+    except SyntaxError:                         # the call is on several lines
+        return ""
+    function = node.func if isinstance(node, ast.Call) else None
+    return getattr(function, "attr", getattr(function, "id", ""))
 
 
 def refuse_math() -> None:

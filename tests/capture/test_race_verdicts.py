@@ -46,7 +46,7 @@ def reported(hazards):
 
 TEXTS = [
     (RaceWarning, "k.py", 3, "x[0, 1] is written by program 0 here, and read by program 1 at k.py:7 [NKI-RACE-PROGRAMS]; let each "
-     "program write different elements, or order the programs with a barrier"),
+     "program write different elements, or order the programs with a barrier (nki.isa.core_barrier)"),
     (RaceWarning, "k.py", 5, "x[0, 1] is written by iteration program 0 of the loop over i here, and read by iteration program 1 at "
      "k.py:7 [NKI-RACE-ITERATIONS]; let each iteration write different elements, accumulate with +=, or make the loop an "
      "nl.sequential_range"),

@@ -195,7 +195,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.nc_matmul_mx", {"stationary": "sbuf 64x3xui32"},
      "'nc_matmul_mx': takes an even number of up to 128 stationary columns, got 3"),
     ("nisa.nc_matmul_transpose", {"moving": "sbuf 5x4xf32"},
-     "'nc_matmul_transpose': contracts axis 0 of both operands"),
+     "'nc_matmul_transpose': contracts axis 0 of both operands, got [4, 3] and [5, 4]"),
     ("nisa.nc_matmul_transpose", {"stationary": "sbuf Px129xf32"},
      "size of dimension 1 in 'stationary[4, 129]' of 'nc_matmul_transpose' exceed architecture limitation of 128."),
 ]

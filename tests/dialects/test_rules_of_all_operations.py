@@ -83,4 +83,4 @@ def test_whole_text_of_a_finding() -> None:
         "error: number of partitions 129 exceed architecture limitation of 128. "
         "[err_num_partition_exceed_arch_limit]\n"
         "  why: axis 0 of an on-chip tile is its partition axis, and the memories have 128 partitions\n"
-        "  fix: work on 128 rows at a time in a loop over nl.affine_range")
+        "  fix: work on 128 rows at a time, in a loop")

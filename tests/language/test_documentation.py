@@ -53,7 +53,7 @@ VIOLATIONS = {
     "nisa.memset(dst=i, value=float('inf'))": "takes a finite number",
     "nisa.nc_stream_shuffle(dst=i, src=x, shuffle_mask=[0] * 32)": "have the same dtype and free shape",
     "nisa.nc_matmul(dst=y, stationary=x, moving=x)": "address space 'psum', but got a tile in 'sbuf'",
-    "nisa.nc_matmul(dst=p, stationary=z, moving=x)": "nc_matmul dst has shape [128, 64], which must be 32 x 64",
+    "nisa.nc_matmul(dst=p, stationary=z, moving=x)": "contracts axis 0 of both operands, got [64, 32] and [128, 64]",
     "nisa.nc_matmul(dst=p[0:64], stationary=i, moving=i)": "has dtype int32, which must be a float type",
     "nisa.iota(dst=i, pattern=[[1, 3]])": "has 3 elements, dst 64 per partition",
     "nisa.dma_copy(dst=y, src=z)": "moves 2048 elements",

@@ -25,7 +25,7 @@ class ProgramsMeet(KernelError):
     code = "NKI-RACE-PROGRAMS"
     message = "{tensor}{element} is {done} by {first} here, and {also} by {second} at {location}"
     why = "programs of a grid run in any order, or at the same time"
-    fix = "let each program write different elements, or order the programs with a barrier"
+    fix = "let each program write different elements, or order the programs with a barrier (nki.isa.core_barrier)"
 
 
 class ProgramsRepeat(KernelError):

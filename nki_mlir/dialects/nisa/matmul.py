@@ -5,7 +5,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.interface_turns import turns
-from nki_mlir.dialects.nki.matmul import MatrixProduct
+from nki_mlir.dialects.nki.matmul import SAME_CONTRACTION, MatrixProduct, contraction
 from nki_mlir.dialects.nki.movement import Transposing
 from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
@@ -32,6 +32,8 @@ class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR
 
     def verify_target(self, check: TargetCheck) -> None:
         kinds = (self.stationary.dtype, self.moving.dtype)
+        check.rule(not self.dst.dtype.is_integer, f"gives float32 or bfloat16, got {self.dst.dtype}",
+                   "let the result be float32 and copy it", settled=True)
         if self.dst.dtype is not FLOAT32:
             feature = f"a result of nc_matmul in {self.dst.dtype}"
             check.need(3, feature, "let the result be float32 and copy it")
@@ -103,8 +105,8 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
     def verify(self, check: Check) -> None:
         check.spaces("dst", PSUM)
         check.all_in((SBUF,), "stationary", "moving")
-        check.rule(self.stationary.shape[0] == self.moving.shape[0], "contracts axis 0 of both operands",
-                   "give both the same number of partitions")
+        check.rule(self.stationary.shape[0] == self.moving.shape[0],
+                   contraction(self.stationary.shape, self.moving.shape), SAME_CONTRACTION)
         check.at_most("stationary", 1, self.stationary.free_elements, Machine.stationary_free_max)
         check.shape("dst", (self.stationary.free_elements, self.moving.free_elements))
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Matrix product of the tile language, with accumulation in PSUM."""
 
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,6 +11,14 @@ from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, Check, PsumBank, WrongDt
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT8_E8M0FNU, FLOAT32, DType
 from nki_mlir.scalar.sums import product
+
+SAME_CONTRACTION = ("give both the same number of partitions, the K of [K, M] and [K, N]; transpose one that has K in "
+                    "its free dimension")
+
+
+def contraction(stationary: Sequence[int], moving: Sequence[int]) -> str:
+    """Return what an error says about operands of these shapes whose contractions differ."""
+    return f"contracts axis 0 of both operands, got {list(stationary)} and {list(moving)}"
 
 
 class MatrixProduct(Op):
@@ -28,9 +37,8 @@ class MatrixProduct(Op):
         check.spaces("dst", "psum")
         check.all_in(("sbuf",), "stationary", "moving")
         stationary, moving = self.stationary, self.moving
-        check.rule(stationary.shape[0] == moving.shape[0],
-                   f"contracts axis 0 of both operands, got {list(stationary.shape)} and {list(moving.shape)}",
-                   "give both the same number of partitions")
+        check.rule(stationary.shape[0] == moving.shape[0], contraction(stationary.shape, moving.shape),
+                   SAME_CONTRACTION)
         check.at_most("stationary", 1, stationary.free_elements, Machine.stationary_free_max)
         check.at_most("moving", 1, moving.free_elements, Machine.moving_free_max)
         check.shape("dst", (*stationary.shape[1:], *moving.shape[1:]))

@@ -29,7 +29,7 @@ def call(function: Function, arguments: dict[str, object]) -> object:
                            fix="see help() of it for the form of this generation").here()
     if module == "nki.isa" and not arguments.keys() & {*WRITTEN, "reduce_cmd"} and drops_result(user_frame()):
         raise NkiTypeError(f"{name} is called without dst, and its result is not used",
-                           fix=f"pass the tile that it writes first: nisa.{name}(dst, ...)",
+                           fix=f"pass the tile that it writes first: {function.title}{function.newest.text}",
                            code="NKI-PARAMETER").here()
     result = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:

@@ -49,8 +49,10 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
         core_rule(sum(i is Ellipsis for i in items) <= 1, TwoEllipses)
         count = sum(i is not Ellipsis for i in items)
         if count > tensor.ndim:
-            out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}",
-                         "give at most one subscript for each dimension", code="NKI-SUBSCRIPT")
+            inserts = any(i is None for i in items)
+            out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}", "insert a dimension with "
+                         "tile.expand_dim(dim)" if inserts else "give at most one subscript for each dimension",
+                         code="NKI-SUBSCRIPT")
         items = expand_ellipsis(items, tensor.ndim)
         if any(isinstance(i, Index) for i in items):
             return picked(tensor, items)

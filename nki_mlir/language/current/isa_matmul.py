@@ -9,7 +9,8 @@ from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import microscaling, movement
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTransposeOp
-from nki_mlir.dialects.verifier import ShapeMismatch, TooLarge, WrongMemory
+from nki_mlir.dialects.nki.matmul import SAME_CONTRACTION, contraction
+from nki_mlir.dialects.verifier import BrokenRule, ShapeMismatch, TooLarge, WrongMemory
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
@@ -40,6 +41,8 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
     low.in_sbuf(op, stationary=stationary, moving=moving)
     stationary, moving = as_float(stationary, moving), as_float(moving, stationary)
     check_array(op, 0, stationary.shape[0], stationary.shape)
+    core_rule(stationary.shape[0] == moving.shape[0], BrokenRule, op=op, fix=SAME_CONTRACTION,
+              what=contraction(stationary.shape, moving.shape))
     with low.writing(dst, op, reads=accumulate is not False, flat=is_transpose) as out:
         check_memory(op, out)
         pairs = [(stationary, moving)]
@@ -50,7 +53,9 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
         check_array(op, 1, width, pairs[0][0].shape)
         part.check((stationary.shape[0], width))
         if out.shape[0] != width or out.size != width * length:
-            core_rule(False, ShapeMismatch, fix=f"create it with shape ({width}, {length})",
+            exchanged = "exchange stationary and moving, or " * (out.shape == (length, width))
+            core_rule(False, ShapeMismatch, fix=f"{exchanged}create it with shape ({width}, {length})",
+                      why="the product is stationary.T @ moving, of stationary [K, M] and moving [K, N]",
                       what=f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}")
         check_result(out, length)
         accumulates = False
@@ -244,6 +249,17 @@ def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor) -> None:
                   "src": low.flat_tile(op, "src", src)}, element=element)
 
 
+def check_block(op: str, data: NkiTensor, out: NkiTensor) -> None:
+    """Check that the Vector engine can transpose a tile, where the destination and not the kernel chooses it."""
+    most = machine().transpose_vector_max
+    if out.buffer is sbuf and data.buffer is sbuf and (size := max(data.shape[0], prod(data.shape[1:]))) > most:
+        every = machine().partitions
+        fix = (f"create dst with buffer=nl.psum: the Tensor engine transposes up to {every} x {every} to PSUM; to SBUF "
+               f"the Vector engine transposes up to {most} x {most}")
+        core_rule(False, TooLarge, dim=0 if data.shape[0] == size else 1, tile=f"data{list(data.shape)}", op=op,
+                  limit=most, fix=fix)
+
+
 @instruction
 def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: e.engine) -> None:
     """Transpose data, dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
@@ -255,4 +271,5 @@ def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: e.engine) -> None:
         target = low.flat_view(out)
         if chosen == "unknown":
             chosen = "tensor" if out.buffer is psum and data.buffer is sbuf else "vector"
+            check_block(op, data, out)
         emit(NcTransposeOp, {"dst": target, "src": source}, engine=chosen)

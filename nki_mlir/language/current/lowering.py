@@ -435,7 +435,7 @@ def scalar(op: str, label: str, value: object, beside: View, shape_error: type[K
         return value
     tensor = reading(is_tensor(value, op, label), op)
     core_rule(tensor.size == tensor.shape[0], shape_error, operand=label, op=op, found=list(tensor.shape),
-              count=prod(tensor.shape[1:]), rows=tensor.shape[0])
+              count=prod(tensor.shape[1:]), rows=beside.shape[0])
     return core.rows_like(core_view(tensor), beside)
 
 

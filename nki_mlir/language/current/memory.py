@@ -244,17 +244,24 @@ class VirtualRegister:
         return int(handle[0, 0]) if isinstance(handle, np.ndarray) else None
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, (int, float, VirtualRegister)) and self._no_number(other))
+        return self is other or (isinstance(other, (int, float, VirtualRegister)) and self._no_comparison(other))
+
+    def _no_comparison(self, other: object) -> NoReturn:
+        raise NkiTypeError("a register is not a Python number: only the device knows its value",
+                           fix="store it to a tile with nisa.register_store, compare there with nisa.tensor_scalar, "
+                               "and read the result with nisa.register_load; loops take a register: nonzero is true",
+                           code="NKI-DEVICE-VALUE").here()
 
     def _no_number(self, *operands: object) -> NoReturn:
         raise NkiTypeError("a register is not a Python number: only the device knows its value; use it as "
                            "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store",
-                           fix="store it to a tile with nisa.register_store, and compute there",
+                           fix="let the loop count in steps, nl.fori_loop(0, n, body, 32); or store it to a tile with "
+                               "nisa.register_store, and compute there",
                            code="NKI-DEVICE-VALUE").here()
 
     __int__ = __index__ = __float__ = _no_number
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _no_number
-    __lt__ = __le__ = __gt__ = __ge__ = _no_number
+    __lt__ = __le__ = __gt__ = __ge__ = _no_comparison
 
     def __repr__(self) -> str:
         value = self.value

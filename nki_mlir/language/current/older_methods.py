@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+OF_BUILTIN = {"max": "maximum", "min": "minimum"}         # functions of Python that compare -> of nl
+
+
 class OlderMethods(TensorObject):
     """The base class of tensors: their methods of older releases, and errors for operators and conversions."""
 
@@ -49,16 +52,23 @@ class OlderMethods(TensorObject):
                            why="a tensor has no value while Python runs; only the device knows its elements",
                            fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").here()
 
+    def _no_product(self, other: object) -> NoReturn:
+        raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
+                           why="a tensor has no value while Python runs; only the device knows its elements",
+                           fix="nisa.nc_matmul(dst=..., stationary=a, moving=b), or nl.matmul(a, b)").here()
+
     def _no_comparison(self, other: object) -> NoReturn:
+        instead = OF_BUILTIN.get(called_name())
         raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
                            why="a tensor has no value while Python runs, so Python cannot branch on it",
-                           fix="compare with nl.greater(a, b) or its like, and select with nl.where").here()
+                           fix=f"call nl.{instead}" if instead else "compare with nl.greater(a, b) or its like, and "
+                                                                     "select with nl.where").here()
 
     def _no_number(self) -> NoReturn:
         refuse_math()
         raise NkiTypeError("a tensor is not a Python number: only the device knows its elements",
-                           fix="read one into a register with nisa.register_load, or pass the number to the kernel",
-                           code="NKI-DEVICE-VALUE").here()
+                           fix="read one into a register with nisa.register_load, print it with nl.device_print, or "
+                               "pass the number to the kernel", code="NKI-DEVICE-VALUE").here()
 
     __int__ = __index__ = __float__ = _no_number
 
@@ -77,7 +87,7 @@ class OlderMethods(TensorObject):
         return getattr(self, operator)(operands[0])
 
     __lt__ = __le__ = __gt__ = __ge__ = _no_comparison
-    __matmul__ = __rmatmul__ = _no_operator
+    __matmul__ = __rmatmul__ = _no_product
 
     # -- methods of older releases -------------------------------------------------------------------------------------
     @property

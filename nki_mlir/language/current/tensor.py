@@ -22,6 +22,7 @@ from nki_mlir.language.current.errors import (
     integer,
     integers,
     invalid,
+    not_a_tensor,
     of_core,
     older,
     pairs,
@@ -481,20 +482,19 @@ NkiTensor.opened = _OpenNkiTensor
 
 def check_integers(value: object, subject: str, dtype: str = "nl.int32") -> None:
     """Check that ``value``, which holds run-time indices, is a tensor of integers."""
-    require(isinstance(value, NkiTensor) and value.dtype.is_integer, f"{subject} is a tensor of integers",
-            fix=f"create it with dtype={dtype}")
+    if not isinstance(value, NkiTensor):
+        not_a_tensor(value, subject)
+    require(value.dtype.is_integer, f"{subject} is a tensor of integers", fix=f"create it with dtype={dtype}")
 
 
 def one_index(value: object, subject: str) -> None:
     """Check that ``value`` is a scalar run-time index: a register or a tensor of one integer."""
-    if not isinstance(value, (NkiTensor, VirtualRegister)):
-        invalid(f"{subject} requires scalar argument, got {type(value).__name__}",
-                fix="give a number, or a tile of one element")
-    if isinstance(value, NkiTensor):
-        require(value.size == 1, f"{subject} requires scalar argument, got a tensor of shape {list(value.shape)}",
-                fix="give a tile of one element")
-        if not value.dtype.is_integer:
-            raise of_core(WrongDtype(operand=subject, op="a subscript", found=value.dtype, expected="an integer type"))
+    described = f"a tensor of shape {list(value.shape)}" if isinstance(value, NkiTensor) else type(value).__name__
+    require(isinstance(value, VirtualRegister) or (isinstance(value, NkiTensor) and value.size == 1),
+            f"{subject} requires scalar argument, got {described}",
+            fix="give a register or a tile of one element; add a number to offset=")
+    if isinstance(value, NkiTensor) and not value.dtype.is_integer:
+        raise of_core(WrongDtype(operand=subject, op="a subscript", found=value.dtype, expected="an integer type"))
 
 
 CURRENT.values.tiles = (NkiTensor,)
