@@ -15,23 +15,23 @@
 // CHECK-DAG:     %[[C0:.*]] = arith.constant 0 : index
 // CHECK-DAG:     %[[C3:.*]] = arith.constant 3 : index
 // CHECK-DAG:     %[[C6:.*]] = arith.constant 6 : index
-// CHECK:         nisa.dma_copy %[[A:t.*]] = %arg0[0:128, 0:512]
-// CHECK-NEXT:    nisa.dma_copy %[[B:t.*]] = %arg0[128:256, 0:512]
+// CHECK:         nisa.dma_copy %[[A:t.*]] = %x[0:128, 0:512]
+// CHECK-NEXT:    nisa.dma_copy %[[B:t.*]] = %x[128:256, 0:512]
 // CHECK-NEXT:    scf.for %[[I:.*]] = %[[C0]] to %[[C6]] step %[[C3]] {
-// CHECK:           nisa.dma_copy %[[C:t.*]] = %arg0[%[[I]] * 128 + 256:384, 0:512]
+// CHECK:           nisa.dma_copy %[[C:t.*]] = %x[%[[I]] * 128 + 256:384, 0:512]
 // CHECK-NEXT:      nisa.activation exp %[[U:u.*]] = %[[A]] {
-// CHECK-NEXT:      nisa.dma_copy %arg1[%[[I]] * 128 + 0:128, 0:512] = %[[U]]
-// CHECK-NEXT:      nisa.dma_copy %[[A]] = %arg0[%[[I]] * 128 + 384:512, 0:512]
+// CHECK-NEXT:      nisa.dma_copy %y[%[[I]] * 128 + 0:128, 0:512] = %[[U]]
+// CHECK-NEXT:      nisa.dma_copy %[[A]] = %x[%[[I]] * 128 + 384:512, 0:512]
 // CHECK-NEXT:      nisa.activation exp %[[V:u.*]] = %[[B]] {
-// CHECK-NEXT:      nisa.dma_copy %arg1[%[[I]] * 128 + 128:256, 0:512] = %[[V]]
-// CHECK-NEXT:      nisa.dma_copy %[[B]] = %arg0[%[[I]] * 128 + 512:640, 0:512]
+// CHECK-NEXT:      nisa.dma_copy %y[%[[I]] * 128 + 128:256, 0:512] = %[[V]]
+// CHECK-NEXT:      nisa.dma_copy %[[B]] = %x[%[[I]] * 128 + 512:640, 0:512]
 // CHECK-NEXT:      nisa.activation exp %[[W:u.*]] = %[[C]] {
-// CHECK-NEXT:      nisa.dma_copy %arg1[%[[I]] * 128 + 256:384, 0:512] = %[[W]]
+// CHECK-NEXT:      nisa.dma_copy %y[%[[I]] * 128 + 256:384, 0:512] = %[[W]]
 // CHECK-NEXT:    }
 // CHECK-NEXT:    nisa.activation exp %[[X:u.*]] = %[[A]] {
-// CHECK-NEXT:    nisa.dma_copy %arg1[768:896, 0:512] = %[[X]]
+// CHECK-NEXT:    nisa.dma_copy %y[768:896, 0:512] = %[[X]]
 // CHECK-NEXT:    nisa.activation exp %[[Y:u.*]] = %[[B]] {
-// CHECK-NEXT:    nisa.dma_copy %arg1[896:1024, 0:512] = %[[Y]]
+// CHECK-NEXT:    nisa.dma_copy %y[896:1024, 0:512] = %[[Y]]
 // CHECK-NEXT:    return
 func.func @exponentials(%x: !x, %y: !x {nki.shared = 0 : i64}) attributes {nki.grid = [], nki.results = [1]} {
   %c0 = arith.constant 0 : index
@@ -51,8 +51,8 @@ func.func @exponentials(%x: !x, %y: !x {nki.shared = 0 : i64}) attributes {nki.g
 // Three iterations are too few to see how they follow each other.
 // CHECK-LABEL: func.func @short(
 // CHECK:         scf.for %[[I:.*]] = %{{.*}} to %{{.*}} step %{{.*}} {
-// CHECK:           nisa.dma_copy %[[T:.*]] = %arg0[%[[I]] * 128 + 0:128, 0:512]
-// CHECK-NEXT:      nisa.dma_copy %arg1[%[[I]] * 128 + 0:128, 0:512] = %[[T]]
+// CHECK:           nisa.dma_copy %[[T:.*]] = %x[%[[I]] * 128 + 0:128, 0:512]
+// CHECK-NEXT:      nisa.dma_copy %y[%[[I]] * 128 + 0:128, 0:512] = %[[T]]
 // CHECK-NEXT:    }
 func.func @short(%x: !x, %y: !x {nki.shared = 0 : i64}) attributes {nki.grid = [], nki.results = [1]} {
   %c0 = arith.constant 0 : index
