@@ -10,7 +10,16 @@ import pytest
 
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
-from nki_mlir.graph.nests import EngineExpression, compared, floating, of_integers, small, with_exact_extremes
+from nki_mlir.graph import nests
+from nki_mlir.graph.nests import (
+    EngineExpression,
+    compared,
+    floating,
+    of_integers,
+    sign_extended,
+    small,
+    with_exact_extremes,
+)
 from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT32, INT8, INT32, UINT8, UINT32, DType, Encoding, convert
@@ -330,3 +339,8 @@ def test_steps_without_a_form_on_the_engines():
     for name, fn in (("sin", "sin_reduced"), ("exp", "exp")):
         node = body(Step("activation", FLOAT32, (0,), name), FLOAT32)
         assert isinstance(node, Activation) and node.fn == fn and node.value is Input(FLOAT32, 0)
+
+
+def test_numbers_of_32_bits__are_what_their_bits_represent():
+    node = nests.numbers(-7, INT32)
+    assert sign_extended(node, 32) is node and sign_extended(nests.numbers(0xFFF9, INT32), 16) == node

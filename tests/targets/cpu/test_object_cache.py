@@ -221,6 +221,18 @@ def test_room__goes_to_what_was_used_last(tmp_path: Path) -> None:
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a.object", "b.object", "other"]
 
 
+def test_room__that_another_process_makes_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for age, name in enumerate("abcd"):
+        file = tmp_path / f"{name}.object"
+        file.write_bytes(bytes(100))
+        os.utime(file, (1000 - age, 1000 - age))
+    listed = [*object_cache.entries(tmp_path)]
+    monkeypatch.setattr(object_cache, "entries", lambda where: iter(listed))
+    (tmp_path / "d.object").unlink()                        # the other process removed it after this one listed it
+    object_cache.make_room(tmp_path, most=250)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.object", "b.object"]
+
+
 def test_description__sources_and_host_are_in_the_name(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {object_cache.entry("one"), object_cache.entry("another")}
     monkeypatch.setattr(object_cache, "fingerprint", lambda: b"another host")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Profiles as JSON: sums, slices, waits, memory, bandwidth and the roofline say what the timed machine did."""
 
+import io
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from nki_mlir.targets.neuron import profile as profile_package
 from nki_mlir.targets.neuron.profile import check_folder, document, profile_of, write_profile
 from nki_mlir.targets.neuron.profile.document import covered, document_of, thinned
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, Occupant, _Memory, levels
+from nki_mlir.targets.neuron.profile.summary import show
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from tests.targets.neuron.profile.kernels import ROOT, streams
 
@@ -28,6 +30,14 @@ def test_busy_and_stalls_are_the_makespan(profile):
     timing = profile["timing"]
     for engine, busy in timing["busy_ns"].items():
         assert busy + sum(timing["stall_ns"][engine].values()) == pytest.approx(timing["total_ns"])
+
+
+def test_summary__shows_texts_with_brackets_as_they_are(profile):
+    named = {**profile, "cause": {**profile["cause"], "text": "x[bold] waits for y[/red]"},
+             "timing": {**profile["timing"], "kernel": "k[red]"}}
+    out = io.StringIO()
+    show(named, out)
+    assert "x[bold] waits for y[/red]\n" in out.getvalue() and out.getvalue().startswith("k[red] (")
 
 
 def test_slices_of_an_engine_and_its_waits_are_the_makespan(profile):
