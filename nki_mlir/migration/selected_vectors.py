@@ -74,7 +74,9 @@ def selected(first: Fact, second: Fact, select: Select) -> Fact:
     if isinstance(first, IndexFact) and isinstance(second, IndexFact):
         return _index(first, second, select)
     if isinstance(first, MaskFact | NoneFact) and isinstance(second, MaskFact | NoneFact):
-        return _mask(*(f if isinstance(f, MaskFact) else MaskFact(()) for f in (first, second)), select)
+        everything = MaskFact(())
+        return _mask(first if isinstance(first, MaskFact) else everything,
+                     second if isinstance(second, MaskFact) else everything, select)
     raise NotSelectable
 
 

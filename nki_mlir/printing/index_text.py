@@ -55,7 +55,9 @@ class IndexText:
     def opposite(self) -> "IndexText | None":
         """The opposite of a comparison; None for other truth values."""
         comparison = re.fullmatch(r"([^<>=!()&|]+) ([<>=!]+) ([^<>=!()&|]+)", self.text)
-        return comparison and IndexText(text=f"{comparison[1]} {OPPOSITES[comparison[2]]} {comparison[3]}")
+        if comparison is None:
+            return None
+        return IndexText(text=f"{comparison[1]} {OPPOSITES[comparison[2]]} {comparison[3]}")
 
     @property
     def atom(self) -> str:
