@@ -7,6 +7,9 @@ Integers are computed in int32 and wrapped to their type. An unsigned integer is
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import pi
+
+import numpy as np
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
@@ -296,6 +299,33 @@ def away_from_zero(value: Node, nearest: Node) -> Node:
     return alu("add", nearest, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", is_half), is_half))
 
 
+def with_sign(value: Node, of: Node) -> Node:
+    """Return a float32 with the sign bit of another one, which zeros and NaN have too."""
+    size = alu("bitwise_and", Bitcast(INT32, value), numbers(~LEAST, INT32))
+    return Bitcast(FLOAT32, alu("bitwise_or", size, alu("bitwise_and", Bitcast(INT32, of), numbers(LEAST, INT32))))
+
+
+def angle(y: Node, x: Node) -> Node:
+    """Return the angle of the point (x, y): the arctangent of the smaller coordinate over the larger one, which is at
+    most 1, then its complements."""
+    width, height = alu("abs", x), alu("abs", y)
+    steep = alu("less", width, height)
+    larger, smaller = alu("maximum", width, height), alu("minimum", width, height)
+    same = converted(alu("equal", width, height), BOOL)                         # 0 over 0, infinity over infinity
+    ratio = chosen(same, chosen(alu("equal", width, numbers(0, FLOAT32)), width, numbers(1, FLOAT32)),
+                   alu("divide", smaller, larger))
+    first = Activation(FLOAT32, "arctan", ratio)
+    octant = chosen(steep, below(pi / 2, first), first)
+    is_left = converted(alu("bitwise_and", Bitcast(INT32, x), numbers(LEAST, INT32)), FLOAT32)
+    return with_sign(chosen(alu("less", is_left, numbers(0, FLOAT32)), below(pi, octant), octant), y)
+
+
+def below(minuend: float, value: Node) -> Node:
+    """Return a number minus a float32, with a remainder of the number that float32 cannot represent."""
+    high = float(np.float32(minuend))
+    return alu("add", alu("subtract", numbers(high, FLOAT32), value), numbers(minuend - high, FLOAT32))
+
+
 def floating(name: str, x: list[Node]) -> Node:
     """Return a function of float32 values that engines have no instruction for."""
     unity = numbers(1, FLOAT32)
@@ -320,8 +350,9 @@ def floating(name: str, x: list[Node]) -> Node:
         case "round":
             return away_from_zero(x[0], Activation(FLOAT32, "trunc", x[0]))
         case "copysign":
-            size = alu("abs", x[0])
-            return chosen(alu("less", x[1], numbers(0, FLOAT32)), alu("negative", size), size)
+            return with_sign(x[0], x[1])
+        case "atan2":
+            return angle(*x)
     raise refused(f"'{name}'")
 
 

@@ -23,11 +23,11 @@ from nki_mlir.graph.nests import (
 from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT32, INT8, INT32, UINT8, UINT32, DType, Encoding, convert
-from nki_mlir.waist.expression import Activation, Alu, Constant, Convert, Input, Node, Output, Position, below
+from nki_mlir.waist.expression import Activation, Alu, Bitcast, Constant, Convert, Input, Node, Output, Position, below
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 INTEGERS = [dtypes.dtype_of(np.dtype(name)) for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32", "bool")]
-ACTIVATIONS = {"trunc": np.trunc, "exp": np.exp, "log": np.log}
+ACTIVATIONS = {"trunc": np.trunc, "exp": np.exp, "log": np.log, "arctan": np.arctan}
 COMPARED = {"equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
             "greater": operator.gt, "greater_equal": operator.ge}
 ARITHMETIC: dict[str, Callable[..., int]] = {
@@ -46,6 +46,8 @@ def computed(node: Node, *inputs: np.ndarray) -> np.ndarray:
             return np.full(inputs[0].shape, value, dtype.numpy)
         case Convert(dtype=dtype, value=value):
             return convert(computed(value, *inputs), dtype, value.dtype)
+        case Bitcast(dtype=dtype, value=value):
+            return computed(value, *inputs).view(dtype.numpy)
         case Activation(fn=fn, value=value):
             with np.errstate(all="ignore"):
                 return ACTIVATIONS[fn](computed(value, *inputs))
@@ -186,9 +188,14 @@ def test_functions_of_floats():
         for name, inputs, wanted in (("log1p", x[x > -1], np.log1p), ("expm1", x[np.abs(x) < 80], np.expm1)):
             result = computed(floating(name, [Input(FLOAT32, 0)]), inputs)
             np.testing.assert_allclose(result, wanted(inputs.astype(np.float64)), rtol=1e-6, err_msg=name)
-    a, b = (g.ravel() for g in np.meshgrid(x, np.float32([1, -2, 0, np.inf, -np.inf])))
-    np.testing.assert_array_equal(computed(floating("copysign", [Input(FLOAT32, 0), Input(FLOAT32, 1)]), a, b),
-                                  np.copysign(a, b))
+    a, b = (g.ravel() for g in np.meshgrid(x, np.float32([1, -2, 0, -0.0, np.inf, -np.inf, np.nan])))
+    result = computed(floating("copysign", [Input(FLOAT32, 0), Input(FLOAT32, 1)]), a, b)
+    np.testing.assert_array_equal(result.view(np.int32), np.copysign(a, b).view(np.int32))
+    x = np.float32([0, -0.0, 1e-45, -1e-38, 0.3, -0.5, 1, -1, 2, -7, 1e20, 3e38, -3e38, np.inf, -np.inf, np.nan])
+    y, x = (g.ravel() for g in np.meshgrid(x, x))
+    result, exact = computed(floating("atan2", [Input(FLOAT32, 0), Input(FLOAT32, 1)]), y, x), np.arctan2(y, x)
+    np.testing.assert_allclose(result, exact, rtol=4e-7)
+    np.testing.assert_array_equal(np.signbit(result)[exact == exact], np.signbit(exact)[exact == exact])
     with pytest.raises(Unsupported, match="'cbrt' in the body of a graph's operation as engine instructions"):
         floating("cbrt", [Input(FLOAT32, 0)])
 
