@@ -30,6 +30,7 @@ from nki_mlir.graph.rewrites import (
     rewrite_extremes,
     rewrite_gathers,
     rewrite_pads,
+    rewrite_powers,
     sign_indices,
 )
 from nki_mlir.graph.selected_windows import rewrite_selected_windows
@@ -58,6 +59,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             kernels = set_aside(module)
             upstream.run_pipeline(module, upstream.TO_STABLEHLO)
             fold_conversions(module)
+            rewrite_powers(module)
             sign_indices(module)
             if self.compare:
                 rewrite_searches(module)

@@ -232,7 +232,7 @@ class IntegerRanges:
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def operation(self, op: Operation) -> None:
-        name = op.name.removeprefix("stablehlo.")
+        name = op.name.removeprefix("arith." if op.name == "arith.constant" else "stablehlo.")
         if name == "while":
             return self.loop(op)
         if name in ("if", "case"):
@@ -241,8 +241,8 @@ class IntegerRanges:
             return self.fold(op)
         if len(op.regions):                                         # sort, map, select_and_scatter
             for region in op.regions:
-                for argument in region.blocks[0].arguments:
-                    self.put(argument, None)
+                for k, argument in enumerate(region.blocks[0].arguments):
+                    self.put(argument, self.range(op.operands[k // 2]) if name == "sort" else None)
                 self.block(region.blocks[0])
             if name == "sort":
                 for operand, result in zip(op.operands, op.results):

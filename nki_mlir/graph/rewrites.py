@@ -47,6 +47,8 @@ def fold_conversions(module: Module) -> None:
     engines do not compute."""
     for op in operations_of(module, lambda name: name == "stablehlo.convert"):
         constant_op, kind = defining(op.operands[0]), ir.RankedTensorType(op.results[0].type)
+        while constant_op is not None and constant_op.name in ("stablehlo.reshape", "stablehlo.broadcast_in_dim"):
+            constant_op = defining(constant_op.operands[0])
         attribute = constant_op.attributes["value"] if constant_op is not None and constant_op.name in (
             "stablehlo.constant", "arith.constant") else None
         if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat or not kind.has_static_shape:
@@ -61,6 +63,10 @@ def fold_conversions(module: Module) -> None:
 def _converted(number: ir.Attribute, kind: Type) -> ir.Attribute | None:
     """Return a number of another type; None if that may depend on how it is rounded or where it saturates."""
     if isinstance(number, ir.FloatAttr):
+        if isinstance(kind, ir.F16Type | ir.BF16Type):
+            rounded = ir.FloatAttr.get(kind, number.value)
+            through_float32 = ir.FloatAttr.get(kind, ir.FloatAttr.get(ir.F32Type.get(kind.context), number.value).value)
+            return rounded if rounded == through_float32 else None
         return ir.FloatAttr.get(kind, number.value) if isinstance(kind, ir.F32Type | ir.F64Type) else None
     source = number.type
     if not isinstance(source, ir.IntegerType) or not source.is_signless or source.width not in (8, 16, 32, 64):
@@ -71,6 +77,65 @@ def _converted(number: ir.Attribute, kind: Type) -> ir.Attribute | None:
     is_signed = isinstance(kind, ir.IntegerType) and kind.is_signless and kind.width in (8, 16, 32, 64)
     fits = is_signed and -(1 << kind.width - 1) <= value < 1 << kind.width - 1
     return ir.IntegerAttr.get(kind, value) if fits else None
+
+
+def rewrite_powers(module: Module) -> None:
+    """Rewrite powers of integers as products of squares: upstream emits a loop for each element."""
+    for op in operations_of(module, lambda name: name == "stablehlo.power"):
+        kind = ir.RankedTensorType(op.results[0].type)
+        if not isinstance(kind.element_type, ir.IntegerType):
+            continue
+        constant_op = defining(op.operands[1])
+        exponent = constant_op.attributes["value"] if constant_op is not None and (
+            constant_op.name == "stablehlo.constant") else None
+        with op.context, ir.InsertionPoint(op), op.location:
+            if isinstance(exponent, ir.DenseIntElementsAttr) and exponent.is_splat and (
+                    0 <= (number := ir.IntegerAttr(exponent.get_splat_value()).value) <= kind.element_type.width):
+                exchange(op, [_power(op.operands[0], number)])
+            else:
+                exchange(op, [_power_of_tensors(*op.operands)])
+
+
+def _power(base: Value, exponent: int) -> Value:
+    result, kind = None, base.type
+    while exponent:
+        if exponent & 1:
+            result = base if result is None else value_of("stablehlo.multiply", kind, result, base)
+        exponent >>= 1
+        if exponent:
+            base = value_of("stablehlo.multiply", kind, base, base)
+    return _splat(kind, 1) if result is None else result
+
+
+def _power_of_tensors(base: Value, exponent: Value) -> Value:
+    """Emit a power with an exponent for each element. The powers of odd bases need all squares of the base. A negative
+    exponent gives 0, except for the bases 1 and -1."""
+    kind = ir.RankedTensorType(base.type)
+    element = kind.element_type
+    truths = ir.RankedTensorType.get(kind.shape, ir.IntegerType.get_signless(1))
+    direction = {d: ir.Attribute.parse(f"#stablehlo<comparison_direction {d}>") for d in ("EQ", "LT", "NE")}
+
+    def compared(a: Value, name: str, number: int) -> Value:
+        return value_of("stablehlo.compare", truths, a, _splat(kind, number), comparison_direction=direction[name])
+    result, square = _splat(kind, 1), base
+    for bit in range(element.width - (not element.is_unsigned)):
+        is_set = compared(value_of("stablehlo.and", kind, exponent, _splat(kind, 1 << bit)), "NE", 0)
+        product = value_of("stablehlo.multiply", kind, result, square)
+        result = value_of("stablehlo.select", kind, is_set, product, result)
+        square = value_of("stablehlo.multiply", kind, square, square)
+    if element.is_unsigned:
+        return result
+    is_unit = value_of("stablehlo.or", truths, compared(base, "EQ", 1), compared(base, "EQ", -1))
+    sign = value_of("stablehlo.select", kind, compared(
+        value_of("stablehlo.and", kind, exponent, _splat(kind, 1)), "NE", 0), base, _splat(kind, 1))
+    inverse = value_of("stablehlo.select", kind, is_unit, sign, _splat(kind, 0))
+    return value_of("stablehlo.select", kind, compared(exponent, "LT", 0), inverse, result)
+
+
+def _splat(kind: ir.Type, number: int) -> Value:
+    element = ir.RankedTensorType(kind).element_type
+    return value_of("stablehlo.constant", kind, value=ir.DenseElementsAttr.get_splat(
+        kind, ir.IntegerAttr.get(element, number)))
 
 
 def rewrite_pads(module: Module) -> None:

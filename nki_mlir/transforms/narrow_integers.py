@@ -27,7 +27,7 @@ from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph import upstream
 from nki_mlir.graph.integer_ranges import JOINED, MOVED, REGISTER, IntegerRanges, integer_type, is_wide
-from nki_mlir.graph.rewrites import fold_conversions
+from nki_mlir.graph.rewrites import fold_conversions, rewrite_powers
 from nki_mlir.passes.pass_manager import Pass
 
 SIMPLIFIED = "builtin.module(func.func(stablehlo-aggressive-simplification))"
@@ -55,6 +55,7 @@ class NarrowIntegers(Pass, name="narrow-integers"):
             upstream.load_graph_dialects(module.context)
             upstream.run_pipeline(module, upstream.TO_STABLEHLO)
             fold_conversions(module)
+            rewrite_powers(module)
             upstream.run_pipeline(module, SIMPLIFIED)
             Narrowing(module, self.arguments).run()
 

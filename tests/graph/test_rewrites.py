@@ -114,7 +114,8 @@ def test_a_counter_of_another_type_stays_in_the_loop(kind, first, step, last):
 @pytest.mark.parametrize("source, number, result, expected", [
     ("f64", "0.1", "f32", 0.10000000149011612), ("i64", "-3", "f32", -3.0), ("i64", "7", "i32", 7), ("i32", "-2", "i64", -2),
     ("i64", "9007199254740993", "f32", None), ("i64", "4294967296", "i32", None), ("f64", "1.5", "i32", None),
-    ("f64", "0.1", "bf16", None), ("i1", "true", "f32", None)])
+    ("f64", "0.1", "bf16", 0.10009765625), ("f64", "0.1", "f16", 0.0999755859375),
+    ("f64", "1.00390625000091", "bf16", None), ("i1", "true", "f32", None)])
 def test_conversions_of_constants__are_folded_where_all_executors_agree(source, number, result, expected):
     text = f"""func.func @main() -> tensor<2x{result}> {{
   %c = stablehlo.constant dense<{number}> : tensor<2x{source}>
