@@ -9,6 +9,7 @@ import torch
 from torch._decomp import get_decompositions
 
 from nki_mlir.frameworks.torch_operator import map_by_calls
+from nki_mlir.frameworks.torch_orders import ORDERS
 
 aten = torch.ops.aten
 
@@ -50,7 +51,7 @@ def fmod(a: torch.Tensor, b: object) -> object:
 
 
 def fmod_of_tensors(a: torch.Tensor, b: torch.Tensor) -> object:
-    """Broadcast the operands, which ``exact_remainders`` expects."""
+    """Broadcast the operands, which ``torch_lowerings`` expects."""
     if a.shape == b.shape and a.dtype == b.dtype:
         return NotImplemented
     return aten.fmod.Tensor(*torch.broadcast_tensors(*same_dtype(a, b)))
@@ -126,6 +127,26 @@ def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.
     return a.clone()
 
 
+def add(a: torch.Tensor, b: Any, *, alpha: float = 1) -> object:
+    """Add truth values as PyTorch does; upstream drops the carry of two."""
+    is_truth = isinstance(b, torch.Tensor) and a.dtype == b.dtype == torch.bool and alpha == 1
+    return torch.logical_or(a, b) if is_truth else NotImplemented
+
+
+def index_put(a: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
+              ) -> object:
+    """Select one number under a mask of the first axes; upstream lowers such updates at numbers alone."""
+    mask = indices[0] if len(indices) == 1 else None
+    if mask is None or mask.dtype != torch.bool or values.numel() != 1 or accumulate:
+        return NotImplemented
+    return torch.where(mask.reshape([*mask.shape, *[1] * (a.dim() - mask.dim())]), values.reshape(()), a)
+
+
+def threshold(a: torch.Tensor, limit: float, value: float) -> torch.Tensor:
+    """Compare in the dtype of the tensor; upstream compares in float64."""
+    return torch.where(a <= limit, torch.full((), value, dtype=a.dtype), a)
+
+
 def of_bytes(op: Callable[..., object]) -> Callable[..., object]:
     """Compute an operator in int32 if all tensors are uint8, which upstream treats as signed here."""
     def computed(*arguments: object, **keywords: object) -> Any:
@@ -164,7 +185,8 @@ ALONG_AXES = (
     aten.sort.default, aten.topk.default, aten.var.correction, aten.std.correction, aten.var_mean.correction)
 OWN: dict[object, Callable[..., object]] = {
     **{op: decomposed for op, decomposed in get_decompositions(
-        [aten.native_layer_norm.default, aten.native_group_norm.default]).items()},
+        [aten.native_layer_norm.default, aten.native_group_norm.default, aten.upsample_nearest2d.vec]).items()},
+    **ORDERS,
     torch.ops.nki.map.default: map_by_calls,
     aten.remainder.Tensor: remainder,
     aten.remainder.Scalar: remainder,
@@ -176,6 +198,9 @@ OWN: dict[object, Callable[..., object]] = {
     aten.div.Scalar_mode: divide,
     aten.sign.default: sign,
     aten.roll.default: roll,
+    aten.add.Tensor: add,
+    aten.index_put.default: index_put,
+    aten.threshold.default: threshold,
     aten.var.correction: variance,
     aten.std.correction: deviation,
     aten.var_mean.correction: variance_and_mean,

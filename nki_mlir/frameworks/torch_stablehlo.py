@@ -13,7 +13,6 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
@@ -25,12 +24,13 @@ from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frameworks.debug_output import write_exported
+from nki_mlir.frameworks.torch_constants import fold_constants
 from nki_mlir.frameworks.torch_decompositions import aten, decompositions
+from nki_mlir.frameworks.torch_lowerings import described, lower_operators, order_numbers
 from nki_mlir.frameworks.torch_operator import callee_named
 from nki_mlir.frameworks.torch_values import operands_of, results_of
 from nki_mlir.graph.custom_call import KernelRecord
-from nki_mlir.graph.upstream import public_function
-from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.graph.upstream import load_graph_dialects, public_function
 from nki_mlir.transforms.link_kernels import tensor_type
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         # The importer merges parameters that are the same tensor object.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
     program = program.run_decompositions(decompositions(load("extras.fx_decomp_util").get_decomposition_table()))
+    fold_constants(program)
     aliases = updates_to_results(program)
     ends_in_range(program.graph)
     numbers_of_floats(program.graph)
@@ -88,16 +89,17 @@ def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> 
             program, output_type="raw", hooks=constants_in_place(), decomposition_table={},
             experimental_support_mutation=True)         # this importer accepts parameters as operands of any operator
     with module.context, ir.Location.unknown():
-        load("_mlir_libs._stablehlo").register_dialect(module.context, load=True)
+        load_graph_dialects(module.context)
         # Only a pass that creates the casts can load their dialect.
         manager = load("passmanager").PassManager
         manager.parse(CASTS).run(ir.Module.create().operation)
         to_custom_calls(module)
-        exact_remainders(module)
+        lower_operators(module)
         try:
             manager.parse(TO_STABLEHLO).run(module.operation)
         except ir.MLIRError as error:
             raise refused(str(error), module) from None
+        order_numbers(module)
         mark_aliases(public_function(module), aliases)
     return str(module)
 
@@ -201,21 +203,6 @@ def to_custom_calls(module: Module) -> None:
             replace_operator(op, operators[name])
 
 
-def exact_remainders(module: Module) -> None:
-    """Replace ``fmod`` of floats by StableHLO's remainder, which is exact: upstream would subtract a multiple of a
-    rounded quotient, which is wrong for large ones and for infinite divisors."""
-    for op in operations_of(module, lambda name: name == "torch.aten.fmod.Tensor"):
-        shape, dtype = described(op.operands[0])
-        if dtype.kind in "iub":
-            continue
-        kind = ir.RankedTensorType.get(shape, ir.Type.parse(str(op.operands[0].type).rpartition(",")[2][:-1]))
-        with ir.InsertionPoint(op), op.location:
-            values = [value_of("torch_c.to_builtin_tensor", kind, value) for value in op.operands]
-            result = value_of("stablehlo.remainder", kind, *values)
-            op.results[0].replace_all_uses_with(value_of("torch_c.from_builtin_tensor", op.results[0].type, result))
-        op.erase()
-
-
 def custom_operators() -> "dict[str, Operator]":
     """Return the custom C++ operators that are defined in PyTorch, by the names that the importer writes."""
     binding = sys.modules.get("nki_mlir.customop.torch_binding")
@@ -232,12 +219,6 @@ def replace_operator(op: Operation, custom: "Operator") -> None:
         result, = custom_call(record, [v for v, kind in zip(op.operands, custom.parameters) if kind == "T"])
         op.results[0].replace_all_uses_with(value_of("torch_c.from_builtin_tensor", op.results[0].type, result))
     op.erase()
-
-
-def described(value: Value) -> tuple[tuple[int, ...], np.dtype]:
-    """Return the shape and dtype of a tensor of PyTorch's dialect: ``!torch.vtensor<[2,3],si32>``."""
-    sizes, element = re.fullmatch(r"!torch\.vtensor<\[(.*)\],(\w+)>", str(value.type)).groups()      # type: ignore[union-attr]
-    return tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy
 
 
 def number(value: Value, custom: "Operator") -> float:

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Lowers operators of PyTorch's dialect to StableHLO and CHLO that upstream lowers wrongly or rejects.
+
+before:  %1 = torch.aten.fmod.Tensor %a, %b
+after:   %1 = torch_c.from_builtin_tensor(stablehlo.remainder %2, %3)       (%2, %3 = torch_c.to_builtin_tensor %a, %b)
+"""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
+from nki_mlir.dialects.creation import value_of
+from nki_mlir.scalar.dtypes import BY_MLIR
+
+FUNCTIONS = {"torch.aten.erfc": "chlo.erfc", "torch.aten.erfinv": "chlo.erf_inv", "torch.aten.lgamma": "chlo.lgamma",
+             "torch.aten.digamma": "chlo.digamma"}
+
+
+def lower_operators(module: Module) -> None:
+    """Lower the operators of this module's table, where it has a lowering for their dtypes."""
+    for op in operations_of(module, lambda name: name == "torch.operator" or name in LOWERINGS):
+        lowering = LOWERINGS.get(operator_of(op))
+        if lowering is None:
+            continue
+        with ir.InsertionPoint(op), op.location:
+            result = lowering(op)
+            if result is None:
+                continue
+            op.results[0].replace_all_uses_with(value_of("torch_c.from_builtin_tensor", op.results[0].type, result))
+        op.erase()
+
+
+def operator_of(op: Operation) -> str:
+    """Return the name of an operator, which is an attribute for those that the dialect lacks."""
+    return op.attributes["name"].value if op.name == "torch.operator" else op.name
+
+
+def described(value: Value) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and dtype of a tensor of PyTorch's dialect: ``!torch.vtensor<[2,3],si32>``."""
+    sizes, element = re.fullmatch(r"!torch\.vtensor<\[(.*)\],(\w+)>", str(value.type)).groups()      # type: ignore[union-attr]
+    return tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy
+
+
+def builtin(value: Value) -> Value:
+    """Return a tensor of PyTorch's dialect as a builtin one, whose integers have no sign."""
+    shape, _ = described(value)
+    element = str(value.type).rpartition(",")[2][:-1].removeprefix("s")
+    return value_of("torch_c.to_builtin_tensor", ir.RankedTensorType.get(shape, ir.Type.parse(element)), value)
+
+
+def remainder(op: Operation) -> Value | None:
+    """Lower ``fmod`` of floats to StableHLO's remainder, which is exact: upstream would subtract a multiple of a
+    rounded quotient, which is wrong for large ones and for infinite divisors."""
+    if described(op.operands[0])[1].kind in "iub":
+        return None
+    a, b = map(builtin, op.operands)
+    return value_of("stablehlo.remainder", a.type, a, b)
+
+
+def equal(op: Operation) -> Value | None:
+    """Lower the comparison of two floats of one type: upstream takes each value for equal to itself, NaN too."""
+    if described(op.operands[0])[1].kind in "iub" or op.operands[0].type != op.operands[1].type:
+        return None
+    a, b = map(builtin, op.operands)
+    return compared(a, "EQ", b)
+
+
+def running_product(op: Operation) -> Value | None:
+    """Lower ``cumprod`` to windows that end at each element."""
+    dim, a = integer(op.operands[1]), builtin(op.operands[0])
+    kind = ir.RankedTensorType(a.type)
+    result_type = str(op.results[0].type).rpartition(",")[2][:-1].removeprefix("s")
+    element = ir.Type.parse(result_type)
+    if element != kind.element_type:
+        kind = ir.RankedTensorType.get(kind.shape, element)
+        a = value_of("stablehlo.convert", kind, a)
+    if dim is None or not kind.rank or 0 in kind.shape:
+        return a
+    windows = [1] * kind.rank
+    windows[dim] = kind.shape[dim]
+    padding = np.zeros((kind.rank, 2), np.int64)
+    padding[dim, 0] = kind.shape[dim] - 1
+    scalar, array = ir.RankedTensorType.get([], element), ir.DenseI64ArrayAttr.get
+    attributes = {"window_dimensions": array(windows), "padding": ir.DenseElementsAttr.get(padding)}
+    product = ir.Operation.create("stablehlo.reduce_window", results=[kind], operands=[a, constant(scalar, 1)],
+                                  attributes=attributes, regions=1)
+    block = product.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("stablehlo.return", operands=[value_of("stablehlo.multiply", scalar, *block.arguments)])
+    return product.results[0]
+
+
+def integer(value: Value) -> int | None:
+    """Return a constant integer of PyTorch's dialect."""
+    attributes = None if isinstance(value.owner, ir.Block) else value.owner.attributes
+    return attributes["value"].value if attributes is not None and "value" in attributes else None
+
+
+def function(op: Operation) -> Value:
+    a = builtin(op.operands[0])
+    return value_of(FUNCTIONS[operator_of(op)], a.type, a)
+
+
+# -- in StableHLO ------------------------------------------------------------------------------------------------------
+def order_numbers(module: Module) -> None:
+    """Let sorts of floats compare in PyTorch's order, in which NaN is the greatest number, and keep equal elements in
+    order. Upstream compares with LT or GT, which is no order of NaN.
+
+    Sorts of which the program reads the first elements alone compare numbers directly in total order, which is what
+    ``graph/greatest_elements.py`` searches by; elements that are equal may have any order there.
+    """
+    for op in operations_of(module, lambda name: name == "stablehlo.sort"):
+        op.attributes["is_stable"] = ir.BoolAttr.get(True, op.context)
+        compare = op.regions[0].blocks[0].operations[0].operation
+        if "FLOAT" not in str(compare.attributes["compare_type"]):
+            continue
+        compare.attributes["compare_type"] = ir.Attribute.parse("#stablehlo<comparison_type TOTALORDER>", op.context)
+        with ir.InsertionPoint(op), op.location:
+            op.operands[0] = without_sign(op.operands[0], "NE", op.operands[0], float("nan"))
+        if not all(use.owner.operation.name == "stablehlo.slice" for result in op.results for use in result.uses):
+            with ir.InsertionPoint(compare), op.location:
+                for k, value in enumerate(list(compare.operands)):
+                    zero = constant(value.type, 0.0)
+                    compare.operands[k] = without_sign(value, "EQ", zero, 0.0)
+
+
+def without_sign(value: Value, direction: str, other: Value, number: float) -> Value:
+    """Return a value with ``number`` where it compares with the other one in this way: a zero or NaN without sign."""
+    return value_of("stablehlo.select", value.type, compared(value, direction, other), constant(value.type, number),
+                    value)
+
+
+def compared(a: Value, direction: str, b: Value) -> Value:
+    kind = ir.RankedTensorType.get(ir.RankedTensorType(a.type).shape, ir.IntegerType.get_signless(1))
+    return value_of("stablehlo.compare", kind, a, b, comparison_direction=ir.Attribute.parse(
+        f"#stablehlo<comparison_direction {direction}>"))
+
+
+def constant(kind: ir.Type, number: float) -> Value:
+    tensor = ir.RankedTensorType(kind)
+    element = tensor.element_type
+    attribute = ir.IntegerAttr.get(element, int(number)) if isinstance(element, ir.IntegerType) else (
+        ir.FloatAttr.get(element, number))
+    return value_of("stablehlo.constant", tensor, value=ir.DenseElementsAttr.get_splat(tensor, attribute))
+
+
+LOWERINGS: dict[str, Callable[[Operation], Value | None]] = {
+    "torch.aten.fmod.Tensor": remainder, "torch.aten.eq.Tensor": equal,
+    "torch.aten.cumprod": running_product, **dict.fromkeys(FUNCTIONS, function)}
+__all__ = ["described", "lower_operators", "order_numbers"]
