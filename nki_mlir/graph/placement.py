@@ -303,12 +303,12 @@ class Placement:
         return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
 
     def with_packed_factor(self, product: TiledProduct) -> TiledProduct:
-        """Copy a factor in HBM to rows of summed elements, if its axes join then and the tensor engine saves more time
-        than the copy takes."""
+        """Copy a factor that no operation computes, and which is in HBM for that reason, to rows of summed elements, if
+        its axes join then and the tensor engine saves more time than the copy takes."""
         nest, layouts = product.nest, Layouts(self.machine, self.tiles)
         for number in (product.left, product.right) if self.choices.packed else ():
             operand, steps = nest.inputs[number], packed_steps(product, number)
-            if steps is None:
+            if steps is None or not is_argument(operand.handle):
                 continue
             strides = [steps.get(a, 0) for a in range(len(nest.extents))]
 
