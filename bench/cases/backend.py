@@ -101,8 +101,6 @@ CASES: dict[str, tuple[str, tuple[str, ...]] | tuple[str, tuple[str, ...], tuple
 LONG, EXCESS = 100, 1.10        # us; times the bound
 # Why long cases take more than EXCESS times their bound.
 CAUSES = {
-    "maxpool_4096": "tiles of 89 rows use 12 of the 16 DMA engines, which move data all the time; the bound counts the "
-                    "mean of all 16",
     "attention_4096x64": "the first loads, of 64 partitions, use 8 of the 16 DMA engines; then, to the last rows, "
                          "the scalar and the vector engine are busy 98% of the time",
 }

@@ -25,6 +25,7 @@ from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import Fastest, fastest, in_program_order_where_it_fits
+from nki_mlir.targets.neuron.codegen.fill_partitions import fill_partitions
 from nki_mlir.targets.neuron.codegen.forward_transfers import forward_transfers
 from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
 from nki_mlir.targets.neuron.codegen.interleave_rows import interleave_rows
@@ -73,8 +74,9 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
-OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "forward", "interleave", "block",
-                 "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline", "overwrite", "merge")
+OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "forward", "fill", "interleave",
+                 "block", "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline", "overwrite",
+                 "merge")
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Emission(SearchOptions):
     transposes: bool = True     # let the DMA engines transpose loads if the target can
     indices: bool = True        # let transfers step through tables whose indices an iota counts
     forward: bool = True        # let engines reverse tiles, instead of transfers that step backwards
+    fill: bool = True           # let iterations of loops over rows take a row for each partition
     interleave: bool = True     # move neighbouring rows of several iterations by one transfer, with longer runs
     block: bool = True          # keep on chip what nested loops load again, for blocks of iterations
     one_core: bool = True       # let one core run programs that reduce over each other, if the launch names no cores
@@ -103,7 +106,7 @@ class Emission(SearchOptions):
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are unrolled."""
         return cls(unroll_limit=WRITTEN_OUT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
-                   indices=False, forward=False, interleave=False, block=False, loads=False, evict=False,
+                   indices=False, forward=False, fill=False, interleave=False, block=False, loads=False, evict=False,
                    overwrite=False, merge=False, vendor=True, static=static, level=level)
 
     @classmethod
@@ -111,8 +114,9 @@ class Emission(SearchOptions):
         """Return options for program order, unrolled, with each instruction on its first engine: the baseline of
         optimizations."""
         return cls(unroll_limit=UNROLL_LIMIT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
-                   indices=False, forward=False, interleave=False, block=False, reorder=False, engines=False,
-                   issuers=False, loads=False, evict=False, overlap=False, pipeline=False, overwrite=False, merge=False)
+                   indices=False, forward=False, fill=False, interleave=False, block=False, reorder=False,
+                   engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False,
+                   overwrite=False, merge=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -123,8 +127,8 @@ class Emission(SearchOptions):
     def for_values(cls) -> "Emission":
         """Return options for callers that need only values: the fewest instructions that loops allow, in program order,
         which needs the least memory."""
-        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, transposes=False, interleave=False, block=False,
-                   reorder=False, loads=False)
+        return cls(unroll_limit=FOR_VALUES, fuse=False, coalesce=False, transposes=False, fill=False, interleave=False,
+                   block=False, reorder=False, loads=False)
 
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
@@ -133,7 +137,7 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
-        return emit(Emission(fuse=False, coalesce=False, transposes=False, interleave=False, block=False,
+        return emit(Emission(fuse=False, coalesce=False, transposes=False, fill=False, interleave=False, block=False,
                              reorder=False, loads=False))
 
 
@@ -203,7 +207,7 @@ def improved(code: Code, options: Emission) -> Improved:
     in blocks."""
     joined = blocked = 0
     if options.level > 0 and any((options.unread, options.indices, options.forward, options.fuse, options.coalesce,
-                                  options.transposes, options.interleave, options.block, options.vendor)):
+                                  options.transposes, options.fill, options.interleave, options.block, options.vendor)):
         code = replace(code, body=copied(code.body))
         if options.unread:
             options.observation.step("unread-results", code, lambda: unread_results(code))
@@ -220,8 +224,10 @@ def improved(code: Code, options: Emission) -> Improved:
         if options.transposes or options.vendor:
             options.observation.step("transpose-loads", code,
                                      lambda: transpose_loads(code, stated=not options.transposes))
+        if options.fill:
+            joined = options.observation.step("fill-partitions", code, lambda: fill_partitions(code))
         if options.interleave:
-            joined = options.observation.step("interleave-rows", code, lambda: interleave_rows(code))
+            joined += options.observation.step("interleave-rows", code, lambda: interleave_rows(code))
         if options.block:
             blocked = options.observation.step("block-loops", code, lambda: block_loops(code))
     return Improved(code, joined, blocked)

@@ -3,8 +3,8 @@
 
 A kernel whose Python runs its loops is long code without loops. ``roll-instructions`` turns it into loops; if their
 program takes hardly more than the busiest engine, the search looks at one body instead of all iterations. If the code
-is too long to be unrolled if its loops were the kernel's, or if ``interleave-rows`` joins iterations, all that the
-search tries for the kernel's loops is tried. Else the code is ordered as it is.
+is too long to be unrolled if its loops were the kernel's, or if ``fill-partitions`` or ``interleave-rows`` joins
+iterations, all that the search tries for the kernel's loops is tried. Else the code is ordered as it is.
 """
 
 from math import prod

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Iterations over rows take a row for each partition where each partition is computed by itself, with equal values."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.codegen.emission import Emission
+
+
+@nki.jit
+def maxima(x, rows):
+    """The maxima of windows of 3 x 3 elements, and the sums of their rows."""
+    height, width = x.shape[0] - 2, x.shape[1] - 2
+    y = nl.ndarray((height, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    sums = nl.ndarray((height, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(height // rows):
+        first, second, third = (nl.load(x[nl.ds(i * rows + k, rows), :]) for k in range(3))
+        three = nl.maximum(nl.maximum(first, second), third)
+        result = nl.maximum(nl.maximum(three[:, 0:width], three[:, 1:width + 1]), three[:, 2:width + 2])
+        nl.store(y[nl.ds(i * rows, rows), :], result)
+        nl.store(sums[nl.ds(i * rows, rows), :], nl.sum(result, axis=[1], dtype=nl.float32))
+    return y, sums
+
+
+@nki.jit
+def nested(x, rows):
+    """The root mean square of each row of two parts of columns, in reverse order of the parts."""
+    height, width = x.shape
+    y = nl.ndarray((2, height, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    for k in nl.affine_range(2):
+        for i in nl.affine_range(height // rows):
+            part = nl.load(x[nl.ds(i * rows, rows), nl.ds(k * (width // 2), width // 2)])
+            nl.store(y[1 - k, nl.ds(i * rows, rows)], nl.sqrt(nl.mean(nl.square(part, dtype=nl.float32), axis=[1])))
+    return y
+
+
+@nki.jit
+def scaled(x, rows):
+    """Each row times factors that all rows share, and these factors."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    z = nl.ndarray((rows, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    factors = nl.exp(nl.add(nl.load(x[0:1]).broadcast_to((rows, x.shape[1])), nl.ones((rows, 1), x.dtype)))
+    for i in nl.sequential_range(x.shape[0] // rows):
+        nl.store(y[nl.ds(i * rows, rows)], nl.multiply(nl.load(x[nl.ds(i * rows, rows)]), factors))
+    nl.store(z, factors)
+    return y, z
+
+
+@nki.jit
+def carried(x, rows):
+    """Running sums of tiles."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros((rows, x.shape[1]), dtype=x.dtype)
+    for i in nl.sequential_range(x.shape[0] // rows):
+        total[...] = nl.add(total, nl.load(x[nl.ds(i * rows, rows)]))
+        nl.store(y[nl.ds(i * rows, rows)], total)
+    return y
+
+
+@nki.jit
+def apart(x, rows):
+    """Tiles whose rows do not follow those of the iteration before."""
+    y = nl.ndarray((x.shape[0] // 2, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // rows // 2):
+        nl.store(y[nl.ds(i * rows, rows)], nl.exp(nl.load(x[nl.ds(2 * i * rows, rows)])))
+    return y
+
+
+@nki.jit
+def by_partition(x, rows):
+    """Each row times the factor of its partition."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    column = nl.load(x[0:128, 0:1])
+    for i in nl.affine_range(x.shape[0] // rows):
+        nl.store(y[nl.ds(i * rows, rows)], nl.multiply(nl.load(x[nl.ds(i * rows, rows)]), column[0:rows]))
+    return y
+
+
+@nki.jit
+def positions(x, rows):
+    """Each row plus the number of its partition."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // rows):
+        numbers = nisa.iota(nl.arange(rows)[:, None] + nl.arange(x.shape[1])[None, :], dtype=nl.float32)
+        nl.store(y[nl.ds(i * rows, rows)], nl.add(nl.load(x[nl.ds(i * rows, rows)]), numbers))
+    return y
+
+
+@nki.jit
+def across(x, rows):
+    """Tiles that two transposes turn round."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // rows):
+        tile = nl.load(x[nl.ds(i * rows, rows)])
+        nl.store(y[nl.ds(i * rows, rows)], nl.copy(nisa.nc_transpose(nl.copy(nisa.nc_transpose(tile)))))
+    return y
+
+
+@nki.jit
+def differences(x, rows):
+    """Each row minus a row of the next tile, which is loaded once for two iterations."""
+    y = nl.ndarray((x.shape[0] - rows, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // rows - 1):
+        tile, following = (nl.load(x[nl.ds((i + k) * rows, rows)]) for k in range(2))
+        nl.store(y[nl.ds(i * rows, rows)], nl.subtract(tile, following))
+    return y
+
+
+@nki.jit
+def in_place(x, rows):
+    """Rows of a tensor that each iteration reads from the iteration before and writes."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(y[0:rows], nl.load(x[0:rows]))
+    for i in nl.sequential_range(x.shape[0] // rows - 1):
+        nl.store(y[nl.ds((i + 1) * rows, rows)], nl.exp(nl.load(y[nl.ds(i * rows, rows)])))
+    return y
+
+
+@pytest.mark.parametrize(("kernel", "rows", "tiles", "dtype", "fills"), [
+    (maxima, 89, 12, np.float32, True), (maxima, 64, 9, ml_dtypes.bfloat16, True), (maxima, 96, 16, np.float32, True),
+    (nested, 40, 15, ml_dtypes.bfloat16, True), (scaled, 64, 16, np.float32, True),
+    (maxima, 64, 6, np.float32, False), (maxima, 120, 12, np.float32, False), (carried, 64, 16, np.float32, False),
+    (apart, 64, 16, np.float32, False), (by_partition, 64, 16, np.float32, False),
+    (positions, 64, 16, np.float32, False), (across, 64, 16, np.float32, False), (in_place, 64, 16, np.float32, False),
+    (differences, 64, 16, np.float32, False)])
+def test_values_and_times(kernel, rows, tiles, dtype, fills):
+    x = np.random.default_rng(1).standard_normal((rows * tiles + (2 if kernel is maxima else 0), 48)).astype(dtype)
+    expected = kernel.on("interpreter")(x, rows)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    spec = kernel.lower(x, rows).specialization
+    programs = neuron.streams(spec.captured, spec.grid, Emission())
+    outputs = [np.zeros(e.shape, e.dtype) for e in map(np.asarray, expected)]
+    neuron.simulate(programs, (x,), outputs)
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert output.tobytes() == np.asarray(wanted).tobytes()
+    partial = neuron.streams(spec.captured, spec.grid, Emission(fill=False))
+    if fills:
+        assert neuron.timed(programs).total_ns <= neuron.timed(partial).total_ns
+        assert neuron.timed(programs).instructions < neuron.timed(partial).instructions
+    else:
+        assert neuron.write(programs, "asm") == neuron.write(partial, "asm")
