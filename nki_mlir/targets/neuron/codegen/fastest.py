@@ -86,6 +86,7 @@ class TimedCandidates:
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
         self.unpipelined: dict[Candidate, Prepared] = {}  # of candidates none of whose loops could be pipelined
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
+        self.tried: set[Candidate] = set()
         self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
         self.longer: Candidate | None = None    # timed beside candidates that end the search though not at their bound
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
@@ -161,7 +162,11 @@ class TimedCandidates:
                     several.append(variant)
         if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * HOPELESS and (
                 ns > prepared.bound_with_loads * HOPELESS):
-            several.append(candidate._replace(loads=False))
+            variant = candidate._replace(loads=False)
+            if variant not in self.variants:
+                self.postponed[variant] = other = self.prepared(variant)
+                if next(other.arrangements(self.options.level, inf, inf)).ns < ns:
+                    several.append(variant)
         several = [variant for variant in several if variant not in self.variants]
         if several:
             self.variants |= dict.fromkeys(several, candidate)
@@ -176,6 +181,9 @@ class TimedCandidates:
                 prepared.schedules.busiest() not in MERGED_ENGINES):
             return []
         self.unmerged[variant] = bound = prepared.schedules.bound(balanced=True)
+        if variant in self.tried:                   # as a variant of another merged candidate
+            self.variants.setdefault(variant, candidate)
+            return []
         other = self.prepared(variant)
         if other.schedules.bound(balanced=True) * MERGED > bound:
             return []
@@ -192,6 +200,7 @@ class TimedCandidates:
 
     def time(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time the programs of a candidate that may be the fastest."""
+        self.tried.add(candidate)
         if candidate.pipelined:
             if prepared.pipelined:
                 self.time_rounds(candidate, prepared)
