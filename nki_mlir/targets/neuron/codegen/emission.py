@@ -166,7 +166,7 @@ def emit_code(code: Code, options: Emission) -> Program:
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)
     with_loops: Fastest | None = None
-    looped = in_loops(code, options.block) if reorder and options.roll and options.unroll_limit is None else None
+    looped = in_loops(code) if reorder and options.roll and options.unroll_limit is None else None
     silent = replace(options, observation=Observation())
     if looped is not None:
         with_loops, ends = fastest_in_loops(improved(looped, silent), choice(), options)

@@ -10,8 +10,9 @@ before:  for i in 0 to 46:               after:  for i in 0 to 31:
 An instruction takes as long for all partitions as for some, and a tile of few partitions occupies few DMA engines. The
 rows move to other iterations and partitions, so the pass applies to loops whose instructions compute each partition by
 itself, equally in all partitions, and whose iterations store disjoint rows, each after those of the iteration before.
-It changes a loop if at most 9 of 10 iterations remain, and at least ``least``. Tiles that iterations share, such as a
-row of factors for all partitions, get the other partitions, too.
+It changes a loop if at most 9 of 10 iterations remain, and at least ``least``, and if neither other iterations nor
+other loops load the same tiles, which ``reuse-loads`` then keeps. Tiles that iterations share, such as a row of factors
+for all partitions, get the other partitions, too.
 """
 
 from dataclasses import replace
@@ -49,10 +50,12 @@ class FillPartitions(RecordsPass, name="fill-partitions", reads=Level.NISA):
 def fill_partitions(code: Code, least: int = LEAST) -> int:
     """Give all partitions to iterations of loops over rows, in place. Return the number of changed loops."""
     equal, most, changed_loops = EqualPartitions(code), code.machine.partitions, 0
+    loading = loading_blocks(code)
     shared = set[DeviceBuffer]()
     for block in list(blocks(code.body)):
         for at, loop in reversed([*enumerate(block.nodes)]):
-            if type(loop) is not Loop or (rows := rows_of_iteration(loop, most, equal)) is None:
+            if type(loop) is not Loop or (rows := rows_of_iteration(loop, most, equal)) is None or any(
+                    len(loading[key]) > 1 for key in loaded_rows(loop.body)):
                 continue
             full, last = divmod(len(loop.span) * rows, most)
             if least <= full + bool(last) <= len(loop.span) * GAIN:
@@ -68,6 +71,21 @@ def fill_partitions(code: Code, least: int = LEAST) -> int:
 
 
 # -- which loops -------------------------------------------------------------------------------------------------------
+def loading_blocks(code: Code) -> dict[object, set[Block]]:
+    """Return the blocks that load rows of a tensor in tiles of the same form. Several may load them once for all."""
+    loading: dict[object, set[Block]] = {}
+    for block in blocks(code.body):
+        for key in loaded_rows(block):
+            loading.setdefault(key, set()).add(block)
+    return loading
+
+
+def loaded_rows(block: Block) -> list[tuple[DeviceBuffer, object]]:
+    """Return the tensors whose rows a block itself loads, each with the form of its tiles."""
+    return [(tile.handle, tile.access.dims) for step in block.nodes if type(step) is InstructionStep
+            for _, tile in step.op.sources() if tile.space == HBM and tile.access.dims[0][0]]
+
+
 def rows_of_iteration(loop: Loop, most: int, equal: EqualPartitions) -> int | None:
     """Return how many rows an iteration takes, one in each partition, if other iterations may take them; else None."""
     locals_ = set(loop.body.buffers)

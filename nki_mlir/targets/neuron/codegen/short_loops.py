@@ -13,7 +13,6 @@ from typing import NamedTuple
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.targets.neuron.codegen.block_loops import BLOCK_STEPS
-from nki_mlir.targets.neuron.codegen.block_loops import LEAST as LEAST_BLOCKED
 from nki_mlir.targets.neuron.codegen.candidate_programs import AGAIN, CLOSE, FEW, NEAR, SHORT
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import LONGER, STRAIGHT, WAITS, Fastest, TimedCandidates, fastest
@@ -23,6 +22,7 @@ from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOpti
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, loops_to_keep, written_out
 
 IN_BLOCKS = Candidate(BLOCK_STEPS, BLOCK_STEPS)
+LEAST_JOINED = 64               # instructions and allocations that a loop must save whose iterations may be joined
 ENOUGH = 1.2                    # times the bound of code in blocks: up to this, unrolled code is not tried
 
 
@@ -35,15 +35,13 @@ class Improved(NamedTuple):
     blocked: int = 0
 
 
-def in_loops(code: Code, block: bool = True) -> Code | None:
-    """Return long code with its instructions that repeat in loops; None if it is short, if its loops are loops already,
-    if nothing repeats, or if it loads data repeatedly. Code that is long enough for ``block-loops`` may load data
-    repeatedly with ``block``."""
+def in_loops(code: Code) -> Code | None:
+    """Return code with its instructions that repeat in loops; None if it is short, if its loops are loops already, or
+    if nothing repeats."""
     length = written_out(code.body)
-    if length <= LEAST or loops_to_keep(code.body, SHORT)[0] or (
-            not (block and length > LEAST_BLOCKED) and loads_repeatedly(code)):
+    if length <= LEAST_JOINED or loops_to_keep(code.body, SHORT)[0]:
         return None
-    return rolled_instructions(code)
+    return rolled_instructions(code, LEAST if length > LEAST else LEAST_JOINED)
 
 
 def loads_repeatedly(code: Code) -> bool:
@@ -73,7 +71,7 @@ def fastest_in_loops(looped: Improved, choice: EngineChoice, options: SearchOpti
     search, level, length = TimedCandidates(rolled, choice, options), options.level, written_out(rolled.body)
     if blocked:
         return fastest_in_blocks(search)
-    if (not joined and length <= FEW) or loads_repeatedly(rolled):
+    if not joined and (length <= FEW or loads_repeatedly(rolled)):
         return None, False
     near, bound = NEAR[level], 0.0
     for candidate, enough in ((Candidate(SHORT, SHORT), min(CLOSE, near)), (LONGER, near)):

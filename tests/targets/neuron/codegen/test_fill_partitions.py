@@ -112,6 +112,29 @@ def differences(x, rows):
 
 
 @nki.jit
+def twice(x, rows):
+    """Rows that two loops load, of which one has running sums: they stay on chip between the loops."""
+    y, z = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+    for i in nl.affine_range(x.shape[0] // rows):
+        nl.store(y[nl.ds(i * rows, rows)], nl.exp(nl.load(x[nl.ds(i * rows, rows)])))
+    total = nl.zeros((rows, x.shape[1]), dtype=x.dtype)
+    for i in nl.sequential_range(x.shape[0] // rows):
+        total[...] = nl.add(total, nl.load(x[nl.ds(i * rows, rows)]))
+        nl.store(z[nl.ds(i * rows, rows)], total)
+    return y, z
+
+
+@nki.jit
+def in_python(x, rows):
+    """Maxima of each row and the row after it, in a loop that Python runs."""
+    y = nl.ndarray((x.shape[0] - 2, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    for start in range(0, x.shape[0] - 2, rows):
+        first, second = (nl.load(x[start + k:start + k + rows]) for k in range(2))
+        nl.store(y[start:start + rows], nl.maximum(first, second))
+    return y
+
+
+@nki.jit
 def in_place(x, rows):
     """Rows of a tensor that each iteration reads from the iteration before and writes."""
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -127,9 +150,10 @@ def in_place(x, rows):
     (maxima, 64, 6, np.float32, False), (maxima, 120, 12, np.float32, False), (carried, 64, 16, np.float32, False),
     (apart, 64, 16, np.float32, False), (by_partition, 64, 16, np.float32, False),
     (positions, 64, 16, np.float32, False), (across, 64, 16, np.float32, False), (in_place, 64, 16, np.float32, False),
-    (differences, 64, 16, np.float32, False)])
+    (differences, 64, 16, np.float32, False), (twice, 64, 16, np.float32, False),
+    (in_python, 89, 24, np.float32, True)])
 def test_values_and_times(kernel, rows, tiles, dtype, fills):
-    x = np.random.default_rng(1).standard_normal((rows * tiles + (2 if kernel is maxima else 0), 48)).astype(dtype)
+    x = np.random.default_rng(1).standard_normal((rows * tiles + (2 if kernel in (maxima, in_python) else 0), 48)).astype(dtype)
     expected = kernel.on("interpreter")(x, rows)
     expected = expected if isinstance(expected, tuple) else (expected,)
     spec = kernel.lower(x, rows).specialization
