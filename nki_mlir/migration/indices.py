@@ -317,7 +317,7 @@ class Indices(Expressions):
         first, second = ({**names} for names in assigned if names is not None)
         selections = Selections(self.fresh, first, second)
         try:
-            fact = selected(*facts, selections.select)
+            fact = selected(facts[0], facts[1], selections.select)
         except NotSelectable:
             self.left(SELECTED)
         names = dict.fromkeys([*selections.statements[0], *selections.statements[1]])
