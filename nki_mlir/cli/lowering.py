@@ -251,9 +251,11 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     from nki_mlir.capture.locations import user_location
     names = [passes] if isinstance(passes, str) else passes
     pass_names = names if isinstance(names, (list, tuple)) else ()
-    for expected, value, kinds in (("a module or its text", module, (ir.Module, str)), ("a level as text", to, str),
-                               ("a target as text", target, str), ("names of passes", names, (list, tuple)),
-                               *(("names of passes", name, str) for name in pass_names)):
+    values: list[tuple[str, object, tuple[type, ...]]] = [
+        ("a module or its text", module, (ir.Module, str)), ("a level as text", to, (str,)),
+        ("a target as text", target, (str,)), ("names of passes", names, (list, tuple)),
+        *[("names of passes", name, (str,)) for name in pass_names]]
+    for expected, value, kinds in values:
         if not isinstance(value, kinds):
             raise source.SourceError(f"nki_mlir.opt takes {expected}, got a value of type {type(value).__name__}"
                                      ).located(user_location())
