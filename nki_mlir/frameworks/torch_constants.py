@@ -3,8 +3,7 @@
 
 These are constants through float64, and positions from floats (the rows that an interpolation reads), for which a
 stream's range analysis finds no bound. Tensors without elements are constants, too: upstream rejects slices that are
-empty. Other constants, such as masks from positions, stay operations: these need no
-memory.
+empty. Other constants, such as masks from positions, stay operations, which need no memory.
 """
 
 import operator
@@ -21,7 +20,7 @@ TRIANGLES = (torch.ops.aten.tril_indices.default, torch.ops.aten.triu_indices.de
 
 
 def fold_constants(program: torch.export.ExportedProgram) -> None:
-    """Replace such values of a program by constants of up to ``MOST`` elements."""
+    """Replace values of a program that a stream could not compute by constants, of up to ``MOST`` elements."""
     folds = Folds(program.graph, constant_tensors(program))
     for node in [*program.graph.nodes]:
         value = node.meta.get("val")

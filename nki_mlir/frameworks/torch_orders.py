@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of PyTorch's operators that search, order and take diagonals, which upstream has no lowerings for.
-
-Distances are here, too."""
+"""Decompositions of PyTorch's operators that order, search, take diagonals or compute distances, for which upstream has
+no lowerings."""
 
 from collections.abc import Callable
 from math import inf
@@ -84,7 +83,7 @@ def search_sorted(sequence: torch.Tensor, values: torch.Tensor | float, *, out_i
 
 # -- parts -------------------------------------------------------------------------------------------------------------
 def diagonal(a: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
-    """Take a diagonal as a slice of rows that follow each other."""
+    """Take a diagonal as a slice with steps of the flattened matrix."""
     rest = [d for d in range(a.dim()) if d not in (dim1 % a.dim(), dim2 % a.dim())]
     rows, columns = a.shape[dim1], a.shape[dim2]
     flat = a.permute([*rest, dim1 % a.dim(), dim2 % a.dim()]).reshape([*(a.shape[d] for d in rest), rows * columns])

@@ -11,6 +11,7 @@ casts to builtin tensors; the casts fold when the upstream pipelines lower the o
 import re
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,6 +37,7 @@ from nki_mlir.transforms.link_kernels import tensor_type
 if TYPE_CHECKING:
     from nki_mlir.customop.library import Operator
 
+PYTORCH = str(Path(torch.__file__).parent)
 CASTS = "builtin.module(torch-func-backend-type-conversion-for-stablehlo)"
 TO_STABLEHLO = ("builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=},"
                 "torch-backend-to-stablehlo-backend-pipeline)")
@@ -56,7 +58,8 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         The text, for ``run_linked`` and ``nki-opt --link-kernels``.
 
     Errors:
-        PyTorch's, if it does not export the program.
+        PyTorch's, if it does not export the program; an operator that upstream does not lower, or that draws random
+        numbers.
 
     Example:
         class Model(torch.nn.Module):
@@ -71,6 +74,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
     program = program.run_decompositions(decompositions(load("extras.fx_decomp_util").get_decomposition_table()))
     fold_constants(program)
+    refuse_random_numbers(program.graph)
     aliases = updates_to_results(program)
     ends_in_range(program.graph)
     numbers_of_floats(program.graph)
@@ -79,6 +83,23 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         text = imported(program, aliases)
     write_exported(name, text)
     return text
+
+
+def refuse_random_numbers(graph: torch.fx.Graph) -> None:
+    """Raise an error for an operator that draws random numbers: a StableHLO program has no generator, so it would draw
+    the same numbers in each call."""
+    for node in graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise Unsupported(feature=f"a StableHLO program that draws random numbers ({node.target})",
+                              instead="pass a tensor of random numbers as an argument; a model in eval() has no dropout"
+                              ).located(line_of(node))
+
+
+def line_of(node: torch.fx.Node) -> Location | None:
+    """Return the line of the program that calls an operator, also through functions of PyTorch."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    lines = [Location(file, int(line), 0) for file, line in frames if not file.startswith(PYTORCH)]
+    return lines[-1] if lines else None
 
 
 def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> str:

@@ -283,6 +283,24 @@ def test_program__that_upstream_does_not_lower(function, operator):
 
 
 @pytest.mark.parametrize("function", [
+    lambda x: x + torch.randn_like(x), lambda x: torch.bernoulli(x * 0), lambda x: x[torch.randperm(x.shape[0])],
+    lambda x: torch.nn.functional.dropout(x, training=True)], ids=["randn_like", "bernoulli", "randperm", "dropout"])
+def test_program__that_draws_random_numbers(function):
+    """It would draw the same ones in each call."""
+    class Model(torch.nn.Module):
+        def forward(self, a):
+            return function(a)
+    with pytest.raises(Unsupported, match=r"test_torch_stablehlo.py:\d+:1: error: a StableHLO program that draws random "
+                                          r"numbers \(aten\.\w+\.\w+\) is not supported"):
+        stablehlo_of(Model(), A)
+
+
+def test_program__with_random_numbers_that_nothing_reads():
+    dropout = torch.nn.Dropout(0.5).eval()
+    same_values(lambda a: (torch.randn_like(a), dropout(a) + 1)[1:], A)
+
+
+@pytest.mark.parametrize("function", [
     lambda x: torch.softmax(x, 0), lambda x: torch.log_softmax(x, 0), lambda x: x.logsumexp(0), lambda x: x.max(0)[0],
     lambda x: x.argmin(0), lambda x: x.cumsum(0), lambda x: x.prod(0), lambda x: (x > 0).any(0), lambda x: x.flip(0),
     lambda x: x.gather(0, torch.tensor(0)), lambda x: x.sort()[0], lambda x: x.topk(1)[1],
