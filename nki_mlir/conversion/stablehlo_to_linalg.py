@@ -24,6 +24,7 @@ from nki_mlir.graph.comparisons import rewrite_indexed
 from nki_mlir.graph.greatest_elements import rewrite_searches
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import (
+    drop_barriers,
     fold_conversions,
     rewrite_concatenations,
     rewrite_counted_loops,
@@ -58,6 +59,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             link(module)
             kernels = set_aside(module)
             upstream.run_pipeline(module, upstream.TO_STABLEHLO)
+            drop_barriers(module)
             fold_conversions(module)
             rewrite_powers(module)
             sign_indices(module)

@@ -8,7 +8,7 @@ index of a gather go along the last dim of the indices: upstream's conversion cr
 Unsigned indices become signed ones.
 A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose number of iterations is known; the
 loop variable also computes carried integers that change by a constant in each iteration. Conversions of constants are
-folded.
+folded, and barriers of optimizations (``jax.checkpoint``) dropped, which compute nothing.
 """
 
 from dataclasses import dataclass
@@ -37,6 +37,12 @@ def rewrite_concatenations(module: Module | Operation) -> None:
                                  operandSegmentSizes=ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]))
                 start += shape[axis]
         exchange(op, [value])
+
+
+def drop_barriers(module: Module) -> None:
+    """Replace the results of ``stablehlo.optimization_barrier`` by its operands."""
+    for op in operations_of(module, lambda name: name == "stablehlo.optimization_barrier"):
+        exchange(op, list(op.operands))
 
 
 EXACT = 1 << 53                     # integers up to here are numbers of float64

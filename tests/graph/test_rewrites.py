@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops of graphs that count: how often they run, and what their counters are, by counting with numbers that wrap.
 
-Also conversions of constants, and outer products.
+Also conversions of constants, outer products, and barriers.
 """
 
 import numpy as np
@@ -152,3 +152,17 @@ def test_an_outer_product_in_loops_with_more_axes(reads_product):
     for results in (run_linked(text, [a, b]), results_of(text, [a, b], orders=(1,))):
         np.testing.assert_array_equal(results[0], np.repeat(2 * product[:, None], 4, 1))
         np.testing.assert_array_equal(results[1], product if reads_product else np.ones_like(product))
+
+
+def test_barriers_of_optimizations_compute_nothing():
+    """``jax.checkpoint`` has such barriers in gradients."""
+    text = """func.func @main(%a: tensor<4x6xf32>, %b: tensor<6xi32>) -> (tensor<6xi32>, tensor<4x6xf32>) {
+  %0:2 = stablehlo.optimization_barrier %a, %b : tensor<4x6xf32>, tensor<6xi32>
+  %1 = stablehlo.add %0#1, %b : tensor<6xi32>
+  %2 = stablehlo.multiply %0#0, %a : tensor<4x6xf32>
+  return %1, %2 : tensor<6xi32>, tensor<4x6xf32>
+}"""
+    a, b = np.arange(24, dtype=np.float32).reshape(4, 6), np.arange(6, dtype=np.int32)
+    for results in (run_linked(text, [a, b]), results_of(text, [a, b])):
+        for result, expected in zip(results, (b + b, a * a), strict=True):
+            np.testing.assert_array_equal(result, expected, strict=True)
