@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
+from nki_mlir.frameworks.torch_gradients import GRADIENTS
 from nki_mlir.frameworks.torch_operator import map_by_calls
 from nki_mlir.frameworks.torch_orders import ORDERS
 
@@ -18,6 +19,14 @@ def decompositions(upstream: Mapping[Any, Callable[..., object]]) -> dict[Any, C
     """Return the decompositions of an exported program: those of this module, then those that ``upstream`` expects."""
     table = dict(upstream) | OWN
     return table | {op: with_an_axis(op, table.get(op)) for op in ALONG_AXES}
+
+
+def nearest_by_vectors(graph: torch.fx.Graph) -> None:
+    """Let nearest interpolations that PyTorch has traced in gradients be the operator that has a decomposition."""
+    for node in graph.find_nodes(op="call_function", target=aten.upsample_nearest2d.default):
+        a, size, *factors = node.args
+        node.target = aten.upsample_nearest2d.vec
+        node.args = (a, size, None) if None in factors or len(factors) < 2 else (a, None, factors)
 
 
 def with_an_axis(op: Callable[..., Any], decomposed: Callable[..., object] | None) -> Callable[..., object]:
@@ -166,6 +175,41 @@ def truth(op: Any) -> Callable[..., object]:
     return computed
 
 
+def max_pool(op: Any, rank: int) -> Callable[..., object]:
+    """Pad before a max pool whose last windows leave the tensor (``ceil_mode``): upstream pads both sides alike."""
+    def computed(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+                 dilation: Sequence[int] = (1,), ceil_mode: bool = False) -> object:
+        if not ceil_mode:
+            return NotImplemented
+        sizes, steps, pads, dilations = ([*v] * (rank // len(v)) for v in (
+            kernel_size, stride or kernel_size, padding, dilation))
+        shape, around = a.shape[-rank:], list[int]()
+        for extent, size, step, pad, apart in zip(shape, sizes, steps, pads, dilations):
+            reach = apart * (size - 1) + 1
+            last = -(-(extent + 2 * pad - reach) // step) * step            # where the last window begins
+            last -= step if last >= extent + pad else 0
+            around[:0] = [pad, max(0, last + reach - extent - pad)]
+        lowest = float("-inf") if a.is_floating_point() else torch.iinfo(a.dtype).min
+        wide = torch.constant_pad_nd(a, around, lowest)
+        values, positions = op(wide, sizes, steps, [0] * rank, dilations)
+        at = torch.zeros_like(positions)
+        for k, (extent, pad) in enumerate(zip(shape, pads)):
+            inner = prod(wide.shape[a.dim() - rank + k + 1:])
+            at = at * extent + torch.remainder(torch.div(positions, inner, rounding_mode="floor"),
+                                               wide.shape[a.dim() - rank + k]) - pad
+        return values, at
+    return computed
+
+
+def clamp(a: torch.Tensor, low: float | None = None, high: float | None = None) -> object:
+    """Clamp integers on one side by an extremum: upstream clamps at the least or greatest number on the other."""
+    bounds = [bound for bound in (low, high) if bound is not None]
+    if a.dtype not in (torch.int32, torch.int64) or len(bounds) != 1 or not isinstance(bounds[0], int):
+        return NotImplemented
+    limit = torch.full((), bounds[0], dtype=a.dtype)
+    return torch.minimum(a, limit) if low is None else torch.maximum(a, limit)
+
+
 def absolute(a: torch.Tensor) -> object:
     return a.clone() if a.dtype == torch.uint8 else NotImplemented
 
@@ -187,6 +231,7 @@ OWN: dict[object, Callable[..., object]] = {
     **{op: decomposed for op, decomposed in get_decompositions(
         [aten.native_layer_norm.default, aten.native_group_norm.default, aten.upsample_nearest2d.vec]).items()},
     **ORDERS,
+    **GRADIENTS,
     torch.ops.nki.map.default: map_by_calls,
     aten.remainder.Tensor: remainder,
     aten.remainder.Scalar: remainder,
@@ -205,6 +250,9 @@ OWN: dict[object, Callable[..., object]] = {
     aten.std.correction: deviation,
     aten.var_mean.correction: variance_and_mean,
     aten.abs.default: absolute,
+    aten.clamp.default: clamp,
+    aten.max_pool2d_with_indices.default: max_pool(aten.max_pool2d_with_indices, 2),
+    aten.max_pool3d_with_indices.default: max_pool(aten.max_pool3d_with_indices, 3),
     aten.__lshift__.Scalar: shift(aten.bitwise_left_shift.Tensor),
     aten.__lshift__.Tensor: shift(aten.bitwise_left_shift.Tensor),
     aten.__rshift__.Scalar: shift(aten.bitwise_right_shift.Tensor),

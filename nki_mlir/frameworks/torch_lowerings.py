@@ -92,6 +92,37 @@ def running_product(op: Operation) -> Value | None:
     return product.results[0]
 
 
+def max_pool_gradient(op: Operation) -> Value | None:
+    """Lower the gradient of a max pool to a scatter to the first greatest element of each window."""
+    size, stride, padding, dilation = map(integers, op.operands[2:6])
+    grad, x = map(builtin, op.operands[:2])
+    kind, scalar = ir.RankedTensorType(x.type), ir.RankedTensorType.get([], ir.RankedTensorType(x.type).element_type)
+    if any(each != 1 for each in dilation):
+        return None
+    steps, outer = stride or size, [1] * (kind.rank - 2)
+    after = [max(0, (count - 1) * step + width - extent - before) for count, step, width, extent, before in zip(
+        ir.RankedTensorType(grad.type).shape[-2:], steps, size, kind.shape[-2:], padding)]
+    around = np.array([*[(0, 0)] * len(outer), *zip(padding, after)], np.int64)
+    array = ir.DenseI64ArrayAttr.get
+    scatter = ir.Operation.create(
+        "stablehlo.select_and_scatter", results=[kind], operands=[x, grad, constant(scalar, 0)], regions=2, attributes={
+            "window_dimensions": array([*outer, *size]), "window_strides": array([*outer, *steps]),
+            "padding": ir.DenseElementsAttr.get(around)})
+    for region, is_choice in zip(scatter.regions, (True, False)):
+        block = region.blocks.append(scalar, scalar)
+        a, b = block.arguments
+        with ir.InsertionPoint(block):
+            result = compared(a, "GE", b) if is_choice else value_of("stablehlo.add", scalar, a, b)
+            ir.Operation.create("stablehlo.return", operands=[result])
+    return scatter.results[0]
+
+
+def integers(value: Value) -> list[int]:
+    """Return a constant list of integers of PyTorch's dialect."""
+    elements = [] if isinstance(value.owner, ir.Block) else list(value.owner.operands)
+    return [number for element in elements if (number := integer(element)) is not None]
+
+
 def integer(value: Value) -> int | None:
     """Return a constant integer of PyTorch's dialect."""
     attributes = None if isinstance(value.owner, ir.Block) else value.owner.attributes
@@ -148,5 +179,6 @@ def constant(kind: ir.Type, number: float) -> Value:
 
 LOWERINGS: dict[str, Callable[[Operation], Value | None]] = {
     "torch.aten.fmod.Tensor": remainder, "torch.aten.eq.Tensor": equal,
-    "torch.aten.cumprod": running_product, **dict.fromkeys(FUNCTIONS, function)}
+    "torch.aten.cumprod": running_product, "torch.aten.max_pool2d_with_indices_backward": max_pool_gradient,
+    **dict.fromkeys(FUNCTIONS, function)}
 __all__ = ["described", "lower_operators", "order_numbers"]

@@ -105,6 +105,18 @@ def diagonal_scatter(a: torch.Tensor, source: torch.Tensor, offset: int = 0, dim
     return result.permute([order.index(d) for d in range(a.dim())]).clone()
 
 
+def unfolded(a: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+    """Take the windows along a dimension by slices: one for each element of a window, or for each window."""
+    if not a.dim():
+        return a.reshape(1)
+    dim = dimension % a.dim()
+    count = (a.shape[dim] - size) // step + 1
+    if size <= count:
+        last = (count - 1) * step + 1
+        return torch.stack([aten.slice(a, dim, k, k + last, step) for k in range(size)], -1)
+    return torch.stack([a.narrow(dim, k * step, size) for k in range(count)], dim).movedim(dim + 1, -1)
+
+
 # -- distances ---------------------------------------------------------------------------------------------------------
 def hypotenuse(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Compute sqrt(a^2 + b^2) from the ratio of the operands, whose square does not overflow."""
@@ -158,6 +170,7 @@ ORDERS: dict[object, Callable[..., object]] = {
     aten.searchsorted.Scalar: search_sorted,
     aten.diagonal.default: diagonal,
     aten.diagonal_scatter.default: diagonal_scatter,
+    aten.unfold.default: unfolded,
     aten.hypot.default: hypotenuse,
     aten._cdist_forward.default: distances,
     aten._cdist_backward.default: distances_backward,

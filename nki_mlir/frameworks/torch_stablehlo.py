@@ -26,7 +26,8 @@ from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frameworks.debug_output import write_exported
 from nki_mlir.frameworks.torch_constants import fold_constants
-from nki_mlir.frameworks.torch_decompositions import aten, decompositions
+from nki_mlir.frameworks.torch_decompositions import aten, decompositions, nearest_by_vectors
+from nki_mlir.frameworks.torch_gradients import drop_positions
 from nki_mlir.frameworks.torch_lowerings import described, lower_operators, order_numbers
 from nki_mlir.frameworks.torch_operator import callee_named
 from nki_mlir.frameworks.torch_values import operands_of, results_of
@@ -72,7 +73,9 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     if not isinstance(program, torch.export.ExportedProgram):
         # The importer merges parameters that are the same tensor object.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
+    nearest_by_vectors(program.graph)
     program = program.run_decompositions(decompositions(load("extras.fx_decomp_util").get_decomposition_table()))
+    drop_positions(program.graph)
     fold_constants(program)
     refuse_random_numbers(program.graph)
     aliases = updates_to_results(program)

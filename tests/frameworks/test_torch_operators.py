@@ -148,3 +148,10 @@ def test_gradients_of_distances():
     traced = make_fx(gradient)(X, X[:3] * 0.5)
     agrees(lambda a, b: traced(a, b), X, X[:3] * 0.5, tolerance=1e-5, streams=False)
     assert np.isfinite(gradient(X, X[:3])[0].numpy()).all()
+
+
+def test_max_pools_whose_last_windows_leave_the_tensor():
+    agrees(lambda a: (F.max_pool2d(a, 3, 2, ceil_mode=True), F.max_pool2d(a, (2, 3), 2, (1, 0), ceil_mode=True),
+                      F.max_pool2d(a, 2, 2, dilation=(1, 2), ceil_mode=True), F.max_pool1d(a[0], 4, 3, ceil_mode=True)),
+           IMAGE)
+    agrees(lambda a: (F.max_pool3d(a[None], (1, 3, 2), 2, ceil_mode=True),), IMAGE, streams=False)

@@ -258,8 +258,7 @@ def test_random_loops__compute_the_same_values(seed):
 
 def test_long_products_of_python__run_in_blocks():
     product = Product(25, 40, 3, unrolled=(True, True, True))
-    with patch("nki_mlir.targets.neuron.codegen.short_loops.LEAST_BLOCKED", 5_000), patch(
-            "nki_mlir.targets.neuron.codegen.block_loops.block_loops.__defaults__", (5_000, 1_000)), patch(
+    with patch("nki_mlir.targets.neuron.codegen.block_loops.block_loops.__defaults__", (5_000, 1_000)), patch(
             "nki_mlir.targets.neuron.codegen.short_loops.IN_BLOCKS", Candidate(1_000, 1_000)):
         program, unblocked = (emit_code(product.b.code, Emission(block=block)) for block in (True, False))
         assert sum(map(len, program.streams.values())) < sum(map(len, unblocked.streams.values()))

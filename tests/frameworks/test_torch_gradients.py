@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gradients of PyTorch's programs that have no lowering upstream, on native code and as streams, against PyTorch."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from nki_mlir.frameworks.stablehlo import run_linked, simulate_linked  # noqa: E402
+from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def tensor(*shape: int) -> "torch.Tensor":
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape) * 100 + shape[-1]))
+
+
+def same_gradients(function: Callable[..., "torch.Tensor"], *arguments: "torch.Tensor", streams: bool = True) -> None:
+    """Compare the gradients of the sum of squares, which weights all results differently."""
+    def gradients(*values: "torch.Tensor") -> "tuple[torch.Tensor, ...]":
+        return torch.func.grad(lambda *v: function(*v).square().sum(), tuple(range(len(values))))(*values)
+    expected = [g.numpy() for g in gradients(*arguments)]
+    text = stablehlo_of(torch.export.export(make_fx(gradients)(*arguments), arguments))
+    arrays = [a.numpy() for a in arguments]
+    for run in (run_linked, simulate_linked) if streams else (run_linked,):
+        for result, gradient in zip(run(text, arrays), expected, strict=True):
+            np.testing.assert_allclose(result, gradient, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("x, weight, options", [
+    ((2, 4, 9), (6, 4, 3), {"padding": 1}), ((2, 4, 10), (6, 2, 3), {"stride": 2, "padding": 2, "groups": 2}),
+    ((1, 3, 11), (3, 1, 2), {"dilation": 3, "stride": 3, "groups": 3}), ((2, 2, 7), (4, 2, 1), {"padding": 2}),
+    ((1, 4, 6, 7), (4, 1, 3, 2), {"stride": (2, 1), "padding": (1, 0), "groups": 4}),
+    ((1, 2, 4, 5, 4), (3, 2, 2, 3, 1), {"padding": (1, 1, 0), "stride": (1, 2, 1)})],
+    ids=["padded", "strided groups", "dilated depthwise", "wide padding", "2d depthwise", "3d"])
+def test_gradients_of_convolutions(x, weight, options):
+    convolution = [F.conv1d, F.conv2d, F.conv3d][len(x) - 3]
+    same_gradients(lambda a, w, b: convolution(a, w, b, **options), tensor(*x), tensor(*weight), tensor(weight[0]),
+                   streams=len(x) < 5)
+
+
+@pytest.mark.parametrize("x, weight, options", [
+    ((1, 3, 4), (3, 2, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    ((2, 4, 3, 4), (4, 3, 2, 3), {"stride": (2, 1), "padding": (0, 1), "groups": 2})], ids=["1d", "2d groups"])
+def test_gradients_of_transposed_convolutions(x, weight, options):
+    convolution = [F.conv_transpose1d, F.conv_transpose2d][len(x) - 3]
+    same_gradients(lambda a, w: convolution(a, w, **options), tensor(*x), tensor(*weight))
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: F.avg_pool2d(a, 2), lambda a: F.avg_pool2d(a, (3, 2), (2, 1), (1, 0)),
+    lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False),
+    lambda a: F.avg_pool1d(a[0], 3, 2, 1), lambda a: F.adaptive_avg_pool2d(a, (3, 4)),
+    lambda a: F.max_pool2d(a, 2), lambda a: F.max_pool2d(a, (3, 2), (2, 3), (1, 1)),
+    lambda a: F.max_pool2d(a[0], 3, 2, ceil_mode=True), lambda a: F.max_pool2d(a.relu(), 2, 1),
+    lambda a: F.interpolate(a, scale_factor=2), lambda a: F.interpolate(a, (9, 5)),
+    lambda a: F.interpolate(a, (9, 5), mode="bilinear"),
+    lambda a: F.interpolate(a, scale_factor=1.5, mode="bilinear"),
+    lambda a: F.interpolate(a, (3, 11), mode="bilinear", align_corners=True),
+    lambda a: a.unfold(2, 3, 2), lambda a: a.unfold(-1, 4, 3).unfold(2, 5, 1)],
+    ids=["average", "average strides", "average of elements", "average 1d", "adaptive", "maximum",
+         "maximum strides", "maximum ceil", "maximum of equal", "nearest", "nearest sizes", "bilinear",
+         "bilinear factor", "bilinear corners", "unfold", "unfold twice"])
+def test_gradients_of_windows(function):
+    same_gradients(function, tensor(1, 2, 7, 8))
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": torch.arange(30.0).reshape(5, 6) / 10},
+    {"attn_mask": torch.arange(30).reshape(5, 6) % 4 > 0}], ids=["plain", "causal", "scale", "added mask", "mask"])
+def test_gradients_of_attention(options):
+    same_gradients(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options), tensor(1, 2, 5, 4),
+                   tensor(1, 2, 6, 4), tensor(1, 2, 6, 4) + 1)
+
+
+def test_gradients_of_cross_entropy():
+    """Its targets are integers that are clamped on one side."""
+    targets = torch.tensor([0, 4, -100, 2])
+    same_gradients(lambda a: F.cross_entropy(a, targets.clamp(0), label_smoothing=0.1), tensor(4, 5))
+    same_gradients(lambda a: F.nll_loss(a, targets.clamp(max=4), reduction="none"), tensor(4, 5))
