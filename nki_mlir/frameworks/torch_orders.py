@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of PyTorch's operators that order, search, take diagonals or compute distances, for which upstream has
-no lowerings."""
+"""Decompositions of PyTorch's operators that order, search, take parts or compute distances.
+
+Upstream has no lowerings for them.
+"""
 
 from collections.abc import Callable
 from math import inf
