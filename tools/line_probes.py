@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Record which lines of functions run, at nearly the speed of the code, by test and in processes that tests start.
+"""Record which lines of functions run, by test and in processes that tests start.
 
 ``instrumented`` puts a probe, the store ``__nki_lines__[number] = 1``, in front of each run of statements that start
 one after the other. ``ProbeTable`` numbers the probes of a package. A process that has called ``start`` loads it with

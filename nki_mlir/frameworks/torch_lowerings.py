@@ -12,6 +12,7 @@ import numpy as np
 
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import value_of
+from nki_mlir.graph.tensor_values import compared, splat
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 FUNCTIONS = {"torch.aten.erfc": "chlo.erfc", "torch.aten.erfinv": "chlo.erf_inv", "torch.aten.lgamma": "chlo.lgamma",
@@ -84,7 +85,7 @@ def running_product(op: Operation) -> Value | None:
     padding[dim, 0] = kind.shape[dim] - 1
     scalar, array = ir.RankedTensorType.get([], element), ir.DenseI64ArrayAttr.get
     attributes = {"window_dimensions": array(windows), "padding": ir.DenseElementsAttr.get(padding)}
-    product = ir.Operation.create("stablehlo.reduce_window", results=[kind], operands=[a, constant(scalar, 1)],
+    product = ir.Operation.create("stablehlo.reduce_window", results=[kind], operands=[a, splat(scalar, 1)],
                                   attributes=attributes, regions=1)
     block = product.regions[0].blocks.append(scalar, scalar)
     with ir.InsertionPoint(block):
@@ -105,7 +106,7 @@ def max_pool_gradient(op: Operation) -> Value | None:
     around = np.array([*[(0, 0)] * len(outer), *zip(padding, after)], np.int64)
     array = ir.DenseI64ArrayAttr.get
     scatter = ir.Operation.create(
-        "stablehlo.select_and_scatter", results=[kind], operands=[x, grad, constant(scalar, 0)], regions=2, attributes={
+        "stablehlo.select_and_scatter", results=[kind], operands=[x, grad, splat(scalar, 0)], regions=2, attributes={
             "window_dimensions": array([*outer, *size]), "window_strides": array([*outer, *steps]),
             "padding": ir.DenseElementsAttr.get(around)})
     for region, is_choice in zip(scatter.regions, (True, False)):
@@ -153,28 +154,14 @@ def order_numbers(module: Module) -> None:
         if not all(use.owner.operation.name == "stablehlo.slice" for result in op.results for use in result.uses):
             with ir.InsertionPoint(compare), op.location:
                 for k, value in enumerate(list(compare.operands)):
-                    zero = constant(value.type, 0.0)
+                    zero = splat(value.type, 0.0)
                     compare.operands[k] = without_sign(value, "EQ", zero, 0.0)
 
 
 def without_sign(value: Value, direction: str, other: Value, number: float) -> Value:
     """Return a value with ``number`` where it compares with the other one in this way: a zero or NaN without sign."""
-    return value_of("stablehlo.select", value.type, compared(value, direction, other), constant(value.type, number),
+    return value_of("stablehlo.select", value.type, compared(value, direction, other), splat(value.type, number),
                     value)
-
-
-def compared(a: Value, direction: str, b: Value) -> Value:
-    kind = ir.RankedTensorType.get(ir.RankedTensorType(a.type).shape, ir.IntegerType.get_signless(1))
-    return value_of("stablehlo.compare", kind, a, b, comparison_direction=ir.Attribute.parse(
-        f"#stablehlo<comparison_direction {direction}>"))
-
-
-def constant(kind: ir.Type, number: float) -> Value:
-    tensor = ir.RankedTensorType(kind)
-    element = tensor.element_type
-    attribute = ir.IntegerAttr.get(element, int(number)) if isinstance(element, ir.IntegerType) else (
-        ir.FloatAttr.get(element, number))
-    return value_of("stablehlo.constant", tensor, value=ir.DenseElementsAttr.get_splat(tensor, attribute))
 
 
 LOWERINGS: dict[str, Callable[[Operation], Value | None]] = {

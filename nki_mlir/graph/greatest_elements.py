@@ -21,10 +21,10 @@ from nki_mlir.graph.sorting_network import (
     BITS,
     counts_along,
     integers_in_order,
-    of_element,
     steps,
     with_inverted_negatives,
 )
+from nki_mlir.graph.tensor_values import of_element
 from nki_mlir.graph.upstream import exchange
 
 BELOW = -65536                      # less than all parts of integers

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, load, operations_of
 from nki_mlir.dialects.creation import applied, constant, terminator, value_of
+from nki_mlir.graph.tensor_values import compared, of_element, splat
 from nki_mlir.graph.upstream import exchange, exchange_for_call
 
 
@@ -110,7 +111,7 @@ def _power(base: Value, exponent: int) -> Value:
         exponent >>= 1
         if exponent:
             base = value_of("stablehlo.multiply", kind, base, base)
-    return _splat(kind, 1) if result is None else result
+    return splat(kind, 1) if result is None else result
 
 
 def _power_of_tensors(base: Value, exponent: Value) -> Value:
@@ -118,30 +119,23 @@ def _power_of_tensors(base: Value, exponent: Value) -> Value:
     exponent gives 0, except for the bases 1 and -1."""
     kind = ir.RankedTensorType(base.type)
     element = kind.element_type
-    truths = ir.RankedTensorType.get(kind.shape, ir.IntegerType.get_signless(1))
-    direction = {d: ir.Attribute.parse(f"#stablehlo<comparison_direction {d}>") for d in ("EQ", "LT", "NE")}
 
-    def compared(a: Value, name: str, number: int) -> Value:
-        return value_of("stablehlo.compare", truths, a, _splat(kind, number), comparison_direction=direction[name])
-    result, square = _splat(kind, 1), base
+    def is_number(a: Value, direction: str, number: int) -> Value:
+        return compared(a, direction, splat(kind, number))
+    result, square = splat(kind, 1), base
     for bit in range(element.width - (not element.is_unsigned)):
-        is_set = compared(value_of("stablehlo.and", kind, exponent, _splat(kind, 1 << bit)), "NE", 0)
+        is_set = is_number(value_of("stablehlo.and", kind, exponent, splat(kind, 1 << bit)), "NE", 0)
         product = value_of("stablehlo.multiply", kind, result, square)
         result = value_of("stablehlo.select", kind, is_set, product, result)
         square = value_of("stablehlo.multiply", kind, square, square)
     if element.is_unsigned:
         return result
-    is_unit = value_of("stablehlo.or", truths, compared(base, "EQ", 1), compared(base, "EQ", -1))
-    sign = value_of("stablehlo.select", kind, compared(
-        value_of("stablehlo.and", kind, exponent, _splat(kind, 1)), "NE", 0), base, _splat(kind, 1))
-    inverse = value_of("stablehlo.select", kind, is_unit, sign, _splat(kind, 0))
-    return value_of("stablehlo.select", kind, compared(exponent, "LT", 0), inverse, result)
-
-
-def _splat(kind: ir.Type, number: int) -> Value:
-    element = ir.RankedTensorType(kind).element_type
-    return value_of("stablehlo.constant", kind, value=ir.DenseElementsAttr.get_splat(
-        kind, ir.IntegerAttr.get(element, number)))
+    is_unit = value_of("stablehlo.or", of_element(kind, ir.IntegerType.get_signless(1)), is_number(base, "EQ", 1),
+                       is_number(base, "EQ", -1))
+    sign = value_of("stablehlo.select", kind, is_number(
+        value_of("stablehlo.and", kind, exponent, splat(kind, 1)), "NE", 0), base, splat(kind, 1))
+    inverse = value_of("stablehlo.select", kind, is_unit, sign, splat(kind, 0))
+    return value_of("stablehlo.select", kind, is_number(exponent, "LT", 0), inverse, result)
 
 
 def rewrite_pads(module: Module) -> None:
@@ -387,5 +381,4 @@ def _value(variable: Value, counter: Counter, kind: ir.Type) -> Value:
 
 def _last(counter: Counter, iterations: int, kind: Type) -> Value:
     """Emit the value of a counter after the loop."""
-    value = ir.IntegerAttr.get(ir.RankedTensorType(kind).element_type, counter.first + iterations * counter.step)
-    return value_of("stablehlo.constant", kind, value=ir.DenseElementsAttr.get_splat(kind, value))
+    return splat(kind, counter.first + iterations * counter.step)

@@ -26,6 +26,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import terminator, value_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.sort_and_scatter import sort_axis
+from nki_mlir.graph.tensor_values import compared, of_element, splat
 from nki_mlir.graph.upstream import exchange
 
 BITS = {"f32": 32, "bf16": 16, "f16": 16}               # floats that have the order of integers of that many bits
@@ -101,7 +102,7 @@ class ElementOrder:
         if self.number is None:
             return before
         after, kind = self.region(second, first), before.type
-        earlier = compared(first[self.number], second[self.number], "LT", "SIGNED")
+        earlier = compared(first[self.number], "LT", second[self.number], "SIGNED")
         unequal_or_earlier = value_of("stablehlo.and", kind, earlier, value_of("stablehlo.not", kind, after))
         return value_of("stablehlo.or", kind, before, unequal_or_earlier)
 
@@ -140,11 +141,11 @@ def in_total_order(op: Operation, operands: Sequence[Value]) -> Value:
     direction = next(d for d in ("EQ", "NE", "GE", "GT", "LE", "LT") if d in str(op.attributes["comparison_direction"]))
     if all(map(is_without_signs, op.operands)) and direction in ("LT", "GT"):
         a, b = operands if direction == "LT" else operands[::-1]
-        less, ordered = compared(a, b, "LT", "FLOAT"), compared(a, a, "EQ", "FLOAT")
-        before_nan = value_of("stablehlo.and", less.type, ordered, compared(b, b, "NE", "FLOAT"))
+        less, ordered = compared(a, "LT", b, "FLOAT"), compared(a, "EQ", a, "FLOAT")
+        before_nan = value_of("stablehlo.and", less.type, ordered, compared(b, "NE", b, "FLOAT"))
         return value_of("stablehlo.or", less.type, less, before_nan)
     a, b = (integers_in_order(v, op) for v in operands)
-    return compared(a, b, direction, "SIGNED")
+    return compared(a, direction, b, "SIGNED")
 
 
 def is_without_signs(value: Value) -> bool:
@@ -186,23 +187,12 @@ def with_inverted_negatives(bits: Value) -> Value:
     """Emit integers of which negative ones have all bits but the sign inverted; twice, these are the integers."""
     kind = bits.type
     width = ir.RankedTensorType(kind).element_type.width
-    sign = value_of("stablehlo.shift_right_arithmetic", kind, bits, number_like(kind, width - 1))
-    inverted = value_of("stablehlo.and", kind, sign, number_like(kind, (1 << width - 1) - 1))
+    sign = value_of("stablehlo.shift_right_arithmetic", kind, bits, splat(kind, width - 1))
+    inverted = value_of("stablehlo.and", kind, sign, splat(kind, (1 << width - 1) - 1))
     return value_of("stablehlo.xor", kind, bits, inverted)
 
 
 # -- operations on tensors ---------------------------------------------------------------------------------------------
-def of_element(kind: Type, element: Type) -> Type:
-    """Return the type of a tensor of the same shape with other elements."""
-    return ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, element)
-
-
-def number_like(kind: Type, number: int) -> Value:
-    element = ir.RankedTensorType(kind).element_type
-    return value_of("stablehlo.constant", kind,
-                    value=ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(element, number)))
-
-
 def constant_along_last(kind: Type, values: Sequence[bool]) -> Value:
     """Emit truth values along the last axis of a shape."""
     shape, element = ir.RankedTensorType(kind).shape, ir.IntegerType.get_signless(1)
@@ -211,13 +201,6 @@ def constant_along_last(kind: Type, values: Sequence[bool]) -> Value:
     return value_of("stablehlo.broadcast_in_dim", of_element(kind, element),
                     value_of("stablehlo.constant", line, value=data),
                     broadcast_dimensions=ir.DenseI64ArrayAttr.get([len(shape) - 1]))
-
-
-def compared(a: Value, b: Value, direction: str, kind: str) -> Value:
-    result = of_element(a.type, ir.IntegerType.get_signless(1))
-    return value_of("stablehlo.compare", result, a, b,
-                    comparison_direction=ir.Attribute.parse(f"#stablehlo<comparison_direction {direction}>"),
-                    compare_type=ir.Attribute.parse(f"#stablehlo<comparison_type {kind}>"))
 
 
 def part(value: Value, start: int, stop: int) -> Value:
