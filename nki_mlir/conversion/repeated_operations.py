@@ -119,15 +119,15 @@ class ShortCopy:
         types, locations = [a.type for a in block.arguments], [a.location for a in block.arguments]
         self.values.update(zip(block.arguments, copy.regions[0].blocks.append(*types, arg_locs=locations).arguments))
         self.end = ir.InsertionPoint(copy.regions[0].blocks[0])
-        behind: list[OperationGroup] = []           # omitted since the last operation
+        omitted: list[OperationGroup] = []          # since the last operation that is copied
         for position, operation in enumerate(groups.operations):
             if position in groups.omitted:
                 if (group := groups.repeated.get(position)) is not None:
-                    behind.append(group)
+                    omitted.append(group)
             elif (buffer := groups.allocations.get(position)) is None:
-                if behind:
-                    self.calls[self.call(behind)] = position
-                    behind = []
+                if omitted:
+                    self.calls[self.call(omitted)] = position
+                    omitted = []
                 self.copy(operation, position if position in self.members else None)
             elif not groups.is_omitted(buffer):
                 self.copy(operation, position)
@@ -145,23 +145,23 @@ class ShortCopy:
                     operands[number] = copied
         self.values.update(zip(op.results, copy.results))
 
-    def call(self, behind: Sequence[OperationGroup]) -> Operation:
+    def call(self, omitted: Sequence[OperationGroup]) -> Operation:
         """Write a call in place of the omitted operations."""
-        used = {buffer.value: None for group in behind for buffer in group.buffers if buffer.allocation is not None}
+        used = {buffer.value: None for group in omitted for buffer in group.buffers if buffer.allocation is not None}
         operands = [self.values[value] for value in used if value in self.values]
         callee = ir.FlatSymbolRefAttr.get(OMITTED)
         return ir.Operation.create("func.call", operands=operands, attributes={"callee": callee}, ip=self.end)
 
     def erase_calls(self) -> dict[Operation, int]:
-        """Erase the calls. Return the operations after them, each with the position up to which operations in front of
+        """Erase the calls. Return the operations after them, each with the position up to which operations before
         it are omitted."""
         before: dict[Operation, int] = {}
-        behind: int | None = None
+        position: int | None = None
         for op, _ in ModuleContents(self.module).functions[0]:
             if op in self.calls:
-                behind = self.calls[op]
-            elif behind is not None and not ends_memory(op):
-                before[op], behind = behind, None
+                position = self.calls[op]
+            elif position is not None and not ends_memory(op):
+                before[op], position = position, None
         for call in self.calls:
             call.erase()
         return before

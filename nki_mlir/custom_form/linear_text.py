@@ -174,7 +174,7 @@ def affine(form: Linear) -> str:
 
 
 def space(axes: int, symbols: int) -> str:
-    """Return the dims and symbols that stand in front of affine expressions."""
+    """Return the dims and symbols that affine expressions begin with."""
     dims = ", ".join(f"d{k}" for k in range(axes))
     return f"({dims})" + (f"[{', '.join(f's{k}' for k in range(symbols))}]" if symbols else "")
 

@@ -50,7 +50,7 @@ def _negated(form: Linear) -> Linear:
 
 
 def _comparisons(condition: Value, numbering: Numbering, visited: set[Value]) -> list[tuple[Linear, bool]]:
-    """Return the conjunction behind a condition as (form, is equality); parts that are not understood are left out."""
+    """Return the conjunction of a condition as (form, is equality), without parts that are not understood."""
     if isinstance(condition.owner, ir.Block) or condition in visited:
         return []
     visited.add(condition)

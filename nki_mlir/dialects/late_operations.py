@@ -18,7 +18,7 @@ from nki_mlir.scalar.dtypes import DType
 
 
 class LateValue:
-    """The SSA value of a buffer. It is written, with everything in front of it, when it is read; it is None while its
+    """The SSA value of a buffer. It is written, with everything before it, when it is read; it is None while its
     allocation waits for an operation."""
 
     __slots__ = ("_late", "_value")

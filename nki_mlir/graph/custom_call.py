@@ -82,7 +82,7 @@ class KernelRecord:
 
     @cached_property
     def key(self) -> str:
-        """The sha256 of the variants, which is the key of the specialization behind the call."""
+        """The sha256 of the variants, which is the key of the specialization that the call runs."""
         digest = hashlib.sha256()
         for fixed, text in self.variants:
             digest.update(repr(fixed).encode() + text.encode())

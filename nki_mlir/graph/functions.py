@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns a bufferized graph into a kernel function: results become arguments, and linked kernels part of the body.
 
-Control flow that carries buffers writes its results to buffers that are allocated in front of it. A loop writes its
+Control flow that carries buffers writes its results to buffers that are allocated before it. A loop writes its
 buffers at the end of an iteration, through temporary buffers if values swap. ``scf.index_switch`` becomes a chain of
 ``scf.if``.
 

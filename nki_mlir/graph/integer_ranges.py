@@ -374,7 +374,7 @@ class IntegerRanges:
             self.put(result, None if a is None or b is None else joined(a, b))
 
     def iteration(self, op: Operation, spans: Sequence[Range | None]) -> list[Range | None]:
-        """Find the ranges of an iteration whose carried values have ``spans``; return those of the values behind it."""
+        """Find the ranges of an iteration whose carried values have ``spans``; return those after it."""
         condition, body = (region.blocks[0] for region in op.regions)
         for block in (condition, body):
             for argument, span in zip(block.arguments, spans):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The predicates of ``arith.cmpi`` and ``arith.cmpf`` with their numbers, and the comparisons behind them."""
+"""The predicates of ``arith.cmpi`` and ``arith.cmpf`` with their numbers, and the comparisons that they are."""
 
 import operator
 from collections.abc import Callable

@@ -252,7 +252,7 @@ class _ReducingPrograms:
                 self.move_tiles(op, variables)
 
     def localized(self, value: Value, local: dict[Value, Value], inside: set[Operation], first: Operation) -> Value:
-        """Return a value in one program. Copies of what computes it from the program's ids are in front of ``first``,
+        """Return a value in one program. Copies of what computes it from the program's ids are before ``first``,
         the first operation in the loops."""
         definition = value.owner
         if value in local or isinstance(definition, ir.Block) or definition.operation in inside or self.is_uniform(

@@ -41,10 +41,10 @@ def add_program_loops(module: Module, axes: Sequence[int] | None = None) -> None
 
 def add_loops(kernel: KernelFunction, before: Operation, bounds: ir.InsertionPoint, axes: Sequence[int] | None = None
               ) -> tuple[list[Value], Operation]:
-    """Create a loop over each axis of a kernel's grid, or over some, in front of an operation, with bounds at
+    """Create a loop over each axis of a kernel's grid, or over some, before an operation, with bounds at
     ``bounds``.
 
-    Return the loops' variables, which are 0 for an axis without a loop, and the operation in front of which the caller
+    Return the loops' variables, which are 0 for an axis without a loop, and the operation before which the caller
     writes the body.
     """
     make = Attributes()

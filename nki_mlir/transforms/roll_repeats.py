@@ -93,7 +93,7 @@ def form_and_starts(kind: RecognizedOperation) -> tuple[object, Steps]:
 
 
 class LoopWriter:
-    """Writes one loop, with those in it, in front of its first operation."""
+    """Writes one loop, with those in it, before its first operation."""
 
     def __init__(self, loop: Repetition[Operation]) -> None:
         self.loop, self.make, self.numbers = loop, Attributes(), dict[int, Value]()
@@ -104,7 +104,7 @@ class LoopWriter:
         self.write_loop(self.loop, self.outermost, ())
 
     def write_loop(self, loop: Repetition[Operation], end: Operation, moves: Moves) -> None:
-        """Write the loop in front of an operation. The steps of ``moves`` are for all tiles of its body."""
+        """Write the loop before an operation. The steps of ``moves`` are for all tiles of its body."""
         at, bounds = self.location, [self.number(n) for n in (0, loop.count, 1)]
         created = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=at, ip=ir.InsertionPoint(end),
                                       attributes={"nki.loop": self.make.value("sequential")})
@@ -127,7 +127,7 @@ class LoopWriter:
                 move_starts(item.operation, inside, self.make)
 
     def number(self, n: int) -> Value:
-        """Write a constant in front of the outermost loop."""
+        """Write a constant before the outermost loop."""
         if n not in self.numbers:
             index = ir.IndexType.get()
             self.numbers[n] = ir.Operation.create(

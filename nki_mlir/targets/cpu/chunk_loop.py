@@ -72,17 +72,17 @@ class ChunkLoop:
         next chunk."""
         chunk_call, last_call = (heavy, self.arguments(heavy, chunk, turn)), (-1,
                 self.arguments(-1, chunk.plus(Linear(-1))))
-        behind = []
+        early_calls = []
         if early is not None:
             other_turn = Linear(1).plus(turn, -1)
             for k in range(early):
                 self.code.emit(self.routines[k], *self.arguments(k, following, other_turn))
-            behind = [(early, self.arguments(early, following, other_turn))]
+            early_calls = [(early, self.arguments(early, following, other_turn))]
         is_later = self.code.computed("nki_cmpi_sgt", chunk, Linear())
         branch = cpu.NativeBranch(is_later, otherwise=cpu.NativeBlock())
         self.code.add(branch)
-        for block, calls in ((branch.then, [chunk_call, last_call, *behind]),
-                             (branch.otherwise, [chunk_call, *behind])):
+        for block, calls in ((branch.then, [chunk_call, last_call, *early_calls]),
+                             (branch.otherwise, [chunk_call, *early_calls])):
             with self.code.inside(block):                                       # type: ignore[arg-type]
                 self.emit_joined(calls)
 

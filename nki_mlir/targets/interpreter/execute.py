@@ -364,11 +364,11 @@ def floating(op: Op) -> Op:
     """Return the operation with the starts of its tiles as symbols 0, 1, ... (see ``starts``), its own symbols after
     them."""
     operands = op.operands()
-    behind = 2 * len(operands)
-    fields: dict[str, Any] = {name: shifted(value, behind) if isinstance(value, Linear) else value
+    moved_by = 2 * len(operands)
+    fields: dict[str, Any] = {name: shifted(value, moved_by) if isinstance(value, Linear) else value
                               for name, value in op.attribute_values().items()}
     fields |= {field.name: started(tile, 2 * k) for k, (field, tile) in enumerate(operands)}
-    return type(op)(symbols=tuple(range(behind + len(op.symbols))), **fields)
+    return type(op)(symbols=tuple(range(moved_by + len(op.symbols))), **fields)
 
 
 def shifted(form: Linear, by: int) -> Linear:

@@ -184,7 +184,7 @@ class Run:
         return all(self.chunks.apart(a, b) for a in intervals for b in other_intervals)
 
     def can_be_first(self, number: int, touched: Mapping[int, list[ByteRegion]]) -> bool:
-        """Whether a call is small, and touches no memory of the chunks of the calls in front of it."""
+        """Whether a call is small, and touches no memory of the chunks of the calls before it."""
         call = self.call(number)
         intervals = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
         return call.nest.elements < self.options.least * self.count and all(

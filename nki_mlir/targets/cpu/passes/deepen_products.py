@@ -54,7 +54,7 @@ class DeepenProducts(FunctionPass, name="deepen-products"):
 
 
 def with_sum(nest: Nest, times: int, steps: list[int]) -> Nest:
-    """Return a nest with one more axis along which it adds, in front of those that it has."""
+    """Return a nest with one more axis along which it adds, before those that it has."""
     first = min(nest.reduced)
 
     def stepping(operand: Operand, step: int) -> Operand:

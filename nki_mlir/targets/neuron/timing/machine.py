@@ -405,21 +405,21 @@ class TimedMachine:
         dma = core.dma
         core.hbm_bytes += transfer.hbm_bytes
         if transfer.under_way:
-            begin, end, behind = earliest, earliest + transfer.under_way, -1
+            begin, end, preceding = earliest, earliest + transfer.under_way, -1
             finished = [(end, dma.count)]
         else:
-            begin, end, finished, behind = dma.move(transfer, earliest, event)
+            begin, end, finished, preceding = dma.move(transfer, earliest, event)
         notified, movements = end + self.notify, self.record.movements
         if update is None:
-            movements[event] = Movement(earliest, begin, end, notified, behind, met, ())
+            movements[event] = Movement(earliest, begin, end, notified, preceding, met, ())
             return
         number, amount = update
         if len(finished) == 1 or amount != dma.count:                   # one signal when all DMA engines are done
-            movements[event] = Movement(earliest, begin, end, notified, behind, met, ((notified, amount),))
+            movements[event] = Movement(earliest, begin, end, notified, preceding, met, ((notified, amount),))
             self.signal(core.semaphores[number], notified, amount, event)
             return
         signals = [(time + self.notify, engines) for time, engines in finished]
-        movements[event] = Movement(earliest, begin, end, notified, behind, met, signals)
+        movements[event] = Movement(earliest, begin, end, notified, preceding, met, signals)
         for time, engines in signals:
             self.signal(core.semaphores[number], time, engines, event)
 

@@ -17,7 +17,7 @@ WIDTH = 7                       # columns
 class Movement(NamedTuple):
     """A transfer's times, in ns: its first byte could move; its first byte moved; its last byte had moved;
 
-    other engines know that. Two events (-1: none): the transfer in front of it at the DMA engine, and the transfer of
+    other engines know that. Two events (-1: none): the preceding transfer at the DMA engine, and the transfer of
     another core that it waited for. ``signals``: when its semaphore changes, and by how much.
     """
 
@@ -25,7 +25,7 @@ class Movement(NamedTuple):
     begin: float
     end: float
     seen: float
-    behind: int
+    preceding: int
     met: int
     signals: Sequence[tuple[float, int]]
 
@@ -108,10 +108,10 @@ def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]
             moved = min(movement.end, time)
             yield (event, NOTIFIES, moved, time)
             time = moved
-            while movement.behind >= 0:             # its DMA engine moved another transfer's part before
+            while movement.preceding >= 0:          # its DMA engine moved another transfer's part before
                 begin = min(movement.begin, time)
                 yield (event, MOVES, begin, time)
-                event, time = movement.behind, begin
+                event, time = movement.preceding, begin
                 movement = record.movements[event]
             first_time = min(movement.first, time)
             yield (event, MOVES, first_time, time)

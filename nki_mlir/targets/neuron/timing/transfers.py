@@ -164,7 +164,7 @@ class DmaEngines:
         ends = [start + piece[1] for start, piece in zip(starts, pieces)]
         slowest = ends.index(max(ends))
         end = self.through_hbm(transfer, min(starts), ends[slowest])
-        _, _, free, behind = pieces[slowest]
+        _, _, free, preceding = pieces[slowest]
         finished: dict[float, int] = {}
         self.runs = []
         for k, (at, (number, ns, before, holder)) in enumerate(zip(ends, pieces)):
@@ -179,7 +179,7 @@ class DmaEngines:
         self.busy += sum(transfer.parts) / self.count
         if len({time for _, time, _ in self.runs}) == 1:
             self.runs = [(self.count, *at_last)]
-        return starts[slowest], end, sorted(finished.items()), behind if free > earliest else -1
+        return starts[slowest], end, sorted(finished.items()), preceding if free > earliest else -1
 
     def pieces(self, parts: Sequence[tuple[int, float]]) -> list[tuple[int, float, float, int]]:
         """Return runs of neighbours with equal parts that are free at one time: how many, the part, the time, the

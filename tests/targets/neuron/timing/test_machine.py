@@ -161,7 +161,7 @@ def test_transfers_share_the_dma_engines():
     machine = ran({"sp": [load(columns=8192), load(columns=8192, dst=0x8000)]})
     first, second = (machine.record.movements[k] for k in range(2))
     assert second.first == near(first.first + dma.issue_ns)
-    assert second.begin == near(first.end) and second.behind == 0
+    assert second.begin == near(first.end) and second.preceding == 0
 
 
 def test_few_rows_are_the_work_of_few_engines():
@@ -170,7 +170,7 @@ def test_few_rows_are_the_work_of_few_engines():
     each = TRN2.costs.dma.descriptor(2048)
     assert machine.cores[0].dma.busy == near((11 * 8 + 1) * each / 16)
     machine = ran({"sp": [load(rows=40, columns=8192)] * 2})                # the same 5 engines
-    assert machine.record.movements[1].behind == 0
+    assert machine.record.movements[1].preceding == 0
 
 
 def test_half_of_the_partitions_are_the_work_of_half_of_the_engines():
@@ -181,10 +181,10 @@ def test_half_of_the_partitions_are_the_work_of_half_of_the_engines():
     assert movement.end - movement.begin == near(8 * each)
     assert machine.cores[0].dma.busy == near(8 * each / 2)
     machine = ran({"sp": [load(rows=64, columns=8192), load(rows=64, columns=8192)]})
-    assert machine.record.movements[1].behind == 0
+    assert machine.record.movements[1].preceding == 0
     upper = load(rows=64, columns=8192).replace("dst=fp32@0x0[1]", "dst=fp32@0x1000000[1]")
     machine = ran({"sp": [load(rows=64, columns=8192), upper]})
-    assert machine.record.movements[1].behind == -1
+    assert machine.record.movements[1].preceding == -1
 
 
 def test_one_engine_triggers_its_transfers_one_after_the_other_two_do_so_at_once():
