@@ -471,6 +471,21 @@ def test_loop_reduce_into_what_was_written_before(executor, written):
     check(executor, kernel, best - np.float32(0.25), x)
 
 
+def test_iterations_that_seed_the_generator_are_independent(executor):
+    """The generator is no memory of the kernel: each iteration of nl.affine_range may begin with its seed."""
+    @nki.jit
+    def kernel(x):
+        o = out((4, P, 32))
+        for i in nl.affine_range(2):
+            for j in nl.affine_range(2):
+                nl.random_seed(5 + j)
+                nl.store(o[2 * i + j], nl.dropout(nl.load(x), rate=0.5))
+        return o
+    kept = run(executor, kernel, np.ones((P, 32), np.float32))
+    np.testing.assert_array_equal(kept[:2], kept[2:])
+    assert not np.array_equal(kept[0], kept[1]) and set(np.unique(kept)) == {0, 1}
+
+
 def test_random_numbers_repeat_with_their_seed(executor):
     @nki.jit
     def kernel(x):

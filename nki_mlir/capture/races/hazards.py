@@ -20,6 +20,7 @@ from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, Progra
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.integer_systems import SearchTooLong
+from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.op import Op
 from nki_mlir.waist.overlap import owners_apart
 
@@ -408,7 +409,8 @@ def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes:
     ``programs`` are the grid's axes that were not fixed, with their symbols where the kernel read the program id.
     """
     for (field, _), view in zip(op.operands(), views):
-        if not field.writes or (field.reads and field.name in {name for name, _ in op.sources()}):
+        if not field.writes or field.name in REGISTERS or (
+                field.reads and field.name in {name for name, _ in op.sources()}):
             continue
         buffer = view.buffer
         inner = scopes[scopes.index(buffer.scope) + 1:]

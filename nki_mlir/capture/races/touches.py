@@ -21,6 +21,7 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Mask as Constraints
 from nki_mlir.dialects.access import same_elements
 from nki_mlir.dialects.launch_members import PROGRAMS
+from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
 from nki_mlir.dialects.nisa.movement import DmaComputeOp
 from nki_mlir.dialects.op import Op, TileField
@@ -142,6 +143,8 @@ class Touches:
         performed: Performed | None = None
         operands = op.operands()
         for (kind, _), view in zip(operands, views):
+            if kind.name in REGISTERS:
+                continue                # the engine performs the operations on its registers in program order
             buffer = view.buffer
             created_in = buffer.turn
             shared = self.several and buffer.role != "local"
