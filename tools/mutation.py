@@ -43,17 +43,22 @@ from .direct_mutants import outcomes
 from .line_probes import DIRECTORY, ProbeTable, collected, union
 from .seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
 
-AREAS = {
-    "passes": ("transforms", "conversion", "selection", "waist", "graph", "targets/neuron/codegen",
-               "targets/cpu/passes"),
-    "executors": ("capture/eager.py", "targets/interpreter", "targets/cpu", "targets/neuron/simulated_core.py",
-                  "targets/neuron/simulator.py", "targets/neuron/execution.py", "scalar"),
+AREAS = {               # a module belongs to the area that names it, or else the nearest folder around it
+    "passes": ("transforms", "conversion", "selection", "waist", "graph", "analysis", "passes",
+               "targets/neuron/codegen", "targets/cpu/passes"),
+    "executors": ("capture/eager.py", "targets", "scalar"),
+    "operations": ("dialects", "custom_form", "printing"),
     "checkers": ("targets/neuron/checker", "targets/neuron/validate.py", "dialects/verifier.py",
                  "dialects/verification.py", "dialects/target_rules.py", "dialects/target_findings.py",
                  "passes/safety.py", "text_limits.py", "capture/races", "capture/unwritten_reads.py", "checking"),
-    "front end": ("capture", "language"),                   # without the modules above
+    "times": ("targets/neuron/profile", "targets/neuron/timing", "calibration", "machine"),
+    "front end": ("capture", "language"),
     "migration": ("migration",),
-    "frameworks": ("frameworks",),
+    "frameworks": ("frameworks", "customop", "compat"),
+    "commands": ("cli", "stepping", "tuning", "scoring", "grading"),
+    "process": ("__init__.py", "__main__.py", "alone.py", "autoload.py", "bindings.py", "diagnostics.py", "display.py",
+                "environment.py", "extensions.py", "files.py", "input_limits.py", "plain_text.py", "plugin.py",
+                "progress.py", "python_commands.py", "result_memory.py", "similar_names.py", "version.py"),
 }
 RECORDING = ROOT / ".mutation"      # the lines that each test runs, its seconds, the modules' checksums at that time
 FIRST, OTHERS = 30, 600             # seconds of the first tests, and of those that run the module but not the line
@@ -77,13 +82,16 @@ class Verdict:
 
 
 def area_of(file: str) -> str:
-    return next(area for area, parts in AREAS.items() if any(file == p or file.startswith(p + "/") for p in parts))
+    """Return the area of a module, or "" for a module that no area names."""
+    parts = {part: area for area, parts in AREAS.items() for part in parts}
+    around = [file, *map(str, Path(file).parents)]
+    return next((parts[part] for part in around if part in parts), "")
 
 
 def modules() -> list[str]:
     """Return the files to change, relative to the package."""
     candidates = {str(f.relative_to(ROOT / PACKAGE)) for f in (ROOT / PACKAGE).rglob("*.py")}
-    return sorted(f for f in candidates if any(f == p or f.startswith(p + "/") for ps in AREAS.values() for p in ps))
+    return sorted(f for f in candidates if area_of(f))
 
 
 def sample(count: int, rng: random.Random, only: list[str]) -> Iterator[Change]:
