@@ -84,7 +84,7 @@ class Mask:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return reduce(broadcast_shape, (e.shape for e, _ in self.terms))
+        return reduce(broadcast_shape, (e.shape for e, _ in self.terms), ())
 
     @property
     def on_tiles(self) -> bool:

@@ -299,9 +299,14 @@ class ScatterFunction(IndexedFunction):
         if self.fn == "subtract":
             self.fn, self.updates = "add", self.add(f"negate %u : {self.kinds[2]}")
         is_extremum = self.fn in ("minimum", "maximum")
-        is_counted = self.element in ("i1", "i32", "ui32") or self.fn in ("and", "or", REPLACE)
-        if not (is_counted if self.is_integer and not is_extremum else self.element in INFINITY or not (
-                is_extremum and self.element.startswith(("u", "f")))):
+        is_counted = self.element in ("i1", "i32", "ui32") or self.fn in ("and", "or")
+        if self.fn == REPLACE or self.element in INFINITY:
+            is_supported = True
+        elif is_extremum:
+            is_supported = not self.element.startswith(("u", "f"))
+        else:                           # sums of floats are float32
+            is_supported = is_counted if self.is_integer else self.element != "f64"
+        if not is_supported:
             raise self.refused(f"with '{self.fn}' of {self.element}")
 
     def function(self, name: str) -> str:

@@ -3,9 +3,9 @@
 
 before:  %v, %p = stablehlo.sort(%x, iota) { greater, in total order };  %v[0:2], %p[0:2]
 after:   %high, %low = the upper and the lower 16 bits of integers in the order of %x, as float32
-         %m0 = max(%high);  %m1 = max(select(%high == %m0, %low, -65536))
+         %m0 = max(%high);  %m1 = max(select(%high == %m0, %low, -131072))
          %p0 = min(select(%high == %m0 and %low == %m1, iota, number of elements))
-         %high = select(iota == %p0, -65536, %high), and the same for the second element
+         %high = select(iota == %p0, -131072, %high), and the same for the second element
 
 Engines reduce float32 alone, which has all integers of 16 bits. A search takes about as many instructions as a step of
 a network of exchanges (``sorting_network.py``), so the rewriting searches for at most as many elements as that has
@@ -27,7 +27,7 @@ from nki_mlir.graph.sorting_network import (
 from nki_mlir.graph.tensor_values import of_element
 from nki_mlir.graph.upstream import exchange
 
-BELOW = -65536                      # less than all parts of integers
+BELOW = -(1 << 17)                  # less than all parts of integers, of which the least is -(1 << 16)
 LEAST = -(1 << 31)
 INTEGERS = {"i8": 8, "ui8": 8, "i16": 16, "ui16": 16, "i32": 32, "ui32": 32}
 

@@ -11,7 +11,7 @@ from math import inf, isfinite, isnan, prod
 import numpy as np
 
 from nki_mlir.analysis.effects import defining
-from nki_mlir.bindings import Block, Module, Operation, Value, ir
+from nki_mlir.bindings import Block, Module, Operation, Type, Value, ir
 from nki_mlir.dialects.creation import terminator
 from nki_mlir.graph.upstream import public_function
 
@@ -20,6 +20,8 @@ Range = tuple[float, float] | Span
 REGISTER = 32                       # bits of the integers that engines compute
 ATTEMPTS = 4                        # to find ranges that the body of a loop keeps
 DEPTH = 6                           # operations between a condition's operand and a selected value
+FLOATS = {"f64": (53, 2.0 ** 1023), "f32": (24, 2.0 ** 127), "bf16": (8, 2.0 ** 127), "f16": (11, 2.0 ** 15)}
+# bits of the fraction, and a number that no rounding makes infinite
 MOVED = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "gather", "dynamic_slice",
                    "dynamic_broadcast_in_dim", "dynamic_reshape", "real_dynamic_slice"})    # the first operand, moved
 JOINED = frozenset({"concatenate", "pad", "dynamic_update_slice"})
@@ -157,9 +159,10 @@ def remainder_by(op: Operation) -> Value | None:
     return None
 
 
-def shifted(name: str, a: Span, by: Span, bits: int) -> Span | None:
-    """Return the range of shifted integers; None if it is unknown."""
-    if by[0] < 0:
+def shifted(name: str, a: Span, by: Span, bits: int, is_unsigned: bool = False) -> Span | None:
+    """Return the range of shifted integers; None if it is unknown. An arithmetic shift repeats the highest bit of an
+    unsigned integer as well."""
+    if by[0] < 0 or (is_unsigned and name == "shift_right_arithmetic" and a[1] >> (bits - 1)):
         return None
     least, most = min(by[0], bits), min(by[1], bits)
     if name == "shift_left":
@@ -167,6 +170,22 @@ def shifted(name: str, a: Span, by: Span, bits: int) -> Span | None:
     if name == "shift_right_logical" and a[0] < 0:
         return None
     return corners(lambda x, n: x >> n, a, (least, most))
+
+
+def converted(span: Range | None, source: Type, result: Type) -> Range | None:
+    """Return the range of converted or rounded numbers; None if it is unknown. A conversion of floats to integers
+    rounds towards 0, and NaN becomes 0."""
+    element = ir.RankedTensorType(result).element_type
+    if span is None or not all(isfinite(n) for n in span):
+        return None
+    if isinstance(element, ir.IntegerType):
+        ends = (0, 1) if element.width == 1 else (int(span[0]), int(span[1]))
+        return joined((0, 0), ends) if isinstance(ir.RankedTensorType(source).element_type, ir.FloatType) else ends
+    if str(element) not in FLOATS:
+        return None
+    bits, most = FLOATS[str(element)]
+    low, high = (1 + abs(n) * 2.0 ** (1 - bits) for n in span)
+    return (span[0] - low, span[1] + high) if max(-span[0] + low, span[1] + high) < most else None
 
 
 BINARY: dict[str, Callable[[Span, Span], Span]] = {
@@ -266,7 +285,7 @@ class IntegerRanges:
         if name in MOVED:
             return spans[0]
         if name in ("convert", "floor", "ceil", "round_nearest_even", "round_nearest_afz"):
-            return self.converted(spans[0], kind)
+            return converted(spans[0], op.operands[0].type, op.results[0].type)
         if name == "compare":
             return 0, 1
         if name == "select":
@@ -284,7 +303,7 @@ class IntegerRanges:
         if name in ("and", "or", "xor"):
             return bitwise(name, *ranges)
         if name.startswith("shift_"):
-            return shifted(name, ranges[0], ranges[1], kind.width)
+            return shifted(name, ranges[0], ranges[1], kind.width, kind.is_unsigned)
         if name == "not" and kind.is_unsigned:
             most = limits_of(kind)[1]
             return most - ranges[0][1], most - ranges[0][0]
@@ -293,15 +312,6 @@ class IntegerRanges:
         if name in BINARY:
             return BINARY[name](*ranges)
         return UNARY[name](*ranges) if name in UNARY else None
-
-    @staticmethod
-    def converted(span: Range | None, kind: ir.IntegerType | None) -> Range | None:
-        """Return the range of converted, or rounded, numbers; a conversion of floats rounds towards 0."""
-        if span is None or not all(isfinite(n) for n in span):
-            return None
-        if kind is None:
-            return span[0] - 1 - abs(span[0]) // (1 << 20), span[1] + 1 + abs(span[1]) // (1 << 20)
-        return (int(span[0] != 0 or span[1] != 0) and 0, 1) if kind.width == 1 else (int(span[0]), int(span[1]))
 
     @staticmethod
     def bounded(name: str, spans: Sequence[Range | None]) -> Range | None:
