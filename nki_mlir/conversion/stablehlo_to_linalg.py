@@ -58,7 +58,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
                                   instead="convert it to float32 around the graph")
             link(module)
             kernels = set_aside(module)
-            upstream.run_pipeline(module, upstream.TO_STABLEHLO)
+            upstream.to_stablehlo(module)
             drop_barriers(module)
             fold_conversions(module)
             rewrite_powers(module)

@@ -269,7 +269,7 @@ class NativeCalls:
     def compile(self, module: Module, linked: list[Linked]) -> Any:
         for linked_kernel in linked:
             declare(module, linked_kernel)
-        run_pipeline(module, upstream.TO_STABLEHLO)
+        upstream.to_stablehlo(module)
         widen_sums(module)
         sign_indices(module)
         rewrite_sequential(module)

@@ -50,6 +50,18 @@ def load_graph_dialects(context: ir.Context) -> None:
         manager.run(ir.Module.create().operation)
 
 
+def to_stablehlo(module: Module) -> None:
+    """Inline calls and composites, and rewrite CHLO as StableHLO.
+
+    Raise ``BadModule`` for a search for a negative number of elements, at which upstream would end the process: the
+    verifier takes the least integer for a dynamic extent.
+    """
+    for op in operations_of(module, lambda name: name == "chlo.top_k"):
+        if (count := ir.IntegerAttr(op.attributes["k"]).value) < 0:
+            raise BadModule(what=f"chlo.top_k selects {count} elements").located(location_of(op))
+    run_pipeline(module, TO_STABLEHLO)
+
+
 def run_pipeline(module: Module, pipeline: str) -> None:
     try:
         load("passmanager").PassManager.parse(pipeline).run(module.operation)

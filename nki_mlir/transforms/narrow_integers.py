@@ -53,7 +53,7 @@ class NarrowIntegers(Pass, name="narrow-integers"):
             if not wide_values(module):
                 return
             upstream.load_graph_dialects(module.context)
-            upstream.run_pipeline(module, upstream.TO_STABLEHLO)
+            upstream.to_stablehlo(module)
             fold_conversions(module)
             rewrite_powers(module)
             upstream.run_pipeline(module, SIMPLIFIED)
