@@ -2,6 +2,8 @@
 // RUN: nki-opt --lower-to-isa %s | FileCheck %s
 // RUN: nki-opt --lower-to-isa --emit=bin %s -o %t.nkibin && nki-translate --disassemble %t.nkibin | FileCheck %s
 // RUN: nki-opt --lower-to-isa --emit=mlir %s | FileCheck --check-prefix=IR %s
+// RUN: nki-opt --lower-to-isa --emit=mlir --print=pretty %s | FileCheck --check-prefix=PRETTY %s
+// RUN: nki-opt --lower-to-isa --emit=mlir --print=pretty %s | nki-opt --lower-to-isa - | FileCheck %s
 // RUN: nki-opt --unroll-loops --split-blocks --schedule-instructions --allocate-on-chip %s | FileCheck --check-prefix=NISA %s
 // RUN: nki-run %s --on=isa --arg 8x4xf32=ones --arg 1x1xi32=ones | FileCheck --check-prefix=VALUES %s
 
@@ -46,6 +48,30 @@
 // IR-SAME:    mnemonic = "TENSOR_LOAD"
 // IR:       "isa.branch"()[^bb3, ^bb2] {op = "le", sides = ["r0", 0], update = [], waits = []}
 // IR:       "isa.branch"()[^bb1, ^bb3] {op = "eq", sides = [0, 0], update = [], waits = []}
+
+// PRETTY:      isa.program doubled {target = trn2, sbuf_bytes = 20, psum_bytes = 0,
+// PRETTY-NEXT:   isa.variable x {kind = input, index = 0, type = !hbm_8x4xf32}
+// PRETTY:        isa.semaphore Vector
+// PRETTY:        isa.queue qSyncIO0 {engine = sp, semaphore = qSyncIO0}
+// PRETTY:        isa.stream dve {
+// PRETTY:        ^bb1:
+// PRETTY-NEXT:     isa.instruction TENSOR_LOAD %r0 = sbuf[0:1, 4:5] as i32
+// PRETTY-NEXT:     isa.instruction EVENT_SEMAPHORE wait Barrier >= 2
+// PRETTY-NEXT:     isa.instruction EVENT_SEMAPHORE_RANGE_CLEAR {first = 0, last = 6}
+// PRETTY-NEXT:     isa.instruction EVENT_SEMAPHORE signal GoGpSimd += 1
+// PRETTY-NEXT:     isa.instruction EVENT_SEMAPHORE signal GoSync += 1
+// PRETTY-NEXT:     isa.branch le %r0, 0, ^bb3, ^bb2
+// PRETTY-NEXT:   ^bb2:
+// PRETTY-NEXT:     isa.instruction TENSOR_SCALAR sbuf[0:8, 0:4] as f32 = sbuf[0:8, 0:4] as f32 {op0 = multiply, imm0 = 2.0}
+// PRETTY:          isa.branch eq 0, 0, ^bb1, ^bb3
+// PRETTY-NEXT:   ^bb3:
+// PRETTY-NEXT:     isa.end
+// PRETTY-NEXT:   }
+// PRETTY-NEXT:   isa.stream pool {
+// PRETTY:          isa.instruction EVENT_SEMAPHORE wait GoGpSimd >= 1 signal GoGpSimd += -1
+// PRETTY:        isa.stream sp {
+// PRETTY-NEXT:     isa.instruction DMA sbuf[0:8, 0:4] as f32 = x {queue = qSyncIO0} signal qSyncIO0 += 16
+// PRETTY:          isa.instruction DEVICE_PRINT sbuf[0:1, 4:5] as i32 {prefix = "still to do"} signal Sync += 1
 
 // NISA:      %[[C0:.*]] = arith.constant 0 : index
 // NISA:      %[[LEFT:.*]] = memref.alloc() {nki.address = [0, 16], nki.placed} : memref<1x1xi32, "sbuf">

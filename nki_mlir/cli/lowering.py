@@ -92,7 +92,7 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
     run_named(module, options.passes, report)
     match options.goal:
         case "isa":
-            return lower_to_isa(module, options.emit, report, options.level)
+            return lower_to_isa(module, options.emit, report, options.level, lambda program: text_of(program, options))
         case "vector" | "llvm":
             return lower_to_cpu(options.goal, module, report, options.cpu_passes)
         case "linalg" | "nisa":
@@ -113,14 +113,15 @@ def run_named(module: Module, named: Sequence[tuple[str, str]], observer: PassOb
     run_passes(module, after, observer)
 
 
-def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int = 1) -> str | bytes:
+def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int = 1,
+                 printed: Callable[[Module], str] = str) -> str | bytes:
     """Lower to instruction streams, in the form of ``--emit``: assembly text, isa module or binary container. Write a
-    module at the isa level unchanged."""
+    module at the isa level unchanged. ``printed`` is the text of an isa module."""
     from nki_mlir.targets import neuron  # start-up: imported on first use
     if any(op.operation.name == "isa.program" for op in module.body.operations):
-        return neuron.write([neuron.program_of_module(module)], form)
+        return neuron.write([neuron.program_of_module(module)], form, printed)
     run_passes(module, passes_to("nisa", module), observer)
-    return neuron.emit(module, form, observer, level)
+    return neuron.emit(module, form, observer, level, printed)
 
 
 def lower_to_cpu(level: str, module: Module, observer: PassObserver, passes: str | None) -> str:

@@ -7,6 +7,7 @@ array) pairs; and ``module()``, which returns the module that ``--verify-each`` 
 """
 
 import argparse
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import prod
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.order import Step
 
 NAMED = 5                       # tensors that an error names
+IS_STREAMS = re.compile(rb"^[ \t]*\"?isa\.program\b", re.MULTILINE)
 Results = list[tuple[str, np.ndarray]]
 
 
@@ -158,7 +160,7 @@ def programs_of(data: bytes, name: str) -> "list[Program]":
         return [neuron.program_of_binary(data)]
     if neuron.is_assembly(data):
         return neuron.programs_of_assembly(sources.decoded(data, name), name)
-    if b"isa.program" in data:
+    if IS_STREAMS.search(data):
         parts = sources.decoded(data, name).split(neuron.SEPARATOR)
         return [neuron.program_of_module(sources.read_module(part, name)) for part in parts]
     return []

@@ -56,7 +56,8 @@ class PlainForm:
     name: str
     attributes: tuple[str, ...]
     results: int
-    is_nested: bool                     # it has regions or successors: it stays in the generic form
+    has_region: bool
+    strings: frozenset[str]             # the attributes that are strings
     about: str                          # the first paragraph of the class's description
 
     @cached_property
@@ -99,8 +100,9 @@ def _plain(cls: Any) -> PlainForm:
         annotations |= get_annotations(owner)
     attributes = tuple(name for name, kind in annotations.items() if _is_attribute(kind))
     results = sum(ext.Result in (kind, get_origin(kind)) for kind in annotations.values())
-    is_nested = ext.Region in annotations.values() or ir.IsTerminatorTrait in getattr(cls, "_traits", ())
-    return PlainForm(cls.OPERATION_NAME, attributes, results, is_nested, first_paragraph(cls))
+    strings = frozenset(name for name in attributes if annotations[name] is ir.StringAttr)
+    return PlainForm(cls.OPERATION_NAME, attributes, results, ext.Region in annotations.values(), strings,
+                     first_paragraph(cls))
 
 
 def first_paragraph(cls: type) -> str:

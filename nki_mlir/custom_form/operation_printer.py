@@ -107,7 +107,7 @@ class OperationPrinter:
         attributes = {n: str(a) for n, a in op.attributes.items()}
         words = [op.name]
         if form.function is not None and form.function in attributes:
-            words.append(_bare(attributes.pop(form.function)))
+            words.append(bare(attributes.pop(form.function)))
         if op.name == VIEW:
             attributes.pop("access", None)
             words += self.view_operand(op, names, kinds, raw)
@@ -115,7 +115,7 @@ class OperationPrinter:
         else:
             words += [", ".join(names)] * bool(names)
             has_type = bool(len(op.results)) and (not kinds or str(op.results[0].type) != kinds[0])
-        words += _braces({n: attributes[n] for n in (*form.attributes, *attributes) if n in attributes})
+        words += braces({n: attributes[n] for n in (*form.attributes, *attributes) if n in attributes})
         if has_type:
             words.append(f"-> {op.results[0].type}")
         return " ".join(words)
@@ -131,7 +131,7 @@ class OperationPrinter:
             except MalformedAttribute:
                 pass
         text = f"[{op.attributes['access']}]" if behind is None else behind
-        return [names[0] + text, *_symbols(text, names[1:])]
+        return [names[0] + text, *symbols_clause(text, names[1:])]
 
     @staticmethod
     def tile_operation(op: Operation, form: TileForm, names: Sequence[str], kinds: Sequence[str], tiles: int,
@@ -148,7 +148,7 @@ class OperationPrinter:
             operands[field.name] = label + names[k] + (f"[{patterns[k]}]" if behind is None else behind)
         words = [op.name]
         if form.function is not None:
-            words.append(_bare(str(attributes[form.function])))
+            words.append(bare(str(attributes[form.function])))
         sides = [", ".join(operands[f.name] for f in side if f.name in operands)
                  for side in (form.targets, form.sources)]
         words.append(" = ".join(side for side in sides if side))
@@ -163,13 +163,13 @@ class OperationPrinter:
             if name in raw:
                 listed[name] = str(attributes[name])
             elif name not in tile_op.defaults or same_value(tile_op.defaults[name]) != same_value(value):
-                listed[name] = named(value, symbols) if kind is Linear else _value_text(value, str(attributes[name]))
+                listed[name] = named(value, symbols) if kind is Linear else value_text(value, str(attributes[name]))
         for name in ("mask", "nki.limits"):
             if RAW + name in raw and name in attributes:
                 listed[name] = str(attributes[name])
         listed |= {n: str(a) for n, a in attributes.items() if n not in STRUCTURAL and n not in tile_op.attributes}
-        shown = _symbols(" ".join([*words, *clauses, *listed.values()]), symbols)
-        return " ".join([*words, *clauses, *shown, *_braces(listed)])
+        shown = symbols_clause(" ".join([*words, *clauses, *listed.values()]), symbols)
+        return " ".join([*words, *clauses, *shown, *braces(listed)])
 
 
 STRUCTURES = frozenset({"access", RAW + "mask", RAW + "nki.limits"})
@@ -192,19 +192,19 @@ def _closing_of(text: str) -> int:
             return from_start.at
 
 
-def _symbols(text: str, symbols: Sequence[str]) -> list[str]:
+def symbols_clause(text: str, symbols: Sequence[str]) -> list[str]:
     """Return the text that lists the symbols, if they are not in their order."""
     used_symbols = [name for name in dict.fromkeys(VALUE.findall(text)) if name in symbols]
     return [] if used_symbols == list(symbols) else [f"symbols({', '.join(symbols)})"]
 
 
-def _value_text(value: object, text: str) -> str:
+def value_text(value: object, text: str) -> str:
     """Return the text of a plain value; a value that is long in MLIR's form is written as in Python."""
     match value:
         case bool():
             return "true" if value else "false"
         case str():
-            return _bare(text)
+            return bare(text)
         case int():
             return str(value)
         case float():
@@ -212,12 +212,12 @@ def _value_text(value: object, text: str) -> str:
     return text
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     """Return a string without quotes if it is a name."""
     return text[1:-1] if text.startswith('"') and NAME.fullmatch(text[1:-1]) else text
 
 
-def _braces(attributes: dict[str, str]) -> list[str]:
+def braces(attributes: dict[str, str]) -> list[str]:
     """Return the attributes in braces; a unit attribute is its name alone."""
     if not attributes:
         return []

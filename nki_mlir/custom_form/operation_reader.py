@@ -28,10 +28,12 @@ Piece = tuple[str, int | None]          # generic text, and the part of the cust
 
 @dataclass
 class GenericText:
-    """The generic form of an operation, and the type of its result if it has one."""
+    """The generic form of an operation, and the type of its result if it has one. ``end`` is the text after the region
+    of an operation whose region follows."""
 
     pieces: list[Piece]
     result: str | None = None
+    end: str | None = None
 
     @property
     def text(self) -> str:
@@ -161,6 +163,10 @@ class FormReader:
                 operand.pattern = read_subscripts(cursor)
         return operand
 
+    def starts_tile(self, cursor: Cursor) -> bool:
+        """Return whether an operand follows."""
+        return cursor.next_is("%") or cursor.next_is("(")
+
     def tiles(self, cursor: Cursor, fields: Sequence[TileField]) -> dict[str, TextOperand]:
         """Read the operands of these fields: required ones in order, optional ones by name."""
         operands: dict[str, TextOperand] = {}
@@ -176,7 +182,7 @@ class FormReader:
                 by_name.remove(label[1])
                 cursor.at = label.end()
                 operands[label[1]] = self.tile(cursor)
-            elif cursor.next_is("%") or cursor.next_is("("):
+            elif self.starts_tile(cursor):
                 if not waiting:
                     raise MalformedForm(at, "has too many operands: " + (", ".join(f.name for f in fields) or "none"))
                 operands[waiting.pop(0)] = self.tile(cursor)
@@ -213,22 +219,11 @@ class FormReader:
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def tile_operation(self, cursor: Cursor, name: str, form: TileForm, start: int) -> GenericText:
-        fields: dict[str, tuple[str, int]] = {}
-        if form.function is not None:
-            at, word = cursor.skip(), cursor.take(NAME) or cursor.take(re.compile(STRING))
-            if word is None:
-                raise cursor.unexpected(f"attribute '{form.function}', a name")
-            fields[form.function] = word, at
-        operands = self.tiles(cursor, form.targets or form.sources)
-        if form.targets and form.sources:
-            if cursor.took("="):
-                operands |= self.tiles(cursor, form.sources)
-            elif any(not f.optional for f in form.sources):
-                raise cursor.unexpected("'=' after the destinations")
+        fields = self.function(cursor, form)
+        operands = self.both_sides(cursor, form)
         clauses = self.clauses(cursor)
         present = [(f, operands[f.name]) for f in form.cls.tiles if f.name in operands]
-        linear = {n: linear_text.read_form(Cursor(*in_text(cursor.text, v))) for n, v in clauses.attributes.items()
-                  if form.listed.get(n) is Linear and not v[0].startswith(("affine_map", "#"))}
+        linear = self.linear_attributes(cursor, form, clauses)
         symbols = self.symbols(clauses, [o for _, o in present], linear)
         names = [symbol for symbol, _ in symbols]
         values = self.values(form, fields | clauses.attributes, linear, names, start)
@@ -252,6 +247,32 @@ class FormReader:
         texts |= {n: text for n, (text, _) in clauses.attributes.items() if n not in form.listed}
         return assembled(name, [(o.name, o.at, o.kind) for _, o in present] + [(s, at, "index") for s, at in symbols],
                          texts, None)
+
+    @staticmethod
+    def function(cursor: Cursor, form: TileForm | PlainForm) -> dict[str, tuple[str, int]]:
+        """Read the attribute after the operation's name, if the form has one."""
+        if form.function is None:
+            return {}
+        at, word = cursor.skip(), cursor.take(NAME) or cursor.take(re.compile(STRING))
+        if word is None:
+            raise cursor.unexpected(f"attribute '{form.function}', a name")
+        return {form.function: (word, at)}
+
+    def both_sides(self, cursor: Cursor, form: TileForm) -> dict[str, TextOperand]:
+        """Read the tiles that the operation writes, ``=``, and those that it reads."""
+        operands = self.tiles(cursor, form.targets or form.sources)
+        if form.targets and form.sources:
+            if cursor.took("="):
+                operands |= self.tiles(cursor, form.sources)
+            elif any(not f.optional for f in form.sources):
+                raise cursor.unexpected("'=' after the destinations")
+        return operands
+
+    @staticmethod
+    def linear_attributes(cursor: Cursor, form: TileForm, clauses: Clauses) -> dict[str, linear_text.NamedForm]:
+        """Return the attributes that are linear forms of symbols and axes."""
+        return {n: linear_text.read_form(Cursor(*in_text(cursor.text, v))) for n, v in clauses.attributes.items()
+                if form.listed.get(n) is Linear and not v[0].startswith(("affine_map", "#"))}
 
     def symbols(self, clauses: Clauses, operands: Sequence[TextOperand], linear: dict[str, linear_text.NamedForm]
                 ) -> list[tuple[str, int]]:
@@ -336,14 +357,9 @@ class FormReader:
     def plain(self, cursor: Cursor, form: PlainForm, start: int) -> GenericText:
         """Read ``scalar.alu add %a, %b -> f32``. If the text has no type, the result has the type of the first
         operand."""
-        if form.is_nested:
+        if form.has_region:
             raise MalformedForm(start, "is written in the generic form alone")
-        texts: dict[str, str] = {}
-        if form.function is not None:
-            word = cursor.take(NAME) or cursor.take(re.compile(STRING))
-            if word is None:
-                raise cursor.unexpected(f"attribute '{form.function}', a name")
-            texts[form.function] = quoted(word)
+        texts = {name: quoted(word) for name, (word, _) in self.function(cursor, form).items()}
         operands = []
         if cursor.next_is("%") or cursor.next_is("("):
             operands.append(self.operand(cursor))

@@ -8,17 +8,19 @@ alias.
 
 import re
 
-from nki_mlir.bindings import Module, Operation, operations_of
+from nki_mlir.bindings import Module, operations_of
 from nki_mlir.custom_form.aliases import shortened
 from nki_mlir.custom_form.lexing import VALUE, Cursor
 from nki_mlir.custom_form.operation_fields import BUFFER, DIALECTS
 from nki_mlir.custom_form.operation_printer import OperationPrinter
 from nki_mlir.custom_form.operation_reader import source_name
 from nki_mlir.custom_form.reader import has_custom_form
+from nki_mlir.custom_form.stream_printer import StreamPrinter, in_order
 from nki_mlir.custom_form.value_names import argument_name, named_text
 from nki_mlir.custom_form.value_types import TOKEN, ValueTypes
 
 WIDTH = 120
+ON_TILES = tuple(f"{dialect}." for dialect in DIALECTS if dialect != "isa")
 OURS = re.compile(r'(\s*)((%[\w$.-]+) = )?"((?:' + "|".join(DIALECTS) + r')\.\w+)"\(([^()]*)\)')
 LOCATION = re.compile(r" loc\((?:[^()\"]|\"(?:[^\"\\]|\\.)*\"|\((?:[^()\"]|\"(?:[^\"\\]|\\.)*\"|\([^()]*\))*\))*\)$")
 FUNCTION = re.compile(r"\s*func\.func ")
@@ -32,8 +34,7 @@ YIELD = re.compile(r"\s*linalg\.yield (%[\w$.-]+) : (.*)")
 def custom_text(module: Module, with_locations: bool = False) -> str:
     """Return the module's text."""
     text: str = module.operation.get_asm(enable_debug_info=with_locations)
-    operations = operations_of(module, lambda name: name.startswith(tuple(f"{d}." for d in DIALECTS)))
-    lines = ModulePrinter(operations).run(named_text(module, text).split("\n"))
+    lines = ModulePrinter(module).run(named_text(module, text).split("\n"))
     if has_custom_form("\n".join(lines)):           # the reader names the arguments of no other text
         lines = [HBM_ARGUMENT.sub(_without_name, line) if FUNCTION.match(line) else line for line in lines]
     if not with_locations:
@@ -44,16 +45,24 @@ def custom_text(module: Module, with_locations: bool = False) -> str:
 class ModulePrinter:
     """Goes through the lines of the text, on which the operations are in their order."""
 
-    def __init__(self, operations: list[Operation]) -> None:
-        self.operations = iter(operations)
+    def __init__(self, module: Module) -> None:
+        self.operations = iter(operations_of(module, lambda name: name.startswith(ON_TILES)))
+        self.of_streams = in_order(module.operation)
         self.printer = OperationPrinter()
         self.types = ValueTypes()
+        self.streams = StreamPrinter(self.types)
+        self.regions: list[str] = []            # what follows the regions around a line, the innermost last
 
     def run(self, lines: list[str]) -> list[str]:
         result = []
         for line in lines:
             match = OURS.match(line)
-            if match is not None:
+            if match is not None and match[4].startswith("isa."):
+                result.append(self.of_stream(line, match))
+            elif self.regions and line.startswith(self.regions[-1]):
+                location = LOCATION.search(line)
+                result.append(self.regions.pop()[:-1] + (location[0] if location else ""))
+            elif match is not None:
                 result.append(self.operation(line, match))
             else:
                 result.append(self.line(line))
@@ -80,6 +89,19 @@ class ModulePrinter:
             return line
         location = LOCATION.search(line)
         return f"{match[1]}{match[2] or ''}{text}{location[0] if location else ''}"
+
+    def of_stream(self, line: str, match: "re.Match[str]") -> str:
+        """Return the line of an operation of the ``isa`` level."""
+        op = next(self.of_streams)
+        assert op.name == match[4]
+        text = self.streams.text(op, line)
+        if text is None:
+            return line
+        if len(op.regions):
+            self.regions.append(match[1] + "})")
+            return match[1] + text
+        location = LOCATION.search(line)
+        return f"{match[1]}{text}{location[0] if location else ''}"
 
     def notice(self, line: str) -> None:
         """Record the types in a line, as the reader does."""

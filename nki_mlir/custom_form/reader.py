@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.custom_form.lexing import VALUE, Cursor, MalformedForm, closing, end_of_item
 from nki_mlir.custom_form.operation_reader import FormReader, GenericText, Piece, UnclearType, read_attributes
+from nki_mlir.custom_form.stream_reader import StreamReader
 from nki_mlir.custom_form.value_names import argument_name, is_hbm_buffer
 from nki_mlir.custom_form.value_types import ARGUMENT, LONGEST, TOKEN, ValueTypes
 
@@ -21,6 +22,7 @@ CUSTOM = re.compile(r"[nsi](?<![\w.#!@$\"-][nsi])(?:(?<=n)ki|(?<=n)isa|(?<=s)cal
                     r"\.[A-Za-z_]\w*\b(?!\s*[=,}\])])")
 COMMENT_BRACE = re.compile(r"\{\s*\|")
 ATTRIBUTE_FOLLOWS = re.compile(r"\s*[=,}\])]")
+ENDS = ("isa.end", "isa.next")  # a brace may follow these operations
 ERRORS = 100                    # after this number of errors reading stops
 
 
@@ -119,10 +121,10 @@ def has_custom_form(text: str) -> bool:
 def expanded(text: str) -> SourceMap:
     """Return the text for MLIR's parser; raise ``MalformedText``."""
     reader = TextReader(text)
-    reader.run()
+    reader.run()                        # the edit after a region is known before those in it
     if reader.errors:
         raise MalformedText(text, reader.errors)
-    return SourceMap(text, reader.edits)
+    return SourceMap(text, sorted(reader.edits, key=lambda edit: edit.start))
 
 
 class TextReader:
@@ -132,6 +134,7 @@ class TextReader:
         self.text = text
         self.types = ValueTypes()
         self.operations = FormReader(self.types)
+        self.streams = StreamReader(self.types)
         self.edits: list[Edit] = []
         self.errors: list[MalformedForm] = []
         self.bodies = 0
@@ -193,15 +196,18 @@ class TextReader:
     def operation(self, token: "re.Match[str]", result: str | None) -> int:
         """Read an operation of our dialects, if the token is an operation's name and not an attribute's; return where
         it ends."""
-        if ATTRIBUTE_FOLLOWS.match(self.text, token.end()) and result is None:
+        if ATTRIBUTE_FOLLOWS.match(self.text, token.end()) and result is None and token[0] not in ENDS:
             return token.end()
         cursor = Cursor(self.text, token.end())
         generic = self.read(cursor, token[0], result)
         self.edits.append(Edit(token.start(), cursor.at, generic.pieces))
+        if generic.end is not None:
+            end = closing(self.text, cursor.at)
+            self.edits.append(Edit(end, end + 1, [(generic.end, end)]))
         return cursor.at
 
     def read(self, cursor: Cursor, name: str, result: str | None) -> GenericText:
-        generic = self.operations.read(cursor, name, result)
+        generic = (self.streams if name.startswith("isa.") else self.operations).read(cursor, name, result)
         while self.text[cursor.at - 1].isspace():       # the text after the operation keeps its line
             cursor.at -= 1
         if result is not None:

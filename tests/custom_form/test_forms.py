@@ -186,3 +186,55 @@ def test_a_text_is_read_up_to_a_number_of_errors(tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"{file}:{k}:17: error: 'nki.load' op the text above does not define %1"
                      for k in range(2, 102)]
+
+
+STREAMS = """isa.program p {target = trn2, sbuf_bytes = 64, psum_bytes = 0} {
+  isa.variable "x.1" {kind = input, index = 0, type = memref<8x4xf32, "hbm">}
+  isa.semaphore A
+  isa.semaphore B
+  isa.semaphore B
+  isa.queue Q {engine = pool, semaphore = A}
+  isa.stream pool {
+    isa.instruction DMA sbuf[0:8, 0:4] as f32 = "x.1" {queue = Q} wait A >= 1, 2 >= 3 signal A += 16
+    isa.instruction ALU add %r2 = %r1, -4
+    isa.instruction TENSOR_SCALAR sbuf[%r1 * 4 + 0:4, %r2 + 3:7] as f32 = sbuf[4:8, 0:4] as f32 {op0 = multiply}
+    isa.end
+  }
+}
+"""
+
+
+def test_streams_that_a_person_writes():
+    module = read_module(STREAMS, "<text>")
+    text = custom_text(module)
+    assert "\n".join(line.strip() for line in STREAMS.splitlines()) in "\n".join(
+        line.strip() for line in text.splitlines())
+    stream = module.body.operations[0].regions[0].blocks[0].operations[5].operation
+    transfer, alu, scalar, _ = (op.operation.attributes for op in stream.regions[0].blocks[0].operations)
+    assert str(transfer["waits"]) == "[[0, 1], [2, 3]]" and str(transfer["update"]) == "[0, 16]"
+    assert str(transfer["queue"]) == "0 : i64" and str(transfer["tiles"]["src"][0]) == '"x.1"'
+    assert str(alu["fields"]) == '{dst = "r2", lhs = "r1", op = "add", rhs = -4 : i64}'
+    assert str(scalar["registers"]) == "[1, 2]"
+
+
+@pytest.mark.parametrize("old, new, line, column, message", [
+    ("wait A >= 1", "wait C >= 1", 8, 72, "'isa.instruction' op names no semaphore of the program: 'C'"),
+    ("queue = Q", "queue = R", 8, 64, "'isa.instruction' op names no queue of the program: 'R'"),
+    ('"x.1" {queue', "y {queue", 8, 49, "'isa.instruction' op the text above has no variable y"),
+    ("ALU add", "AUL add", 9, 21, "'isa.instruction' op names no instruction: 'AUL'; did you mean 'ALU'?"),
+    ("%r1, -4", "%z, -4", 9, 35, "'isa.instruction' op has no register %z: registers are %r0 to %r31"),
+    ("%r1, -4", "%r1", 10, 5, "'isa.instruction' op expected ',' before 'rhs', found 'isa.instruction'"),
+    ("{op0 = multiply}", "{op0 = multiply, op3 = add}", 10, 120, "'isa.instruction' op has no attribute 'op3'"),
+    ("{op0 = multiply}", "where d0 >= 0 {op0 = multiply}", 10, 5, "'isa.instruction' op has no mask and no limits"),
+    ("isa.stream pool {", "isa.stream pool", 8, 5, "'isa.stream' op expected '{' before the region, found 'isa.instruction'"),
+    ("kind = input, ", "", 2, 3, "'isa.variable' op needs attribute 'kind'"),
+    ("isa.end", "isa.ent 3", 11, 5, "'isa.ent' is not an operation; 'isa.end' is one"),
+    ("isa.end", "isa.next", 12, 3, "'isa.next' op expected a block, found '}'"),
+    ("isa.end", "isa.branch le %r0, 0, ^bb1", 12, 3, "'isa.branch' op expected ',' and another block, found '}'"),
+])
+def test_errors_of_streams(old, new, line, column, message):
+    assert old in STREAMS
+    with pytest.raises(MalformedInput) as caught:
+        read_module(STREAMS.replace(old, new), "kernel.mlir")
+    diagnostic = caught.value.diagnostics[0]
+    assert (diagnostic.line, diagnostic.column, diagnostic.message) == (line, column, message)

@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, given, note, seed, settings
 
 from nki_mlir.bindings import cloned, ir
 from nki_mlir.cli.lowering import split_input
-from nki_mlir.cli.source import read_module
+from nki_mlir.cli.source import read_module, read_modules
 from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.module import program_text
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_each
 
 from ..random_programs.beta import BetaWriter
 from ..random_programs.current import CurrentWriter
@@ -27,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "lit_tests").rglob("*.mlir"))
 PARTS = 50 if FUZZ else 1
 KERNELS = 1_000 // PARTS if FUZZ else 10        # of each generation
-LEFT = re.compile(r'"(?:nki|nisa|scalar)\.\w+"\(')
+LEFT = re.compile(r'"(?:nki|nisa|scalar|isa)\.\w+"\(')
 
 
 def generic(module) -> str:
@@ -37,6 +39,7 @@ def generic(module) -> str:
 def check(module) -> str:
     """The module's text, which reads back to it."""
     text = custom_text(module)
+    assert not LEFT.search(text)
     again = read_module(text, "<text>")
     assert generic(again) == generic(module)
     assert custom_text(again) == text
@@ -50,8 +53,17 @@ def test_inputs_of_filecheck_tests_read_back(file):
             module = read_module(part, "<part>")
         except NkiMlirError:                    # what the test is about
             continue
-        text = check(module)
-        assert not LEFT.search(text)
+        check(module)
+
+
+@pytest.mark.parametrize("name", ["assembly", "run-time-loops", "cores"])
+def test_streams_of_filecheck_tests_read_back(name):
+    file = ROOT / "lit_tests" / "isa" / f"{name}.mlir"
+    for module in read_modules(split_input(file.read_text(), str(file)), "<part>")[:1]:
+        with module.context, ir.Location.unknown():
+            run_passes(module, passes_to("nisa", module))
+        for options in Emission(), Emission(reorder=False):
+            check_streams(module, options)
 
 
 def check_levels(kernel, program):
@@ -68,6 +80,17 @@ def check_levels(kernel, program):
             with copy.context, ir.Location.unknown():
                 run_passes(copy, passes_to(level, copy))
             check(read_module(generic(copy), "<module>"))
+        check_streams(copy, Emission.for_values())
+
+
+def check_streams(module, options):
+    """The streams of a module of instructions, unless it has none: those of other generations or memories."""
+    try:
+        programs = emit_each(module, options)
+    except NkiMlirError:
+        return
+    for program in programs:
+        program_text(program, check)
 
 
 @pytest.mark.fuzz

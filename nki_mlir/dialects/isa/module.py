@@ -6,7 +6,7 @@
 names the class with its tiles, fields and rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.bindings import Attribute, Block, Context, Module, Operation, Region, ext, ir
@@ -137,14 +137,14 @@ def load_isa(context: Context) -> None:
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
-def program_text(program: Program) -> str:
-    """Return the program as IR text."""
+def program_text(program: Program, text_of: Callable[[Module], str] = str) -> str:
+    """Return the program as IR text; ``text_of`` prints its module."""
     context = ir.Context()
     load_isa(context)
     with context, ir.Location.unknown():
         module = ir.Module.create()
         write_program(module, program)
-        return str(module)
+        return text_of(module)
 
 
 def write_program(module: Module, program: Program) -> None:

@@ -112,8 +112,10 @@ def at_nisa(module: "Module") -> "Module":
 
 
 @alone
-def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = None, level: int = 1) -> str | bytes:
-    """Emit a nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``).
+def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = None, level: int = 1,
+         text_of: "Callable[[Module], str]" = str) -> str | bytes:
+    """Emit a nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``),
+    which ``text_of`` prints.
 
     ``level`` is the level of ``emission``.
     """
@@ -122,11 +124,11 @@ def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = 
         Observation,
         emit_each,
     )
-    return write(emit_each(module, Emission(level=level, observation=Observation(observer, module))), form)
+    return write(emit_each(module, Emission(level=level, observation=Observation(observer, module))), form, text_of)
 
 
 @alone
-def write(programs: "Sequence[Program]", form: str) -> str | bytes:
+def write(programs: "Sequence[Program]", form: str, text_of: "Callable[[Module], str]" = str) -> str | bytes:
     """Write programs in one of the forms of ``emit``. Texts of several cores are concatenated."""
     if form == "bin":
         from nki_mlir.targets.neuron.format.container import encode_program  # start-up: imported on first use
@@ -135,7 +137,7 @@ def write(programs: "Sequence[Program]", form: str) -> str | bytes:
         return encode_program(programs[0])
     if form == "mlir":
         from nki_mlir.dialects.isa.module import program_text  # start-up: loads MLIR
-        return SEPARATOR.join(map(program_text, programs))
+        return SEPARATOR.join(program_text(program, text_of) for program in programs)
     from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: imported on first use
     return SEPARATOR.join(map(print_program, programs))
 
