@@ -143,7 +143,7 @@ def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
 def text_of(module: Module, options: argparse.Namespace) -> str:
     """Print a module in the form that the options select."""
     if prints_custom_form(options):
-        return custom_text(module, options.mlir_print_debuginfo)
+        return custom_text(module, options.mlir_print_debuginfo, not options.mlir_print_local_scope)
     text: str = module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo,
                                          print_generic_op_form=options.mlir_print_op_generic,
                                          use_local_scope=options.mlir_print_local_scope)
@@ -160,7 +160,7 @@ def bytecode_of(module: Module) -> bytes:
 def prints_custom_form(options: argparse.Namespace) -> bool:
     """Return whether to print operations in their custom form: as ``--print`` selects, by default if the output is a
     terminal."""
-    if options.mlir_print_op_generic or options.mlir_print_local_scope:
+    if options.mlir_print_op_generic:
         return False
     return options.print == "pretty" or (options.print is None and options.output == "-" and sys.stdout.isatty())
 

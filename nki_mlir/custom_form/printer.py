@@ -31,15 +31,16 @@ ARGUMENTS = re.compile(r"\s*\^bb0\((.*)\):")
 YIELD = re.compile(r"\s*linalg\.yield (%[\w$.-]+) : (.*)")
 
 
-def custom_text(module: Module, with_locations: bool = False) -> str:
-    """Return the module's text."""
-    text: str = module.operation.get_asm(enable_debug_info=with_locations)
+def custom_text(module: Module, with_locations: bool = False, with_aliases: bool = True) -> str:
+    """Return the module's text; without aliases each line has the types and attributes in full."""
+    text: str = module.operation.get_asm(enable_debug_info=with_locations, use_local_scope=not with_aliases)
     lines = ModulePrinter(module).run(named_text(module, text).split("\n"))
     if has_custom_form("\n".join(lines)):           # the reader names the arguments of no other text
         lines = [HBM_ARGUMENT.sub(_without_name, line) if FUNCTION.match(line) else line for line in lines]
     if not with_locations:
         lines = with_short_bodies(lines)
-    return shortened("\n".join(lines))
+    text = "\n".join(lines)
+    return shortened(text) if with_aliases else text
 
 
 class ModulePrinter:

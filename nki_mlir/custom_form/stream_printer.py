@@ -47,11 +47,11 @@ class StreamPrinter:
         """Return whether the text has the same attributes."""
         cursor = Cursor(text, len(op.name))
         generic = self.reader.read(cursor, op.name, None)
-        written = generic.end if generic.end is not None else generic.text
-        if cursor.skip() != len(text) or (blocks and f"[{blocks}]" not in written):
+        expanded = generic.end if generic.end is not None else generic.text
+        if cursor.skip() != len(text) or (blocks and f"[{blocks}]" not in expanded):
             return False
-        start, end = written.find("{"), written.rfind("}")
-        reread = ir.DictAttr(Attribute.parse(written[start:end + 1] if start >= 0 else "{}", op.context))
+        start, end = expanded.find("{"), expanded.rfind("}")
+        reread = ir.DictAttr(Attribute.parse(expanded[start:end + 1] if start >= 0 else "{}", op.context))
         return {entry.name: entry.attr for entry in reread} == attributes
 
     def form_text(self, name: str, form: PlainForm, attributes: Attributes, blocks: str) -> str:
@@ -68,8 +68,8 @@ class StreamPrinter:
         return " ".join([name, *self.declaration(form, attributes), *["{"] * form.has_region])
 
     def declaration(self, form: PlainForm, attributes: Attributes) -> list[str]:
-        first, *others = form.attributes
-        listed = {n: attributes[n] for n in (*others, *attributes) if n in attributes and n != first}
+        first = form.attributes[0]
+        listed = {n: attributes[n] for n in (*form.attributes[1:], *attributes) if n in attributes and n != first}
         texts = {n: self.attribute_text(n, a) for n, a in listed.items() if str(a) != LEFT_OUT.get(n)}
         return [bare(str(attributes[first])), *braces(texts)]
 
@@ -113,7 +113,7 @@ class StreamPrinter:
         """Return the words of a control operation, and its other fields."""
         form = ControlForm(cls)
         sides = [", ".join(self.tile(fields[n], ()) if cls.kinds()[n] is Tile else _side(fields[n]) for n in names)
-                 for names in (form.written, form.read)]
+                 for names in (form.targets, form.sources)]
         words = [fields[form.function].value] if form.function else []
         words += [" = ".join(side for side in sides if side)] * any(sides)
         return words, {name: self.attribute_text(name, fields[name]) for name in form.others}

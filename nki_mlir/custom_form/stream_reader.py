@@ -162,9 +162,9 @@ class StreamReader(FormReader):
             if word is None:
                 raise cursor.unexpected(f"field '{form.function}', a name")
             fields[form.function] = quoted(word)
-        for k, name in enumerate((*form.written, *form.read)):
+        for k, name in enumerate((*form.targets, *form.sources)):
             if k:
-                mark = "=" if k == len(form.written) else ","
+                mark = "=" if k == len(form.targets) else ","
                 cursor.expect(mark, f"before '{name}'")
             fields[name] = (self.tile_text(self.tile(cursor), ()) if cls.kinds()[name] is Tile else self.side(cursor))
         clauses = self.clauses(cursor)
@@ -274,9 +274,9 @@ class ControlForm:
     def __init__(self, cls: type[isa.Control]) -> None:
         kinds = cls.kinds()
         self.function = "op" if "op" in kinds else None
-        self.written = [name for name, kind in kinds.items() if kind is isa.Register]
-        self.read = [name for name, kind in kinds.items() if kind in (isa.Scalar, Tile)]
-        self.others = [name for name in kinds if name not in (self.function, *self.written, *self.read)]
+        self.targets = [name for name, kind in kinds.items() if kind is isa.Register]
+        self.sources = [name for name, kind in kinds.items() if kind in (isa.Scalar, Tile)]
+        self.others = [name for name in kinds if name not in (self.function, *self.targets, *self.sources)]
 
 
 def dictionary(entries: dict[str, str]) -> str:

@@ -43,6 +43,7 @@ def check(module) -> str:
     again = read_module(text, "<text>")
     assert generic(again) == generic(module)
     assert custom_text(again) == text
+    assert generic(read_module(custom_text(module, with_aliases=False), "<text>")) == generic(module)
     return text
 
 
