@@ -21,6 +21,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import buffer_type, declared
 from nki_mlir.graph import functions, upstream
 from nki_mlir.graph.comparisons import rewrite_indexed
+from nki_mlir.graph.extremes import rewrite_extremes
 from nki_mlir.graph.greatest_elements import rewrite_searches
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import (
@@ -28,7 +29,6 @@ from nki_mlir.graph.rewrites import (
     fold_conversions,
     rewrite_concatenations,
     rewrite_counted_loops,
-    rewrite_extremes,
     rewrite_gathers,
     rewrite_pads,
     rewrite_powers,

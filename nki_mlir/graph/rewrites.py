@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites operations of a graph that upstream lowers to slow code, or not at all, or that have several results.
+"""Rewrites operations of a graph that upstream lowers to slow code, or not at all.
 
 Upstream would turn a concatenation into a chain of branches at every element; here each operand is inserted into its
-slice of the result, and so is a tensor that is padded with a value known at run time. An arg-max or arg-min, a
-reduction of values and positions together, becomes the least position that has the extreme value. The numbers of each
-index of a gather go along the last dim of the indices: upstream's conversion crashes on other forms with batching dims.
-Unsigned indices become signed ones.
+slice of the result, and so is a tensor that is padded with a value known at run time. The numbers of each index of a
+gather go along the last dim of the indices: upstream's conversion crashes on other forms with batching dims. Unsigned
+indices become signed ones.
 A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose number of iterations is known; the
 loop variable also computes carried integers that change by a constant in each iteration. Conversions of constants are
 folded, and barriers of optimizations (``jax.checkpoint``) dropped, which compute nothing.
@@ -17,7 +16,7 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, load, operations_of
 from nki_mlir.dialects.creation import applied, constant, terminator, value_of
 from nki_mlir.graph.tensor_values import compared, of_element, splat
-from nki_mlir.graph.upstream import exchange, exchange_for_call
+from nki_mlir.graph.upstream import exchange
 
 
 def rewrite_concatenations(module: Module | Operation) -> None:
@@ -167,41 +166,6 @@ def rewrite_pads(module: Module) -> None:
         exchange(op, [value])
 
 
-def rewrite_extremes(module: Module) -> None:
-    """Rewrite reductions to the greatest or least value and its position."""
-    for number, op in enumerate(operations_of(module, lambda name: name == "stablehlo.reduce")):
-        direction = _extreme(op)
-        if direction is None:
-            continue
-        x, i, m, p = (str(v.type) for v in (op.operands[0], op.operands[1], *op.results))
-        rank, (axis,) = ir.RankedTensorType(op.operands[0].type).rank, list(op.attributes["dimensions"])
-        element = ir.RankedTensorType(op.operands[0].type).element_type
-        number_type = ir.RankedTensorType(op.operands[1].type).element_type
-        far = (1 << number_type.width - 1) - 1
-        sign = "SIGNED" if not isinstance(element, ir.IntegerType) or element.is_signless else "UNSIGNED"
-        kind = sign if isinstance(element, ir.IntegerType) else "FLOAT"
-        bools, scalar = x.replace(f"{element}>", "i1>"), f"tensor<{element}>"
-        fn = "maximum" if direction == "GT" else "minimum"
-        text = f"""
-func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {scalar}) -> ({m}, {p}) {{
-  %m = stablehlo.reduce(%x init: %start) applies stablehlo.{fn} across dimensions = [{axis}] : ({x}, {scalar}) -> {m}
-  %b = stablehlo.broadcast_in_dim %m, dims = [{", ".join(str(d) for d in range(rank) if d != axis)}] : ({m}) -> {x}
-  %same = stablehlo.compare EQ, %x, %b, {kind} : ({x}, {x}) -> {bools}
-  %nan = stablehlo.compare NE, %x, %x, {kind} : ({x}, {x}) -> {bools}
-  %here = stablehlo.or %same, %nan : {bools}
-  %far = stablehlo.constant dense<{far}> : {i}
-  %places = stablehlo.select %here, %i, %far : {bools}, {i}
-  %last = stablehlo.constant dense<{far}> : tensor<{number_type}>
-  %p = stablehlo.reduce(%places init: %last) applies stablehlo.minimum across dimensions = [{axis}]
-    : ({i}, tensor<{number_type}>) -> {p}
-  return %m, %p : {m}, {p}
-}}"""
-        function = ir.Module.parse(text, module.context)
-        with ir.InsertionPoint(module.body):
-            function.body.operations[0].operation.clone()
-        exchange_for_call(op, f"place.{number}", list(op.operands)[:3])
-
-
 FARTHEST = (1 << 31) - 1           # an index beyond every tensor
 
 
@@ -240,34 +204,6 @@ def rewrite_gathers(module: Module) -> None:
             fields = ", ".join(f"{name} = {dims}" for name, dims in lists.items())
             op.attributes["dimension_numbers"] = ir.Attribute.parse(
                 f"#stablehlo.gather<{fields}, index_vector_dim = {indices.rank - 1}>")
-
-
-def _extreme(op: Operation) -> str | None:
-    """Return GT or LT if a reduction selects the greater or lesser of two values and the lower position of two equal
-    ones, as JAX (a comparison of positions) or PyTorch (their minimum) writes it, else None."""
-    if len(op.results) != 2 or len(list(op.attributes["dimensions"])) != 1 or str(
-            ir.RankedTensorType(op.operands[1].type).element_type) not in ("i32", "i64"):
-        return None
-    on_arguments = set()
-    for inner in op.regions[0].blocks[0].operations:
-        operation = inner.operation
-        name = operation.name.removeprefix("stablehlo.")
-        if name in ("compare", "minimum"):
-            numbers = tuple(ir.BlockArgument(v).arg_number if isinstance(v.owner, ir.Block) else -1
-                            for v in operation.operands)
-            if name == "compare":
-                text = str(operation.attributes["comparison_direction"])
-                name = next(d for d in ("EQ", "NE", "GE", "GT", "LE", "LT") if d in text)
-            on_arguments.add((numbers, name))
-        elif name not in ("select", "or", "and", "return"):
-            return None
-    if ((0, 2), "EQ") not in on_arguments:
-        return None
-    if ((1, 3), "minimum") in on_arguments:
-        return next((d for d, either in (("GT", "GE"), ("LT", "LE")) if ((0, 2), either) in on_arguments), None)
-    if ((1, 3), "LT") not in on_arguments:
-        return None
-    return next((d for d in ("GT", "LT") if ((0, 2), d) in on_arguments), None)
 
 
 # -- loops that count --------------------------------------------------------------------------------------------------

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reductions to the greatest or least value and its position: bodies that select otherwise, and starts that count."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from nki_mlir.bindings import ir, operations_of
+from nki_mlir.frameworks.stablehlo import read_graph, run_linked
+from nki_mlir.graph.extremes import rewrite_extremes
+from nki_mlir.graph.upstream import graph_context
+from tests.graph.lowered_graph import results_of
+
+X = np.float32([[-3, -1, -2, -1], [-5, -5, -4, -7], [0, -1, 0, -2], [-np.inf] * 4])
+POSITIONS = np.tile(np.arange(4, dtype=np.int32), (4, 1))
+WORSE = "0x7F800000"
+
+
+def graph(direction: str, start: object, first: int, tie: str = "LT", chosen: tuple[int, int] = (0, 1)) -> str:
+    """A body that selects the first pair where its value compares so, or is equal and its position compares as ``tie``.
+    ``chosen``: the pair that it then returns, and the other one."""
+    one, other = chosen
+    return f"""func.func @main(%x: tensor<4x4xf32>, %i: tensor<4x4xi32>) -> (tensor<4xf32>, tensor<4xi32>) {{
+  %start = stablehlo.constant dense<{start}> : tensor<f32>
+  %first = stablehlo.constant dense<{first}> : tensor<i32>
+  %r:2 = stablehlo.reduce(%x init: %start), (%i init: %first) across dimensions = [1]
+    : (tensor<4x4xf32>, tensor<4x4xi32>, tensor<f32>, tensor<i32>) -> (tensor<4xf32>, tensor<4xi32>)
+   reducer(%v0: tensor<f32>, %v1: tensor<f32>) (%p0: tensor<i32>, %p1: tensor<i32>) {{
+    %beyond = stablehlo.compare {direction}, %v0, %v1, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %equal = stablehlo.compare EQ, %v0, %v1, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %before = stablehlo.compare {tie}, %p0, %p1, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %and = stablehlo.and %equal, %before : tensor<i1>
+    %or = stablehlo.or %beyond, %and : tensor<i1>
+    %v = stablehlo.select %or, %v{one}, %v{other} : tensor<i1>, tensor<f32>
+    %p = stablehlo.select %or, %p{one}, %p{other} : tensor<i1>, tensor<i32>
+    stablehlo.return %v, %p : tensor<f32>, tensor<i32>
+  }}
+  return %r#0, %r#1 : tensor<4xf32>, tensor<4xi32>
+}}"""
+
+
+def folded(greatest: bool, first_of_equals: bool, start: float, first: int, positions: np.ndarray) -> list[np.ndarray]:
+    """What the definition gives, pair by pair."""
+    rows = []
+    for row, numbers in zip(X.tolist(), positions.tolist()):
+        pairs = [(start, first), *zip(row, numbers)]
+        value = max(pair[0] for pair in pairs) if greatest else min(pair[0] for pair in pairs)
+        equals = [pair[1] for pair in pairs if pair[0] == value]
+        rows.append((value, min(equals) if first_of_equals else max(equals)))
+    return [np.float32([v for v, _ in rows]), np.int32([p for _, p in rows])]
+
+
+def assert_same(got: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("greatest", [True, False])
+def test_starts_are_candidates(greatest):
+    ends = ("0xFF800000", -np.inf), (WORSE, np.inf), ("0.0", 0.0), ("-1.0", -1.0), ("-4.0", -4.0)
+    for (text, start), first, offset in product(ends, (-1, 0, 7), (0, 100)):
+        program, positions = graph("GT" if greatest else "LT", text, first), POSITIONS + np.int32(offset)
+        assert_same(run_linked(program, [X, positions]), folded(greatest, True, start, first, positions))
+    assert_same(results_of(program, [X, positions], orders=(1,)), folded(greatest, True, start, first, positions))
+
+
+@pytest.mark.parametrize("direction, tie, chosen", list(product(("GT", "LT"), ("LT", "GT"), ((0, 1), (1, 0)))))
+def test_bodies__are_rewritten_only_if_they_select_the_extreme_and_the_first(direction, tie, chosen):
+    """A body with the same comparisons may select the other pair, or the last one of equal values."""
+    greatest = (direction == "GT") == (chosen == (0, 1))
+    first_of_equals = (tie == "LT") == (chosen == (0, 1))
+    text = graph(direction, "0xFF800000" if greatest else WORSE, 0, tie, chosen)
+    with graph_context(), ir.Location.unknown():
+        module = read_graph(text)
+        rewrite_extremes(module)
+        rewritten = bool(operations_of(module, lambda name: name == "func.call"))
+    assert rewritten == first_of_equals
+    expected = folded(greatest, first_of_equals, -np.inf if greatest else np.inf, 0, POSITIONS)
+    assert_same(run_linked(text, [X, POSITIONS]), expected)
