@@ -63,6 +63,11 @@ def joined(*spans: Range) -> Range:
     return min(s[0] for s in spans), max(s[1] for s in spans)
 
 
+def clamped(low: Range, value: Range, high: Range) -> Range:
+    """Return the range of clamped numbers; the upper limit applies last, if it is below the lower one."""
+    return min(max(value[0], low[0]), high[0]), min(max(value[1], low[1]), high[1])
+
+
 def within(span: Range | None, limits: Range | None) -> bool:
     return limits is None or (span is not None and limits[0] <= span[0] and span[1] <= limits[1])
 
@@ -296,8 +301,7 @@ class IntegerRanges:
         if name in JOINED:
             return joined(*(ranges[:2] if name == "dynamic_update_slice" else ranges))
         if name == "clamp":
-            low, value, high = ranges
-            return max(low[0], min(value[0], high[0])), max(low[1], min(value[1], high[1]))
+            return clamped(*ranges)
         if kind is None:
             return BINARY[name](*ranges) if name in ("minimum", "maximum") else None
         if name in ("and", "or", "xor"):
@@ -320,7 +324,7 @@ class IntegerRanges:
             return None
         a, b, *c = (span or (-inf, inf) for span in spans)
         if name == "clamp":
-            return max(a[0], min(b[0], c[0][0])), max(a[1], min(b[1], c[0][1]))
+            return clamped(a, b, *c)
         choose = min if name == "minimum" else max
         return choose(a[0], b[0]), choose(a[1], b[1])
 

@@ -175,6 +175,35 @@ def test_loops():
             narrowed(LOOP.format(step=step, limit=limit, carried=carried))
 
 
+@pytest.mark.parametrize("low, high, x, fits", [
+    ("5", "3", [0, 4, 9], False),                           # the upper limit applies last: 3
+    ("6", "7", [0, 4, 9], True), ("6.0", "7.0", [np.nan, 7, 1], False), ("0.0", "7.0", [np.nan, 7, 1], False)])
+def test_clamps__with_exchanged_limits_and_of_nan(low, high, x, fits):
+    """A NaN becomes the integer 0, which may lie outside of the limits."""
+    element = "f32" if "." in low else "i64"
+    text = f"""func.func @main(%x: tensor<3x{element}>) -> tensor<3xf32> {{
+  %low = stablehlo.constant dense<{low}> : tensor<{element}>
+  %high = stablehlo.constant dense<{high}> : tensor<{element}>
+  %eight = stablehlo.constant dense<8> : tensor<3xi64>
+  %factor = stablehlo.constant dense<500000000> : tensor<3xi64>
+  %y = stablehlo.clamp %low, %x, %high : (tensor<{element}>, tensor<3x{element}>, tensor<{element}>) -> tensor<3x{element}>
+  %n = stablehlo.convert %y : (tensor<3x{element}>) -> tensor<3xi64>
+  %d = stablehlo.subtract %eight, %n : tensor<3xi64>
+  %m = stablehlo.multiply %d, %factor : tensor<3xi64>
+  %r = stablehlo.convert %m : (tensor<3xi64>) -> tensor<3xf32>
+  return %r : tensor<3xf32>
+}}"""
+    numbers = np.array(x, np.float32 if element == "f32" else np.int64)
+    clamped = np.nan_to_num(np.minimum(np.maximum(numbers, float(low)), float(high)))
+    expected = np.float32(500000000 * (8 - clamped.astype(np.int64)))
+    np.testing.assert_array_equal(run_linked(text, [numbers])[0], expected)
+    if fits:
+        np.testing.assert_array_equal(simulate_linked(text, [numbers])[0], expected)
+    else:
+        with pytest.raises(Unsupported, match=r"multiply.*which may not fit 32 bits"):
+            simulate_linked(text, [numbers])
+
+
 def test_sums_of_many_elements():
     text = """func.func @main(%a: tensor<{n}xi16>) -> tensor<i64> {{
       %0 = stablehlo.convert %a : (tensor<{n}xi16>) -> tensor<{n}xi64>
