@@ -20,6 +20,7 @@ from nki_mlir.migration.elementwise import FLOAT32, ElementwiseTexts
 from nki_mlir.migration.engine_rows import TRANSFERS
 from nki_mlir.migration.expressions import DTYPES, LeftForAPerson
 from nki_mlir.migration.facts import (
+    PSUM,
     SBUF,
     Dtype,
     Fact,
@@ -111,13 +112,17 @@ class Arguments:
         return view if writes else self.calls.operand(*view)
 
     def factor(self, name: str, *axes: int) -> tuple[str, TensorFact]:
-        """Return an operand of a product under the call's mask. The mask's axes are K, M and N; two of them are the
-        operand's ``axes``."""
-        if self.mask is None:
-            return self.tensor(name)
-        if (getattr(self.fact(name), "rank", None) or 2) > 2:
+        """Return an operand of a product under the call's mask, in SBUF. The mask's axes are K, M, N; two of them are
+        the operand's ``axes``."""
+        if self.mask is not None and (getattr(self.fact(name), "rank", None) or 2) > 2:
             raise LeftForAPerson(f"{self.function} of more than two dimensions under a mask")
-        return replace(self, mask=self.along(axes)).tensor(name)
+        text, fact = (self if self.mask is None else replace(self, mask=self.along(axes))).tensor(name)
+        if fact.memory != PSUM:
+            return text, fact
+        self.calls.report.changed(self.calls.line, f"{text} is copied to SBUF, because products read no factor in PSUM")
+        copy = f"{self.calls.nl}.copy({text})"
+        is_named = fact.shape is None or "?" in fact.shape          # the shape of the product names it, too
+        return self.calls.named(copy, "factor") if is_named else copy, replace(fact, memory=SBUF)
 
     def along(self, axes: tuple[int, ...]) -> MaskFact | None:
         """Return the mask's part along some of its axes, which become those of a tile."""

@@ -22,6 +22,7 @@ from nki_mlir.migration.facts import (
     NoneFact,
     NumberFact,
     RecordClass,
+    ShapeOf,
     Span,
     TensorFact,
     TileClass,
@@ -306,6 +307,22 @@ def shape_names(target: cst.BaseExpression, value: cst.BaseExpression, calls: Ca
         return {}
     return {name: tuple(named if size == f"{name}.shape[{k}]" or (terms.number(size) or 0) > 1 else size
                         for k, (size, named) in enumerate(zip(fact.shape, shape)))}
+
+
+def sizes_of_blocks(target: cst.BaseExpression, value: cst.BaseExpression, calls: Calls) -> str | None:
+    """Return ``rows, blocks = tile.shape`` in the order of the new shape, whose first axis is the partition axis; None
+    unless it unpacks the shape of a tensor with block dimensions."""
+    match target, value:
+        case cst.Tuple(elements=elements), cst.Attribute(
+                value=cst.Name(value=tensor), attr=cst.Name(value="shape")) if not any(
+                isinstance(e, cst.StarredElement) for e in elements):
+            fact, names = calls.scope.facts.get(tensor), [calls.code(e.value) for e in elements]
+            if isinstance(fact, TensorFact) and 0 < fact.blocks < len(names):
+                calls.report.changed(calls.line, "the shape begins with the partition axis")
+                calls.bind_target(target, ShapeOf(None))
+                names.insert(0, names.pop(fact.blocks))
+                return f"{', '.join(names)} = {tensor}.shape"
+    return None
 
 
 def size_name(target: cst.BaseExpression, value: cst.BaseExpression, calls: Calls) -> dict[str, str]:

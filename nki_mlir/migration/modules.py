@@ -21,6 +21,7 @@ from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, is_table, nodes_of, read_without_import
 from nki_mlir.migration.number_dtypes import with_dtype_functions
 from nki_mlir.migration.parameters import bound_in_calls, kind_of, tree_of
+from nki_mlir.migration.program_arguments import EQUAL, with_program_arguments
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
@@ -49,6 +50,7 @@ class SourceModule:
         text, without_calls = without_nki_calls(text, report)
         text, with_kernels = with_measured_kernels(text, report)
         text, with_options = with_named_options(text, report)
+        text = with_program_arguments(text, report)
         self.names, self.report, self.host = Names(text), report, ast.parse(text)
         self.is_measuring, self.benchmarks = reads_results(text), benchmarks(text, self.names)
         wrapper = MetadataWrapper(cst.parse_module(text))
@@ -120,11 +122,11 @@ class SourceModule:
                     node = node.value
                 if isinstance(node, cst.Name) and node.value in device_functions:
                     modes.setdefault(node.value, "")
-        inside = [NodesByClass(function) for function in device_functions.values()]
+        inside = [NodesByClass(f) for f in device_functions.values()]
         called = {c.func.value for nodes in inside for c in nodes.of(cst.Call) if isinstance(c.func, cst.Name)}
         device = {id(n) for nodes in inside for n in nodes.of(cst.Name)}
-        launched = {n.value for n in self.nodes.of(cst.Name) if id(n) not in device}
-        return {n: mode for n, mode in modes.items() if n not in called or n in launched}
+        called -= {n.value for n in self.nodes.of(cst.Name) if id(n) not in device}
+        return {n: mode for n, mode in modes.items() if n not in called}
 
     def _constants(self) -> dict[str, Fact]:
         facts: dict[str, Fact] = {}
@@ -461,8 +463,7 @@ class Host(GridAxes):
             call_arguments = [*call_arguments, kernel.args[1]]
             kernel = kernel.args[0].value
         if isinstance(kernel, cst.Subscript) and self._is_gridded(kernel.value):
-            grid = cst.Arg(cst.parse_expression(self._grid(kernel)), keyword=cst.Name("grid"),
-                           equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
+            grid = cst.Arg(cst.parse_expression(self._grid(kernel)), keyword=cst.Name("grid"), equal=EQUAL)
             call_arguments, kernel = [*call_arguments, grid], kernel.value
         function = kernel
         if simulated:

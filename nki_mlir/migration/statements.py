@@ -34,7 +34,7 @@ from nki_mlir.migration.facts import (
     as_many,
     join,
 )
-from nki_mlir.migration.functions import FunctionCalls, shape_names, size_name
+from nki_mlir.migration.functions import FunctionCalls, shape_names, size_name, sizes_of_blocks
 from nki_mlir.migration.inner_comments import inner_comments
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names
@@ -277,6 +277,8 @@ class Statements(FunctionCalls):
                other_targets: list[cst.BaseAssignTargetExpression]
                ) -> list[str] | None:
         """Rewrite ``target = value``."""
+        if not other_targets and (text := sizes_of_blocks(target, value, self)):
+            return [text]
         elements = unpacked(target, value)
         pairs = self._pairs(target, elements or value)
         if pairs is not None and not other_targets:
