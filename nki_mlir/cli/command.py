@@ -162,6 +162,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 class KernelRaised(NkiMlirError):
     code = "NKI-KERNEL-RAISED"
     message = "{kind}: {text}"
+    fix = "{instead}"
 
 
 class DirectoryRemoved(NkiMlirError):
@@ -244,7 +245,9 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
         at = raised_at(error)
         if at is None:
             raise
-        return fail(KernelRaised(kind=type(error).__name__, text=error).located(at).with_traceback(error.__traceback__))
+        from nki_mlir.language.python_errors import fix_of  # start-up: imported on first use
+        raised = KernelRaised(kind=type(error).__name__, text=error, instead=fix_of(error))
+        return fail(raised.located(at).with_traceback(error.__traceback__))
     finally:
         show_progress(None)
 

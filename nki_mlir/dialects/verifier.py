@@ -28,7 +28,12 @@ class OutOfBounds(KernelError, IndexError):
         low = self.values.get("low")            # subclasses describe the index differently
         if isinstance(low, int) and low < 0:
             return "", "start the range at 0, or pass mask= with a condition that keeps the index at 0 or more"
-        return super().advice
+        why, fix = super().advice
+        high, extent = self.values.get("high"), self.values.get("extent")
+        if isinstance(low, int) and isinstance(high, int) and 0 < low < (size := high - low + 1) <= extent:
+            fix += (f"; nl.ds({low}, {size}) takes a start and a size, so {low} up to {size} is "
+                    f"nl.ds({low}, {size - low})")
+        return why, fix
 
 
 class TooManyPartitions(KernelError):

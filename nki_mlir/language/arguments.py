@@ -24,6 +24,7 @@ from nki_mlir.capture.locations import raised_at
 from nki_mlir.capture.wrapping import name_of
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.language.kernel_object import NKIObject, is_frozen
+from nki_mlir.language.python_errors import with_fix
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 from nki_mlir.similar_names import nearest
 
@@ -77,6 +78,7 @@ class NestedArgument(BadArgument):
 
 
 DEPTH = 100                         # of containers and objects in each other
+SIMPLE = {type(None), bool, int, float, str}
 NOTHING = object()                  # no argument is this object
 TENSOR_ATTRIBUTES = ("shape", "dtype", "ndim", "size", "reshape", "ap")
 
@@ -103,12 +105,12 @@ CALLED_VALUES = {
     "MemoryRegion": ("a memory", "leave out the parentheses: buffer=nl.sbuf")}
 
 
-def explained(error: AttributeError | TypeError | RecursionError, values: Mapping[str, object]) -> Exception:
+def explained(error: Exception, values: Mapping[str, object]) -> Exception:
     """Return the error that explains a Python error in a kernel.
 
     It is ``NoTensor`` if the kernel reads the shape, dtype or elements of an argument that is not a tensor,
     ``EndlessRecursion`` for Python's ``RecursionError``, ``CalledValue`` if the kernel calls a value, else ``error``
-    itself.
+    itself, with a note that says the fix if there is one.
     """
     if isinstance(error, NkiMlirError):
         return error
@@ -120,16 +122,18 @@ def explained(error: AttributeError | TypeError | RecursionError, values: Mappin
         return CalledValue(kind=kind, instead=instead).located(raised_at(error.__traceback__))
     if isinstance(error, TypeError):
         read, attribute = subscripted(error.__traceback__, values), "elements"
-    else:
+    elif isinstance(error, AttributeError):
         read, attribute = error.obj, error.name if error.name in TENSOR_ATTRIBUTES else ""
+    else:
+        return with_fix(error)
     if not attribute or (hasattr(read, "shape") and hasattr(read, "dtype")):
-        return error
+        return with_fix(error)
     sequence = isinstance(read, tuple | list)                   # a capture has copies of these, and of dicts
     name = next((name for name, value in values.items() if value is read or (
         sequence and isinstance(value, tuple | list) and same_items(value, read)) or (
         isinstance(read, dict) and isinstance(value, dict) and value.keys() == read.keys())), None)
     if name is None:
-        return error
+        return with_fix(error)
     value, instead = read, "an array, for example np.zeros((128, 512), np.float32)"
     shape, dtype = value, "float32"
     if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], tuple | list):
@@ -298,7 +302,7 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(inside, value))
     if isinstance(value, (tuple, list)):
-        return type(value)(map(inside, value))
+        return type(value)(value if has_constants_alone(value, is_leaf) else map(inside, value))
     if isinstance(value, dict):
         items = {k: inside(v) for k, v in value.items()}
         if type(value) is dict:
@@ -321,6 +325,12 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
     return changed
 
 
+def has_constants_alone(values: Sequence[object], is_leaf: Callable[[object], bool]) -> bool:
+    """Return whether all values of a sequence are numbers, texts or None, and no leaves. It may have millions."""
+    kinds = {*map(type, values)}
+    return kinds <= SIMPLE and not any(is_leaf(next(v for v in values if type(v) is kind)) for kind in kinds)
+
+
 def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", around: tuple[object, ...] = ()
               ) -> list[tuple[str, object]]:
     """Return (path, leaf) pairs in order. An object that contains itself is visited once."""
@@ -332,7 +342,8 @@ def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", 
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [x for n, v in zip(value._fields, value) for x in leaves_of(v, is_leaf, f"{path}.{n}", within)]
     if isinstance(value, (tuple, list)):
-        return [x for k, v in enumerate(value) for x in leaves_of(v, is_leaf, f"{path}_{k}", within)]
+        return [] if has_constants_alone(value, is_leaf) else [
+            x for k, v in enumerate(value) for x in leaves_of(v, is_leaf, f"{path}_{k}", within)]
     if isinstance(value, dict):
         return [x for k, v in value.items() for x in leaves_of(v, is_leaf, f"{path}_{k}", within)]
     names = attribute_names(value)
@@ -437,9 +448,6 @@ def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[obj
     else:
         instead = several
     return WrongCall(function=name_of(function), signature=signature, complaint=complaint, instead=instead)
-
-
-SIMPLE = {type(None), bool, int, float, str}
 
 
 def bind(function: object, arguments: tuple[object, ...], keywords: dict[str, object],

@@ -321,7 +321,7 @@ class Kernel(Derived):
         positional, keywords = bound.with_tensors([Tensor.full(p) for p in parameters])
         try:
             returned = function(*positional, **keywords)
-        except (AttributeError, TypeError, RecursionError) as error:
+        except Exception as error:
             if (explanation := explained(error, bound.values)) is error:
                 raise
             raise explanation from None

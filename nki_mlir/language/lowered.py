@@ -33,6 +33,12 @@ class UnknownLevel(NkiMlirError, ValueError):
     fix = "use one of nki (as captured), waist (linalg on tiles), nisa (instructions), isa (streams)"
 
 
+class UnnamedOption(NkiMlirError, TypeError):
+    code = "NKI-LOWERED-OPTION"
+    message = "{method}() takes no argument without a name, got one of type {kind}"
+    fix = "{instead}"
+
+
 class NoSuchModule(NkiMlirError, IndexError):
     code = "NKI-LOWERED-MODULE"
     message = "there is no module {number} at the {level} level: the kernel has {count}"
@@ -300,17 +306,18 @@ class Lowered:
         return self.specialization.optimized.streams
 
     @without_own_frames
-    def time(self, as_written: bool = False) -> "Timing":
+    def time(self, *unnamed: object, as_written: bool = False) -> "Timing":
         """Return the time on the timed machine, and where it is spent, as ``nki-run --time`` does.
 
         Arguments:
+            unnamed: none is taken; options have names
             as_written: compile the kernel as the vendor's compiler evidently does, like ``--as-written``
 
         Result:
             A ``Timing``: ``total_ns``, ``path``, ``figures()``.
 
         Errors:
-            The errors of ``streams``.
+            The errors of ``streams``. An argument without a name raises ``UnnamedOption``.
 
         Example:
             small, large = (nki.jit(double).lower(Spec((128, n))).time().total_ns for n in (64, 8192))
@@ -318,25 +325,28 @@ class Lowered:
             lowered = nki.jit(double).lower(Spec((128, 64)))
             assert lowered.time(as_written=True).mode == "as-written"
         """
+        check_named("time", unnamed)
         return self._compiled(as_written).timing
 
     @without_own_frames
-    def profile(self, as_written: bool = False) -> Profile:
+    def profile(self, *unnamed: object, as_written: bool = False) -> Profile:
         """Return the profile. A notebook shows its page, ``write(folder)`` writes it to files.
 
         Arguments:
+            unnamed: none is taken; options have names
             as_written: compile the kernel as the vendor's compiler evidently does, like ``--as-written``
 
         Result:
             A ``Profile``: ``document``, ``advice``, ``write(folder)``.
 
         Errors:
-            The errors of ``streams``.
+            The errors of ``streams``. An argument without a name raises ``UnnamedOption``.
 
         Example:
             lowered = nki.jit(double).lower(Spec((128, 64)))
             assert lowered.profile().document["timing"]["total_ns"] == lowered.time().total_ns
         """
+        check_named("profile", unnamed)
         return Profile(self._compiled(as_written).profile)
 
     @property
@@ -400,3 +410,12 @@ class Lowered:
 
 
 __all__ = ["KernelCost", "Lowered", "Profile", "Spec"]
+
+
+def check_named(method: str, unnamed: tuple[object, ...]) -> None:
+    """Raise ``UnnamedOption`` if a method that takes options by name alone got another argument."""
+    if unnamed:
+        is_path = method == "profile" and isinstance(unnamed[0], str | Path)
+        raise UnnamedOption(method=method, kind=type(unnamed[0]).__name__, instead=(
+            f"write the profile to a folder with profile().write({str(unnamed[0])!r})" if is_path else
+            f"give arrays to kernel.lower(...), and options by name: {method}(as_written=True)")).here()

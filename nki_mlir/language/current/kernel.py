@@ -241,7 +241,7 @@ class Kernel(CoreKernel):
         with bare_names(self.func):
             try:
                 result = self.func(*positional, **keywords)
-            except (AttributeError, TypeError, RecursionError) as error:
+            except Exception as error:
                 if (explanation := explained(error, bound.values)) is error:
                     raise
                 raise explanation from None

@@ -381,13 +381,14 @@ class NkiTensor(OlderMethods):
                 fix="copy the tensor to a tile of its full shape first")
 
     def check_rows(self, dim: int, indices: "NkiTensor", text: str, fix: str) -> None:
-        """Check that ``indices`` is an integer tensor that gathers rows (dimension 0) of a tensor in HBM. The error for
-        another dimension has ``text`` and ``fix``."""
+        """Check that integers ``indices`` gather rows of a tensor in HBM; ``text``, ``fix``: for another dimension."""
         require(dim == 0, text, fix=fix)
         require(not self.on_chip, "vector_offset needs a tensor in HBM",
                 fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
         self.check_direct("vector_offset")
         check_integers(indices, "vector_offset")
+        require(indices.size == indices.shape[0], f"a tile of indices has shape [N, 1], got {list(indices.shape)}",
+                fix="give each index a partition: a tile of shape (N, 1)")
 
     @reported
     def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: object = None,
@@ -402,8 +403,8 @@ class NkiTensor(OlderMethods):
         require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive",
                 fix="give counts of 1 or more")
         start_byte = self.offset * self.dtype.itemsize
-        aligned_byte(start_byte, kind.itemsize, f"ap: the view starts at byte {start_byte}, which is not aligned to "
-                                                f"{kind}")
+        aligned_byte(start_byte, kind.itemsize,
+                     f"ap: the view starts at byte {start_byte}, which is not aligned to {kind}")
         start = start_byte // kind.itemsize + (offset or 0)
         row = self.storage.row(kind)
         if self.on_chip:
@@ -437,9 +438,8 @@ class NkiTensor(OlderMethods):
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}",
                 fix="give the index the same number of partitions as the tensor")
         self.check_direct("indirect")
-        columns = prod(index.shape[1:])
         rows = min(Machine.gpsimd_group, self.shape[0])
-        count = rows * columns if num_elem is None else num_elem
+        count = rows * prod(index.shape[1:]) if num_elem is None else num_elem
         return self.like(shape=(self.shape[0], count), strides=(self.strides[0], 1),
                          indirection=Indirection("columns", index, source=self))
 
