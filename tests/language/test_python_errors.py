@@ -21,7 +21,7 @@ X = np.arange(16, dtype=np.float32).reshape(4, 4)
 def assigned_in_a_branch(x):
     if x.shape[0] > 9:
         rows = 1
-    return rows                                                     # noqa: F821
+    return rows
 
 
 def assigned_around(x):
@@ -83,7 +83,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("function, kind, fix", ERRORS, ids=[function.__name__ for function, *_ in ERRORS])
 def test_python_errors__say_their_fix(function, kind, fix):
-    with pytest.raises(kind, match="[a-z]") as caught:
+    with pytest.raises(kind, match=r"[a-z]") as caught:
         nki.jit(function)(X)
     assert type(caught.value) is kind
     with pytest.raises(kind, match=fix):
