@@ -13,7 +13,7 @@ PLACES = [None, Location("a.py", 2, 0), Location("a.py", 2, 4), Location("a.py",
 
 
 def test_findings__are_errors_first_then_in_the_order_of_lines():
-    findings = [CheckFinding(KINDS[0], severity, f"{severity} {k}", place) for severity, (k, place) in
+    findings = [CheckFinding(KINDS[0], severity, f"{severity} {k}", at) for severity, (k, at) in
                 itertools.product((ERROR, WARNING, NOTE), enumerate(PLACES))]
     for seed in range(5):
         report = KernelReport("k", [*findings[seed:], *findings[:seed]][::-1 if seed % 2 else 1])
@@ -30,12 +30,12 @@ def test_only_errors__make_a_report_unsound(severities, sound):
 
 
 def test_lines_of_findings():
-    place = Location("folder/k.py", 7, 3)
-    assert str(CheckFinding("race", ERROR, "two writes", place, "wait", "NKI-RACE")) == (
+    at = Location("folder/k.py", 7, 3)
+    assert str(CheckFinding("race", ERROR, "two writes", at, "wait", "NKI-RACE")) == (
         "k.py:7: error: two writes [NKI-RACE]\n  fix: wait")
     assert str(CheckFinding("race", NOTE, "two writes")) == "note: two writes"
     assert str(CheckFinding("race", NOTE, "two writes", fix="wait")) == "note: two writes\n  fix: wait"
-    assert str(StatementError(place, "exp", 0.012345)) == "k.py:7 exp: 0.012"
+    assert str(StatementError(at, "exp", 0.012345)) == "k.py:7 exp: 0.012"
     assert str(StatementError(None, "exp", 2.0)) == "? exp: 2"
 
 

@@ -187,9 +187,9 @@ def test_dtypes_of_numbers_and_tiles():
     for dtype in ("bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "bfloat16"):
         tile, is_float = types.SimpleNamespace(dtype=dtype), "float" in dtype
         for number in (3, NumpyInteger(2), True, 0.5):
-            whole = isinstance(number, int)
-            assert space["quotient_dtype"](tile, number) == (dtype if whole and is_float else "float32")
-            expected = "float32" if not whole or dtype == "uint32" else dtype if is_float else "int32"
+            is_integer = isinstance(number, int)
+            assert space["quotient_dtype"](tile, number) == (dtype if is_integer and is_float else "float32")
+            expected = "float32" if not is_integer or dtype == "uint32" else dtype if is_float else "int32"
             assert space["number_dtype"](dtype, number) == expected
         assert space["quotient_dtype"](tile) == (dtype if is_float else "float32")
 
