@@ -49,6 +49,8 @@ def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> 
 
     While torch.compile traces, it is PyTorch's for any arguments, since Dynamo cannot trace the kernel itself.
     """
+    if is_traced():
+        return adapter("torch")
     kinds = tensor_classes()
     for name, kind in kinds:
         for value in arguments:                                     # the usual case needs no walk
@@ -57,8 +59,13 @@ def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> 
     for name, kind in kinds:
         if leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):  # type: ignore[misc]
             return adapter(name)
+    return None
+
+
+def is_traced() -> bool:
+    """Return whether torch.compile traces the caller."""
     torch: Any = sys.modules.get("torch")
-    return adapter("torch") if hasattr(torch, "compiler") and torch.compiler.is_dynamo_compiling() else None
+    return hasattr(torch, "compiler") and torch.compiler.is_dynamo_compiling()
 
 
 def adapter(name: str) -> object:

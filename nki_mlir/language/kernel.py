@@ -49,7 +49,7 @@ from nki_mlir.language.arguments import (
 )
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_for_profilers
-from nki_mlir.language.framework_tensors import framework_of
+from nki_mlir.language.framework_tensors import framework_of, is_traced
 from nki_mlir.language.kernel_attributes import Derived, takes_attributes
 from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.other_threads import OtherThreads
@@ -154,7 +154,7 @@ class Kernel(Derived):
             if capturing():
                 return self.inline(arguments, keywords)
             call, function = None, self.func
-            if not keywords and type(function) is FunctionType:
+            if not keywords and type(function) is FunctionType and not is_traced():     # Dynamo cannot read such keys
                 executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
                 key = call_cache.key_of_arrays([function, self.fixed, target, level], function, arguments)
                 call = None if key is None else self.specializations.find(key)

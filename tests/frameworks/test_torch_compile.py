@@ -258,3 +258,12 @@ def test_compile__numpy_scalars_are_arrays(value):
 
 def test_compile__numpy_arrays_beside_tensors():
     equal(compiled(lambda a, b: kernels.add[2](a, b) * 1.0, "aot_eager")(A, B.numpy()), A + B)
+    equal(compiled(lambda a, b: kernels.add[2](b, a) * 1.0, "aot_eager")(A, B.numpy()), A + B)
+
+
+@pytest.mark.parametrize("arguments", [(np.ones((2, 3), np.float32), 2.0), (1.0, 2.0)])
+def test_compile__errors_do_not_depend_on_earlier_calls(arguments):
+    for n in range(1, 40):
+        kernels.scaled(np.ones((2, n), np.float32), 2.0)
+    with pytest.raises(Exception, match="error: kernel scaled is called without a PyTorch tensor"):
+        compiled(lambda a, *others: a + kernels.scaled(*others), "eager")(A, *arguments)
