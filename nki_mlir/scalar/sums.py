@@ -38,7 +38,7 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return ``left.T @ right``: the sum over the first axis of both."""
     if not in_device_order():
         return np.asarray(left.T @ right)
-    total = np.multiply.outer(left[0], right[0])
+    total = np.multiply.outer(left[0], right[0]) + 0
     for left_row, right_row in zip(left[1:], right[1:]):
         total += np.multiply.outer(left_row, right_row)
     return total

@@ -10,7 +10,7 @@ from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
-from nki_mlir.scalar.sums import UnknownOrder
+from nki_mlir.scalar.sums import UnknownOrder, product
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 K, M, N = 256, 16, 24
@@ -89,3 +89,10 @@ def test_other_words__are_refused(operands, monkeypatch) -> None:
     monkeypatch.setenv("NKI_MLIR_SUMS", "exact")
     with pytest.raises(UnknownOrder, match=r"NKI_MLIR_SUMS is 'exact' \[NKI-SUMS\]"):
         current_kernel.on("eager")(*operands)
+
+
+def test_products__sums_of_zeros_have_no_sign(monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_SUMS", "device")
+    for rows in (1, 3):
+        total = product(np.zeros((rows, 2), np.float32), np.full((rows, 2), -1, np.float32))
+        assert not total.any() and not np.signbit(total).any()
