@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
+from nki_mlir.frameworks.torch_attention import ATTENTION
 from nki_mlir.frameworks.torch_gradients import GRADIENTS
 from nki_mlir.frameworks.torch_operator import map_by_calls
 from nki_mlir.frameworks.torch_orders import ORDERS
@@ -233,6 +234,7 @@ OWN: dict[object, Callable[..., object]] = {
     **{op: decomposed for op, decomposed in get_decompositions(
         [aten.native_layer_norm.default, aten.native_group_norm.default, aten.upsample_nearest2d.vec]).items()},
     **ORDERS,
+    **ATTENTION,
     **GRADIENTS,
     torch.ops.nki.map.default: map_by_calls,
     aten.remainder.Tensor: remainder,

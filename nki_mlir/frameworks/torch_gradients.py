@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of gradients that upstream has no lowerings for: of attention, convolutions, pools and interpolations.
+"""Decompositions of gradients that upstream has no lowerings for: of convolutions, pools and interpolations.
 
 ``convolution_backward`` of one group in two dimensions has one, which stays.
 """
 
 from collections.abc import Callable, Sequence
-from math import sqrt
 
 import torch
 
@@ -17,23 +16,6 @@ def drop_positions(graph: torch.fx.Graph) -> None:
     lowers no pool whose positions are read."""
     for node in graph.find_nodes(op="call_function", target=aten.max_pool2d_with_indices_backward.default):
         node.args = (*node.args[:-1], node.args[1])
-
-
-def attention(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
-              logsumexp: torch.Tensor, dropout: float, is_causal: bool, *, attn_mask: torch.Tensor | None = None,
-              scale: float | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Compute the probabilities again: the decomposed forward does not return ``logsumexp``."""
-    scale = 1 / sqrt(q.shape[-1]) if scale is None else scale
-    scores = (q @ k.transpose(-2, -1)) * scale
-    if is_causal:
-        rows, columns = (torch.arange(n, device=q.device) for n in scores.shape[-2:])
-        scores = torch.where(columns <= rows.unsqueeze(-1), scores, float("-inf"))
-    if attn_mask is not None:
-        scores = scores + attn_mask
-    probabilities = torch.softmax(scores, -1)
-    slope = grad @ v.transpose(-2, -1)
-    slope = probabilities * (slope - (grad * out).sum(-1, keepdim=True)) * scale
-    return slope @ k, slope.transpose(-2, -1) @ q, probabilities.transpose(-2, -1) @ grad
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
@@ -179,7 +161,6 @@ def by_matrices(grad: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -
 
 
 GRADIENTS: dict[object, Callable[..., object]] = {
-    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention,
     aten.convolution_backward.default: convolution,
     aten.unfold_backward.default: unfolded,
     aten.avg_pool2d_backward.default: average_pool,

@@ -71,9 +71,33 @@ def test_gradients_of_windows(function):
     same_gradients(function, tensor(1, 2, 7, 8))
 
 
+HIDDEN = torch.zeros(5, 6).index_fill(0, torch.tensor([1, 4]), -float("inf"))          # rows that see no key
+
+
+def test_attention__log_of_the_sum():
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    q, k = tensor(1, 4, 5, 8), tensor(1, 4, 6, 8)
+    for options in ({}, {"is_causal": True}, {"attn_mask": HIDDEN}):
+        program = Called(lambda q, k, options=options: attention(q, k, k, **options))
+        text = stablehlo_of(program, q, k)
+        for run in (run_linked, simulate_linked):
+            for got, expected in zip(run(text, [q.numpy(), k.numpy()]), program(q, k), strict=True):
+                np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+class Called(torch.nn.Module):
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: "torch.Tensor") -> object:
+        return self.function(*arguments)
+
+
 @pytest.mark.parametrize("options", [
     {}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": torch.arange(30.0).reshape(5, 6) / 10},
-    {"attn_mask": torch.arange(30).reshape(5, 6) % 4 > 0}], ids=["plain", "causal", "scale", "added mask", "mask"])
+    {"attn_mask": HIDDEN},
+    {"attn_mask": torch.arange(30).reshape(5, 6) % 4 > 0}], ids=["plain", "causal", "scale", "added mask", "hidden rows", "mask"])
 def test_gradients_of_attention(options):
     same_gradients(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options), tensor(1, 2, 5, 4),
                    tensor(1, 2, 6, 4), tensor(1, 2, 6, 4) + 1)
