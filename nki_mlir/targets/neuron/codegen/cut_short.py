@@ -1,43 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Code whose loops run fewer iterations: a window of it, on which an order is timed."""
 
-from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, nodes_in
-from nki_mlir.targets.neuron.codegen.unroll_loops import written_out
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Branch,
+    Code,
+    InstructionStep,
+    Loop,
+    While,
+    sub_blocks,
+)
+
+
+@dataclass(eq=False)
+class ShortLoop:
+    """A loop, the loop around it, the iterations that are left, and the instructions of one iteration."""
+
+    parent: "ShortLoop | None"
+    span: range
+    per_iteration: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.span) * self.per_iteration
+
+    def keep(self, iterations: int) -> int:
+        """Keep only the first iterations. Return by how many instructions the code is shorter."""
+        fewer = (len(self.span) - iterations) * self.per_iteration
+        self.span, outer = self.span[:iterations], self.parent
+        while outer is not None:
+            outer.per_iteration -= fewer
+            fewer *= len(outer.span)
+            outer = outer.parent
+        return fewer
 
 
 def cut_short(rolled: Code, instructions: int) -> Code:
     """Return the code without the last iterations of the loops that run most instructions. It runs about
     ``instructions``, or more if each loop has one iteration left."""
-    body = rolled.body
-    while (remaining := written_out(body)) > instructions:
-        loops = [node for node in nodes_in(body)
-                 if isinstance(node, Loop) and len(node.span) > 1 and written_out(node.body)]
-        if not loops:
-            break
-        largest = max(loops, key=lambda loop: len(loop.span) * written_out(loop.body))
-        per_iteration = written_out(largest.body)
-        other_instructions = remaining - len(largest.span) * per_iteration
-        iterations = min(max(1, round((instructions - other_instructions) / per_iteration)), len(largest.span) - 1)
-        body = with_span(body, largest, largest.span[:iterations])
+    loops: list[ShortLoop] = []
+    remaining = add_loops(rolled.body, None, loops)
+    largest_first = [(-loop.size, number) for number, loop in enumerate(loops) if len(loop.span) > 1 and loop.size]
+    heapify(largest_first)
+    while remaining > instructions and largest_first:
+        size, number = heappop(largest_first)
+        loop = loops[number]
+        if loop.size < -size:                           # since loops in it are shorter
+            heappush(largest_first, (-loop.size, number))
+            continue
+        iterations = round((instructions - (remaining - loop.size)) / loop.per_iteration)
+        iterations = min(max(1, iterations), len(loop.span) - 1)
+        remaining -= loop.keep(iterations)
         if iterations > 1:
             break
+    body = with_spans(rolled.body, iter([loop.span for loop in loops]))
     return Code(rolled.name, rolled.machine, rolled.globals, body, rolled.grid, rolled.programs)
 
 
-def with_span(block: Block, loop: Loop, span: range) -> Block:
-    """Return the block with other iterations of one of its loops."""
+def add_loops(block: Block, parent: ShortLoop | None, loops: list[ShortLoop]) -> int:
+    """Append the loops of a block, each before those in it. Return the instructions of the block without loops."""
+    total = 0
+    for node in block.nodes:
+        if type(node) is InstructionStep:
+            total += 1
+        elif isinstance(node, Loop):
+            loop = ShortLoop(parent, node.span)
+            loops.append(loop)
+            loop.per_iteration = add_loops(node.body, loop, loops)
+            total += loop.size
+        else:
+            total += sum([add_loops(inner, parent, loops) for inner in sub_blocks(node)])
+    return total
+
+
+def with_spans(block: Block, spans: Iterator[range]) -> Block:
+    """Return the block with these iterations of its loops, each before those of the loops in it."""
     nodes: list[object] = []
     for node in block.nodes:
         match node:
             case Loop():
-                nodes.append(Loop(node.variable, span if node is loop else node.span, with_span(node.body, loop, span),
-                                  node.location, node.attributes))
+                span = next(spans)
+                nodes.append(Loop(node.variable, span, with_spans(node.body, spans), node.location, node.attributes))
             case Branch():
-                nodes.append(Branch(node.condition, with_span(node.then, loop, span),
-                                    with_span(node.otherwise, loop, span), node.location))
+                then = with_spans(node.then, spans)
+                nodes.append(Branch(node.condition, then, with_spans(node.otherwise, spans), node.location))
             case While():
-                nodes.append(While(with_span(node.test, loop, span), node.condition, with_span(node.body, loop, span),
-                                   node.location))
+                test = with_spans(node.test, spans)
+                nodes.append(While(test, node.condition, with_spans(node.body, spans), node.location))
             case _:
                 nodes.append(node)
     return Block(nodes, block.buffers)

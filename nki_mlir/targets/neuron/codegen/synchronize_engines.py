@@ -48,7 +48,9 @@ from nki_mlir.targets.neuron.codegen.records import (
     Value,
     While,
     blocks,
+    nodes_in,
     steps_in,
+    tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
 from nki_mlir.targets.neuron.codegen.registers import RegisterFile, numbers_used
@@ -273,8 +275,10 @@ class _Emitter:
     def live_throughout(self, heads: dict[Engine, int], *repeated: Block) -> None:
         """Extend the live ranges of outer buffers that a loop, which ends here, uses to all of the loop."""
         inner = {buffer for body in repeated for block in blocks(body) for buffer in block.buffers}
-        for buffer, placed in self.tiles.buffers.items():
-            for number, span in placed.spans.items() if buffer.space != HBM and buffer not in inner else ():
+        used = dict.fromkeys(tile.handle for body in repeated for node in nodes_in(body) for tile in tiles_of(node)
+                             if tile.space != HBM)
+        for buffer in used:
+            for number, span in self.tiles.buffers[buffer].spans.items() if buffer not in inner else ():
                 head = heads[self.engines[number]]
                 if span[1] >= head:
                     span[:] = min(span[0], head), len(self.streams[number]) - 1

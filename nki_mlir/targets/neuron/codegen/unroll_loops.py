@@ -11,8 +11,10 @@ its largest outer loops as loops, with a note; those become register loops, whos
 these are small.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count
 from math import prod
 from typing import Any, NamedTuple
 
@@ -116,17 +118,23 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
     sizes: Sizes = {}
     total = _size(body, sizes)
     remaining: dict[Loop, None] = {}
+    if total <= limit:
+        return remaining, sizes
     outer = list(_loops(body))
-    needed = set(_variables_needed(body)) if outer and total > limit else ()
-    while total > limit:
-        candidates = [loop for loop in outer if loop.variable not in needed]
-        if not candidates:
-            break
-        largest = max(candidates, key=lambda loop: (sizes[loop], -outer.index(loop)))
+    needed = set(_variables_needed(body)) if outer else ()
+    order = count()
+    candidates: list[tuple[int, int, Loop]] = []        # the largest first; the first one of equally large ones
+
+    def add(loops: Iterable[Loop]) -> None:
+        for loop in loops:
+            if loop.variable not in needed:
+                heappush(candidates, (-sizes[loop], next(order), loop))
+    add(outer)
+    while total > limit and candidates:
+        _, _, largest = heappop(candidates)
         remaining[largest] = None
         total -= sizes[largest] - sizes[largest.body]
-        outer.remove(largest)
-        outer += _loops(largest.body)
+        add(_loops(largest.body))
     return remaining, sizes
 
 
