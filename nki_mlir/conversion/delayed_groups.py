@@ -8,7 +8,7 @@ it.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from nki_mlir.bindings import Attribute, Module, Operation, ir
 from nki_mlir.conversion.operation_groups import (
@@ -46,13 +46,18 @@ def is_known(dtype: DType) -> bool:
     return BY_MLIR.get(dtype.mlir) is dtype
 
 
-class FormsOfMemo(NamedTuple):
-    """The forms of the operations that share a memo: by the movable starts of their tiles, and by the other parts of
-    their patterns that may differ. ``moves``: whether the start of each tile is movable."""
+Forms = dict[tuple[int, ...], OperationForm]                # by the movable starts
+
+
+@dataclass(eq=False, slots=True)
+class FormsOfMemo:
+    """The forms of the operations that share a memo: by the other parts of their patterns that may differ, then by
+    movable starts. ``moves``: whether the start of each tile is movable. ``last`` has the parts of the last operation,
+    which mostly equal the next one's, and their forms."""
 
     moves: tuple[bool, ...]
-    moved: dict[tuple[object, ...], OperationForm]
-    exact: dict[tuple[object, ...], OperationForm]
+    forms: dict[tuple[object, ...], Forms] = field(default_factory=dict)
+    last: tuple[list[object], Forms] | None = None
 
 
 class DelayedGroups(Groups):
@@ -102,24 +107,25 @@ class DelayedGroups(Groups):
                 return None
             self.above_nisa |= isinstance(op, NkiOp)
             can_move = tuple([is_movable(tile.access, tile.space, tile.base_shape, tile.base_dtype) for tile in tiles])
-            of_memo = self.of_memo[memo.setdefault(TOKEN, object())] = FormsOfMemo(can_move, {}, {})
+            of_memo = self.of_memo[memo.setdefault(TOKEN, object())] = FormsOfMemo(can_move)
         parts: list[object] = []
-        starts: list[tuple[int, int]] = []
-        for number, (moves, (_, tile)) in enumerate(zip(of_memo.moves, operands)):
+        starts: list[int] = []
+        for moves, (_, tile) in zip(of_memo.moves, operands):
             access = tile.access
             if moves:
-                starts.append((number, access.free.const))
+                starts.append(access.free.const)
                 parts.append(access.partition)
             else:
                 parts.append(access)
-        moved_key, at = tuple(parts), tuple(starts)
-        key = moved_key, at
-        form = of_memo.exact.get(key)
+        last = of_memo.last
+        if last is None or last[0] != parts:
+            last = of_memo.last = parts, of_memo.forms.setdefault(tuple(parts), {})
+        forms, key = last[1], tuple(starts)
+        form = forms.get(key)
         if form is None:
-            form = of_memo.moved.get(moved_key)
-            if form is None:
-                form = of_memo.moved[moved_key] = self.form_of(op)
-            form = of_memo.exact[key] = form if form.starts == at else form.starting(at)
+            form = next(iter(forms.values()), None) or self.form_of(op)
+            at = tuple(zip([number for number, moves in enumerate(of_memo.moves) if moves], key))
+            form = forms[key] = form if form.starts == at else form.starting(at)
         return form
 
     def location(self, at: Location) -> Location:

@@ -182,6 +182,7 @@ class Groups:
             for value, spec in zip(kernel.op.regions[0].blocks[0].arguments, kernel.arguments)]
         self.allocations: dict[int, SourceBuffer] = {}          # by position
         self.by_key: dict[GroupKey, OperationGroup] = {}
+        self.by_outline: dict[tuple[object, ...], OperationGroup] = {}   # of one operation (see ``is_known``)
         self.firsts: dict[int, OperationGroup] = {}             # groups that others repeat
         self.repeated: dict[int, OperationGroup] = {}           # by the position of their first operation
         self.omitted: set[int] = set()                          # positions of all operations in ``repeated``
@@ -297,6 +298,8 @@ class Groups:
         if not operations:
             return
         self.open, self.inside = [], []
+        if len(operations) == 1 and self.is_known(operations):
+            return
         used, symbols, stays = operations[0].buffers, operations[0].symbols, operations[0].form.stays
         for operation in operations[1:]:
             used, symbols = [*used, *operation.buffers], [*symbols, *operation.symbols]
@@ -328,14 +331,30 @@ class Groups:
         key = GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), tuple(origins),
                        tuple(symbols), allocated, distances)
         first = self.by_key.setdefault(key, group)
+        if len(operations) == 1 and buffers is used and not symbols:
+            self.by_outline.setdefault((operations[0].form.outline, *origins), first)
         if first is group:
             group.number = len(self.by_key)
-            return
+        else:
+            self.repeat(group, first)
+
+    def is_known(self, operations: list[TileOperation]) -> bool:
+        """Note the group of one operation, without index values and with each operand in another buffer, if it repeats
+        one: its key has nothing but the outline and the origins. Return whether that is so."""
+        _, _, form, used, symbols = operations[0]
+        first = self.by_outline.get((form.outline, *[buffer.origin for buffer in used]))
+        if first is None or symbols or form.stays or len(set(used)) < len(used):
+            return False
+        self.repeat(OperationGroup(operations, used, first.slots, tuple([start for _, start in form.starts]), ()),
+                    first)
+        return True
+
+    def repeat(self, group: OperationGroup, first: OperationGroup) -> None:
+        """Note that a group repeats the first one with an equal key."""
         group.number = first.number
         self.firsts[first.number] = first
-        self.repeated[operations[0].position] = group
-        for operation in operations:
-            self.omitted.add(operation.position)
+        self.repeated[group.operations[0].position] = group
+        self.omitted.update([operation.position for operation in group.operations])
 
     def location(self, at: Any) -> Location | None:
         """Return the location of an operation from the form of its level."""
