@@ -32,7 +32,7 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
                                for side in (reads, writes))
     dependences = Dependences(Touched(memories * 2, [*regions, *map(next_iteration, regions)],
                                       [*reads, *reads_next], [*writes, *writes_next]), every=True)
-    carried, advances = [], [advance_of(region, loop.variable) for region in regions]
+    carried, later = [], LaterRegions(columns, loop)
     for k, (engine, group) in enumerate([*issuers, *issuers]):
         earlier = dependences.add(k, engine if group is None else (k,))
         pairs += len(earlier)
@@ -40,7 +40,7 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
             return None
         if k >= number:
             carried.append([other for other in earlier
-                            if other < number and depends(columns, advances, k - number, other, loop)])
+                            if other < number and later.depends(k - number, other)])
     return carried
 
 
@@ -49,17 +49,41 @@ def next_iteration(region: Region) -> Region:
     return region if region.symbolic is None else replace(region, symbolic=("next", region.symbolic))
 
 
-def depends(columns: Touched, advances: "Sequence[Advance]", later: int, earlier: int, loop: Loop) -> bool:
-    """Return whether a step of a later iteration depends on an earlier one: one of them writes bytes that the other
-    touches."""
-    memories, regions, reads, writes = columns
-    for earlier_regions, later_regions in ((writes[earlier], reads[later] + writes[later]),
-                                           (reads[earlier], writes[later])):
-        for n in earlier_regions:
-            for m in later_regions:
-                if memories[n] == memories[m] and meets_later(regions[n], regions[m], advances[n], advances[m], loop):
-                    return True
-    return False
+class LaterRegions:
+    """Which steps of a later iteration share bytes with earlier ones. Most regions of a loop differ only in their
+    starts, so that results are memoized by the rest and by the distance of the starts."""
+
+    def __init__(self, columns: Touched, loop: Loop) -> None:
+        self.memories, self.regions, self.reads, self.writes = columns
+        self.loop, self.met = loop, dict[tuple[int, int, int], bool]()
+        self.advances = [advance_of(region, loop.variable) for region in self.regions]
+        numbers: dict[Hashable, int] = {}
+        self.forms = [numbers.setdefault((region.nest, region.first, region.last, region.symbolic is None, advance),
+                                         len(numbers)) for region, advance in zip(self.regions, self.advances)]
+
+    def depends(self, later: int, earlier: int) -> bool:
+        """Return whether a step of a later iteration depends on an earlier one: one of them writes bytes that the other
+        touches."""
+        memories, reads, writes = self.memories, self.reads, self.writes
+        for earlier_regions, later_regions in ((writes[earlier], reads[later] + writes[later]),
+                                               (reads[earlier], writes[later])):
+            for n in earlier_regions:
+                for m in later_regions:
+                    if memories[n] == memories[m] and self.meet(n, m):
+                        return True
+        return False
+
+    def meet(self, earlier: int, later: int) -> bool:
+        """Return whether a region may share a byte with another one of the same memory in a later iteration."""
+        region, other, advance = self.regions[earlier], self.regions[later], self.advances[earlier]
+        key = self.forms[earlier], self.forms[later], other.start - region.start
+        meets = self.met.get(key)
+        if meets is None:
+            meets = meets_later(region, other, advance, self.advances[later], self.loop)
+            if advance.is_constant and advance == self.advances[later] and (
+                    region.symbolic is not None or other.symbolic is not None):
+                self.met[key] = meets
+        return meets
 
 
 class Advance(NamedTuple):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
-from nki_mlir.waist.overlap import Region, nest_of, region_of
+from nki_mlir.waist.overlap import ByteNest, Region, nest_of, region_of
 
 MANY = 128                      # regions of a memory that are all compared with each other
 BUCKETS = 256                   # buckets of the smallest size into which a memory is cut
@@ -201,15 +201,18 @@ class NearbyAccesses:
         # By registers: accesses that only a later access through the same registers as a write in between has to look
         # at.
         self.behind: dict[Hashable, Entries] = {}
+        self.met: dict[ByteNest, dict[int, bool]] = {}  # by the distance of equal nests, whether they share a byte
         self.queries = 0
 
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes whose accesses conflict. Forget accesses that a write covers, and parts that it covers."""
         self.queries += 1
         low, high, first, last, one_run = region.low, region.high, region.first, region.last, region.one_run
+        start, nest, symbolic = region.start, region.nest, region.symbolic
+        met = self.met.setdefault(nest, {})
         several = self.entries_near(region)
-        if self.behind and region.symbolic in self.behind:
-            several.append(self.behind[region.symbolic])
+        if self.behind and symbolic in self.behind:
+            several.append(self.behind[symbolic])
         for reads, written in several:
             for entries in (reads, written) if writes else (written,):
                 forgotten = False
@@ -228,7 +231,17 @@ class NearbyAccesses:
                                         access.live = False
                                     else:
                                         access.region = other.without(region)
-                        elif other.overlaps(region):
+                            forgotten |= not access.live
+                            continue
+                        if other.symbolic != symbolic:
+                            overlaps: bool | None = True
+                        elif other.first > last or first > other.last:
+                            continue
+                        elif other.nest is not nest:
+                            overlaps = other.overlaps(region)
+                        elif (overlaps := met.get(start - other.start)) is None:
+                            overlaps = met[start - other.start] = other.overlaps(region)
+                        if overlaps:
                             conflicting.add(access.node)
                             access.live = not (writes and region.covers(other))
                     forgotten |= not access.live

@@ -132,8 +132,8 @@ def scattered(steps):
 @pytest.mark.parametrize(("steps", "overlaps"), [(200, True), (700, False)])
 def test_bodies_at_computed_addresses__overlap_where_few_pairs_of_steps_depend(steps, overlaps, monkeypatch):
     """Of 700 steps half a million pairs would be compared."""
-    compared, depends = [], carried.depends
-    monkeypatch.setattr(carried, "depends", lambda *args: compared.append(0) or depends(*args))
+    compared, depends = [], carried.LaterRegions.depends
+    monkeypatch.setattr(carried.LaterRegions, "depends", lambda *args: compared.append(0) or depends(*args))
     code, _, _ = scattered(steps)
     allocate(code)
     assert clears_in_loops(synchronized(code, overlap=True)) == (not overlaps)
