@@ -401,7 +401,7 @@ class _ListScheduler:
         after, past, count = self.past[space]
         past += int(np.add.reduce(changes[after:oldest]))
         self.past[space] = oldest, past, count + 1
-        needed = np.cumsum(changes[oldest:last_step if count % LOOKS else None])
+        needed = np.add.accumulate(changes[oldest:last_step if count % LOOKS else None])
         if not count % LOOKS:
             self.most[space] = past + int(np.maximum.reduce(needed))
         return past + int(np.maximum.reduce(needed[:last_step - oldest]))

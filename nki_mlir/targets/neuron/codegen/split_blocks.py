@@ -61,8 +61,13 @@ def split_blocks(code: records.Code) -> None:
     if parts:
         blocks_of = Pieces(parts)
         for block in records.blocks(code.body):
-            block.nodes = [new for node in block.nodes for new in (
-                blocks_of.rewritten(node) if isinstance(node, records.InstructionStep) else [node])]
+            nodes: list[object] = []
+            for node in block.nodes:
+                if type(node) is records.InstructionStep:
+                    blocks_of.append(node, nodes)
+                else:
+                    nodes.append(node)
+            block.nodes = nodes
 
 
 def may_split(buffer: records.DeviceBuffer) -> bool:
@@ -135,17 +140,17 @@ class Pieces:
         self.parts = parts
         self.pieces: dict[tuple[Access, int], tuple[int, Access] | None] = {}
 
-    def rewritten(self, step: records.InstructionStep) -> Iterator[records.InstructionStep]:
-        """Return the step on blocks; a constant over several blocks becomes a step for each."""
+    def append(self, step: records.InstructionStep, nodes: list[object]) -> None:
+        """Append the step on blocks to ``nodes``; a constant over several blocks becomes a step for each."""
         op, parts = step.op, self.parts
-        if not any([tile.handle in parts for _, tile in op.operands()]):
-            yield step
-            return
-        if type(op) is MemsetOp:
-            for tile in self.cut(op.dst):
-                yield step.with_op(changed(op, lambda old, new=tile: new))         # type: ignore[misc]
-            return
-        yield step.with_op(changed(op, lambda t: next(self.cut(t)) if t.handle in parts else t))
+        values = op.__dict__
+        cut = {name: tile for name in op.tile_names if (tile := values[name]) is not None and tile.handle in parts}
+        if not cut:
+            nodes.append(step)
+        elif type(op) is MemsetOp:
+            nodes += [step.with_op(changed(op, None, dst=tile)) for tile in self.cut(op.dst)]
+        else:
+            nodes.append(step.with_op(changed(op, None, **{name: next(self.cut(tile)) for name, tile in cut.items()})))
 
     def cut(self, tile: Tile) -> Iterator[Tile]:
         """Yield a tile as tiles of the blocks it touches."""
