@@ -296,7 +296,7 @@ def away_from_zero(value: Node, nearest: Node) -> Node:
     """Return the nearest integer, halves away from zero. Adding a half first would round numbers that are integral
     already."""
     is_half = alu("greater_equal", alu("abs", alu("subtract", value, nearest)), numbers(0.5, FLOAT32))
-    return alu("add", nearest, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", is_half), is_half))
+    return alu("add", nearest, with_sign(is_half, value))               # -0.0 stays -0.0
 
 
 def with_sign(value: Node, of: Node) -> Node:
@@ -345,8 +345,7 @@ def floating(name: str, x: list[Node]) -> Node:
         case "roundeven":
             size, integral = alu("abs", x[0]), numbers(WHOLE, FLOAT32)
             rounded = alu("subtract", alu("add", size, integral), integral)
-            signed = chosen(alu("less", x[0], numbers(0, FLOAT32)), alu("negative", rounded), rounded)
-            return chosen(alu("less", size, integral), signed, x[0])
+            return chosen(alu("less", size, integral), with_sign(rounded, x[0]), x[0])
         case "round":
             return away_from_zero(x[0], Activation(FLOAT32, "trunc", x[0]))
         case "copysign":

@@ -179,11 +179,13 @@ def test_low_bits(to):
 
 
 def test_functions_of_floats():
-    x = np.float32([0, 1e-30, -1e-30, 1e-8, -1e-8, 3e-4, -3e-4, 0.3, -0.3, 0.5, -0.5, 0.9, 1, 1.5, 2.5, -1.5, -2.5, 3.5, 20,
+    x = np.float32([0, -0.0, 1e-30, -1e-30, 1e-8, -1e-8, 3e-4, -3e-4, 0.3, -0.3, 0.5, -0.5, 0.9, 1, 1.5, 2.5, -1.5, -2.5, 3.5, 20,
                     0.49999997, -0.49999997, 8388607.5, -8388607.5, 8388608, 1e10, -1e10])
-    away = np.where(np.abs(x) < 2 ** 23, np.sign(x) * np.floor(np.abs(x.astype(np.float64)) + 0.5), x)
+    away = np.where(np.abs(x) < 2 ** 23, np.copysign(np.floor(np.abs(x.astype(np.float64)) + 0.5), x), x)
     for name, expected in (("round", away), ("roundeven", np.rint(x))):
-        np.testing.assert_array_equal(computed(floating(name, [Input(FLOAT32, 0)]), x), expected, name)
+        result = computed(floating(name, [Input(FLOAT32, 0)]), x)
+        np.testing.assert_array_equal(result, expected, name)
+        np.testing.assert_array_equal(np.signbit(result), np.signbit(x), name)
     with np.errstate(all="ignore"):
         for name, inputs, wanted in (("log1p", x[x > -1], np.log1p), ("expm1", x[np.abs(x) < 80], np.expm1)):
             result = computed(floating(name, [Input(FLOAT32, 0)]), inputs)
