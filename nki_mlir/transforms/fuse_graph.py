@@ -90,8 +90,10 @@ class _Graph:
                 return False
             for operand, view in enumerate(consumer.inputs):
                 if isinstance(view.type, ir.MemRefType) and memory_of(view) == buffer:
+                    mapping = consumer.maps[operand]
                     fusion = Fusion(producer, consumer, operand, tuple(
-                        [(v, consumer.maps[operand]) for v in producer.inputs]))
+                        [(v, mapping if isinstance(v.type, ir.MemRefType) else ir.AffineMap.get(mapping.n_dims, 0, []))
+                         for v in producer.inputs]))
                     if consumer.points != prod(ir.MemRefType(view.type).shape) or not fusion.has_extents():
                         return False
                     fusions.append((fusion, view))

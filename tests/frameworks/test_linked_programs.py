@@ -355,6 +355,14 @@ def test_fusion__not_through_a_result_that_the_kernel_reads():
     agrees(lambda a, b: kernels.add[2](kernels.add[2](a, b) * a, a + b), A, B)
 
 
+def test_fusion__of_a_number_that_fills_a_tensor():
+    """A product without summed elements is a fill, which what reads it takes as a number."""
+    left, right = np.zeros((32, 0), np.float32), np.zeros((0, 16), np.float32)
+    agrees(lambda x, y: x @ y + 1, left, right)
+    for function in (lambda x, y, b: kernels.add[2](x @ y, b), lambda x, y, b: x @ y + b):
+        agrees(function, left, right, B)
+
+
 def test_inputs__are_not_written():
     """Also where the result is an input with a part changed."""
     for executor in ("", "isa"):
