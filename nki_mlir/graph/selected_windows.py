@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from nki_mlir.bindings import Module, Operation, ir, operations_of
+from nki_mlir.dialects.creation import terminator
 from nki_mlir.graph.comparisons import tensor
 from nki_mlir.graph.upstream import exchange_for_call
 
@@ -44,6 +45,9 @@ def compared(op: Operation) -> str:
     (test, *_), (total, *_) = ([inner.operation for inner in region.blocks[0].operations] for region in op.regions)
     select, scatter = (region.blocks[0] for region in op.regions)
     is_sum = total.name == "stablehlo.add" and {*total.operands} == {*scatter.arguments}
+    returned = [terminator(region.blocks[0]).operands[0] for region in op.regions]
+    if returned != [test.results[0], total.results[0]]:
+        return ""
     if not is_sum or test.name != "stablehlo.compare" or [*test.operands] != [*select.arguments] or any(
             len(region.blocks[0].operations) != 2 for region in op.regions):
         return ""
@@ -57,6 +61,7 @@ class SelectedWindows:
         self.direction, self.lines = direction, list[str]()
         operand, source = (ir.RankedTensorType(op.operands[k].type) for k in (0, 1))
         self.shape, self.windows, self.element = list(operand.shape), list(source.shape), str(operand.element_type)
+        self.sums = "f64" if self.element == "f64" else "f32"
         rank = operand.rank
         self.sizes, self.steps = (list(op.attributes[name]) if name in op.attributes else [1] * rank
                                   for name in ("window_dimensions", "window_strides"))
@@ -124,31 +129,32 @@ class SelectedWindows:
 
     def function(self, name: str) -> str:
         """Return the function. Sums of narrow floats are rounded once."""
-        selected, kind, numbers = self.selected(), tensor(self.shape, "f32"), tensor(self.windows, "i32")
+        selected, kind, numbers = self.selected(), tensor(self.shape, self.sums), tensor(self.windows, "i32")
         source, init = (self.widened(value, shape) for value, shape in (("%s", self.windows), ("%init", [])))
-        total = self.add(f"broadcast_in_dim {init}, dims = [] : (tensor<f32>) -> {tensor(self.extents, 'f32')}")
-        negative_zero, none = self.constant("-0.0", "f32"), self.constant("-0.0", "f32", self.windows)
+        every, one = tensor(self.extents, self.sums), tensor([], self.sums)
+        total = self.add(f"broadcast_in_dim {init}, dims = [] : ({one}) -> {every}")
+        negative_zero, none = self.constant("-0.0", self.sums), self.constant("-0.0", self.sums, self.windows)
         for number, position in enumerate(product(*map(range, self.sizes))):
             index = self.constant(str(number), "i32", self.windows)
             hits = self.add(f"compare EQ, {selected}, {index}, SIGNED : ({numbers}, {numbers}) -> "
                             f"{tensor(self.windows, 'i1')}")
-            part = self.select(hits, source, none, "f32")
+            part = self.select(hits, source, none, self.sums)
             high = [extent - p - (n - 1) * step - 1
                     for extent, p, n, step in zip(self.extents, position, self.windows, self.steps)]
-            part = self.add(f"pad {part}, {negative_zero}, low = {list(position)}, high = {high}, interior = "
-                            f"{[step - 1 for step in self.steps]} : ({tensor(self.windows, 'f32')}, tensor<f32>) -> "
-                            f"{tensor(self.extents, 'f32')}")
-            total = self.add(f"add {total}, {part} : {tensor(self.extents, 'f32')}")
+            low, interior = list(position), [step - 1 for step in self.steps]
+            part = self.add(f"pad {part}, {negative_zero}, low = {low}, high = {high}, interior = {interior} : "
+                            f"({tensor(self.windows, self.sums)}, {one}) -> {every}")
+            total = self.add(f"add {total}, {part} : {every}")
         if self.is_padded:
             parts = ", ".join(f"{a}:{a + n}" for a, n in zip(self.low, self.shape))
-            total = self.add(f"slice {total} [{parts}] : ({tensor(self.extents, 'f32')}) -> {kind}")
+            total = self.add(f"slice {total} [{parts}] : ({every}) -> {kind}")
         result = tensor(self.shape, self.element)
-        if self.element != "f32":
+        if self.element != self.sums:
             total = self.add(f"convert {total} : ({kind}) -> {result}")
         return "\n".join([f'func.func private @"{name}"(%x: {result}, %s: {tensor(self.windows, self.element)}, %init: '
                           f"tensor<{self.element}>) -> {result} {{", *self.lines, f"return {total} : {result}", "}"])
 
     def widened(self, value: str, shape: Sequence[int]) -> str:
-        """Return a value in float32."""
-        return value if self.element == "f32" else self.add(
-            f"convert {value} : ({tensor(shape, self.element)}) -> {tensor(shape, 'f32')}")
+        """Return a value in the type of the sums."""
+        return value if self.element == self.sums else self.add(
+            f"convert {value} : ({tensor(shape, self.element)}) -> {tensor(shape, self.sums)}")

@@ -65,6 +65,15 @@ def test_gradients_of_pools(seed):
     np.testing.assert_array_equal(results_of(text, [x, source], orders=(1,))[0], expected)
 
 
+def test_float64_keeps_its_bits():
+    """Numbers beyond float32, and differences that it does not have."""
+    values = np.random.default_rng(0)
+    x, source = values.standard_normal((7, 8)), (1 + values.random((4, 4)) * 2.0 ** -30) * 1e200
+    text = graph(x, (4, 4), (3, 3), (2, 2), [[1, 1], [0, 1]], "GE").replace("f32", "f64")
+    expected = definition(x, source, 2.0, (3, 3), (2, 2), (1, 0), "GE")
+    np.testing.assert_allclose(run_linked(text, [x, source])[0], expected, rtol=1e-15)
+
+
 def test_the_first_of_equal_elements__has_the_gradient_of_a_pool():
     jax = pytest.importorskip("jax")
     x = np.random.default_rng(0).integers(-2, 2, (2, 3, 8, 9)).astype(np.float32)
