@@ -25,7 +25,7 @@ from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Block, Module, Operation, Value, ir
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
-from nki_mlir.dialects.access import PSUM
+from nki_mlir.dialects.access import PSUM, Ranges
 from nki_mlir.dialects.attributes import NO_MASK
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
@@ -44,7 +44,8 @@ from nki_mlir.waist.builder import StructuredBuilder, Template
 from nki_mlir.waist.expression import Constant, Convert, is_copy
 from nki_mlir.waist.fusion import target_through
 from nki_mlir.waist.nest_reader import structure_key
-from nki_mlir.waist.tile_operand import TileNest
+from nki_mlir.waist.overlap import may_overlap
+from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 # Operations that may be between operations that are converted together.
 BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
@@ -190,7 +191,7 @@ class _Block:
         """If the next operation converts all of the fold's result, return the fold so that it writes the next
         operation's result.
 
-        Nothing else may read the buffer of the fold's result.
+        Nothing else may read the buffer of the fold's result, and the fold may not read what it then writes.
         """
         if following is None or nest.mask or nest.output.base_dtype is not nest.output.dtype:
             return None
@@ -208,7 +209,16 @@ class _Block:
         if after.output.space != nest.output.space:
             return None
         output = target_through(nest, after)
-        return None if output is None else (replace(nest, outputs=(output,)), last_reader)
+        if output is None or reads_target(nest, output, last_reader.ranges_of(last_reader.symbols)):
+            return None
+        return replace(nest, outputs=(output,)), last_reader
+
+
+def reads_target(fold: TileNest, target: TileOperand, ranges: Ranges) -> bool:
+    """Whether a fold may read elements of a target: it may become several instructions, of which the first ones would
+    change what the later ones read."""
+    written = target.reached(fold.extents)
+    return any(may_overlap(written, source.reached(fold.extents), ranges) for source in fold.inputs)
 
 
 def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:

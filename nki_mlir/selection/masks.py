@@ -18,10 +18,22 @@ from dataclasses import replace
 
 from nki_mlir.analysis.mask_boxes import Box, Interval, RowGroup, box_of, in_box, lawful, on_group, row_groups
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Constraint, Linear, Mask, Ranges, Tile, active_elements
+from nki_mlir.dialects.access import (
+    HBM,
+    PSUM,
+    SBUF,
+    Access,
+    Constraint,
+    Linear,
+    Mask,
+    Ranges,
+    Tile,
+    active_elements,
+    same_elements,
+)
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, MemsetOp, TensorCopyOp
-from nki_mlir.dialects.op import NisaOp
+from nki_mlir.dialects.op import NisaOp, changed
 from nki_mlir.dialects.verification import in_buffer
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.dtypes import UINT8
@@ -29,6 +41,7 @@ from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
 from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.expression import is_copy
+from nki_mlir.waist.overlap import may_overlap
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 Starts = tuple[int, ...]
@@ -206,6 +219,15 @@ def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
     emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
 
 
+def writes_sources(op: NisaOp) -> bool:
+    """Return whether a part of an instruction may write elements that another part reads. If a source has the elements
+    of the destination on the same axes, each part writes only what it reads."""
+    axes, written = op.iteration().axes, op.targets()
+    sources = [(name, tile) for name, tile in op.sources() if name not in dict(written)]
+    return any(may_overlap(dst, src, op.ranges) and not (same_elements(dst, src) and axes[name] == axes[source])
+               for name, dst in written for source, src in sources)
+
+
 # -- instructions of the kernel that still have a mask -----------------------------------------------------------------
 class MaskedInstruction:
     """Rewrites a masked instruction into instructions without masks; ``pieces`` bounds how many transfers it may
@@ -222,12 +244,24 @@ class MaskedInstruction:
         if not box.mask:
             return self.plain(lawful(small))
         if isinstance(op, DmaCopyOp):
-            return in_boxes(self.emitter, box.mask, box.counts, self.pieces,
-                                  lambda starts, counts: self.plain(self.in_box(small, Box(starts, counts, ()))))
+            return self.in_transfers(small, box)
         if op.rows_apart:
             return self.by_rows(small)
         raise Unsupported(feature=f"a mask that does not select a box of elements on '{op.full_name()}'",
                           instead="mask the operands when they are loaded, or split the operation")
+
+    def in_transfers(self, op: NisaOp, box: Box) -> None:
+        """Emit a transfer for each box of active elements. If one could change what a later one reads, all go through
+        a buffer."""
+        (_, src), = op.sources()
+        (_, dst), = op.targets()
+        steps = [op]
+        if writes_sources(op):
+            buffer = self.emitter.buffer(src.shape, src.dtype, src.space)
+            steps = [changed(op, None, dst=buffer), changed(op, None, src=buffer, dst=dst)]
+        for step in steps:
+            in_boxes(self.emitter, box.mask, box.counts, self.pieces,
+                     lambda starts, counts, step=step: self.plain(self.in_box(step, Box(starts, counts, ()))))
 
     def by_rows(self, op: NisaOp) -> None:
         """Emit the instruction once for each group of rows. If the mask depends on a symbol, do so under a condition
@@ -240,26 +274,37 @@ class MaskedInstruction:
                 raise Unsupported(feature=f"'{op.full_name()}' under a mask that leaves more than {self.pieces} pieces "
                                           "of rows", instead="mask the operands when they are loaded")
             with self.emitter.where(values):
-                for group in groups:
-                    self.on_rows(op, group)
+                parts = [self.on_buffers(op, group) for group in groups]
+                if first := writes_sources(op):         # a group may write what another one reads
+                    for group, part in zip(groups, parts):
+                        self.gather(op, group, part, is_written=False)
+                for group, part in zip(groups, parts):
+                    if not first:
+                        self.gather(op, group, part, is_written=False)
+                    self.gather(op, group, part, is_written=True)
+                    self.plain(part)
+                    self.scatter(op, group, part)
 
-    def on_rows(self, op: NisaOp, group: RowGroup) -> None:
-        """Gather the active elements of a group of rows into buffers, emit the instruction on them, and scatter its
-        results."""
-        axes = op.iteration().axes
-
+    def on_buffers(self, op: NisaOp, group: RowGroup) -> NisaOp:
+        """Return the instruction on buffers for the active elements of a group of rows."""
         def buffer(name: str, tile: Tile, shape: tuple[int, ...]) -> Tile:
             space = HBM if tile.space == HBM else SBUF
             return replace(self.emitter.buffer(shape, tile.dtype, space), label=tile.label)
-        part = on_group(op, group, buffer)
-        read = {name for name, _ in op.sources()}
+        return on_group(op, group, buffer)
+
+    def gather(self, op: NisaOp, group: RowGroup, part: NisaOp, is_written: bool) -> None:
+        """Copy the active elements of the operands that the instruction reads to the group's buffers: of those that it
+        writes as well, or of the others."""
+        axes, read = op.iteration().axes, {name for name, _ in op.sources()}
         for field, tile in op.operands():
-            if field.name in read:
+            if field.name in read and field.writes == is_written:
                 self.moved(group, axes[field.name], getattr(part, field.name), tile, inwards=True)
-        self.plain(part)
-        for field, tile in op.operands():
-            if field.writes:
-                self.moved(group, axes[field.name], getattr(part, field.name), tile, inwards=False)
+
+    def scatter(self, op: NisaOp, group: RowGroup, part: NisaOp) -> None:
+        """Copy the results from the group's buffers to their elements."""
+        axes = op.iteration().axes
+        for name, tile in op.targets():
+            self.moved(group, axes[name], getattr(part, name), tile, inwards=False)
 
     def moved(self, group: RowGroup, axes: Sequence[int], group_tile: Tile, tile: Tile, inwards: bool) -> None:
         """Copy the group's rows of an operand to its buffer (``inwards``), or back."""

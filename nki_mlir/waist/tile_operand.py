@@ -60,6 +60,15 @@ class TileOperand(Operand):
         access = Access(self.dtype, self.partition, self.free, tuple(dims))
         return Tile(self.handle, self.space, self.base_shape, self.base_dtype, access)
 
+    def reached(self, extents: Sequence[int]) -> Tile:
+        """Return the elements that a nest of these extents reads or writes, with the partition first on chip and the
+        other dims in the order of the axes."""
+        dims = [(step, n) for axis, (step, n) in enumerate(zip(self.strides, extents)) if axis != self.lanes]
+        if self.on_chip:
+            dims.insert(0, (1, 1 if self.lanes is None else extents[self.lanes]))
+        access = Access(self.dtype, self.partition, self.free, tuple(dims))
+        return Tile(self.handle, self.space, self.base_shape, self.base_dtype, access)
+
     def at(self, starts: Sequence[int]) -> "Self":
         free = sum(step * start for step, start in zip(self.strides, starts))
         partition = self.partition

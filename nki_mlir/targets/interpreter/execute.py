@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.analysis.mask_boxes import Box, in_box, lawful, on_group, row_groups
+from nki_mlir.analysis.mask_boxes import Box, RowGroup, in_box, lawful, on_group, row_groups
 from nki_mlir.diagnostics import DeviceRules, Location, Unsupported, device_rules, report
 from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, dense, full_tile, masked_box, values_of
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
@@ -243,23 +243,32 @@ def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: 
 
 
 def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox) -> None:
-    """Execute an operation whose rows have different active elements: each group of equal rows by itself, on a copy."""
+    """Execute an operation whose rows have different active elements: each group of equal rows by itself, on copies.
+    What is only read is copied for all groups at first, because a group may write what another one reads."""
     starts, counts, active = box
     small = in_box(op, Box(tuple(starts), tuple(counts), ()))
     axes = small.iteration().axes
-    for group in row_groups(small, active):
-        flats, row_arrays = [], []
-        for field, tile in small.operands():
-            array = arrays[patterns[field.name][1]]
-            shape = group.shape(axes[field.name], tile)
-            flats.append(Pattern(tile).elements(array, values, group.positions(axes[field.name], tile)))
-            row_arrays.append(flat_view(array, tile.dtype.numpy)[flats[-1]].reshape(shape))
-        on_rows = on_group(small, group, lambda name, tile, shape: replace(
-            full_tile(None, shape, tile.dtype, tile.space), label=tile.label))
-        compile_op(on_rows)(row_arrays, values)
-        for (field, tile), flat, changed in zip(small.operands(), flats, row_arrays):
-            if field.writes:
-                flat_view(arrays[patterns[field.name][1]], tile.dtype.numpy)[flat] = changed.reshape(-1)
+    groups = row_groups(small, active)
+    copies: list[dict[str, np.ndarray]] = [{} for _ in groups]
+
+    def flat_positions(group: RowGroup, name: str, tile: Tile) -> np.ndarray:
+        positions = group.positions(axes[name], tile)
+        return Pattern(tile).elements(arrays[patterns[name][1]], values, positions)
+
+    def copied(group: RowGroup, name: str, tile: Tile) -> np.ndarray:
+        array = flat_view(arrays[patterns[name][1]], tile.dtype.numpy)
+        return array[flat_positions(group, name, tile)].reshape(group.shape(axes[name], tile))
+    for is_written in (False, True):
+        for group, of_group in zip(groups, copies):
+            of_group |= {field.name: copied(group, field.name, tile) for field, tile in small.operands()
+                         if field.writes == is_written}
+            if is_written:
+                on_rows = on_group(small, group, lambda name, tile, shape: replace(
+                    full_tile(None, shape, tile.dtype, tile.space), label=tile.label))
+                compile_op(on_rows)([of_group[field.name] for field, _ in small.operands()], values)
+                for name, tile in small.targets():
+                    array = flat_view(arrays[patterns[name][1]], tile.dtype.numpy)
+                    array[flat_positions(group, name, tile)] = of_group[name].reshape(-1)
 
 
 def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordinates: list[np.ndarray],
