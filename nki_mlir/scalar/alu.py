@@ -254,7 +254,14 @@ def _expand_mod(e: "ScalarEmitter", d: DType, a: "Value", b: "Value") -> "Value"
 
 AluOperator("mod", 2, "arithmetic", np.remainder, _expand_mod)                # the sign of the divisor, as Python's %
 AluOperator("fmod", 2, "arithmetic", np.fmod, _expand_fmod)                   # the sign of the dividend, as C's fmod
-AluOperator("power", 2, "arithmetic", np.power, lambda e, d, a, b: e.libm("powf", a, b), asm="pow", integers=False,
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return C's powers. NumPy takes square roots where one exponent of 0.5 is for all bases: they differ for -infinity
+    and -0.0."""
+    is_root_of_size = (np.asarray(b) == 0.5) & (np.equal(a, 0) | np.equal(a, -np.inf))
+    return np.asarray(np.power(np.where(is_root_of_size, np.abs(a), a), b))
+
+
+AluOperator("power", 2, "arithmetic", _power, lambda e, d, a, b: e.libm("powf", a, b), asm="pow", integers=False,
             ulp=4)
 
 

@@ -424,3 +424,20 @@ def test_dtype_of_a_function_of_one_operand(name):
     result = kernel.on("eager")(np.ones((4, 8), kind))
     assert str(dtypes[0]) == str(nl.float16) and result.dtype == np.float16
     assert str(dtypes[1]) != str(nl.float16)
+
+
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2.0])
+def test_powers__of_zeros_and_infinities(on, exponent):
+    """An exponent for all elements gives what an exponent for each gives."""
+    x = np.tile(np.float32([-np.inf, -0.0, 0.0, np.inf, 4, -1]), (8, 1))
+
+    @nki.jit
+    def kernel(x, exponents):
+        tile = nl.load(x)
+        return output_of(nl.power(tile, exponent)), output_of(nl.power(tile, nl.load(exponents)))
+    exponents = np.full_like(x, exponent)
+    with np.errstate(all="ignore"):
+        expected = np.power(x, exponents)
+    for result in run(on, kernel, x, exponents):
+        np.testing.assert_array_equal(result, expected)
+        np.testing.assert_array_equal(np.signbit(result[:, :5]), np.signbit(expected[:, :5]))

@@ -37,7 +37,9 @@ def minimum(a: Array, b: Array) -> Array:
 
 
 def power(a: Array, b: Array) -> Array:
-    return np.power(a.astype(np.float64), b.astype(np.float64)).astype(np.float32)
+    """C's ``pow``: exponents of their own for all bases, since NumPy takes roots for one exponent of 0.5."""
+    base, exponent = (np.ravel(v).astype(np.float64) for v in np.broadcast_arrays(a, b))
+    return np.power(base, exponent).astype(np.float32).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))
 
 
 def mod(a: Array, b: Array) -> Array:

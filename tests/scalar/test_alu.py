@@ -103,6 +103,14 @@ def test_numpy__follows_the_rules(name: str, dtype: DType, arrays: list, wanted:
     assert_same(got, np.array(wanted, dtype.numpy))
 
 
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2, 1, 0, -1, 3])
+def test_powers__with_one_exponent_for_all(exponent: float) -> None:
+    bases = np.float32([-INF, -0.0, 0.0, INF, -1, 4, NAN])
+    for one in (np.float32(exponent), np.full(1, exponent, np.float32), np.broadcast_to(np.float32(exponent), 7)):
+        with np.errstate(all="ignore"):
+            assert_same(ALU["power"].numpy(bases, one), np.power(bases, np.full(7, exponent, np.float32)))
+
+
 @pytest.mark.parametrize(("op", "dtype"), [(op, d) for op, d in CASES if op.identity(d) is not None], ids=str)
 def test_identity__changes_nothing(op: AluOperator, dtype: DType) -> None:
     values = of_dtype(dtype, 100)
