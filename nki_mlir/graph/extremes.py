@@ -10,7 +10,7 @@ Bodies differ between frameworks, so the pass evaluates a body on values and pos
 that select as described. A NaN is the extreme value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import inf
 
@@ -87,7 +87,7 @@ def extreme_of(op: Operation) -> str | None:
     return None
 
 
-def evaluated(block: Block, numbers: tuple[int, int, int, int]) -> list[Sampled] | None:
+def evaluated(block: Block, numbers: Sequence[int]) -> list[Sampled] | None:
     """Return what a body returns for a value, its position, another value and its position; None if it does anything
     but compare and select them."""
     kinds = ("value", "position", "value", "position")
@@ -142,7 +142,8 @@ def splat_of(value: Value) -> float | None:
     number = attribute.get_splat_value()
     if isinstance(number, ir.FloatAttr):
         return float(number.value)
-    return int(ir.IntegerAttr(number).value) & (1 << number.type.width) - 1
+    bits: int = number.type.width
+    return int(ir.IntegerAttr(number).value) & (1 << bits) - 1
 
 
 def first_of_all(kind: Type, direction: str) -> float:

@@ -260,8 +260,9 @@ class MaskedInstruction:
             buffer = self.emitter.buffer(src.shape, src.dtype, src.space)
             steps = [changed(op, None, dst=buffer), changed(op, None, src=buffer, dst=dst)]
         for step in steps:
-            in_boxes(self.emitter, box.mask, box.counts, self.pieces,
-                     lambda starts, counts, step=step: self.plain(self.in_box(step, Box(starts, counts, ()))))
+            def transfer(starts: Starts, counts: Starts, step: NisaOp = step) -> None:
+                self.plain(self.in_box(step, Box(starts, counts, ())))
+            in_boxes(self.emitter, box.mask, box.counts, self.pieces, transfer)
 
     def by_rows(self, op: NisaOp) -> None:
         """Emit the instruction once for each group of rows. If the mask depends on a symbol, do so under a condition
