@@ -76,7 +76,9 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
     def runs_on(self) -> Engine:
         if self.engine != "unknown":
             return ENGINE_NAMED.get(self.engine) or Engine(self.engine)
-        return Engine.VECTOR if max(self.src.shape) <= Machine.transpose_vector_max else Engine.TENSOR
+        if max(self.src.shape) > Machine.transpose_vector_max or (self.src.space, self.dst.space) == (SBUF, PSUM):
+            return Engine.TENSOR
+        return Engine.VECTOR
 
     def work(self) -> Work:
         """The tensor engine takes time for each row of ``src``, which depends on its dtype, the vector engine for each

@@ -233,7 +233,7 @@ def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -
     if name == "vector" and not small:
         result = transpose_in_blocks(source, mask)
     else:
-        chosen = name if name != "unknown" else "vector" if on_vector else "tensor"
+        chosen = "vector" if on_vector and name == "unknown" else name      # unknown: the tensor engine, or DMA engines
         result = ops.compute(products.NcTransposeOp, source.shape[::-1], source.dtype, {"src": source}, mask,
                            space=SBUF if on_vector else PSUM, engine=chosen)
     result.buffer.movable = name == "unknown"

@@ -270,6 +270,7 @@ def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: e.engine) -> None:
     with low.writing(dst, op, flat=True) as out:
         target = low.flat_view(out)
         if chosen == "unknown":
-            chosen = "tensor" if out.buffer is psum and data.buffer is sbuf else "vector"
+            if out.buffer is not psum or data.buffer is not sbuf:       # else the tensor engine, or DMA engines
+                chosen = "vector"
             check_block(op, data, out)
         emit(NcTransposeOp, {"dst": target, "src": source}, engine=chosen)

@@ -26,6 +26,7 @@ from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
+from nki_mlir.targets.neuron.codegen.transpose_tiles import transpose_tiles
 from nki_mlir.targets.neuron.codegen.unroll_loops import unrolled
 
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
@@ -69,6 +70,8 @@ class Prepared:
             code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
         if candidate.merge:
             step("merge-instructions", code, lambda: merge_instructions(code))
+        if candidate.transposes:
+            step("transpose-tiles", code, lambda: transpose_tiles(code, candidate.transposes))
         evicts: bool = step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         self.overwrites: bool = candidate.overwrite and step("overwrite-operands", code,
                                                              lambda: overwrite_operands(code))

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
+from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
 from nki_mlir.targets.neuron.codegen.candidate_programs import (
     CLOSE,
@@ -48,6 +49,7 @@ from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
+from nki_mlir.targets.neuron.codegen.transpose_tiles import transposed_tiles
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
@@ -59,6 +61,8 @@ FREE_BANKS = 50                 # percent of PSUM that results may fill where pr
 WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 MERGED = 1.02                   # merged instructions are timed if balanced engines are busy for that much less time
+TRANSPOSING = Engine.TENSOR, *MERGED_ENGINES     # which transpose tiles or copy transposed tiles
+SHARES = range(0, 101, 5)       # percent of the transposes that the DMA engines may get
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
 LONGER = Candidate(BODY, BODY)  # timed where short bodies or rounds take more than ``CLOSEST`` times their bound
@@ -88,6 +92,7 @@ class TimedCandidates:
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
         self.tried: set[Candidate] = set()
         self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
+        self.untransposed: dict[Candidate, float] = {}  # candidates without transposes by the DMA engines, their bounds
         self.longer: Candidate | None = None    # timed beside candidates that end the search though not at their bound
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
 
@@ -146,8 +151,10 @@ class TimedCandidates:
             return []
         if merging := self.merging(candidate, prepared):
             return merging
-        if self.merged_is_faster(candidate):
+        if self.variant_is_faster(candidate):
             return []
+        if transposing := self.transposing(candidate, prepared):
+            return transposing
         several, ns = list[Candidate](), next(prepared.arrangements(self.options.level, inf, inf)).ns
         least_time = self.least_time()
         hopeless = ns > least_time * HOPELESS
@@ -191,12 +198,33 @@ class TimedCandidates:
         self.postponed |= {candidate: prepared, variant: other}
         return [variant]
 
-    def merged_is_faster(self, candidate: Candidate) -> bool:
-        """Return whether a program is faster than a candidate can be whose variant with merged instructions was timed:
-        its engines are busy for longer if they share their work evenly."""
-        variant = candidate._replace(merge=True)
-        return not candidate.merge and variant in self.variants and (
-            self.least_time() <= self.unmerged.get(variant, -inf))      # a merged variant has variants, too
+    def transposing(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
+        """Return the variant of a candidate whose DMA engines transpose tiles on chip, as many as balance these engines
+        with the others, if the engine that is busy longest is busy for less time then. Keep the code of both."""
+        if not self.options.transpose_tiles or candidate.transposes or candidate.results < 100 or any(
+                candidate._replace(merge=merge) in self.untransposed for merge in (False, True)):
+            return []
+        if prepared.schedules.busiest() not in TRANSPOSING or not any(True for _ in transposed_tiles(prepared.code)):
+            return []
+        before = prepared.schedules.busy(balanced=True)
+        after = self.prepared(candidate._replace(transposes=100)).schedules.busy(balanced=True)
+        bound, percent = min((max(before.get(part, 0.0) * (100 - p) + after.get(part, 0.0) * p
+                                  for part in {**before, **after}) / 100, p) for p in SHARES)
+        self.untransposed[candidate] = max(before.values())
+        if bound * MERGED > self.untransposed[candidate]:
+            return []
+        variant = candidate._replace(transposes=percent)
+        self.variants[variant] = candidate
+        self.postponed[candidate] = prepared
+        return [variant]
+
+    def variant_is_faster(self, candidate: Candidate) -> bool:
+        """Return whether a program is faster than a candidate can be whose variant with merged instructions, or with
+        transposes by the DMA engines, was timed: its engines are busy for longer if they share their work evenly."""
+        bound, variant = self.untransposed.get(candidate, -inf), candidate._replace(merge=True)
+        if not candidate.merge and variant in self.variants:
+            bound = max(bound, self.unmerged.get(variant, -inf))        # a merged variant has variants, too
+        return self.least_time() <= bound
 
     def time(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time the programs of a candidate that may be the fastest."""
@@ -207,7 +235,7 @@ class TimedCandidates:
             else:
                 self.unpipelined[candidate._replace(pipelined=0)] = prepared
             return
-        if self.merged_is_faster(candidate):
+        if self.variant_is_faster(candidate):
             return
         if candidate.results == 100 and not candidate.memory:
             self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first_engine=True))

@@ -253,6 +253,7 @@ def test_variant_of_a_merged_candidate__is_no_merged_variant_of_another():
     timed = plain._replace(merge=True, loads=False)
     search.variants, search.unmerged, search.timed = {timed: plain._replace(merge=True)}, {}, []
     search.least_time = lambda: 100.0
-    assert not search.merged_is_faster(timed._replace(merge=False))
+    search.untransposed = {}
+    assert not search.variant_is_faster(timed._replace(merge=False))
     search.unmerged[timed] = 100.0
-    assert search.merged_is_faster(timed._replace(merge=False)) and not search.merged_is_faster(timed)
+    assert search.variant_is_faster(timed._replace(merge=False)) and not search.variant_is_faster(timed)
