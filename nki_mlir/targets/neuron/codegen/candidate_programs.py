@@ -14,6 +14,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
+from nki_mlir.targets.neuron.codegen.merge_loads import merge_loads
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
 from nki_mlir.targets.neuron.codegen.pipeline_loops import Windows, pipeline_loops
@@ -68,6 +69,7 @@ class Prepared:
         self.code, self.candidate = code, candidate
         self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(
             code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
+        self.merged_loads: int = step("merge-loads", code, lambda: merge_loads(code)) if candidate.merge_loads else 0
         if candidate.merge:
             step("merge-instructions", code, lambda: merge_instructions(code))
         if candidate.transposes:

@@ -76,7 +76,7 @@ WRITTEN_OUT = 400_000           # instructions; published profiles show that sta
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
 OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "forward", "fill", "interleave",
                  "block", "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline", "overwrite",
-                 "merge", "transpose_tiles")
+                 "merge", "merge_loads", "transpose_tiles")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class Emission(SearchOptions):
         order of loops stay, and loops are unrolled."""
         return cls(unroll_limit=WRITTEN_OUT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
                    indices=False, forward=False, fill=False, interleave=False, block=False, loads=False, evict=False,
-                   overwrite=False, merge=False, transpose_tiles=False, vendor=True, static=static, level=level)
+                   overwrite=False, merge=False, merge_loads=False, transpose_tiles=False, vendor=True, static=static,
+                   level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
@@ -116,7 +117,7 @@ class Emission(SearchOptions):
         return cls(unroll_limit=UNROLL_LIMIT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
                    indices=False, forward=False, fill=False, interleave=False, block=False, reorder=False,
                    engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False,
-                   overwrite=False, merge=False, transpose_tiles=False)
+                   overwrite=False, merge=False, merge_loads=False, transpose_tiles=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":

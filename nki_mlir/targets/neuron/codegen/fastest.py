@@ -61,7 +61,7 @@ FREE_BANKS = 50                 # percent of PSUM that results may fill where pr
 WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 MERGED = 1.02                   # merged instructions are timed if balanced engines are busy for that much less time
-TRANSPOSING = Engine.TENSOR, *MERGED_ENGINES     # which transpose tiles or copy transposed tiles
+COMPUTING = Engine.TENSOR, *MERGED_ENGINES      # which may wait for loads, and transpose tiles or copy these
 SHARES = range(0, 101, 5)       # percent of the transposes that the DMA engines may get
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
@@ -139,8 +139,8 @@ class TimedCandidates:
     def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variants of a candidate to time before it if its first order takes long, and keep its code. A
         variant keeps all loads of the kernel if these take less time; fewer results in PSUM if products may wait for
-        banks; results written over operands if SBUF has no room for two iterations; or more tiles on chip if spills
-        take long; or merged instructions."""
+        banks; results written over operands if SBUF has no room for two iterations; more tiles on chip if spills take
+        long; merged instructions, or merged loads; or transposes by the DMA engines."""
         if candidate.memory == SPILLED[0] and candidate not in self.variants.values() and (
                 prepared.schedules.bound() > self.unspilled * THRASHES):
             fuller = [candidate._replace(memory=memory) for memory in SPILLED[1:]]
@@ -167,6 +167,13 @@ class TimedCandidates:
                 if other.overwrites and next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
                     self.postponed[variant] = other
                     several.append(variant)
+        if self.options.merge_loads and not candidate.merge_loads and not hopeless and (
+                ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() in COMPUTING):
+            variant = candidate._replace(merge_loads=True)
+            other = self.prepared(variant)
+            if other.merged_loads and next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
+                self.postponed[variant] = other
+                several.append(variant)
         if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * HOPELESS and (
                 ns > prepared.bound_with_loads * HOPELESS):
             variant = candidate._replace(loads=False)
@@ -204,7 +211,7 @@ class TimedCandidates:
         if not self.options.transpose_tiles or candidate.transposes or candidate.results < 100 or any(
                 candidate._replace(merge=merge) in self.untransposed for merge in (False, True)):
             return []
-        if prepared.schedules.busiest() not in TRANSPOSING or not any(True for _ in transposed_tiles(prepared.code)):
+        if prepared.schedules.busiest() not in COMPUTING or not any(True for _ in transposed_tiles(prepared.code)):
             return []
         before = prepared.schedules.busy(balanced=True)
         after = self.prepared(candidate._replace(transposes=100)).schedules.busy(balanced=True)

@@ -49,7 +49,11 @@ class MergeInstructions(RecordsPass, name="merge-instructions", reads=Level.NISA
 
 def merge_instructions(code: Code, elements: int = ELEMENTS) -> int:
     """Merge instructions in place, and return the number of removed ones."""
-    forms = MergedForms(code.machine, elements)
+    return merge_runs(code, MergedForms(code.machine, elements))
+
+
+def merge_runs(code: Code, forms: "MergedForms") -> int:
+    """Merge the operations that ``forms`` accepts, in place, and return the number of removed ones."""
     runs = [(block, run) for block in blocks(code.body) for run in list(runs_of(block.nodes)) if forms.repeat(run)]
     if not runs:
         return 0
@@ -82,6 +86,10 @@ class MergedForms:
             return False
         forms = [form for step in run if (form := self.of(step.op)) is not None]
         return len(set(forms)) < len(forms)
+
+    def fit(self, ops: Sequence[Op]) -> bool:
+        """Return whether one instruction may process the tiles of all."""
+        return max(tile.free_elements for _, tile in ops[0].operands()) * len(ops) <= self.elements
 
     def pays(self, old: Op, new: Op, count: int) -> bool:
         """Return whether the target has a merged instruction, and it takes less time than ``count`` of the old form."""
@@ -201,7 +209,7 @@ class _MergedRun:
         """Return the operands of an instruction that replaces several; None if there is no such instruction."""
         ops = [self.steps[k].op for k in members]
         first, operands = ops[0], dict[str, MergedOperand]()
-        if max(tile.free_elements for _, tile in first.operands()) * len(ops) > self.forms.elements:
+        if not self.forms.fit(ops):
             return None
         for field, tile in first.operands():
             tiles = [getattr(op, field.name) for op in ops]

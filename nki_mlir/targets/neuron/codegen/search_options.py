@@ -17,6 +17,7 @@ class SearchOptions:
     overlap: bool = True        # overlap iterations of the device's loops
     pipeline: bool = True       # pipeline the loops that remain in long code
     merge: bool = True          # let one instruction process the tiles of several
+    merge_loads: bool = True    # let one transfer load neighbouring tiles where triggers take long
     transpose_tiles: bool = True    # let the DMA engines transpose tiles on chip where other engines are busier
     overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
     spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
@@ -29,7 +30,7 @@ class Candidate(NamedTuple):
     of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their iterations in
     flight may fill; 0: they are not. ``overwrite``: results are written over operands. ``merge``: one instruction
     processes the tiles of several. ``transposes``: percent of the transposes of tiles on chip that the DMA engines
-    execute."""
+    execute. ``merge_loads``: one transfer loads neighbouring tiles."""
 
     limit: int
     body: int
@@ -41,3 +42,4 @@ class Candidate(NamedTuple):
     overwrite: bool = False
     merge: bool = False
     transposes: int = 0
+    merge_loads: bool = False
