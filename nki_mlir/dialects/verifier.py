@@ -4,6 +4,7 @@
 ``verification.py`` runs them; rules that depend on the target are in ``target_rules.py``.
 """
 
+import linecache
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
@@ -30,7 +31,10 @@ class OutOfBounds(KernelError, IndexError):
             return "", "start the range at 0, or pass mask= with a condition that keeps the index at 0 or more"
         why, fix = super().advice
         high, extent = self.values.get("high"), self.values.get("extent")
-        if isinstance(low, int) and isinstance(high, int) and 0 < low < (size := high - low + 1) <= extent:
+        if not (isinstance(low, int) and isinstance(high, int) and isinstance(extent, int)) or self.at is None:
+            return why, fix
+        size = high - low + 1
+        if 0 < low < size <= extent and "ds(" in linecache.getline(self.at.file, self.at.line):
             fix += (f"; nl.ds({low}, {size}) takes a start and a size, so {low} up to {size} is "
                     f"nl.ds({low}, {size - low})")
         return why, fix

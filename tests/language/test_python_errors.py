@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.beta import language as beta_nl
+from nki_mlir.language.beta import nki as beta_nki
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
@@ -187,3 +189,24 @@ def test_a_stop_in_place_of_a_size__has_a_hint(start, size, hint):
         part(X)
     text = f"nl.ds({start}, {size}) takes a start and a size, so {start} up to {size} is nl.ds({start}, {size - start})"
     assert (text in str(caught.value)) == hint
+
+
+def test_a_stop_in_place_of_a_size__has_a_hint_in_both_generations():
+    """The hint of the beta generation needs ``ds`` in the line: other indices may have such a range, too."""
+    @beta_nki.jit
+    def sliced(x):
+        out = beta_nl.ndarray((4, 2), dtype=x.dtype, buffer=beta_nl.shared_hbm)
+        beta_nl.store(out, beta_nl.load(x[:, beta_nl.ds(2, 4)]))
+        return out
+
+    @beta_nki.jit
+    def by_vectors(x):
+        out = beta_nl.ndarray((4, 4), dtype=x.dtype, buffer=beta_nl.shared_hbm)
+        p, f = beta_nl.arange(4)[:, None], beta_nl.arange(4)[None, :]
+        beta_nl.store(out, beta_nl.load(x[p, f + 2]))
+        return out
+    hint = r"nl.ds\(2, 4\) takes a start and a size, so 2 up to 4 is nl.ds\(2, 2\)"
+    with pytest.raises(IndexError, match=hint):
+        sliced(X)
+    with pytest.raises(IndexError, match=r"keeps the index below 4$"):
+        by_vectors(X)
