@@ -6,6 +6,7 @@ The printer reads each text again and compares the attributes; an operation that
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.custom_form.lexing import NAME, Cursor, MalformedForm
@@ -21,7 +22,7 @@ from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.operation_kind import same_value
 
 SUCCESSORS = re.compile(r"\(\)\[([^\]]*)\]")
-Attributes = dict[str, Attribute]
+Attributes = dict[str, Any]
 
 
 class StreamPrinter:
@@ -109,7 +110,7 @@ class StreamPrinter:
                 listed[name] = named(value, registers) if kind is Linear else value_text(value, str(fields[name]))
         return [*words, *symbols_clause(" ".join([*words, *listed.values()]), registers)], listed
 
-    def control(self, cls: type[isa.Control], fields: ir.DictAttr) -> tuple[list[str], dict[str, str]]:
+    def control(self, cls: type[isa.Control], fields: Attributes) -> tuple[list[str], dict[str, str]]:
         """Return the words of a control operation, and its other fields."""
         form = ControlForm(cls)
         sides = [", ".join(self.tile(fields[n], ()) if cls.kinds()[n] is Tile else _side(fields[n]) for n in names)

@@ -107,7 +107,8 @@ class Arguments:
                 raise LeftForAPerson("a mask on an index of several axes, which may be out of bounds without the mask")
             subscript, self.mask = guarded
             return render(subscript, self.mask)
-        view = self.calls.viewed(node, self.mask)
+        text, fact = self.calls.viewed(node, self.mask)
+        view = terms.bare(text), fact
         writes = name in DESTINATIONS or self.function in TRANSFERS
         return view if writes else self.calls.operand(*view)
 

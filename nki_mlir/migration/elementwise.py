@@ -56,11 +56,6 @@ def inverse(number: str) -> str:
     return f"1 / {number if terms.SIMPLE.match(number) or number.startswith('(') else f'({number})'}"
 
 
-def bare(text: str) -> str:
-    """Return a text without the parentheses around all of it."""
-    return re.sub(r"^\(([^()]*)\)$", r"\1", text)
-
-
 def is_repeated(source: TensorFact, into: TensorFact) -> bool:
     """Return whether a tile has one element along a free axis where its destination has more."""
     if source.shape is None or into.shape is None or len(source.shape) != len(into.shape):
@@ -320,7 +315,7 @@ class ElementwiseTexts(NamedViews):
             return text, f"{self.nl}.float32", FLOAT32
         if name == "divide":
             text = self.named(text, "tile")
-            return text, f"{QUOTIENT}({text}, {bare(shown)})", " "
+            return text, f"{QUOTIENT}({text}, {terms.bare(shown)})", " "
         if self.plain(fact):
             dtype = fact.dtype.replace("nl.", f"{self.nl}.", 1)
         elif fact.dtype.strip() and self.stable(fact.dtype):
@@ -328,7 +323,7 @@ class ElementwiseTexts(NamedViews):
         else:
             text = self.named(text, "tile")
             dtype = f"{text}.dtype"
-        return text, f"{NUMBER}({dtype}, {bare(shown)})", " "
+        return text, f"{NUMBER}({dtype}, {terms.bare(shown)})", " "
 
     def step_of(self, name: str, pair: Sequence[Operand], result: TensorFact) -> EarlierOperation | None:
         """Return an operation of a tile with a number or a column of float32, if an instruction computes it in float32;
@@ -418,7 +413,7 @@ class ElementwiseTexts(NamedViews):
             kind = other.kind if isinstance(other, NumberFact) else ""
             if kind == "float" or (kind == "int" and fact.is_float):
                 return left, right, ""
-            argument = "" if kind == "int" and not number.isidentifier() else f", {bare(number)}"
+            argument = "" if kind == "int" and not number.isidentifier() else f", {terms.bare(number)}"
         pair[at] = self.named(text, "tile"), fact
         if second_tiles and number == text:
             pair[1] = pair[0]

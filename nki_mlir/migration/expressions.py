@@ -38,7 +38,7 @@ from nki_mlir.migration.facts import (
     function_fact,
 )
 from nki_mlir.migration.names import RENAMED, Names, limit_of
-from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.migration.operation_text import OperationText, name_of_result
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
@@ -161,10 +161,10 @@ class Expressions(cst.CSTTransformer):
 
     def named(self, text: str, hint: str) -> str:
         """Return a text that may be written twice: the text itself if it is simple, else a name that a statement
-        before assigns."""
+        before assigns. A tile that a function computes is named after the function."""
         if terms.SIMPLE.match(text):
             return text
-        name = self.fresh(hint)
+        name = self.fresh(name_of_result(text, self.nl) if hint == "tile" else hint)
         self.prelude[-1].append(f"{name} = {text}")
         return name
 
@@ -435,7 +435,7 @@ class Expressions(cst.CSTTransformer):
         return items
 
     def _slice(self, item: cst.Slice) -> Part:
-        lower, upper, step = (None if v is None else self.text(self.rewritten(v))
+        lower, upper, step = (None if v is None else terms.bare(self.text(self.rewritten(v)))
                               for v in (item.lower, item.upper, item.step))
         if lower is None and upper is None and step is None:
             return Part(":")

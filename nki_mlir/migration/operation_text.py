@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The text of an operation whose form in the current generation is a statement, until that statement is written."""
 
+import builtins
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from nki_mlir.migration.facts import MaskFact, TensorFact
+
+RESULTS = {"sum": "total", "max": "largest", "min": "smallest", "abs": "magnitude", "load": "tile", "copy": "tile"}
+
+
+def name_of_result(text: str, language: str) -> str:
+    """Return a name for the tile that a text computes: after the function of ``nl``, which the file calls ``language``,
+    else ``tile``."""
+    called = re.match(rf"{re.escape(language)}\.(\w+)\(", text)
+    if called is None:
+        return "tile"
+    return RESULTS.get(called[1]) or ("tile" if called[1] in dir(builtins) else called[1])
 
 
 @dataclass

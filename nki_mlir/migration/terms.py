@@ -37,6 +37,21 @@ def _is_loose(text: str) -> bool:
                                                                  ast.Div)))
 
 
+def bare(text: str) -> str:
+    """Return a text without the parentheses around all of it, which an argument does not need."""
+    while text.startswith("(") and text.endswith(")"):
+        try:
+            node = _tree(text)
+            if isinstance(node, ast.GeneratorExp | ast.NamedExpr) or ast.dump(node) != ast.dump(_tree(text[1:-1])):
+                break
+        except SyntaxError:                     # (a) * (b), or a text of several lines
+            break
+        if isinstance(node, ast.Tuple):
+            break
+        text = text[1:-1].strip()
+    return text
+
+
 def factor(text: str) -> str:
     """Return the text as a factor of a product or the base of a subscript."""
     return f"({text})" if _is_sum(text) else text

@@ -112,3 +112,20 @@ def test_static_cast_of_an_unknown_number_to_a_narrow_float__is_left(tmp_path):
     one, = migrated(file, "2.32")
     assert [e.text for e in one.report.entries if e.left] == [
         "nl.static_cast of a number that is not a constant to bfloat16"]
+
+
+def test_parentheses_around_an_argument__go(tmp_path):
+    assert rewritten(tmp_path, """s = nl.load(x[(64 * 1):(64 * 1) + 64, ((0)):(64)])
+nl.store(out, ((s)))""") == [
+        "s = nl.load(x[nl.ds(64 * 1, 64), 0:64])", "nl.store(out, s)"]
+
+
+@pytest.mark.parametrize("function, name", [
+    ("nl.sum(t, axis=1)", "total"), ("nl.max(t, axis=1)", "largest"), ("nl.abs(t)", "magnitude"),
+    ("nl.load(x[0:128, 0:64])", "tile"), ("nl.prod(t, axis=1)", "prod")])
+def test_tile_that_the_new_text_needs_twice__is_named_after_its_function(function, name, tmp_path):
+    lines = rewritten(tmp_path, f"""t = nl.load(x[0:128, 0:64])
+n = index.shape[0]
+s = {function} / n
+nl.store(out, s)""")
+    assert lines[2].startswith(f"{name} = nl.") and lines[3].startswith(f"s = nl.multiply({name}, 1 / n, ")

@@ -149,3 +149,11 @@ def test_the_tensor_of_a_view(text, tensor):
                                          ("tiles[k][:, 0]", "tiles[k][:, 0].dtype"), ("f(t)", "f(t).dtype")])
 def test_dtypes_of_parts_are_those_of_tensors(text, dtype):
     assert terms.dtype_of(text) == dtype
+
+
+@pytest.mark.parametrize("text, inner", [
+    ("(a + b)", "a + b"), ("((a))", "a"), ("( a )", "a"), ("(a) * (b)", "(a) * (b)"), ("(a, b)", "(a, b)"),
+    ("((a, b))", "((a, b))"), ("(a for a in b)", "(a for a in b)"), ("(a := b)", "(a := b)"), ("f(a)", "f(a)"),
+    ("(a)[0:(b)]", "(a)[0:(b)]"), ("()", "()")])
+def test_parentheses_around_all_of_a_text(text, inner):
+    assert terms.bare(text) == inner
