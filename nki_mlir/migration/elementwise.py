@@ -53,7 +53,7 @@ def inverse(number: str) -> str:
     value = literal(number)
     if value and abs(math.frexp(value)[0]) == 0.5:
         return repr(1 / value)
-    return f"1 / {number if terms.SIMPLE.match(number) or number.startswith('(') else f'({number})'}"
+    return f"1 / {terms.factor(terms.bare(number))}"
 
 
 def is_repeated(source: TensorFact, into: TensorFact) -> bool:
@@ -242,7 +242,8 @@ class ElementwiseTexts(NamedViews):
             if len(texts) != 1 or f".tensor_tensor(dst={dst}" not in texts[0]:
                 return texts
             return [f"{self.nisa}.scalar_tensor_tensor(dst={dst}, data={first.data}, op0={self.nl}.{first.name}, "
-                    f"operand0={first.operand}{reverse[0]}, op1={self.nl}.{name}, operand1={operand}{reverse[1]})"]
+                    f"operand0={terms.bare(first.operand)}{reverse[0]}, op1={self.nl}.{name}, "
+                    f"operand1={terms.bare(operand)}{reverse[1]})"]
         return into
 
     def computed(self, name: str, left: Operand, right: Operand, dtype: str = "", meaning: str = "") -> OperationText:
@@ -278,6 +279,7 @@ class ElementwiseTexts(NamedViews):
         wide = tiles[0][0]
         if len(tiles) == 2 and tiles[0][1].shape is not None and "1" in tiles[0][1].shape:
             wide = tiles[1][0]
+        first, second = terms.bare(first), terms.bare(second)
         dtype_argument = f", dtype={dtype}" if dtype else ""
         expression = f"{nl}.{name}({first}, {second}{dtype_argument})"
 
@@ -291,7 +293,7 @@ class ElementwiseTexts(NamedViews):
             if len(tiles) == 2 and column is None:
                 return [f"{self.nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
             in_order = is_tile[0] if column is None else column == 1
-            operands = (first, second) if column is None else (left[0], right[0])
+            operands = (first, second) if column is None else (terms.bare(left[0]), terms.bare(right[0]))
             data, operand = operands if in_order else operands[::-1]
             data = f"{nl}.copy({data})" if on_gpsimd and fact.memory != SBUF else data
             swapped = "" if in_order or name in COMMUTE else ", reverse0=True"

@@ -35,7 +35,9 @@ from nki_mlir.migration.facts import (
     TensorFact,
     TileObject,
     Unknown,
+    element_at,
     function_fact,
+    part_of,
 )
 from nki_mlir.migration.names import RENAMED, Names, limit_of
 from nki_mlir.migration.operation_text import OperationText, name_of_result
@@ -164,7 +166,7 @@ class Expressions(cst.CSTTransformer):
         before assigns. A tile that a function computes is named after the function."""
         if terms.SIMPLE.match(text):
             return text
-        name = self.fresh(name_of_result(text, self.nl) if hint == "tile" else hint)
+        name = self.fresh(name_of_result(text, self.nl, self.scope.used_names) if hint == "tile" else hint)
         self.prelude[-1].append(f"{name} = {text}")
         return name
 
@@ -328,11 +330,11 @@ class Expressions(cst.CSTTransformer):
             is_part = isinstance(changed.slice[0].slice, cst.Slice)
             return self.note(changed, ShapeOf(None) if is_part else NumberFact("int"))
         if isinstance(fact, (Items, Many)):
-            position = terms.number(self.text(changed.slice[0].slice)) if len(changed.slice) == 1 else None
-            if isinstance(fact, Many):
-                return self.note(changed, fact.element)
-            if position is not None and -len(fact.items) <= position < len(fact.items):
-                return self.note(changed, fact.items[position])
+            text = self.text(changed.slice[0].slice)
+            if isinstance(changed.slice[0].slice, cst.Slice):
+                return self.note(changed, part_of(fact, terms.bounds(text)))
+            if (element := element_at(fact, terms.number(text) if len(changed.slice) == 1 else None)) is not None:
+                return self.note(changed, element)
         indices = [self.fact(e.slice.value) for e in changed.slice if isinstance(e.slice, cst.Index)]
         if any(isinstance(index, IndexFact) and index.is_vector for index in indices):
             self.left("index vectors of a value that may or may not be a tensor: the text does not show it")

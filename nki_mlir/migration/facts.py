@@ -68,10 +68,13 @@ class TileClass(Fact):
 
 @dataclass(frozen=True)
 class RecordClass(Fact):
-    """A named tuple or a data class; ``defaults`` has the facts about the defaults of its fields."""
+    """A named tuple or a data class; ``defaults`` has the facts about the defaults of its fields. A method of
+    ``factories`` returns an object of the class, whose fields have the facts ``declared``."""
 
     fields: tuple[str, ...]
     defaults: tuple[tuple[str, Fact], ...] = ()
+    factories: tuple[str, ...] = ()
+    declared: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,16 @@ def may_have_tiles(fact: Fact) -> bool:
     return isinstance(fact, TensorFact | Unknown) and not isinstance(fact, NoElement)
 
 
+def contains_tiles(fact: Fact) -> bool:
+    """Return whether a value is or contains a tile."""
+    match fact:
+        case Items(items=items):
+            return any(map(contains_tiles, items))
+        case Many(element=element):
+            return contains_tiles(element)
+    return isinstance(fact, TensorFact)
+
+
 def join(left: Fact, right: Fact) -> Fact:
     """Return the fact that holds for both values, for a name that may have either."""
     if left == right or isinstance(right, NoneFact):
@@ -282,6 +295,21 @@ def as_many(values: Items | Many) -> Many:
     if isinstance(values, Many):
         return values
     return Many(reduce(join, values.items) if values.items else NoElement())
+
+
+def element_at(values: Items | Many, position: int | None) -> Fact | None:
+    """Return the fact of an element of a list; None if the text does not show which one it is, and they differ."""
+    if isinstance(values, Many):
+        return values.element
+    is_within = position is not None and -len(values.items) <= position < len(values.items)
+    return values.items[position or 0] if is_within else None
+
+
+def part_of(values: Items | Many, bounds: tuple[int | None, ...] | None) -> Items | Many:
+    """Return the fact of a slice of a list, whose numbers are ``bounds`` if the text shows them."""
+    if isinstance(values, Items) and bounds is not None:
+        return Items(values.items[slice(*bounds)])
+    return as_many(values)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from nki_mlir.migration.facts import (
     TileObject,
     Unknown,
     as_many,
+    contains_tiles,
     function_fact,
     join,
     may_have_tiles,
@@ -84,6 +85,9 @@ class FunctionCalls(Calls):
             updated = updated.with_changes(args=[self._with_operator(a) for a in updated.args])
         if isinstance(original.func, cst.Name) or name in self.imported or name in CONTAINERS:
             return self.note(updated, self._named(name or "", updated))
+        if owner is not None and isinstance(kind := self.fact(owner), RecordClass) and (
+                original.func.attr.value in kind.factories if isinstance(original.func, cst.Attribute) else False):
+            return self.note(updated, Items(kind.declared, kind.fields))
         has_tiles = any(may_have_tiles(self.fact(a.value)) for a in updated.args) or (
             owner is not None and isinstance(self.fact(owner), Unknown))
         self.without_vectors(name or self.code(original.func), [self.fact(a.value) for a in updated.args])
@@ -165,6 +169,8 @@ class FunctionCalls(Calls):
                 return Many(NumberFact("int")) if name == "range" else NumberFact("int")
             case "float":
                 return NumberFact("float")
+            case "min" | "max" | "abs" | "sum" if any(map(contains_tiles, facts)):
+                self.left(f"Python's {name} of tiles: call functions of nl on them, in a loop over a list")
             case "min" | "max" | "abs" | "sum" if facts:
                 kinds = {f.kind for f in facts if isinstance(f, NumberFact)}
                 return NumberFact(kinds.pop() if len(kinds) == 1 else "")

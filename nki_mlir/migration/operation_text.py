@@ -3,21 +3,21 @@
 
 import builtins
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from nki_mlir.migration.facts import MaskFact, TensorFact
 
-RESULTS = {"sum": "total", "max": "largest", "min": "smallest", "abs": "magnitude", "load": "tile", "copy": "tile"}
+RESULTS = {"sum": "total", "max": "largest", "min": "smallest"}
 
 
-def name_of_result(text: str, language: str) -> str:
-    """Return a name for the tile that a text computes: after the function of ``nl``, which the file calls ``language``,
-    else ``tile``."""
+def name_of_result(text: str, language: str, used_names: Collection[str]) -> str:
+    """Return a name for the tile that a text computes: ``tile``, or a name after the function of ``nl``, which the file
+    calls ``language``, if it says more or another tile has that name."""
     called = re.match(rf"{re.escape(language)}\.(\w+)\(", text)
-    if called is None:
+    if called is None or (called[1] not in RESULTS and ("tile" not in used_names or called[1] in dir(builtins))):
         return "tile"
-    return RESULTS.get(called[1]) or ("tile" if called[1] in dir(builtins) else called[1])
+    return RESULTS.get(called[1], called[1])
 
 
 @dataclass

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Mapping, Sequence
 
-from nki_mlir.migration.facts import Fact, Items, NoneFact, NumberFact, RecordClass
+from nki_mlir.migration.facts import Fact, Items, NoneFact, NumberFact, RecordClass, Unknown
 
 INITIALIZERS = {"__init__", "__new__", "__post_init__"}
 
@@ -27,9 +27,11 @@ def record_classes(module: ast.Module) -> dict[str, RecordClass]:
                 names = tuple(s.target.id for s in annotated if isinstance(s.target, ast.Name))
                 methods = {s.name for s in node.body if isinstance(s, ast.FunctionDef)}
                 if is_tuple or (is_data and methods.isdisjoint(INITIALIZERS) and stored.isdisjoint(names)):
-                    classes[name] = RecordClass(names, tuple(
-                        (s.target.id, _fact(s.value)) for s in annotated
-                        if isinstance(s.target, ast.Name) and s.value is not None))
+                    defaults = tuple((s.target.id, _fact(s.value)) for s in annotated
+                                     if isinstance(s.target, ast.Name) and s.value is not None)
+                    factories = tuple(s.name for s in node.body if isinstance(s, ast.FunctionDef) and _creates(s, name))
+                    declared = tuple(_declared(s.annotation) for s in annotated)
+                    classes[name] = RecordClass(names, defaults, factories, declared)
     return classes
 
 
@@ -39,6 +41,23 @@ def record(kind: RecordClass, positional: Sequence[Fact], keywords: Mapping[str,
     if len(positional) > len(kind.fields) or set(values) != set(kind.fields):
         return Fact()
     return Items(tuple(values[name] for name in kind.fields), kind.fields)
+
+
+def _creates(function: ast.FunctionDef, kind: str) -> bool:
+    """Return whether a method of a class returns nothing but a new object of the class."""
+    decorators = [d.id for d in function.decorator_list if isinstance(d, ast.Name)]
+    if decorators not in (["classmethod"], ["staticmethod"]):
+        return False
+    names = {kind, *(a.arg for a in function.args.args[:1] if decorators == ["classmethod"])}
+    returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
+    return bool(returns) and all(isinstance(r.value, ast.Call) and isinstance(r.value.func, ast.Name)
+                                 and r.value.func.id in names for r in returns)
+
+
+def _declared(annotation: ast.expr) -> Fact:
+    """Return the fact that an annotation states: a number, or nothing."""
+    is_number = isinstance(annotation, ast.Name) and annotation.id in ("int", "float", "bool")
+    return NumberFact() if is_number else Unknown()
 
 
 def _last_name(node: ast.expr) -> str:

@@ -17,6 +17,18 @@ def number(text: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def bounds(text: str) -> tuple[int | None, ...] | None:
+    """Return lower bound, upper bound and step of a slice, None for each that it leaves out; None if one is no number.
+    """
+    subscript = _tree(f"x[{text}]")
+    if not isinstance(subscript, ast.Subscript) or not isinstance(subscript.slice, ast.Slice):
+        return None
+    parts = subscript.slice.lower, subscript.slice.upper, subscript.slice.step
+    numbers = tuple(None if part is None else number(ast.unparse(part)) for part in parts)
+    is_known = all(part is None or n is not None for part, n in zip(parts, numbers)) and numbers[2] != 0
+    return numbers if is_known else None
+
+
 def _tree(text: str) -> ast.expr:
     return ast.parse(text.strip(), mode="eval").body
 

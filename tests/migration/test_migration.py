@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER_NAMES = ("contributed", "diffusion", "exercises", "factories", "flash_attention", "gradients", "helpers", "memory", "models",
-                 "names", "norms", "options", "paging", "pools", "programs", "recurrences", "scans", "sequences", "serving", "tiles",
+                 "names", "norms", "options", "paging", "pools", "programs", "recurrences", "rings", "scans", "sequences", "serving", "tiles",
                  "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name) for name in FURTHER_NAMES]
 # In a normal run each file of further kernels runs on one executor, in `make fuzz` on all.

@@ -121,11 +121,58 @@ nl.store(out, ((s)))""") == [
 
 
 @pytest.mark.parametrize("function, name", [
-    ("nl.sum(t, axis=1)", "total"), ("nl.max(t, axis=1)", "largest"), ("nl.abs(t)", "magnitude"),
-    ("nl.load(x[0:128, 0:64])", "tile"), ("nl.prod(t, axis=1)", "prod")])
+    ("nl.sum(t, axis=1)", "total"), ("nl.max(t, axis=1)", "largest"), ("nl.abs(t)", "tile"),
+    ("nl.load(x[0:128, 0:64])", "tile"), ("nl.prod(t, axis=1)", "prod"), ("nl.prod(t, axis=1)", "tile")])
 def test_tile_that_the_new_text_needs_twice__is_named_after_its_function(function, name, tmp_path):
-    lines = rewritten(tmp_path, f"""t = nl.load(x[0:128, 0:64])
+    source = f"""t = nl.load(x[0:128, 0:64])
 n = index.shape[0]
 s = {function} / n
-nl.store(out, s)""")
+nl.store(out, s)"""
+    lines = rewritten(tmp_path, source.replace("t = ", "tile = ").replace("(t", "(tile") if name == "prod" else source)
     assert lines[2].startswith(f"{name} = nl.") and lines[3].startswith(f"s = nl.multiply({name}, 1 / n, ")
+
+
+def test_slice_of_a_list_of_tiles__is_a_list_of_tiles(tmp_path):
+    lines = rewritten(tmp_path, """held = []
+for i in range(3):
+    held.append(nl.load(x[0:128, 0:64]))
+s = held[:1][0]
+for h in held[1:]:
+    s = s + h
+nl.store(out, s)""")
+    assert lines[-4:] == ["s = held[:1][0]", "for h in held[1:]:", "s = nl.add(s, h)", "nl.store(out, s)"]
+
+
+@pytest.mark.parametrize("call", ["sum(tiles)", "max(tiles)", "abs(tiles[0])", "sum([tiles[0], tiles[1]])"])
+def test_functions_of_python_on_tiles__are_left(call, tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(HEADER + f"""    tiles = [nl.load(x[0:128, 0:64]), nl.load(x[0:128, 64:128])]
+    nl.store(out, {call})
+    return out
+""")
+    one, = migrated(file, "2.32")
+    name = call.partition("(")[0]
+    assert [entry.text for entry in one.report.entries if entry.left] == [
+        f"Python's {name} of tiles: call functions of nl on them, in a loop over a list"]
+
+
+def test_sizes_from_a_class_method__are_numbers(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text("from typing import NamedTuple\n" + HEADER.replace("@nki.jit", """class Sizes(NamedTuple):
+    rows: int
+    block: int = 32
+
+    @classmethod
+    def of(cls, x, block=32):
+        return cls(x.shape[0], block)
+
+
+@nki.jit""") + """    sizes = Sizes.of(x)
+    for b in range(2):
+        columns = nl.ds(b * sizes.block, sizes.block)
+        nl.store(out[:, columns], nl.load(x[:, columns]))
+    return out
+""")
+    one, = migrated(file, "2.32")
+    assert "nl.store(out[:, columns], nl.load(x[:, columns]))" in one.new
+    assert not [entry for entry in one.report.entries if entry.left]

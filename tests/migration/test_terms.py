@@ -157,3 +157,10 @@ def test_dtypes_of_parts_are_those_of_tensors(text, dtype):
     ("(a)[0:(b)]", "(a)[0:(b)]"), ("()", "()")])
 def test_parentheses_around_all_of_a_text(text, inner):
     assert terms.bare(text) == inner
+
+
+@pytest.mark.parametrize("text, numbers", [
+    ("1:", (1, None, None)), (":-1", (None, -1, None)), ("::2", (None, None, 2)), ("0:4:2", (0, 4, 2)),
+    ("n:", None), (":n", None), ("::n", None), ("::0", None), ("3", None)])
+def test_bounds_of_a_slice(text, numbers):
+    assert terms.bounds(text) == numbers
