@@ -68,8 +68,8 @@ class TileClass(Fact):
 
 @dataclass(frozen=True)
 class RecordClass(Fact):
-    """A named tuple or a data class; ``defaults`` has the facts about the defaults of its fields. A method of
-    ``factories`` returns an object of the class, whose fields have the facts ``declared``."""
+    """A named tuple or a data class; ``defaults`` has the facts about the defaults of its fields. A class
+    method of ``factories`` returns an object of the class, whose fields have the facts ``declared``."""
 
     fields: tuple[str, ...]
     defaults: tuple[tuple[str, Fact], ...] = ()

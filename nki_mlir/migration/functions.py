@@ -7,6 +7,7 @@ from functools import reduce
 import libcst as cst
 
 from nki_mlir.language.functions import UNARY
+from nki_mlir.language.python_subset import DECORATOR
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import BINARY, Calls
 from nki_mlir.migration.creation_calls import LANGUAGE, shape_items
@@ -87,6 +88,7 @@ class FunctionCalls(Calls):
             return self.note(updated, self._named(name or "", updated))
         if owner is not None and isinstance(kind := self.fact(owner), RecordClass) and (
                 original.func.attr.value in kind.factories if isinstance(original.func, cst.Attribute) else False):
+            self.stays(DECORATOR)
             return self.note(updated, Items(kind.declared, kind.fields))
         has_tiles = any(may_have_tiles(self.fact(a.value)) for a in updated.args) or (
             owner is not None and isinstance(self.fact(owner), Unknown))

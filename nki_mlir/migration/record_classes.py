@@ -44,11 +44,10 @@ def record(kind: RecordClass, positional: Sequence[Fact], keywords: Mapping[str,
 
 
 def _creates(function: ast.FunctionDef, kind: str) -> bool:
-    """Return whether a method of a class returns nothing but a new object of the class."""
-    decorators = [d.id for d in function.decorator_list if isinstance(d, ast.Name)]
-    if decorators not in (["classmethod"], ["staticmethod"]):
+    """Return whether a class method returns nothing but a new object of the class."""
+    if [_last_name(d) for d in function.decorator_list] != ["classmethod"]:
         return False
-    names = {kind, *(a.arg for a in function.args.args[:1] if decorators == ["classmethod"])}
+    names = {kind, *(a.arg for a in function.args.args[:1])}
     returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
     return bool(returns) and all(isinstance(r.value, ast.Call) and isinstance(r.value.func, ast.Name)
                                  and r.value.func.id in names for r in returns)

@@ -56,16 +56,16 @@ def ring_buffer(x, depth=2):
     """Tiles of earlier iterations in a list; the sum of the last `depth` blocks."""
     rows, cols = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    held = []
+    ring = []
     for i in range(rows // 64):
         t = nl.load(x[i * 64:(i + 1) * 64, :])
-        held.append(t)
-        if len(held) > depth:
-            held.pop(0)
-        s = held[0]
-        for h in held[1:]:
+        ring.append(t)
+        if len(ring) > depth:
+            ring.pop(0)
+        s = ring[0]
+        for h in ring[1:]:
             s = s + h
-        nl.store(out[i * 64:(i + 1) * 64, :], s / len(held))
+        nl.store(out[i * 64:(i + 1) * 64, :], s / len(ring))
     return out
 
 
