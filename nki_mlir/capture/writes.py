@@ -44,20 +44,47 @@ class Covering(NamedTuple):
 
 
 class FirstPart(NamedTuple):
-    """The first write to a buffer, of a part that no loop moves. Operations on that part alone read nothing that is
-    unwritten. The write covers every element of the partitions ``rows``."""
+    """The first writes to a buffer, of parts that no loop moves. They cover the bytes ``columns`` of the partitions
+    ``rows``. Operations on the first part, and on covered bytes, read nothing that is unwritten."""
 
     access: Access
     rows: range
+    columns: range
 
     def has(self, tile: Tile) -> bool:
-        """Return whether the write covers a tile that another operation uses."""
+        """Return whether the writes cover a tile that another operation uses."""
         if tile.access.symbols_used():
             return False
         start, (step, count) = tile.access.partition, tile.access.dims[0]
         assert start is not None                        # on-chip memory has a start
         last_row = start.const + (count - 1) * step
-        return outline(tile.access) == outline(self.access) or (start.const in self.rows and last_row in self.rows)
+        return outline(tile.access) == outline(self.access) or (
+            start.const in self.rows and last_row in self.rows and has_bytes(self.columns, tile))
+
+    def joined(self, tile: Tile) -> "FirstPart | None":
+        """Return the part with a tile that is also written; None if they do not form one rectangle."""
+        if tile.access.symbols_used():
+            return None
+        _, rows, columns = first_part(tile)
+        if rows == self.rows and (both := union(columns, self.columns)):
+            return self._replace(columns=both)
+        if columns == self.columns and (both := union(rows, self.rows)):
+            return self._replace(rows=both)
+        return None
+
+
+def has_bytes(columns: range, tile: Tile) -> bool:
+    """Return whether bytes of a partition contain those of a tile."""
+    _, _, low, high = tile.bounds
+    return columns.start <= low and high <= columns.stop
+
+
+def union(one: range, other: range) -> range | None:
+    """Return the numbers of two ranges that touch or overlap; None if there are others in between, or if one is
+    empty."""
+    if not one or not other or one.start > other.stop or other.start > one.stop:
+        return None
+    return range(min(one.start, other.start), max(one.stop, other.stop))
 
 
 class FirstUses:
@@ -94,12 +121,17 @@ class FirstUses:
         read = field.reads and field.name in [name for name, _ in op.sources()] and not op.overwrites(field.name)
         if any([operand.handle is tile.handle and other.reads and not other.writes for other, operand in operands]):
             read = True
+        writes = field.writes and not read and not op.mask
         if isinstance(state, FirstPart):
             if state.has(tile):
                 return
             covers: bool | Covering = False
+            if writes and buffer.scope is scopes[-1] and (part := state.joined(tile)) is not None:
+                covers = len(part.rows) == tile.base_shape[0] and len(part.columns) == tile.row * tile.dtype.itemsize
+                if not covers:
+                    self.open[buffer] = part
+                    return
         elif state is None:
-            writes = field.writes and not read and not op.mask
             covers = writes and first_write(op, tile, buffer, scopes)
             if writes and not covers and not tile.access.symbols_used() and runs_with(buffer, scopes):
                 self.open[buffer] = first_part(tile)
@@ -154,8 +186,9 @@ def first_part(tile: Tile) -> FirstPart:
     (step, count), *free = access.dims
     assert access.partition is not None
     start, covered = access.partition.const, without_gap([(abs(s), n) for s, n in free if n > 1])
+    _, _, low, high = tile.bounds
     rows = range(start, start + count) if step == 1 or count == 1 else range(0)
-    return FirstPart(access, rows if covered == tile.row else range(0))
+    return FirstPart(access, rows, range(low, high) if covered * tile.dtype.itemsize == high - low else range(0))
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool | Covering:

@@ -169,10 +169,71 @@ def test_random_programs__read_only_written_elements_of_buffers_without_a_memset
 
 # -- buffers that need no memset ---------------------------------------------------------------------------------------
 def two_halves(p, t):
-    """Only the first part is followed."""
     p.set(view(t, 0, 4))
     p.set(view(t, 4, 4))
     p.read(view(t, 0, 4))
+
+
+def parts_in_any_order(p, t):
+    p.set(view(t, 2, 2))
+    p.set(view(t, 3, 5))
+    p.read(view(t, 2, 6))
+    p.set(view(t, 0, 2))
+    p.read(view(t))
+
+
+def halves_of_the_rows(p, t):
+    p.set(view(t, rows=(2, 2)))
+    p.set(view(t, rows=(0, 2)))
+    p.read(view(t))
+
+
+def all_but_the_last_column(p, t):
+    p.set(view(t, 0, 4))
+    p.set(view(t, 4, 3))
+    p.read(view(t))
+
+
+def parts_apart(p, t):
+    p.set(view(t, 0, 2))
+    p.set(view(t, 6, 2))
+    p.read(view(t))
+
+
+def a_corner_is_missing(p, t):
+    p.set(view(t, 0, 4))
+    p.set(view(t, 4, 4, rows=(0, 3)))
+    p.read(view(t))
+
+
+def every_second_column_of_a_half(p, t):
+    p.set(view(t, 0, 4))
+    p.set(view(t, 4, 2, step=2))
+    p.read(view(t))
+
+
+def the_other_half_in_a_branch(p, t):
+    p.set(view(t, 0, 4))
+    p.inside(None, lambda: p.set(view(t, 4, 4)))
+    p.read(view(t))
+
+
+def the_other_half_under_a_mask(p, t):
+    p.set(view(t, 0, 4))
+    p.set(view(t, 4, 4), mask=True)
+    p.read(view(t))
+
+
+def the_other_half_from_itself(p, t):
+    p.set(view(t, 0, 4))
+    p.copy(view(t, 4, 4), view(t, 0, 4))
+    p.read(view(t))
+
+
+def read_between_two_halves(p, t):
+    p.set(view(t, 0, 4))
+    p.read(view(t))
+    p.set(view(t, 4, 4))
 
 
 def first_part_alone(p, t):
@@ -398,7 +459,10 @@ def product_of_what_it_overwrites(p, t):
 @pytest.mark.parametrize("write, needs", [
     (moved_in_the_first_part, True), (product_that_overwrites, False), (product_that_adds, True),
     (shuffle_of_all_partitions, False), (shuffle_that_keeps_partitions, True), (product_of_what_it_overwrites, True),
-    (two_halves, True), (first_part_alone, False), (rows_of_the_first_part, False), (row_before_the_first_part, True),
+    (two_halves, False), (parts_in_any_order, False), (halves_of_the_rows, False), (all_but_the_last_column, True),
+    (parts_apart, True), (a_corner_is_missing, True), (every_second_column_of_a_half, True),
+    (the_other_half_in_a_branch, True), (the_other_half_under_a_mask, True), (the_other_half_from_itself, True),
+    (read_between_two_halves, True), (first_part_alone, False), (rows_of_the_first_part, False), (row_before_the_first_part, True),
     (row_behind_the_first_part, True), (rows_without_all_columns, True), (all_columns_in_a_loop, False),
     (columns_with_a_step_in_a_loop, False), (all_columns_from_one_on, False), (half_of_the_columns_in_a_loop, True),
     (columns_in_two_loops, False), (columns_of_one_iteration_before_others, False), (columns_of_a_later_iteration, True),
