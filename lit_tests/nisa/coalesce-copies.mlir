@@ -9,6 +9,7 @@
 #all = affine_set<() : (0 == 0)>
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [1, 32]]>
 #third = #nki.access<f32, affine_map<() -> (0, 64)>, [[1, 64], [1, 32]]>
+#rows = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [8, 4], [1, 8]]>
 #flags = #nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 64], [1, 32]]>
 #register = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>
 
@@ -31,6 +32,20 @@ func.func @chosen() {
   %q = memref.alloc() : !tiles
   "nisa.tensor_copy"(%t, %x) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!tile, !tile) -> ()
   "nisa.tensor_copy_predicated"(%t, %x, %p) {access = [#tile, #tile, #flags], engine = "unknown", mask = #all, reverse_pred = false} : (!tile, !tile, !flags) -> ()
+  "nisa.tensor_copy"(%q, %t) {access = [#third, #tile], engine = "unknown", mask = #all} : (!tiles, !tile) -> ()
+  return
+}
+
+// An instruction writes the elements of the copy in the same order, as rows.
+// CHECK-LABEL: func.func @rows(
+// CHECK:         %[[Q:.*]] = memref.alloc() : memref<64x4x32xf32, "sbuf">
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[Q]], %{{.*}}) {access = [#nki.access<f32, #{{.*}}, {{\[\[}}1, 64], [8, 4], [1, 8]]>
+// CHECK-NEXT:    return
+func.func @rows() {
+  %x = memref.alloc() {nki.name = "x"} : !tile
+  %t = memref.alloc() : !tile
+  %q = memref.alloc() : !tiles
+  "nisa.tensor_copy"(%t, %x) {access = [#rows, #rows], engine = "unknown", mask = #all} : (!tile, !tile) -> ()
   "nisa.tensor_copy"(%q, %t) {access = [#third, #tile], engine = "unknown", mask = #all} : (!tiles, !tile) -> ()
   return
 }

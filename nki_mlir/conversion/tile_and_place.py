@@ -49,6 +49,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     short_runs: bool = True     # load short runs of a factor with what is between them
     neighbours: bool = True     # of axes of equal extent, tile that of neighbouring results, else the outermost
     windows: bool = True        # load and transpose overlapping rows of a factor once, as those of a convolution
+    images: bool = True         # keep the image of a convolution on chip, its channels along the partitions
     packed: bool = True         # copy a factor in HBM to rows of summed elements where products are then larger
     totals: bool = True         # fold the parts of a total in every partition, else in one, to be loaded repeated
     later_rows: bool = True     # copy rows from later partitions of a tile on chip, else load them

@@ -22,6 +22,7 @@ class TileChoices:
     short_runs: bool = True
     neighbours: bool = True
     windows: bool = True
+    images: bool = True
     packed: bool = True
     totals: bool = True
     later_rows: bool = True

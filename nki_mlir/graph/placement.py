@@ -4,7 +4,7 @@
 Sums of products become matrix products of tiles that accumulate in PSUM.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf, log2, prod
 
@@ -13,6 +13,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile, dense, joined_dims
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
 from nki_mlir.graph.choices import TileChoices
+from nki_mlir.graph.convolutions import keep_padded, write_convolution
 from nki_mlir.graph.layouts import Layouts, cheapest, is_argument
 from nki_mlir.graph.nests import Gather, numbers
 from nki_mlir.graph.products import TiledProduct, cycles, packed_steps, tiled_product, write_product
@@ -47,9 +48,14 @@ class Placement:
         self.tiles.cache.begin(op)
         self.tiles.at(op, symbols)
         if not nest.reduced:
-            return self.move(nest) if isinstance(nest.body, trees.Input) else self.elementwise(nest)
+            if not isinstance(nest.body, trees.Input):
+                return self.elementwise(nest)
+            self.move(nest)
+            return keep_padded(self.tiles, self.machine, nest)
         nest = self.with_factors(added(nest))
         product = tiled_product(nest, self.choices)
+        if product is not None and write_convolution(self.tiles, self.machine, product, start):
+            return None
         if product is not None:
             return write_product(self.tiles, self.machine, self.with_packed_factor(product), start)
         return self.reduction(nest, start)
@@ -114,7 +120,12 @@ class Placement:
         forms = (nest, nest.arranged(None))
         others_by_extents = {other.extents: other for form in forms for axis, n in enumerate(form.extents)
                              if n > 1 and axis not in form.reduced for other in [form.arranged(axis)]}
-        return cheapest(map(candidate, [first_nests, *([other] for other in others_by_extents.values())]), GAIN)
+        pieces = dict(self.pieces_on_chip(nest))
+        others = [[other] for other in (*others_by_extents.values(), *pieces)]
+        best = cheapest(map(candidate, [first_nests, *others]), GAIN)
+        if best[0] in pieces:
+            self.tiles.cache.pieces[nest.output.handle] = pieces[best[0]]
+        return best
 
     def arranged(self, nest: TileNest) -> list[TileNest]:
         """Move an axis that is not reduced along the partitions. Return two nests if no divisor of its extent fits."""
@@ -145,6 +156,18 @@ class Placement:
         first = next(iter(nest.boxes([(0, self.machine.partitions)])))
         moving = [operand for operand in first.inputs if operand.moves(0)]
         return any(self.tiles.has(operand, first.extents) for operand in moving)
+
+    def pieces_on_chip(self, nest: TileNest) -> Iterator[tuple[TileNest, int]]:
+        """Yield the nest with several neighbours of an axis in each partition, and how many, if tiles on chip have an
+        operand so, as a convolution leaves its result."""
+        widths = {self.tiles.cache.pieces.get(operand.handle, 0) for operand in nest.inputs} - {0}
+        merged = nest.arranged(None)
+        for axis, n in enumerate(merged.extents) if widths else ():
+            for width in sorted(widths):
+                if axis not in merged.reduced and n > width and n % width == 0:
+                    pieces = merged.divided(axis, width).arranged(axis)
+                    if self.is_on_chip(pieces):
+                        yield pieces, width
 
     # -- elementwise ---------------------------------------------------------------------------------------------------
     def move(self, nest: TileNest) -> None:

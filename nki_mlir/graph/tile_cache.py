@@ -130,6 +130,8 @@ class TileCache:
     def __init__(self, bytes: int, choices: TileChoices) -> None:
         self.bytes, self.choices = bytes, choices
         self.tiles: dict[Elements, Tile] = {}               # the oldest first
+        self.images: dict[Elements, Tile] = {}              # of convolutions
+        self.pieces: dict[Value, int] = {}      # how many neighbouring pixels of a buffer tiles have in a partition
         self.block: Block | None = None
         self.operations: list[Operation] = []               # of the block, as it was before the first one was emitted
         self.at = 0                                         # number of the operation that is emitted
@@ -146,11 +148,12 @@ class TileCache:
             self.pass_by(between)
         self.at = number
         if self.choices.readers:
-            self.tiles = {elements: tile for elements, tile in self.tiles.items() if self.next_reader(elements) < NEVER}
+            self.tiles, self.images = ({elements: tile for elements, tile in tiles.items()
+                                        if self.next_reader(elements) < NEVER} for tiles in (self.tiles, self.images))
 
     def enter(self, block: Block) -> None:
         """Begin at the first operation of another block."""
-        self.tiles, self.block, self.at, self.readers, self.numbers = {}, block, 0, {}, {}
+        self.tiles, self.images, self.block, self.at, self.readers, self.numbers = {}, {}, block, 0, {}, {}
         self.operations = [entry.operation for entry in block.operations]
         for number, op in enumerate(self.operations):
             for elements in read_by(op):
@@ -177,12 +180,13 @@ class TileCache:
             if op.name in STRUCTURED:
                 self.forget(elements_in(op.operands[len(op.operands) - 1]))
         elif not op.name.startswith(HARMLESS):
-            self.tiles = {}
+            self.tiles, self.images = {}, {}
 
     def forget(self, written: Elements) -> None:
         """Forget the tiles of elements that an operation writes."""
-        self.tiles = {elements: tile for elements, tile in self.tiles.items()
-                      if not elements.region.overlaps(written.region)}
+        self.tiles, self.images = ({elements: tile for elements, tile in tiles.items()
+                                    if not elements.region.overlaps(written.region)}
+                                   for tiles in (self.tiles, self.images))
 
     def find(self, wanted: Elements) -> Tile | None:
         """Return the tile that contains the elements, or the part of a larger tile; None if there is none."""
@@ -241,9 +245,14 @@ class TileCache:
         if self.choices.readers and self.next_reader(elements, later=not again) == NEVER:
             return
         self.tiles[elements] = tile
-        while sum(t.free_elements * t.dtype.itemsize for t in self.tiles.values()) > self.bytes:
+        while self.tiles and sum(t.free_elements * t.dtype.itemsize
+                                 for tiles in (self.tiles, self.images) for t in tiles.values()) > self.bytes:
             del self.tiles[max(reversed(self.tiles), key=self.next_reader) if self.choices.readers else next(
                 iter(self.tiles))]
+
+    def keep_image(self, elements: Elements, tile: Tile) -> None:
+        """Keep an image for the convolution that reads it next."""
+        self.images[elements] = tile
 
 
 def in_memory(value: Value) -> bool:

@@ -162,7 +162,10 @@ class Tiles:
         write_op(op, self.writer.make, self.writer.location, self.writer.insertion_point)
 
     def store(self, output: TileOperand, tile: Tile, axes: tuple[int, ...]) -> None:
-        target = output.tile(tile.shape, axes)
+        self.store_tile(output.tile(tile.shape, axes), tile)
+
+    def store_tile(self, target: Tile, tile: Tile) -> None:
+        """Store a tile to a tile in HBM."""
         self.copy(target, tile)
         self.cache.stored(elements_of(target, self.symbols), tile)
 

@@ -8,6 +8,11 @@ jax = pytest.importorskip("jax")
 
 from jax import lax  # noqa: E402
 
+from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
+from nki_mlir.frameworks.stablehlo import linked_streams  # noqa: E402
+from nki_mlir.graph import convolutions, images  # noqa: E402
+from nki_mlir.targets.neuron.codegen.emission import Emission  # noqa: E402
+
 from .lowered_graph import results_of  # noqa: E402
 
 pytestmark = pytest.mark.jax
@@ -36,12 +41,18 @@ FORMS = {
                                                                dimension_numbers=CHANNELS_LAST)),
     "channels last, many, strided, not padded": ((2, 7, 9, 64), (2, 5, 64, 4), dict(
         window_strides=(1, 2), padding="VALID", dimension_numbers=CHANNELS_LAST)),
+    "channels last, several parts, dilated": ((2, 9, 11, 256), (3, 2, 256, 40), dict(
+        window_strides=(2, 1), padding=((1, 2), (2, 0)), rhs_dilation=(1, 2), dimension_numbers=CHANNELS_LAST)),
+    "channels last, one pixel a row": ((1, 12, 10, 96), (2, 3, 96, 4), dict(
+        window_strides=(1, 2), padding="SAME", dimension_numbers=CHANNELS_LAST)),
+    "channels last, 1d": ((2, 130, 32), (4, 32, 6), dict(window_strides=(1,), padding=((2, 3),),
+                                                         dimension_numbers=("NHC", "HIO", "NHC"))),
     "groups of the batch": ((4, 3, 6, 6), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME",
                                                              batch_group_count=2)),
 }
 
 
-@pytest.mark.parametrize("choice", ["", "windows=0", "neighbours=0"])
+@pytest.mark.parametrize("choice", ["", "windows=0", "neighbours=0", "images=0"])
 @pytest.mark.parametrize("form", FORMS)
 def test_convolutions(form, choice):
     shape, weights, options = FORMS[form]
@@ -53,3 +64,55 @@ def test_convolutions(form, choice):
     got = results_of(both.lower(x, w).as_text(), [x, w], {"tile-and-place": choice} if choice else {}, (1,))
     for one, other in zip(got, both(x, w), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * float(np.abs(other).max()))
+
+
+RESIDUAL = ((1, 8, 12, 32), (3, 3, 32, 32), (32,))
+
+
+def residual(x, w, scale):
+    """Two convolutions with operations on the pixels of the result between them."""
+    convolved = lambda t: lax.conv_general_dilated(t, w, (1, 1), "SAME", dimension_numbers=CHANNELS_LAST)
+    return jax.nn.relu(convolved(jax.nn.relu(convolved(x) * scale)) * scale + x)
+
+
+def residual_results():
+    arguments = [RANDOM.integers(-2, 3, shape).astype(np.float32) for shape in RESIDUAL]
+    text = jax.jit(residual).lower(*arguments).as_text()
+    return results_of(text, arguments)[0], np.asarray(jax.jit(residual)(*arguments))
+
+
+def test_images_stay_on_chip_between_convolutions():
+    got, expected = residual_results()
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_images_do_not_pass_through_hbm():
+    arguments = [np.zeros(shape, np.float32) for shape in RESIDUAL]
+    program, = linked_streams(jax.jit(residual).lower(*arguments).as_text(), Emission())
+    assert not program.of_kind("internal")
+
+
+FAULTS = {
+    "the padding is another number": (images.Lines, "fill", lambda old: lambda self, run, value: old(self, run, 1.0)),
+    "no line is padding": (images, "fill_lines", lambda old: lambda tiles, form, tile, lines, value: old(
+        tiles, form, tile, lines, 1.0)),
+    "pixels of another piece": (images.Lines, "groups", lambda old: lambda self, slot, piece, width, first: old(
+        self, slot, 0, width, first)),
+    "lines begin one later": (images.Image, "column", lambda old: lambda self, line: old(self, min(
+        line + 1, self.residues * self.lines - 1))),
+    "all weights are those of one position": (convolutions, "factors", lambda old: lambda *arguments: [
+        (left, next(old(*arguments))[1]) for left, _ in old(*arguments)]),
+    "pixels after the first are not copied": (images.Lines, "copy", lambda old: lambda self, run, turned, begin: old(
+        self, run[:1], turned, begin)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_seeded_fault__changes_values_or_raises(name, monkeypatch):
+    owner, attribute, change = FAULTS[name]
+    monkeypatch.setattr(owner, attribute, change(getattr(owner, attribute)))
+    try:
+        got, expected = residual_results()
+    except (AssertionError, NkiMlirError, IndexError):
+        return
+    assert not np.array_equal(got, expected)

@@ -303,6 +303,18 @@ def convolution(w: GraphWriter):
                  SMALL ** 2 * a.shape[1] * b.shape[2])
 
 
+@rule
+def convolution_of_an_image(w: GraphWriter):
+    lines, pixels, channels, rows, columns = w.pick(3, 4, 7), w.pick(4, 6, 9), w.pick(32, 64), w.pick(1, 3), w.pick(2, 3)
+    a = w.value(shape=(w.pick(1, 2), lines, pixels, channels), dtypes=("float32",))
+    b = w.value(shape=(rows, columns, channels, w.pick(1, 4)), dtypes=("float32",))
+    down, right, padding = w.pick(1, 2), w.pick(1, 2), w.pick(0, 1, 2)
+    sizes = [(n + padding + 1 - k) // s + 1 for n, k, s in ((lines, rows, down), (pixels, columns, right))]
+    return w.let(f"jax.lax.conv_general_dilated({a.text}, {b.text}, ({down}, {right}), (({padding}, 1),) * 2, "
+                 "dimension_numbers=('NHWC', 'HWIO', 'NHWC'))", (a.shape[0], *sizes, b.shape[3]), "float32",
+                 SMALL ** 2 * rows * columns * channels)
+
+
 # -- loops and branches ------------------------------------------------------------------------------------------------
 @rule
 def loop(w: GraphWriter):

@@ -5,13 +5,14 @@ before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y
          register r = 1; register s = copy r                  register s = 1
 
 The pass merges them if the copy changes no element's dtype, if one run of instructions writes the tile, reads it only
-while it writes it, and copies it last, all through one access pattern, and if nothing else touches the destination from
-the first of these instructions to the copy. ``apart`` bounds the number of instructions between the first and the copy.
+while it writes it, and copies it last, all the same elements in one order, and if nothing else touches the destination
+from the first of these instructions to the copy. ``apart`` bounds the number of instructions between the first and the
+copy.
 """
 
 from collections.abc import Sequence
 
-from nki_mlir.dialects.access import same_pattern
+from nki_mlir.dialects.access import Tile, joined_dims, same_pattern
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
 from nki_mlir.dialects.target_findings import may_replace
@@ -87,8 +88,25 @@ def _may_move(step: InstructionStep, copy: TensorCopyOp) -> bool:
     if not plain(op) or FRESH in op.extra or op.runs_on is Engine.TENSOR or (
             copy.engine not in (Engine.UNKNOWN.value, op.runs_on.value)):
         return False
-    return all(same_pattern(tile, copy.src) and tile.shape == copy.dst.shape and tile.dtype is copy.src.dtype
-               for tile in tiles_of(step) if tile.handle is copy.src.handle)
+    return all(_in_destination(tile, copy) is not None for tile in tiles_of(step) if tile.handle is copy.src.handle)
+
+
+def _in_destination(tile: Tile, copy: TensorCopyOp) -> Tile | None:
+    """Return the copy's destination as an instruction uses the copy's source; None if it uses other elements, or in an
+    order for which the destination has no such pattern."""
+    if tile.dtype is not copy.src.dtype:
+        return None
+    if same_pattern(tile, copy.src) and tile.shape == copy.dst.shape:
+        return copy.dst
+    is_shifted = _steps(copy.src) == _steps(copy.dst)
+    a, b = tile.access, copy.src.access
+    is_same = (a.partition, a.free, _steps(tile)) == (b.partition, b.free, _steps(copy.src))
+    return copy.dst.patterned(dims=a.dims) if is_shifted and is_same else None
+
+
+def _steps(tile: Tile) -> tuple[tuple[int, int], ...]:
+    """Return the dims of a tile, neighbours joined that step as one."""
+    return tile.access.dims[0], *joined_dims(tile.access.dims[1:])
 
 
 def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], machine: Machine) -> bool:
@@ -98,8 +116,8 @@ def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], mach
     for step in writers:
         writer_op, copy_op = in_one(step.op, copy.op)
         assert isinstance(copy_op, TensorCopyOp)
-        new = changed(writer_op, lambda tile, copy_op=copy_op: copy_op.dst if tile.handle is copy_op.src.handle
-                      else tile)   # type: ignore[misc]
+        new = changed(writer_op, lambda tile, copy_op=copy_op: (_in_destination(tile, copy_op) or tile)
+                      if tile.handle is copy_op.src.handle else tile)   # type: ignore[misc]
         if not may_replace(new, [step.op, copy.op], machine) or new.runs_on is not step.op.runs_on:
             return False
         rewritten.append(new)
