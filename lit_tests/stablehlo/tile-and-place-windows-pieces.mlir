@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// RUN: nki-opt --stablehlo-to-linalg --forward-moves --tile-and-place="windows=0" %s | FileCheck --check-prefix=BEFORE %s
-// RUN: nki-opt --stablehlo-to-linalg --forward-moves --tile-and-place %s | FileCheck %s
+// RUN: nki-opt --stablehlo-to-linalg --forward-moves --tile-and-place="images=0 windows=0" %s | FileCheck --check-prefix=BEFORE %s
+// RUN: nki-opt --stablehlo-to-linalg --forward-moves --tile-and-place="images=0" %s | FileCheck %s
 
 // A window has 192 elements of three positions, in two pieces. The third position reads rows 2 to 9 of the first one.
 // BEFORE-LABEL: func.func @pieces(

@@ -161,8 +161,8 @@ def fits(tiles: Tiles, convolution: Convolution, source: Source) -> bool:
     other images."""
     form, images = convolution.form, tiles.cache.images.values()
     count = prod(convolution.nest.extents[a] for a in convolution.others) * len(form.starts)
-    kept = sum(tile.free_elements * tile.dtype.itemsize for tile in images)
-    return max(kept + form.bytes * count, source.row_bytes(form)) * HELD <= tiles.cache.bytes
+    kept_bytes = sum(tile.free_elements * tile.dtype.itemsize for tile in images)
+    return max(kept_bytes + form.bytes * count, source.row_bytes(form)) * HELD <= tiles.cache.bytes
 
 
 def write_convolution(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> bool:
@@ -171,13 +171,13 @@ def write_convolution(tiles: Tiles, machine: Machine, product: TiledProduct, sta
     if convolution is None:
         return False
     form, image, images = convolution.form, convolution.image, tiles.cache.images
-    whole = Source.whole(image, form)
+    complete = Source.complete(image, form)
     is_kept = all(elements in images for first, _ in convolution.images() for elements, _ in form.parts(image, first))
-    if not is_kept and not fits(tiles, convolution, whole):
+    if not is_kept and not fits(tiles, convolution, complete):
         return False
     weights = [weights_of(tiles, convolution, *block) for block in convolution.blocks]
     for first, position in convolution.images():
-        parts = [images.get(elements) or load_image(tiles, machine, form, first, part, whole)
+        parts = [images.get(elements) or load_image(tiles, machine, form, first, part, complete)
                  for elements, part in form.parts(image, first)]
         write_image(tiles, machine, convolution, parts, weights, position)
     return True

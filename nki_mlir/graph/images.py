@@ -99,7 +99,7 @@ class Source:
         return max(band.width // pieces_of(band, form) for band in self.bands) * form.channels * form.dtype.itemsize
 
     @staticmethod
-    def whole(operand: TileOperand, form: Image) -> "Source":
+    def complete(operand: TileOperand, form: Image) -> "Source":
         """Return all lines of a buffer as the source of its images."""
         band = Band(0, prod(operand.base_shape[:-2]), 0, form.line // form.channels, 0, form.line)
         return Source(operand, (band,), 0.0)
@@ -122,22 +122,23 @@ def source_of(nest: TileNest, form: Image, value: float) -> Source | None:
     run, first = extents[inner], target.free.const
     if run % form.channels or first % form.channels:
         return None
-    others = [a for a in axes if a != inner]
+    outer_axes = [a for a in axes if a != inner]
+    down: int | None = None             # the axis of the lines
     if run > form.line:
-        if run % form.line or first % form.line or any(target.strides[a] % form.line for a in others):
+        if run % form.line or first % form.line or any(target.strides[a] % form.line for a in outer_axes):
             return None
-        down, count, width, pitch = None, run // form.line, form.line, form.line
+        count, width, pitch = run // form.line, form.line, form.line
     else:
-        if first % form.line + run > form.line or any(target.strides[a] % form.line for a in others):
+        if first % form.line + run > form.line or any(target.strides[a] % form.line for a in outer_axes):
             return None
-        down = next((a for a in others if target.strides[a] == form.line), None)
+        down = next((a for a in outer_axes if target.strides[a] == form.line), None)
         count, width = extents[down] if down is not None else 1, run
         pitch = source.strides[down] if down is not None else run
-    others = [a for a in others if a != down]
+    outer_axes = [a for a in outer_axes if a != down]
     bands = []
-    for position in combinations(*(range(extents[a]) for a in others)):
-        at = first + sum(target.strides[a] * k for a, k in zip(others, position))
-        start = source.free.const + sum(source.strides[a] * k for a, k in zip(others, position))
+    for position in combinations(*(range(extents[a]) for a in outer_axes)):
+        at = first + sum(target.strides[a] * k for a, k in zip(outer_axes, position))
+        start = source.free.const + sum(source.strides[a] * k for a, k in zip(outer_axes, position))
         pixel = at % form.line // form.channels
         bands.append(Band(at // form.line, count, pixel, width // form.channels, start, pitch))
     return Source(source, tuple(bands), value)
@@ -243,10 +244,10 @@ class Lines:
             if run[0].pixel < 0:
                 self.fill(run, value)
         for begin, count, pixels in self.batches(moves):
-            turned = self.transposed(begin, count, pixels)
+            transposes = self.transposed(begin, count, pixels)
             for run in runs:
                 if part := [move for move in run if begin <= move.pixel < begin + count]:
-                    self.copy(part, turned, begin)
+                    self.copy(part, transposes, begin)
 
     def batches(self, moves: Sequence[Move]) -> Iterator[tuple[int, int, int]]:
         """Yield what is transposed into one bank of PSUM: the first pixel, the number of pixels, and how many
@@ -310,14 +311,14 @@ class Lines:
         """Return a tile in PSUM with the channels of so many neighbouring pixels along the partitions, for each of
         ``count`` pixels from one on."""
         lanes, rows = self.pixels.shape[0], min(self.form.depth, pixels * self.form.channels)
-        turned = self.tiles.buffer((rows, count * lanes), self.form.dtype, PSUM)
+        transposes = self.tiles.buffer((rows, count * lanes), self.form.dtype, PSUM)
         for k in range(count):
             free = self.pixels.access.free.plus(Linear((begin + k) * self.form.channels + self.part))
             source = self.pixels.patterned(free=free, dims=(self.pixels.access.dims[0], (1, rows)))
-            self.tiles.copy(turned.patterned(free=Linear(k * lanes), dims=((1, rows), (1, lanes))), source, (1, 0))
-        return turned
+            self.tiles.copy(transposes.patterned(free=Linear(k * lanes), dims=((1, rows), (1, lanes))), source, (1, 0))
+        return transposes
 
-    def copy(self, run: Sequence[Move], turned: Tile, begin: int) -> None:
+    def copy(self, run: Sequence[Move], transposes: Tile, begin: int) -> None:
         """Copy transposed pixels, of which the first is ``begin``, to the image."""
         move, lanes = run[0], self.pixels.shape[0]
         _, rows = self.rows(move)
@@ -329,7 +330,7 @@ class Lines:
                 if len(dims) > 1:
                     target = target.patterned(dims=(*target.access.dims[:2], (self.pieces, count), (1, self.pieces)))
             at = (move.pixel - begin) * lanes + k * self.pieces + (move.piece if move.target is not None else 0)
-            self.tiles.copy(target, turned.patterned(free=Linear(at), dims=((1, rows), (lanes, len(run)), *dims)))
+            self.tiles.copy(target, transposes.patterned(free=Linear(at), dims=((1, rows), (lanes, len(run)), *dims)))
 
 
 def runs_of(moves: Sequence[Move]) -> list[list[Move]]:

@@ -121,8 +121,8 @@ class Placement:
         others_by_extents = {other.extents: other for form in forms for axis, n in enumerate(form.extents)
                              if n > 1 and axis not in form.reduced for other in [form.arranged(axis)]}
         pieces = dict(self.pieces_on_chip(nest))
-        others = [[other] for other in (*others_by_extents.values(), *pieces)]
-        best = cheapest(map(candidate, [first_nests, *others]), GAIN)
+        alternatives = [[other] for other in (*others_by_extents.values(), *pieces)]
+        best = cheapest(map(candidate, [first_nests, *alternatives]), GAIN)
         if best[0] in pieces:
             self.tiles.cache.pieces[nest.output.handle] = pieces[best[0]]
         return best

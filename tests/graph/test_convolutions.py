@@ -102,8 +102,8 @@ FAULTS = {
         line + 1, self.residues * self.lines - 1))),
     "all weights are those of one position": (convolutions, "factors", lambda old: lambda *arguments: [
         (left, next(old(*arguments))[1]) for left, _ in old(*arguments)]),
-    "pixels after the first are not copied": (images.Lines, "copy", lambda old: lambda self, run, turned, begin: old(
-        self, run[:1], turned, begin)),
+    "a line's first pixels are the second ones": (images.Lines, "copy", lambda old: lambda self, run, turned, begin: old(
+        self, [move._replace(slot=max(move.slot, 1)) for move in run], turned, begin)),
 }
 
 
