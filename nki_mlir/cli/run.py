@@ -3,6 +3,7 @@
 
 import argparse
 import io
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -254,12 +255,19 @@ def print_results(results: "Results") -> None:
 
 
 def save(file: str, results: list[tuple[str, Any]]) -> None:
-    """Write the results to an ``.npz`` file."""
+    """Write the results to an ``.npz`` file. Results of equal names get a number: ``out``, ``out_2``."""
+    import zipfile  # start-up: imported on first use
+
     import numpy as np  # start-up: imported on first use
 
     from nki_mlir.cli.source import write_output
-    buffer = io.BytesIO()
-    np.savez(buffer, **{name.replace(" ", "_"): value for name, value in results})
+    buffer, taken = io.BytesIO(), set[str]()
+    with zipfile.ZipFile(buffer, "w") as archive:       # np.savez takes no result with the name of its parameters
+        for name, value in results:
+            names = (name.replace(" ", "_") + (f"_{n}" if n > 1 else "") for n in itertools.count(1))
+            taken.add(chosen := next(one for one in names if one not in taken))
+            with archive.open(f"{chosen}.npy", "w") as member:
+                np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
     write_output(file, buffer.getvalue())
 
 

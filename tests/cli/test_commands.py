@@ -89,6 +89,32 @@ def test_run_saves_results(tmp_path):
     np.testing.assert_array_equal(np.load(target)["result_0"][0, 0], [3.5, 5.5, 7.5])
 
 
+def test_run_saves_results_of_any_names(tmp_path):
+    """Two results of one name, and one named like a parameter of ``numpy.savez``."""
+    target = tmp_path / "r.npz"
+    (tmp_path / "k.py").write_text("""
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+
+def stored(tile):
+    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+@nki.jit
+def kernel(x):
+    tile = nl.load(x)
+    file = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(file, nl.add(tile, 2.0))
+    return stored(tile), stored(nl.add(tile, 1.0)), file
+""")
+    lowered, x = tmp_path / "k.mlir", "--arg 4x8xf32=ones"
+    assert shell(f"nki-opt {tmp_path}/k.py:kernel {x} -o {lowered}").returncode == 0
+    assert shell(f"nki-run {lowered} {x} --quiet --on=interpreter --save {target}").returncode == 0
+    saved = np.load(target)
+    assert {name: saved[name][0, 0] for name in saved.files} == {"out": 1, "out_2": 2, "file": 3}
+
+
 STREAMS = {"asm": "nkiasm", "bin": "nkibin", "mlir": "mlir"}
 
 
