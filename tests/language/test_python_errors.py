@@ -174,7 +174,7 @@ def test_tiles_of_indices_have_a_partition_for_each():
         nisa.dma_copy(dst=rows, src=i)
         nisa.dma_copy(dst=y, src=x.ap([[4, 4], [1, 4]], vector_offset=rows))
         return y
-    with pytest.raises(NkiMlirError, match=r"a tile of indices has shape \[N, 1\], got \[1, 4\]"):
+    with pytest.raises(NkiMlirError, match=r"a tile of indices has shape \[N, 1\], got \(1, 4\)"):
         gathered(X, np.array([[3, 1, 2, 0]], np.int32))
 
 

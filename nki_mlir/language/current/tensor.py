@@ -387,7 +387,7 @@ class NkiTensor(OlderMethods):
                 fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
         self.check_direct("vector_offset")
         check_integers(indices, "vector_offset")
-        require(indices.size == indices.shape[0], f"a tile of indices has shape [N, 1], got {list(indices.shape)}",
+        require(indices.size == 1 or indices.shape[0] > 1, f"a tile of indices has shape [N, 1], got {indices.shape}",
                 fix="give each index a partition: a tile of shape (N, 1)")
 
     @reported
