@@ -92,14 +92,16 @@ def transposed(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUs
         if not bank.free or list(bank.readers) != [copy]:
             continue
         several = list(bank.writers)
-        if any(not 0 <= position.get(step, -1) < k or not is_transpose(step) for step in several):
+        if not several or any(not 0 <= position.get(step, -1) < k or not is_transpose(step) for step in several):
             continue
         several.sort(key=position.__getitem__)
-        op = as_transpose(copy.op, [step.op for step in several])
+        op = as_transpose(copy.op, [step.op for step in several if isinstance(step.op, NcTransposeOp)])
         if op is None or not transpose_rate(op, machine):
             continue
         source = uses[op.src.handle]
         first = position[several[0]]
+        if not source.free:                     # another buffer may have its address in the meantime
+            continue
         if any(first < position.get(step, -1) < k for step in source.writers):
             continue
         yield TransposedTile(copy, several, op)

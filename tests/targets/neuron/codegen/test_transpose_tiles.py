@@ -196,6 +196,24 @@ def test_engines_of_the_kernel__and_targets_without_such_transposes__keep_them()
     assert transpose_tiles(transposes(3).code) == 3
 
 
+@pytest.mark.parametrize("address", [None, (0, 0)])
+def test_sources_at_addresses_of_the_kernel__and_results_without_transposes__stay(address: tuple[int, int] | None
+                                                                                  ) -> None:
+    """Another buffer of the kernel may have the address before the copy; and nothing writes the second tile."""
+    b = Builder()
+    y = b.hbm("y", (SIDE, SIDE), "output")
+    source, tile = b.on_chip("x", (SIDE, SIDE), address=address), b.on_chip("t", (SIDE, SIDE))
+    bank, unwritten = b.on_chip("p", (SIDE, SIDE), "psum"), b.on_chip("q", (SIDE, SIDE), "psum")
+    every = 0, SIDE, 0, SIDE
+    b.memset((source, *every), 1.0)
+    b.copy((bank, *every), (source, *every), NcTransposeOp, engine="tensor")
+    b.tensor_copy((tile, *every), (bank, *every))
+    b.copy((y, *every), (tile, *every))
+    b.tensor_copy((tile, *every), (unwritten, *every))
+    open_engines(b.code)
+    assert transpose_tiles(b.code) == (address is None)
+
+
 def test_search__lets_the_dma_engines_transpose_where_others_are_busy() -> None:
     """Attention has the same bits with and without, and takes less time with transposes in the DMA engines."""
     kernel = load_kernel(str(ROOT / "bench/calibration/fused.py:attention"), "trn2")
