@@ -261,11 +261,11 @@ def save(file: str, results: list[tuple[str, Any]]) -> None:
     import numpy as np  # start-up: imported on first use
 
     from nki_mlir.cli.source import write_output
-    buffer, taken = io.BytesIO(), set[str]()
+    buffer, used = io.BytesIO(), set[str]()
     with zipfile.ZipFile(buffer, "w") as archive:       # np.savez takes no result with the name of its parameters
         for name, value in results:
             names = (name.replace(" ", "_") + (f"_{n}" if n > 1 else "") for n in itertools.count(1))
-            taken.add(chosen := next(one for one in names if one not in taken))
+            used.add(chosen := next(one for one in names if one not in used))
             with archive.open(f"{chosen}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
     write_output(file, buffer.getvalue())
