@@ -151,7 +151,9 @@ def keep_padded(tiles: Tiles, machine: Machine, nest: TileNest) -> None:
     if convolution is None or convolution.image.handle != nest.output.handle:
         return
     source = source_of(nest, convolution.form, value)
-    for start, _ in convolution.images() if source is not None and fits(tiles, convolution, source) else ():
+    if source is None or not fits(tiles, convolution, source):
+        return
+    for start, _ in convolution.images():
         for elements, part in convolution.form.parts(convolution.image, start):
             tiles.cache.keep_image(elements, load_image(tiles, machine, convolution.form, start, part, source))
 

@@ -79,7 +79,7 @@ class Band(NamedTuple):
     from line to line in the source; ``pixel``: the first one in the buffer's lines."""
 
     line: int
-    count: int
+    lines: int
     pixel: int
     width: int
     start: int
@@ -168,7 +168,7 @@ class Move(NamedTuple):
     target: int | None
     piece: int
     group: int
-    count: int          # pixels beside each other
+    pixels: int         # beside each other
     pixel: int
 
 
@@ -179,7 +179,7 @@ def load_image(tiles: Tiles, machine: Machine, form: Image, start: int, part: in
     offset = start % form.line // form.channels
     remaining = first
     for band in sorted(source.bands):
-        begin, end = max(first, band.line), min(last, band.line + band.count)
+        begin, end = max(first, band.line), min(last, band.line + band.lines)
         if begin >= end:
             continue
         fill_lines(tiles, form, tile, range(remaining - first, begin - first), source.value)
@@ -255,7 +255,7 @@ class Lines:
         most = max(1, self.machine.psum_bank_bytes // (self.pixels.shape[0] * self.form.dtype.itemsize))
         counts: dict[int, int] = {}
         for move in moves:
-            counts[move.pixel] = max(move.count, counts.get(move.pixel, 0))
+            counts[move.pixel] = max(move.pixels, counts.get(move.pixel, 0))
         batch: list[int] = []
         for pixel in sorted(pixel for pixel in counts if pixel >= 0):
             if batch and (len(batch) == most or pixel != batch[-1] + 1 or counts[pixel] != counts[batch[0]]):
@@ -268,7 +268,7 @@ class Lines:
     def moves(self, slot: int, width: int, first: int) -> list[Move]:
         """Return what a slot gets; pixel -1 is padding."""
         each = [list(self.groups(slot, piece, width, first)) for piece in range(self.form.pieces)]
-        same = {tuple((m.group, m.count, m.pixel, m.piece - k if m.pixel >= 0 else 0) for m in moves)
+        same = {tuple((m.group, m.pixels, m.pixel, m.piece - k if m.pixel >= 0 else 0) for m in moves)
                 for k, moves in enumerate(each)}
         if self.pieces == self.form.pieces and len(same) == 1 and all(
                 m.piece == 0 or m.pixel < 0 for m in each[0]):
@@ -292,7 +292,7 @@ class Lines:
     def rows(self, move: Move) -> tuple[int, int]:
         """Return the first partition that a move writes, and the number of partitions."""
         begin = move.group * self.form.channels
-        return begin, min(self.form.depth - begin, move.count * self.form.channels)
+        return begin, min(self.form.depth - begin, move.pixels * self.form.channels)
 
     def target(self, run: Sequence[Move], first: int, count: int) -> Tile:
         """Return the part of the image that moves of neighbouring slots write, for lines of one residue."""
@@ -337,7 +337,7 @@ def runs_of(moves: Sequence[Move]) -> list[list[Move]]:
     """Return moves of neighbouring slots that differ in nothing else but their pixels, in the order of the slots."""
     runs: dict[tuple[int | None, int, int, int], list[list[Move]]] = {}
     for move in moves:
-        same = runs.setdefault((move.target, move.piece, move.group, move.count), [])
+        same = runs.setdefault((move.target, move.piece, move.group, move.pixels), [])
         last = same[-1][-1] if same else None
         if last is not None and last.slot + 1 == move.slot and (
                 (move.pixel == last.pixel + 1 and last.pixel >= 0) or move.pixel == last.pixel == -1):
