@@ -53,14 +53,15 @@ class InnerFunction:
 
 def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef, is_complete: bool = False) -> dict[str, Fact]:
     """Return the facts of parameters, from the facts of their arguments. A size that is not a number becomes
-    ``name.shape[k]``, a dtype ``name.dtype``, of the first parameter whose argument has the same text: equal sizes have
-    equal texts. ``is_complete``: the call passes no others, which have their defaults if these are numbers."""
+    ``name.shape[k]``, a dtype the parameter that is the dtype, or ``name.dtype``, of the first parameter whose argument
+    has the same text: equal sizes have equal texts. ``is_complete``: the call passes no others, which have their
+    defaults if these are numbers."""
     facts = {**number_defaults(tree), **facts} if is_complete else facts
     assigned = bound_names(tree)
     sizes: dict[str, str] = {}
     dtypes: dict[str, str] = {}
     result: dict[str, Fact] = {}
-    for name, fact in facts.items():
+    for name, fact in sorted(facts.items(), key=lambda item: not isinstance(item[1], Dtype)):
         if isinstance(fact, Dtype):
             if not fact.text.startswith("nl."):
                 fact = Dtype(_text(dtypes, fact.text, name, bool(assigned[name])))

@@ -240,6 +240,8 @@ class Calls(ElementwiseTexts):
             raise LeftForAPerson("an operand that may or may not be a tile: the text does not show it")
         kinds = [f.kind if isinstance(f, NumberFact) else "" for f in facts]
         kind = "float" if "float" in kinds or name == "divide" else "int" if kinds == ["int", "int"] else ""
+        if name in ("bitwise_and", "bitwise_or", "bitwise_xor") and kinds == ["bool", "bool"]:
+            kind = "bool"
         if name == "power" and kind == "int" and not isinstance(right, cst.Integer):        # 2 ** -3 is a float
             kind = ""
         return self.note(updated_node, NumberFact(kind))

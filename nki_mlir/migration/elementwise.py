@@ -16,10 +16,10 @@ import libcst as cst
 
 from nki_mlir.language.functions import BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.migration import terms
+from nki_mlir.migration.added_functions import NUMBER, QUOTIENT
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.named_views import NamedViews
-from nki_mlir.migration.number_dtypes import NUMBER, QUOTIENT
 from nki_mlir.migration.operation_text import EarlierOperation, OperationText
 from nki_mlir.migration.views import bound_of, masked, part_of
 

@@ -111,9 +111,10 @@ class Indices(Expressions):
         return MaskFact((MaskBound(axis - rank, start, terms.subtract(extent, start), rank),), (), (plain,))
 
     def _may_be_empty(self, bound: str) -> bool:
-        """Return whether a loop over tiles has one iteration more than there are tiles if the tiles divide the
-        dimension."""
-        return any(terms.is_one_more(self.loop_stops.get(name, "")) for name in terms.names(bound))
+        """Return whether loops over tiles may have more iterations than there are tiles: a loop with one more if the
+        tiles divide the dimension, or two loops, of which the inner one goes through blocks of tiles."""
+        loops = terms.names(bound) & self.loop_starts.keys()
+        return len(loops) > 1 or any(terms.is_one_more(self.loop_stops.get(name, "")) for name in loops)
 
     def count(self, text: str, axis: int, hint: str = "", extent: str = "") -> str:
         """Return a name for the number of elements that a mask selects from an axis of ``extent``; a statement before

@@ -9,6 +9,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from nki_mlir.migration import names as text_names
 from nki_mlir.migration import terms
+from nki_mlir.migration.added_functions import with_added_functions
 from nki_mlir.migration.argument_facts import is_index
 from nki_mlir.migration.benchmarks import benchmarks, of_kernel, reads_results, with_classes, with_measured_kernels
 from nki_mlir.migration.expressions import MODULE
@@ -19,7 +20,6 @@ from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, is_table, nodes_of, read_without_import
-from nki_mlir.migration.number_dtypes import with_dtype_functions
 from nki_mlir.migration.parameters import bound_in_calls, kind_of, tree_of
 from nki_mlir.migration.program_arguments import EQUAL, with_program_arguments
 from nki_mlir.migration.record_classes import record_classes
@@ -201,7 +201,7 @@ class SourceModule:
         read_before = {n.id for n in ast.walk(ast.parse(self.tree.code)) if isinstance(n, ast.Name)}
         functions = {n for n in read_before if self.names.paths.get(n, "").rpartition(".")[0] in MODULES}
         text = without_spare_imports(text, functions.union(self.kernels.borrowed), self.functions)
-        return with_dtype_functions(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
+        return with_added_functions(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
 
     def is_read(self, name: str, but: str = "") -> bool:
         """Return whether the new text reads a name other than in the function ``but``."""

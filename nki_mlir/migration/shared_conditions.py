@@ -49,6 +49,17 @@ def _created(statement: cst.BaseStatement) -> str:
     return ""
 
 
+def _other_terms(test: cst.BaseExpression, condition: str) -> str:
+    """Return ``b`` of ``a and b`` where ``a`` is the condition, or ""."""
+    terms, first = (node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
+                    for node in (ast.parse(text, mode="eval").body
+                                 for text in (MODULE.code_for_node(test), condition)))
+    begin, rest = terms[:len(first)], terms[len(first):]
+    if not rest or [ast.unparse(term) for term in begin] != [ast.unparse(term) for term in first]:
+        return ""
+    return ast.unparse(rest[0] if len(rest) == 1 else ast.BoolOp(ast.And(), rest))
+
+
 def _text(statement: cst.BaseStatement) -> str:
     return MODULE.code_for_node(statement.with_changes(leading_lines=()) if hasattr(statement, "leading_lines")
                                 else statement).strip()
@@ -83,6 +94,8 @@ class _Merger(cst.CSTTransformer):
         if MODULE.code_for_node(statement.test) == condition and statement.orelse is None:
             body = cast(Statements, list(statement.body.body))
             return [body[0].with_changes(leading_lines=statement.leading_lines), *body[1:]]
+        if statement.orelse is None and (rest := _other_terms(statement.test, condition)):
+            return [statement.with_changes(test=cst.parse_expression(rest))]
         orelse: cst.If | cst.Else | None = statement.orelse
         if isinstance(orelse, cst.If):
             inner = self.unguarded(orelse, condition)

@@ -4,6 +4,7 @@
 import libcst as cst
 
 from nki_mlir.migration import terms
+from nki_mlir.migration.added_functions import ROWS
 from nki_mlir.migration.calls import Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import LANGUAGE, dtype_argument, recipe
 from nki_mlir.migration.expressions import LeftForAPerson
@@ -36,6 +37,13 @@ def one_element(calls: Calls, a: Arguments) -> tuple[str, TensorFact] | None:
     return (text if len(spans) == 2 else f"{text}.reshape((1, 1))"), tile
 
 
+def may_have_one_dimension(calls: Calls, a: Arguments, source: TensorFact) -> bool:
+    """Return whether a load reads a part of a tensor of unknown rank of which an integer selects a position."""
+    view = calls.views.get(id(a.nodes["src"]))
+    return source.shape is None and not source.on_chip and view is not None and any(
+        isinstance(item, Integer) for item in view.items)
+
+
 @recipe("load")
 def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     """Return a new tile from HBM."""
@@ -43,6 +51,9 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     text, source = element or rows_first(*a.tensor("src"))
     if source.on_chip and isinstance(a.fact("src"), TensorFact):
         return copy(calls, a)
+    if may_have_one_dimension(calls, a, source):
+        calls.report.changed(calls.line, f"{ROWS} of a view that may have one dimension: its elements are rows")
+        text = f"{ROWS}({text})"
     fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
 
     def into(dst: str, target: TensorFact) -> list[str]:

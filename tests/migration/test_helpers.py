@@ -251,3 +251,21 @@ def kernel(x):
     assert "nl.sum(" in files["kernel.py"].new             # the body of the call under a mask
     assert "lang.add(tile, weight[0 : tile.shape[0]]), 0.5" in files["masks.py"].new
     assert "tile_rows" not in files["masks.py"].new
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((4, 1), 1), ((4, 16), 16), ((4,), 1), ((4, 8, 2), 8)])
+def test_part_of_a_tensor_of_unknown_rank(shape, rows):
+    """A load of one dimension is a column; the text does not show how many dimensions the part has."""
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    new = same_values("""def part_of(x, k):
+    return nl.load(x[k], dtype=nl.float32)
+
+
+@nki.jit
+def kernel(x, rows, columns):
+    out = nl.ndarray((4, rows, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    for k in nl.affine_range(4):
+        nl.store(out[k], part_of(x, k))
+    return out
+""", arguments=(x, rows, shape[2] if len(shape) == 3 else 1))
+    assert "nl.load(as_rows(x[k]), dtype=nl.float32)" in new and "def as_rows(view):" in new

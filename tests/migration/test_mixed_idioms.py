@@ -215,3 +215,27 @@ def test_a_condition_of_the_host_is_no_mask_that_may_be_none():
     return out
 """)
     assert "        if active:\n" in text and "None" not in text
+
+
+BLOCKS = """def kernel(x, first):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ip, jf = nl.mgrid[0:32, 0:32]
+    for b in nl.affine_range((rows + 63) // 64):
+        for t in nl.affine_range(2):
+            inside = (b * 64 + t * 32 + ip < rows) & (jf < cols)
+            starts = (t >= 0) & (b >= first)
+            tile = nl.load(x[b * 64 + t * 32 + ip, jf], mask=inside)
+            total = nl.add(tile, 1.0, mask=inside)
+            nl.store(out[b * 64 + t * 32 + ip, jf], total, mask=inside)
+            nl.store(out[b * 64 + t * 32 + ip, jf], tile, mask=inside & starts)
+    return out
+"""
+
+
+@pytest.mark.parametrize("rows", [100, 128, 65])
+def test_tiles_of_the_last_block_may_be_beyond_the_rows(rows, tmp_path):
+    """The last tile of 65 or 100 rows has none of them: nothing is read or written."""
+    new = new_text(BLOCKS)
+    assert_same_values(BLOCKS.replace("first", "1").replace("x, 1", "x"), tmp_path, floats(rows, 32))
+    assert "if num_rows > 0" in new and "starts is None" not in new

@@ -7,7 +7,7 @@ import pytest
 
 from nki_mlir.compat import install
 from nki_mlir.migration.modules import rewritten
-from nki_mlir.migration.number_dtypes import DEFINITIONS, QUOTIENT, with_dtype_functions
+from nki_mlir.migration.added_functions import DEFINITIONS, QUOTIENT, with_added_functions
 from nki_mlir.migration.report import MigrationReport
 from tests.migration.test_migration import loaded
 
@@ -131,6 +131,6 @@ def test_the_function_is_behind_the_imports():
     text = "import nki\nimport nki.language as lang\n\nX = 1\n\nresult = quotient_dtype(1)\n"
     definition = [line.replace("nl.", "lang.") for line in DEFINITIONS[QUOTIENT].splitlines()]
     lines = text.splitlines()
-    assert with_dtype_functions(text).splitlines() == [*lines[:2], *definition, *lines[2:]]
-    assert with_dtype_functions(with_dtype_functions(text)) == with_dtype_functions(text)
-    assert with_dtype_functions("quotient = 1\n") == "quotient = 1\n"
+    assert with_added_functions(text).splitlines() == [*lines[:2], *definition, *lines[2:]]
+    assert with_added_functions(with_added_functions(text)) == with_added_functions(text)
+    assert with_added_functions("quotient = 1\n") == "quotient = 1\n"

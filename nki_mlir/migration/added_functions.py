@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The dtype of an operation of a tile and a number whose kind or dtype the text does not show, by functions that the
-new text gets.
+"""Functions that the new text gets, which compute what the old text does not show: the dtype of an operation of a tile
+and a number, and whether a view has one dimension.
 
 before:  mean = total / 64              after:  mean = nl.multiply(total, 1 / 64, dtype=quotient_dtype(total))
          double = total * n                     double = nl.multiply(total, n, dtype=number_dtype(total.dtype, n))
+         row = nl.load(x[i])                    row = nl.load(as_rows(x[i]))
 
 A tile of floats and an integer give the tile's dtype, a narrow integer tile int32, and any tile and a float float32. A
 quotient of integers is float32. Integers of Python and of NumPy have ``bit_count``.
@@ -16,6 +17,7 @@ from nki_mlir.migration.names import Names
 
 QUOTIENT = "quotient_dtype"
 NUMBER = "number_dtype"
+ROWS = "as_rows"
 DEFINITIONS = {QUOTIENT: '''
 
 def quotient_dtype(tile, number=1):
@@ -31,10 +33,15 @@ def number_dtype(dtype, number):
     if not hasattr(number, "bit_count") or dtype == nl.uint32:
         return nl.float32
     return nl.int32 if dtype in (nl.bool_, nl.int8, nl.int16, nl.uint8, nl.uint16) else dtype
+''', ROWS: '''
+
+def as_rows(view):
+    """Return a view of one dimension as a column, any other view as it is."""
+    return view.reshape((view.shape[0], 1)) if len(view.shape) == 1 else view
 '''}
 
 
-def with_dtype_functions(text: str) -> str:
+def with_added_functions(text: str) -> str:
     """Return a text with each function behind its imports that the text calls and does not define."""
     for name, definition in reversed(DEFINITIONS.items()):
         if not re.search(rf"\b{name}\(", text) or f"def {name}(" in text:
