@@ -337,6 +337,8 @@ class Calls(ElementwiseTexts):
         package, _, name = meaning.partition(".")
         if package in ("nl", "nisa"):
             return self._public_call(meaning, updated_node)
+        if meaning == "nt.scalar":
+            self.left("nt.scalar: keep the condition in a register (nisa.register_load), and loop by nl.while_loop")
         if package == "np" and name in DTYPES:          # a number of the host: dtypes of nl cannot be called
             kind = "float" if "float" in name else "int"
             return self.note(updated_node.with_changes(func=original_node.func), NumberFact(kind))

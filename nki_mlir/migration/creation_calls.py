@@ -91,7 +91,8 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
         meaning = transposed.dtype if calls.plain(transposed) else f"{root}.dtype"
         dtype = meaning.replace("nl.", f"{nl}.", 1) if calls.plain(transposed) else meaning
         calls.report.changed(calls.line, f"the tile gets the dtype of {root}, because a transpose does not convert")
-    fact = TensorFact(memory_name, shape, meaning, blocks, True, fresh=name == "zeros")
+    fact = TensorFact(memory_name, shape, meaning, blocks, True, fresh=name == "zeros",
+                      filled=name != "ndarray")
     value = f", {a.text('fill_value')}" if name == "full" else ""
     tensor_name = a.passed("name")
     if tensor_name and (tensor_name in calls.scope.tensor_names or (calls.scope.repeats and memory_name != HBM)):

@@ -51,6 +51,8 @@ def literal(text: str) -> float | None:
 def inverse(number: str) -> str:
     """Return the reciprocal of a number of the host: of a power of two as a number."""
     value = literal(number)
+    if value == 0:
+        return f'float("{math.copysign(math.inf, value)}")'
     if value and abs(math.frexp(value)[0]) == 0.5:
         return repr(1 / value)
     return f"1 / {terms.factor(terms.bare(number))}"
@@ -132,8 +134,8 @@ class ElementwiseTexts(NamedViews):
         """Return the part of a tile that remains when a mask cuts the other operand."""
         assert tensor.shape is not None and other.shape is not None
         counts = self.counts()
-        shape = tuple(y if y in counts and x not in counts and x != "1" else x
-                      for x, y in zip(tensor.shape, other.shape))
+        shape = tuple(y if (y in counts and x not in counts and x != "1") or 1 < (terms.number(y) or 0) < (
+            terms.number(x) or 0) else x for x, y in zip(tensor.shape, other.shape))
         if shape == tensor.shape:
             return text, tensor
         items = [":" if x == y else f"0:{y}" for x, y in zip(tensor.shape, shape)]

@@ -133,6 +133,7 @@ class TensorFact(Fact):
     parameter: bool = False
     part: bool = False              # of a tensor in HBM: an access pattern on it would count rows of the tensor
     fresh: bool = False             # a PSUM tensor that was set to 0 when it was created
+    filled: bool = False            # created with values: a reduction over loops begins with them
     floating: bool = False          # computed by a function whose results are floats, so the dtype is one of floats
 
     @property
@@ -276,7 +277,8 @@ def join(left: Fact, right: Fact) -> Fact:
             shape = left.shape if left.shape == right.shape else None
         return TensorFact(left.memory if left.memory == right.memory else SBUF, shape,
                       left.dtype if left.dtype == right.dtype else "",
-                      left.blocks if left.blocks == right.blocks else 0, part=left.part or right.part)
+                      left.blocks if left.blocks == right.blocks else 0, part=left.part or right.part,
+                      filled=left.filled and right.filled)
     if isinstance(left, TensorFact) or isinstance(right, TensorFact):
         return Unknown()
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):

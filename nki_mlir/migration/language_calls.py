@@ -184,8 +184,9 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     data, shown = last_axes(calls, text, source, axes, keep)
     shown = shown or a.text("axis")
     keep_argument = ", keepdims=True" if keep and name not in ("var", "all") else ""
-    fact = calls.on_chip(source.like(reduced(source, axes, keep), a.dtype_meaning or source.dtype))
-    expression = f"{calls.nl}.{name}({data}, axis={shown}{dtype_argument(a)}{keep_argument})"
+    dtype, meaning = (f"{calls.nl}.bool_", "nl.bool_") if name == "all" and not a.dtype else (a.dtype, a.dtype_meaning)
+    fact = calls.on_chip(source.like(reduced(source, axes, keep), meaning or source.dtype))
+    expression = f"{calls.nl}.{name}({data}, axis={shown}{f', dtype={dtype}' if dtype else ''}{keep_argument})"
 
     def into(dst: str, target: TensorFact) -> list[str]:
         if name in functions.REDUCTIONS and not a.dtype:
@@ -198,7 +199,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
                     f"operand0={inverse(count)})"]
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
     return OperationText(fact, expression, into, "" if axes is None else calls.shape_text(fact, data),
-                         a.dtype or source.dtype or terms.dtype_of(text), name)
+                         dtype or source.dtype or terms.dtype_of(text), name)
 
 
 def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationText:
@@ -344,6 +345,15 @@ def cast_text(number: str, kind: DType) -> str:
     return f"min(max(round({number}), {limits.min}), {limits.max})"
 
 
+def cast_array(calls: Calls, array: str, dtype: str, kind: DType | None) -> str:
+    """Return an expression of the host that converts an array: integers are rounded and saturate."""
+    if kind is None or not kind.is_integer or kind is BOOL:
+        return f"{terms.factor(array)}.astype({dtype})"
+    limits, np_alias = np.iinfo(kind.numpy), calls.names.alias("np")
+    return (f"{np_alias}.clip({np_alias}.rint({np_alias}.float64({array})), {limits.min}, {limits.max})"
+            f".astype({dtype})")
+
+
 @recipe("static_cast")
 def static_cast(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a copy in another dtype."""
@@ -355,7 +365,7 @@ def static_cast(calls: Calls, a: Arguments) -> cst.BaseExpression:
         return calls.new(cast_text(calls.text(node), kind) if number is None else cast_number(number, kind),
                          NumberFact())
     if not isinstance(calls.fact(node), TensorFact):
-        return calls.new(f"{terms.factor(calls.text(node))}.astype({a.dtype})", Fact())
+        return calls.new(cast_array(calls, calls.text(node), a.dtype, kind), Fact())
     text, source = a.tensor(next(iter(a.nodes)))
     fact = calls.on_chip(source.like(source.shape, a.dtype_meaning))
     return calls.new(f"{calls.nl}.copy({text}{dtype_argument(a)})", fact)
@@ -404,7 +414,7 @@ def same_name(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("loop_reduce")
 def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
-    """Return a reduction that its first iteration writes and others accumulate."""
+    """Return a reduction that accumulates, whose first iteration writes a tile that has no values yet."""
     text, source = a.tensor("x" if "x" in a.nodes else next(iter(a.nodes)))
     node = a.nodes["loop_indices"]
     loops = [calls.text(e.value) for e in node.elements] if isinstance(node, (cst.List, cst.Tuple)) else [
@@ -412,7 +422,8 @@ def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
     first = " and ".join(f"{i} == {calls.loop_starts.get(i, '0')}" for i in loops)
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        return [f"if {first}:\n    {calls.nisa}.tensor_copy(dst={dst}, src={text})\nelse:\n"
-                f"    {calls.nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={a.token('op')})"]
+        accumulated = f"{calls.nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={a.token('op')})"
+        return [accumulated if target.filled else
+                f"if {first}:\n    {calls.nisa}.tensor_copy(dst={dst}, src={text})\nelse:\n    {accumulated}"]
     return OperationText(calls.on_chip(source), "", into, calls.shape_text(source, text), a.dtype or f"{text}.dtype",
                          "total")

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from nki_mlir.migration.files import migrated as migrated_files
+from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.names import with_named_imports
+from nki_mlir.migration.report import MigrationReport
 
 from .test_text import assert_same_values, floats, migrated, new_text
 
@@ -239,3 +241,42 @@ def test_tiles_of_the_last_block_may_be_beyond_the_rows(rows, tmp_path):
     new = new_text(BLOCKS)
     assert_same_values(BLOCKS.replace("first", "1").replace("x, 1", "x"), tmp_path, floats(rows, 32))
     assert "if num_rows > 0" in new and "starts is None" not in new
+
+
+CONSTANTS = """def kernel(x):
+    out = nl.ndarray((16, 3), dtype=nl.float32, buffer=nl.shared_hbm)
+    halves = nl.static_cast(np.array([[2.5, 3.6, -300.0]] * 16), nl.int8)
+    table = nl.load(nl.shared_constant(halves, dtype=nl.int8))
+    tile = nl.load(x)
+    top = nl.full((16, 3), 0.25, dtype=nl.float32)
+    least = nl.ndarray((16, 3), dtype=nl.float32)
+    for k in nl.affine_range(3):
+        top[...] = nl.loop_reduce(nl.load(x[0:16, 3 * k:3 * k + 3]), op=np.max, loop_indices=[k])
+        least[...] = nl.loop_reduce(nl.load(x[0:16, 3 * k:3 * k + 3]), op=np.min, loop_indices=[k])
+    flags = nl.all(tile, axis=[1])
+    infinite = nl.minimum(tile[0:16, 0:3] / 0, 1e30)
+    total = nl.add(nl.add(nl.add(top, least), table, dtype=nl.float32), nl.copy(flags, dtype=nl.float32))
+    nl.store(out, nl.add(total, nl.multiply(nl.maximum(infinite, -1e30), 1e-30)))
+    return out
+"""
+
+
+def test_arrays_reductions_and_quotients_of_constants(tmp_path):
+    """Casts round and saturate, a reduction over a loop begins with the values of its tile, zero may divide."""
+    assert_same_values(CONSTANTS, tmp_path, floats(16, 9))
+    new = new_text(CONSTANTS)
+    assert "np.clip(np.rint(np.float64(" in new and "dtype=nl.bool_" in new and new.count("if k == 0:") == 1
+
+
+def test_conditions_on_the_device_are_left():
+    report = MigrationReport("kernel.py")
+    rewritten("""import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
+
+
+def kernel(x):
+    going = nt.scalar(nl.load(x))
+    while going:
+        going = nt.scalar(nl.load(x))
+""", report)
+    assert [e.text for e in report.entries if e.left and "keep the condition in a register" in e.text]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nki_mlir.compat import install
-from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.added_functions import DEFINITIONS, QUOTIENT, with_added_functions
+from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
 from tests.migration.test_migration import loaded
 
