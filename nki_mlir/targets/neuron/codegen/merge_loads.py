@@ -63,12 +63,12 @@ class LoadForms(MergedForms):
 
     def fit(self, ops: Sequence[Op]) -> bool:
         """Return whether the loads continue each other in HBM."""
-        first, *others = ops
+        first = ops[0]
         assert isinstance(first, DmaCopyOp)
         start, (_, count) = first.src.access.free.const, first.src.access.dims[1]
         return len(ops) <= TOGETHER and all(
             isinstance(op, DmaCopyOp) and op.src.access.free.const == start + number * count
-            for number, op in enumerate(others, 1))
+            for number, op in enumerate(ops))
 
     def pays(self, old: Op, new: Op, count: int) -> bool:
         """Return whether the merged transfer takes no longer than the others one after the other, or their triggers."""
