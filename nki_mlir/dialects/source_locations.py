@@ -25,11 +25,11 @@ def location_of(operation: Operation) -> Location | None:
 
 def source_location(at: ir.Location) -> Location | None:
     if isinstance(at, ir.FileLineColLoc):
-        return in_file(at.filename, at.start_line, at.start_col - 1, "")
+        return in_file(at.filename, at.start_line, max(0, at.start_col - 1), "")
     location = file_location(at)
     if location is None:
         return None
-    return in_file(location.filename, location.start_line, location.start_col - 1, origin_of(at))
+    return in_file(location.filename, location.start_line, max(0, location.start_col - 1), origin_of(at))
 
 
 @lru_cache(1 << 14)

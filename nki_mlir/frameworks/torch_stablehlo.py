@@ -56,7 +56,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         arguments: tensors to export it for; no tensors if the program is exported already
 
     Result:
-        The text, for ``run_linked`` and ``nki-opt --link-kernels``.
+        The text, for ``run_linked`` and ``nki-opt --link-kernels``. Its locations are lines of the program.
 
     Errors:
         PyTorch's, if it does not export the program; an operator that upstream does not lower, or that draws random
@@ -82,6 +82,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     ends_in_range(program.graph)
     numbers_of_floats(program.graph)
     indices_from_start(program.graph)
+    keep_user_lines(program.graph)
     with ALONE:
         text = imported(program, aliases)
     write_exported(name, text)
@@ -105,6 +106,13 @@ def line_of(node: torch.fx.Node) -> Location | None:
     return lines[-1] if lines else None
 
 
+def keep_user_lines(graph: torch.fx.Graph) -> None:
+    """Leave the line of the program in each operator's stack, which the importer writes as its location."""
+    for node in graph.nodes:
+        at = line_of(node)
+        node.meta["stack_trace"] = None if at is None else f'File "{at.file}", line {at.line}, in the program'
+
+
 def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> str:
     """Import an exported program, lower it to StableHLO and return the text. ``aliases`` maps parameters to results."""
     with warnings.catch_warnings():
@@ -125,7 +133,7 @@ def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> 
             raise refused(str(error), module) from None
         order_numbers(module)
         mark_aliases(public_function(module), aliases)
-    return str(module)
+    return str(module.operation.get_asm(enable_debug_info=True))
 
 
 def refused(text: str, module: Module) -> NkiMlirError:
