@@ -9,6 +9,7 @@ import torch
 from torch._decomp import get_decompositions
 
 from nki_mlir.frameworks.torch_attention import ATTENTION
+from nki_mlir.frameworks.torch_bags import BAGS
 from nki_mlir.frameworks.torch_gradients import GRADIENTS
 from nki_mlir.frameworks.torch_operator import map_by_calls
 from nki_mlir.frameworks.torch_orders import ORDERS
@@ -81,7 +82,7 @@ def floor_divide(a: Any, b: Any) -> object:
     quotient = torch.where((left != 0) & ((second < 0) != (left < 0)), quotient - 1, quotient)
     floor = torch.floor(quotient)
     floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
-    result = torch.where(quotient == 0, ratio * 0.0, floor)             # with the sign of the quotient
+    result = torch.where(quotient == 0, torch.where(ratio < 0, -0.0, 0.0), floor)
     return torch.where(second == 0, ratio, result).to(dtype)
 
 
@@ -186,22 +187,52 @@ def max_pool(op: Any, rank: int) -> Callable[..., object]:
             kernel_size, stride or kernel_size, padding, dilation))
         shape, around = a.shape[-rank:], list[int]()
         for extent, size, step, pad, apart in zip(shape, sizes, steps, pads, dilations):
-            reach = apart * (size - 1) + 1
-            last = -(-(extent + 2 * pad - reach) // step) * step            # where the last window begins
-            last -= step if last >= extent + pad else 0
-            around[:0] = [pad, max(0, last + reach - extent - pad)]
+            reach = extent_of_windows(extent, apart * (size - 1) + 1, step, pad)
+            around[:0] = [pad, max(0, reach - extent - pad)]
         lowest = float("-inf") if a.is_floating_point() else torch.iinfo(a.dtype).min
         wide = torch.constant_pad_nd(a, around, lowest)
         values, positions = op(wide, sizes, steps, [0] * rank, dilations)
         at = torch.zeros_like(positions)
-        for k, (extent, pad, apart) in enumerate(zip(shape, pads, dilations)):
+        for k, (extent, pad) in enumerate(zip(shape, pads)):
             inner = prod(wide.shape[a.dim() - rank + k + 1:])
-            number = torch.remainder(torch.div(positions, inner, rounding_mode="floor"),
-                                     wide.shape[a.dim() - rank + k]) - pad
-            # a window of the lowest numbers alone names its first element, which may lie in the padding
-            at = at * extent + torch.where(number < 0, torch.remainder(number, apart), number)
+            at = at * extent + torch.remainder(torch.div(positions, inner, rounding_mode="floor"),
+                                               wide.shape[a.dim() - rank + k]) - pad
         return values, at
     return computed
+
+
+def average_pool(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None
+                 ) -> object:
+    """Add the windows of a pool with ``ceil_mode``, which may leave the padded tensor, and divide each sum by the
+    number of its elements: upstream refuses it."""
+    if not ceil_mode:
+        return NotImplemented
+    sizes, steps, pads = ([*v] * (2 // len(v)) for v in (kernel_size, stride or kernel_size, padding))
+    after = [pad + max(0, extent_of_windows(n, size, step, pad) - n - 2 * pad)
+             for n, size, step, pad in zip(a.shape[-2:], sizes, steps, pads)]
+
+    def sums(x: torch.Tensor, before: Sequence[int], behind: Sequence[int]) -> torch.Tensor:
+        x = torch.constant_pad_nd(x, [before[1], behind[1], before[0], behind[0]])
+        result: torch.Tensor = aten.convolution(
+            x.reshape(-1, 1, *x.shape[-2:]), torch.ones([1, 1, *sizes], dtype=x.dtype), None, steps, [0, 0], [1, 1],
+            False, [0, 0], 1)
+        return result.reshape(*x.shape[:-2], *result.shape[-2:])
+    wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
+    total = sums(wide, pads, after)
+    if divisor_override is not None:
+        return (total / divisor_override).to(a.dtype)
+    counted = [n + 2 * pad for n, pad in zip(a.shape[-2:], pads)] if count_include_pad else a.shape[-2:]
+    before, behind = ([0, 0], [n - pad for n, pad in zip(after, pads)]) if count_include_pad else (pads, after)
+    count = sums(torch.ones([*counted], dtype=wide.dtype), before, behind)
+    return (total / count).to(a.dtype)
+
+
+def extent_of_windows(extent: int, size: int, step: int, pad: int) -> int:
+    """Return the elements that the windows of a pool with ``ceil_mode`` reach over, of a padded axis; the last window
+    begins in the axis or in the padding before it."""
+    last = -(-(extent + 2 * pad - size) // step) * step
+    return last - (step if last >= extent + pad else 0) + size
 
 
 def clamp(a: torch.Tensor, low: float | None = None, high: float | None = None) -> object:
@@ -235,6 +266,7 @@ OWN: dict[object, Callable[..., object]] = {
         [aten.native_layer_norm.default, aten.native_group_norm.default, aten.upsample_nearest2d.vec]).items()},
     **ORDERS,
     **ATTENTION,
+    **BAGS,
     **GRADIENTS,
     torch.ops.nki.map.default: map_by_calls,
     aten.remainder.Tensor: remainder,
@@ -255,6 +287,7 @@ OWN: dict[object, Callable[..., object]] = {
     aten.var_mean.correction: variance_and_mean,
     aten.abs.default: absolute,
     aten.clamp.default: clamp,
+    aten.avg_pool2d.default: average_pool,
     aten.max_pool2d_with_indices.default: max_pool(aten.max_pool2d_with_indices, 2),
     aten.max_pool3d_with_indices.default: max_pool(aten.max_pool3d_with_indices, 3),
     aten.__lshift__.Scalar: shift(aten.bitwise_left_shift.Tensor),

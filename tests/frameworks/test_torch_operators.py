@@ -155,3 +155,26 @@ def test_max_pools_whose_last_windows_leave_the_tensor():
                       F.max_pool2d(a, 2, 2, dilation=(1, 2), ceil_mode=True), F.max_pool1d(a[0], 4, 3, ceil_mode=True)),
            IMAGE)
     agrees(lambda a: (F.max_pool3d(a[None], (1, 3, 2), 2, ceil_mode=True),), IMAGE, streams=False)
+
+
+POOLS = [(F.avg_pool2d, (3, 2), {}), (F.avg_pool2d, (3, 2, 1), {"count_include_pad": False}),
+         (F.avg_pool2d, (3, 2, 1), {}), (F.avg_pool2d, (2, 2, 1), {"divisor_override": 3}),
+         (F.avg_pool2d, ((4, 2), (3, 3)), {})]
+
+
+@pytest.mark.parametrize("rows", [6, 7])
+def test_average_pools_whose_last_windows_leave_the_tensor(rows):
+    image = torch.arange(2.0 * rows * 5).reshape(1, 2, rows, 5).sin()
+    agrees(lambda x: (*(pool(x, *sizes, ceil_mode=True, **options) for pool, sizes, options in POOLS),
+                      F.avg_pool1d(x[0], 2, ceil_mode=True), F.avg_pool2d(x[0], 2, ceil_mode=True)), image)
+
+
+def test_bags_of_embeddings():
+    table, indices = X.reshape(8, 3), torch.tensor([1, 2, 2, 7, 3, 4, 2])
+    offsets = torch.tensor([0, 3, 3, 6])                    # the second bag has no rows
+    agrees(lambda w, i: (F.embedding_bag(i, w), F.embedding_bag(i, w, mode="sum", padding_idx=2)), table,
+           indices[:6].reshape(3, 2))
+    agrees(lambda w, i, o: (F.embedding_bag(i, w, o, mode="sum"), F.embedding_bag(i, w, o, padding_idx=-6),
+                            F.embedding_bag(i, w, o, mode="sum", include_last_offset=True),
+                            F.embedding_bag(i, w, o, mode="sum", per_sample_weights=w.view(-1)[:7])), table, indices,
+           offsets)
