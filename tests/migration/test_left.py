@@ -37,7 +37,7 @@ def migrated(line):
      "nl.rms_norm under a mask that does not select a box of elements"),
     ("tile[...] = nisa.tensor_reduce(np.subtract, tile, axis=1, mask=p > f)",
      "a reduction under a mask that does not select a box of elements"),
-    ("tile = nl.exp(tile[p > f])", "a mask as an index that does not select a box of elements"),
+    ("tile = nl.exp(tile[p > f])", "a mask as an index that does not select the first elements of axes"),
     ("nl.store(out[p, f], tile[p, f], mask=p > 2 * f)",
      "a store under a mask whose index steps over several columns"),
     ("nl.store(out[p, f], tile[p, f], mask=p != f)", "a store under a mask that leaves out one element"),
