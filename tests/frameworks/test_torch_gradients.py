@@ -108,3 +108,7 @@ def test_gradients_of_cross_entropy():
     targets = torch.tensor([0, 4, -100, 2])
     same_gradients(lambda a: F.cross_entropy(a, targets.clamp(0), label_smoothing=0.1), tensor(4, 5))
     same_gradients(lambda a: F.nll_loss(a, targets.clamp(max=4), reduction="none"), tensor(4, 5))
+
+
+def test_gradients_of_activations():
+    same_gradients(lambda a: F.silu(a) + F.mish(a) * F.hardswish(3 * a), tensor(4, 5))
