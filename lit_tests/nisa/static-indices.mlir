@@ -29,6 +29,19 @@ func.func @counted(%x: !table) {
   return
 }
 
+// The index of a transfer to one position that a single number moves: the transfer has a fixed position.
+// CHECK-LABEL: func.func @one(
+// CHECK-NOT:     nisa.iota
+// CHECK:         "nisa.dma_copy"(%{{.*}}, %{{.*}}) {access = [#nki.access<f32, #{{map[0-9]*}}, {{\[\[}}0, 1], [1, 6]]>
+// CHECK-NEXT:    return
+func.func @one(%x: !table) {
+  %i = memref.alloc() : memref<1x1xi32, "sbuf">
+  %t = memref.alloc() : memref<1x6xf32, "sbuf">
+  "nisa.iota"(%i) {access = [#nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>], engine = "unknown", expression = affine_map<(d0, d1) -> (5)>, mask = #all} : (memref<1x1xi32, "sbuf">) -> ()
+  "nisa.dma_dynamic_write"(%x, %t, %i) {access = [#rows, #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [1, 6]]>, #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>], engine = "unknown", extents = [16], first = affine_map<(d0, d1, d2, d3, d4) -> (0)>, mask = #all, mode = "skip", position = affine_map<(d0, d1, d2, d3, d4) -> (d1)>, rmw = "bypass", scales = [6], second = affine_map<(d0, d1, d2, d3, d4) -> (0)>} : (!table, memref<1x6xf32, "sbuf">, memref<1x1xi32, "sbuf">) -> ()
+  return
+}
+
 // An index that is no row of the table stays, for its error or for the rows that it leaves out; so does a write of all
 // partitions to one row, and an index that something else writes, too.
 // CHECK-LABEL: func.func @stays(

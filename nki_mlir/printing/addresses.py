@@ -18,7 +18,7 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import call
 from nki_mlir.printing.tile_text import dtype_text, offset_text
-from nki_mlir.scalar.dtypes import INT32
+from nki_mlir.scalar.dtypes import INT32, UINT32
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
 FLOAT_INTEGERS = 1 << 24         # float32 has all integers below this
@@ -129,6 +129,8 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     index = op.offset
     if low != high and op.mode == "skip":
         raise Unprintable(what="a transfer that skips some elements of a row", fix="give each row its own index")
+    if index.dtype is UINT32:
+        low = min(low, 0)                       # no index is negative: those of later elements alone bound it
     if low:                                     # the least index is the first element's
         moved = f"nl.add({text.tile(op, index)}, {low}, dtype={dtype_text(index.dtype)})"
         index = text.temporary(index.shape, index.dtype, SBUF, moved, name="moved")

@@ -294,3 +294,67 @@ def test_random_kernels_keep_their_counts(generation, most):
             if difference := differing(instructions(launched, arrays), instructions(again, arrays)):
                 far.append(difference)
     assert len(far) <= most and counted >= 20, (counted, far)
+
+
+INDEX = np.array([[1]], np.int32)
+
+
+@nki.jit
+def columns_left_out(x, start):
+    """The mask leaves out the first columns of a copy from a run-time position."""
+    out = nl.ndarray((8, 4), nl.float32, buffer=nl.shared_hbm)
+    tile, index = nl.load(x), nl.load(start)
+    nl.store(out, nisa_beta.tensor_copy_dynamic_src(tile[nl.arange(8)[:, None], index[0, 0] + nl.arange(4)[None, :]],
+                                                    mask=nl.arange(4)[None, :] >= 2))
+    return out
+
+
+@nki.jit
+def one_position(x, start):
+    """The index is below 2^32, never negative."""
+    out = nl.ndarray((8, 4), nl.float32, buffer=nl.shared_hbm)
+    tile, index = nl.load(x), nl.copy(nl.load(start), dtype=nl.uint32)
+    nl.store(out, nisa_beta.tensor_copy_dynamic_src(tile[nl.arange(8)[:, None], index[0, 0] + nl.arange(4)[None, :]],
+                                                    mask=nl.arange(4)[None, :] >= 2))
+    return out
+
+
+@nki.jit
+def rows_and_their_numbers(x, start):
+    """Row p begins p elements behind the row of its index."""
+    out, tile = nl.ndarray((3, 2), nl.float32, buffer=nl.shared_hbm), nl.ndarray((3, 1), nl.int32, buffer=nl.sbuf)
+    tile[...] = nl.broadcast_to(nl.load(start), shape=(3, 1))
+    nl.store(out, nl.load(x[tile, nl.arange(3)[:, None] + nl.arange(2)[None, :]]))
+    return out
+
+
+@nki.jit
+def converted_transpose(x, start):
+    out = nl.ndarray((8, 8), nl.bfloat16, buffer=nl.shared_hbm)
+    nl.store(out, nisa_beta.dma_transpose(nl.load(x), axes=(1, 0), dtype=nl.bfloat16))
+    return out
+
+
+@nki.jit
+def rows_of_a_wide_tile(x, start):
+    """Parts of a tile get a row in all partitions."""
+    out, wide = nl.ndarray((8, 2, 8), nl.float32, buffer=nl.shared_hbm), nl.zeros((8, 2, 8), nl.float32, buffer=nl.sbuf)
+    tile = nl.load(x[0:1, 0:8])
+    for i in range(2):
+        wide[:, i, :] = nl.copy(nl.broadcast_to(tile, shape=(8, 8)))
+    nl.store(out, wide)
+    return out
+
+
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("kernel", [columns_left_out, one_position, rows_and_their_numbers, converted_transpose,
+                                    rows_of_a_wide_tile], ids=lambda kernel: kernel.__name__)
+def test_as_many_instructions_for(kernel, placed):
+    again = reread(printed(kernel, [X, INDEX], keep_placement=placed))
+    assert instructions(again, [X, INDEX]).total() == instructions(kernel, [X, INDEX]).total()
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X, INDEX), kernel.on(executor)(X, INDEX))
+
+
+def test_an_index_that_is_not_negative_is_not_moved():
+    assert "moved" in printed(columns_left_out, [X, INDEX]) and "moved" not in printed(one_position, [X, INDEX])

@@ -2,27 +2,30 @@
 """coalesce-copies: merge a tile whose last use is a copy with the tile to which it is copied.
 
 before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y where p
+         t = load x; q[j] = copy t                            q[j] = load x
          register r = 1; register s = copy r                  register s = 1
 
 The pass merges them if the copy changes no element's dtype, if one run of instructions writes the tile, reads it only
 while it writes it, and copies it last, all the same elements in one order, and if nothing else touches the destination
-from the first of these instructions to the copy. ``apart`` bounds the number of instructions between the first and the
-copy.
+from the first of these instructions to the copy. Where the kernel fixes the order or the address of the destination,
+the copy must follow the load of its source. ``apart`` bounds the number of instructions between the first and the copy.
 """
 
 from collections.abc import Sequence
 
 from nki_mlir.dialects.access import Tile, joined_dims, same_pattern
-from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
 from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses, plain, uses_of
 from nki_mlir.targets.neuron.codegen.fusion_patterns import in_one
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
-from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 
 class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
@@ -39,11 +42,12 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
         dropped_copies: set[InstructionStep] = set()
         for run in list(runs_of(block.nodes)):
             for at, copy in enumerate(run):
-                if not _may_be_dropped(copy):
+                follows = at > 0 and _follows_load(copy, run[at - 1])
+                if not _may_be_dropped(copy, follows):
                     continue
                 uses = uses or uses_of(code)
                 before = [step for step in run[max(0, at - apart):at] if step not in dropped_copies]
-                writers = _writers(copy, before, uses)
+                writers = _writers(copy, before[-1:] if follows else before, uses, follows)
                 if writers and _write_there(copy, writers, code.machine):
                     dropped_copies.add(copy)
                     _note(copy, writers, uses)
@@ -52,16 +56,24 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
     return dropped
 
 
-def _may_be_dropped(step: InstructionStep) -> bool:
-    """Return whether a step is a copy in one memory that may be left out."""
+def _follows_load(copy: InstructionStep, before: InstructionStep) -> bool:
+    """Return whether the step in front of a copy is the transfer that fills its source: nothing moves then."""
+    return type(copy.op) is TensorCopyOp and type(before.op) is DmaCopyOp and (
+        before.op.dst.handle is copy.op.src.handle and not before.op.acts_outside)
+
+
+def _may_be_dropped(step: InstructionStep, follows: bool) -> bool:
+    """Return whether a step is a copy in one memory that may be left out. ``follows``: it follows a load of its
+    source."""
     op = step.op
-    return type(op) is TensorCopyOp and op.compute is None and op.dst.dtype is op.src.dtype and not (
-        op.mask or op.limits or op.dst.space != op.src.space or op.dst.handle.fixed or op.dst.handle.addresses
-        or not plain(op) or op.src.access.symbols_used())
+    if type(op) is not TensorCopyOp or op.compute is not None or op.dst.dtype is not op.src.dtype or (
+            op.mask or op.limits or op.dst.space != op.src.space or op.src.access.symbols_used()):
+        return False
+    return follows or (plain(op) and not (op.dst.handle.fixed or op.dst.handle.addresses))
 
 
-def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]
-             ) -> list[InstructionStep]:
+def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
+             follows: bool) -> list[InstructionStep]:
     """Return the instructions that write the copy's source, in order; none if they cannot write its destination
     instead. ``before`` are the instructions before the copy; all of them must be among these."""
     op = copy.op
@@ -79,13 +91,15 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dic
         return []                               # the first does not write all elements
     if any(tile.handle is op.dst.handle for step in before[start:] for tile in tiles_of(step)):
         return []
-    return between if all(_may_move(step, op) for step in between) else []
+    return between if all(_may_move(step, op, follows) for step in between) else []
 
 
-def _may_move(step: InstructionStep, copy: TensorCopyOp) -> bool:
+def _may_move(step: InstructionStep, copy: TensorCopyOp, follows: bool) -> bool:
     """Return whether an instruction may write the copy's destination as it writes the copy's source."""
     op = step.op
-    if not plain(op) or FRESH in op.extra or op.runs_on is Engine.TENSOR or (
+    loads = type(op) is DmaCopyOp and not op.acts_outside and (follows or NO_REORDER not in op.extra)
+    if not (plain(op) or (loads and not is_backwards(copy.dst))) or FRESH in op.extra or (
+            op.runs_on is Engine.TENSOR) or (
             copy.engine not in (Engine.UNKNOWN.value, op.runs_on.value)):
         return False
     return all(_in_destination(tile, copy) is not None for tile in tiles_of(step) if tile.handle is copy.src.handle)
@@ -109,6 +123,13 @@ def _steps(tile: Tile) -> tuple[tuple[int, int], ...]:
     return tile.access.dims[0], *joined_dims(tile.access.dims[1:])
 
 
+def _takes_longer(new: Op, old: Op, machine: Machine) -> bool:
+    """Return whether a transfer takes longer than another one, such as one to single elements."""
+    transfers = Transfers(machine)
+    assert isinstance(new, DmaCopyOp) and isinstance(old, DmaCopyOp)
+    return max(transfers.of(new).parts) > max(transfers.of(old).parts)
+
+
 def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], machine: Machine) -> bool:
     """Let the instructions write the copy's destination if the target then supports all of them. Return whether it
     does."""
@@ -118,7 +139,8 @@ def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], mach
         assert isinstance(copy_op, TensorCopyOp)
         new = changed(writer_op, lambda tile, copy_op=copy_op: (_in_destination(tile, copy_op) or tile)
                       if tile.handle is copy_op.src.handle else tile)   # type: ignore[misc]
-        if not may_replace(new, [step.op, copy.op], machine) or new.runs_on is not step.op.runs_on:
+        if not may_replace(new, [step.op, copy.op], machine) or new.runs_on is not step.op.runs_on or (
+                new.queued and _takes_longer(new, step.op, machine)):
             return False
         rewritten.append(new)
     for step, new in zip(writers, rewritten, strict=True):

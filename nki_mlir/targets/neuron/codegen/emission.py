@@ -26,6 +26,8 @@ from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import Fastest, fastest, in_program_order_where_it_fits
 from nki_mlir.targets.neuron.codegen.fill_partitions import fill_partitions
+from nki_mlir.targets.neuron.codegen.fold_addresses import fold_addresses
+from nki_mlir.targets.neuron.codegen.fold_conversions import fold_conversions
 from nki_mlir.targets.neuron.codegen.forward_transfers import forward_transfers
 from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
 from nki_mlir.targets.neuron.codegen.interleave_rows import interleave_rows
@@ -74,9 +76,9 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
-OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "forward", "fill", "interleave",
-                 "block", "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline", "overwrite",
-                 "merge", "merge_loads", "transpose_tiles")
+OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "addresses", "conversions", "forward",
+                 "fill", "interleave", "block", "reorder", "engines", "issuers", "loads", "evict", "overlap",
+                 "pipeline", "overwrite", "merge", "merge_loads", "transpose_tiles")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Emission(SearchOptions):
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
     transposes: bool = True     # let the DMA engines transpose loads if the target can
     indices: bool = True        # let transfers step through tables whose indices an iota counts
+    addresses: bool = True      # let copies at run-time addresses add to the index what an instruction adds
+    conversions: bool = True    # let transposes by DMA convert
     forward: bool = True        # let engines reverse tiles, instead of transfers that step backwards
     fill: bool = True           # let iterations of loops over rows take a row for each partition
     interleave: bool = True     # move neighbouring rows of several iterations by one transfer, with longer runs
@@ -106,8 +110,9 @@ class Emission(SearchOptions):
         """Return options by which a kernel is compiled as the vendor's compiler evidently does: its loads, engines and
         order of loops stay, and loops are unrolled."""
         return cls(unroll_limit=WRITTEN_OUT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
-                   indices=False, forward=False, fill=False, interleave=False, block=False, loads=False, evict=False,
-                   overwrite=False, merge=False, merge_loads=False, transpose_tiles=False, vendor=True, static=static,
+                   indices=False, addresses=False, conversions=False, forward=False, fill=False, interleave=False,
+                   block=False, loads=False, evict=False, overwrite=False, merge=False, merge_loads=False,
+                   transpose_tiles=False, vendor=True, static=static,
                    level=level)
 
     @classmethod
@@ -115,9 +120,9 @@ class Emission(SearchOptions):
         """Return options for program order, unrolled, with each instruction on its first engine: the baseline of
         optimizations."""
         return cls(unroll_limit=UNROLL_LIMIT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
-                   indices=False, forward=False, fill=False, interleave=False, block=False, reorder=False,
-                   engines=False, issuers=False, loads=False, evict=False, overlap=False, pipeline=False,
-                   overwrite=False, merge=False, merge_loads=False, transpose_tiles=False)
+                   indices=False, addresses=False, conversions=False, forward=False, fill=False, interleave=False,
+                   block=False, reorder=False, engines=False, issuers=False, loads=False, evict=False, overlap=False,
+                   pipeline=False, overwrite=False, merge=False, merge_loads=False, transpose_tiles=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -207,13 +212,18 @@ def improved(code: Code, options: Emission) -> Improved:
     """Return the code with fewer or cheaper instructions, with the number of loops with joined iterations and of nests
     in blocks."""
     joined = blocked = 0
-    if options.level > 0 and any((options.unread, options.indices, options.forward, options.fuse, options.coalesce,
-                                  options.transposes, options.fill, options.interleave, options.block, options.vendor)):
+    if options.level > 0 and any((options.unread, options.indices, options.addresses, options.conversions,
+                                  options.forward, options.fuse, options.coalesce, options.transposes, options.fill,
+                                  options.interleave, options.block, options.vendor)):
         code = replace(code, body=copied(code.body))
         if options.unread:
             options.observation.step("unread-results", code, lambda: unread_results(code))
         if options.indices:
             options.observation.step("static-indices", code, lambda: static_indices(code))
+        if options.addresses:
+            options.observation.step("fold-addresses", code, lambda: fold_addresses(code))
+        if options.conversions:
+            options.observation.step("fold-conversions", code, lambda: fold_conversions(code))
         if options.forward:
             options.observation.step("forward-transfers", code, lambda: forward_transfers(code))
         if options.coalesce:        # a constant that is overwritten would keep its tile from being merged

@@ -26,6 +26,7 @@ from math import inf
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
@@ -78,6 +79,11 @@ class Fastest(NamedTuple):
     ns: float
 
 
+def instructions_of(program: Program) -> int:
+    """Return the number of instructions that are not control."""
+    return sum(not isinstance(instruction.op, Control) for stream in program.streams.values() for instruction in stream)
+
+
 class TimedCandidates:
     """The timed programs, each with its time."""
 
@@ -103,7 +109,9 @@ class TimedCandidates:
         return {result.candidate._replace(loads=True) for _, result in self.timed}
 
     def best(self) -> tuple[float, Fastest]:
-        return min(self.timed, key=lambda entry: (entry[0], entry[1].candidate in self.variants))
+        """Return the fastest program with its time; of several, one with the fewest instructions."""
+        return min(self.timed, key=lambda entry: (
+            entry[0], instructions_of(entry[1].program), entry[1].candidate in self.variants))
 
     def prepared(self, candidate: Candidate) -> Prepared:
         """Return the code of a candidate; candidates that unroll the same loops share it."""

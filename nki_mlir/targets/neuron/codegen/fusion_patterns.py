@@ -145,6 +145,7 @@ def two_scalars(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
         return None
     first, second = in_one(first, second)
     assert isinstance(first, TensorScalarOp) and isinstance(second, TensorScalarOp)
+    second = with_column_as_source(second, intermediate)
     if (first.op1, second.op1) != ("bypass", "bypass") or reads_again(second, intermediate) or (
             first.src.dtype is not FLOAT32):
         return None
@@ -154,6 +155,14 @@ def two_scalars(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
         dst=second.dst, src=first.src, operand0=first.operand0, operand1=second.operand0, op0=first.op0,
         imm0=first.imm0, reverse0=first.reverse0, op1=second.op0, imm1=second.imm0, reverse1=second.reverse0,
         engine=second.engine, **shared(second)), 1)
+
+
+def with_column_as_source(op: TensorScalarOp, column: Tile) -> TensorScalarOp:
+    """Return an operation of two columns with one of them as its source, if it is the other operand."""
+    if op.operand0 is None or op.operand0.handle is not column.handle or op.op1 != "bypass" or (
+            op.src.free_elements != 1 or op.dst.shape != column.shape):
+        return op
+    return changed(op, lambda tile: tile, src=column, operand0=op.src, reverse0=not op.reverse0)
 
 
 def scalar_and_tile(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:

@@ -304,9 +304,9 @@ def merged(op: Op, operands: dict[str, MergedOperand], count: int) -> Op:
     fields: dict[str, object] = {}
     if isinstance(op, ReducingFree):
         fields["axes"] = tuple([axis + 1 for axis in op.axes])
-    elif all(pattern[1][0] == pattern[2][0] * pattern[2][1] for pattern in dims.values()):
-        dims = {name: (pattern[0], (pattern[2][0], count * pattern[2][1]), *pattern[3:])
-                for name, pattern in dims.items()}
+    elif all(inner == 1 or outer_step == step * inner for _, (outer_step, _), (step, inner), *_ in dims.values()):
+        dims = {name: (rows, (outer_step if inner == 1 else step, count * inner), *others)
+                for name, (rows, (outer_step, _), (step, inner), *others) in dims.items()}
     tiles = {name: operand.tile.patterned(dims=dims[name]) for name, operand in operands.items()}
     return changed(op, None, **tiles, **fields)
 

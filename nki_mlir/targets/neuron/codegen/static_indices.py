@@ -11,8 +11,15 @@ must differ. The pass drops an iota whose tile nothing reads any more.
 from dataclasses import replace
 from math import prod
 
-from nki_mlir.dialects.access import HBM, Linear, Tile
-from nki_mlir.dialects.nisa.dynamic_access import DynamicReadOp, DynamicWriteOp, PatternAddressed
+from nki_mlir.dialects.access import HBM, Linear, Tile, dense
+from nki_mlir.dialects.nisa.dynamic_access import (
+    DmaDynamicReadOp,
+    DmaDynamicWriteOp,
+    DynamicReadOp,
+    DynamicWriteOp,
+    PatternAddressed,
+    RunTimeIndexed,
+)
 from nki_mlir.dialects.nisa.indirect import DataAddressed, DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, IotaOp
 from nki_mlir.passes.levels import Level
@@ -21,7 +28,7 @@ from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, uses_o
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
 
-ADDRESSED = (DmaGatherOp, DmaScatterOp, DynamicReadOp, DynamicWriteOp)
+ADDRESSED = (DmaGatherOp, DmaScatterOp, DynamicReadOp, DynamicWriteOp, DmaDynamicReadOp, DmaDynamicWriteOp)
 
 
 class StaticIndices(RecordsPass, name="static-indices", reads=Level.NISA):
@@ -41,7 +48,7 @@ def static_indices(code: Code) -> None:
             if type(node.op) is IotaOp and _counts_all(node.op):
                 counted[node.op.dst.handle] = node
             elif type(node.op) in ADDRESSED and isinstance(node.op, DataAddressed):
-                index = node.op.index.handle                        # type: ignore[attr-defined]
+                index = index_of(node.op).handle
                 if index not in counted:
                     continue
                 uses = uses or uses_of(code)
@@ -65,9 +72,13 @@ def _counts_all(op: IotaOp) -> bool:
         and partition is not None and not partition.const and dst.access.dims[0][0] == 1)
 
 
+def index_of(op: DataAddressed) -> Tile:
+    return op.offset if isinstance(op, RunTimeIndexed) else op.index        # type: ignore[attr-defined,no-any-return]
+
+
 def as_copy(op: DataAddressed, iota: IotaOp) -> DmaCopyOp | None:
     """Return the transfer that steps through the table as the tile of indices counts; None if none does."""
-    index: Tile = op.index                                          # type: ignore[attr-defined]
+    index: Tile = index_of(op)
     piece, table = op.piece, op.table
     is_write = op.addressed_by_data == "dst"
     if table.space != HBM or op.mask or op.limits or op.rmw != "bypass" or index.access.symbols_used():
@@ -77,18 +88,21 @@ def as_copy(op: DataAddressed, iota: IotaOp) -> DmaCopyOp | None:
     step = dict(iota.expression.axes).get(0, 0) * moved.dims[0][0]
     first = iota.expression.const + dict(iota.expression.axes).get(0, 0) * moved.partition.const
     last = first + step * (rows - 1)
-    extent = op.extent if isinstance(op, PatternAddressed) else table.shape[0]
-    if not (0 <= min(first, last) and max(first, last) < extent) or (is_write and not step and rows > 1):
+    bounded = _bounded(op, piece.shape, first, last)
+    if bounded is None or (is_write and not step and rows > 1):
         return None
-    if isinstance(op, PatternAddressed):
-        if table.shape[0] != 1 or (rows == 1) != (piece.shape[0] == 1):
+    if isinstance(op, PatternAddressed | RunTimeIndexed):
+        position, scale = bounded
+        if (rows == 1) != (piece.shape[0] == 1):
             return None
-        steps, start = [op.steps[0] + op.scale * step, *op.steps[1:]], op.start + op.scale * first
+        steps, start = [dict(position.axes).get(axis, 0) for axis in range(len(piece.shape))], position.const
+        steps[0], start = steps[0] + scale * step, start + scale * first
         ends = [start + sum(min(0, s * (n - 1)) for s, n in zip(steps, piece.shape)),
                 start + sum(max(0, s * (n - 1)) for s, n in zip(steps, piece.shape))]
-        if ends[0] < 0 or ends[1] >= table.shape[1] or (is_write and not _has_distinct_elements(steps, piece.shape)):
+        unit = table.access.dims[-1][0]
+        if ends[0] < 0 or ends[1] >= prod(table.shape) or (is_write and not _has_distinct_elements(steps, piece.shape)
+                                                           ) or not _is_contiguous(table):
             return None
-        unit = table.access.dims[1][0]
         dims = tuple((unit * s, n) for s, n in zip(steps, piece.shape))
     else:
         (unit, _), *inner = table.access.dims
@@ -96,6 +110,27 @@ def as_copy(op: DataAddressed, iota: IotaOp) -> DmaCopyOp | None:
     walked = replace(table, access=replace(table.access, free=table.access.free.plus(Linear(unit * start)), dims=dims))
     dst, src = (walked, piece) if is_write else (piece, walked)
     return DmaCopyOp(dst=dst, src=src, symbols=op.symbols, ranges=op.ranges, extra=op.extra)
+
+
+def _bounded(op: DataAddressed, counts: tuple[int, ...], first: int, last: int) -> tuple[Linear, int] | None:
+    """Return the position to which a transfer adds an index, and the scale of the index, if the indices between two
+    numbers are in bounds."""
+    position, start, scale, extent = Linear(), Linear(), 1, op.table.shape[0]
+    if isinstance(op, PatternAddressed):
+        position = Linear(op.start, (), tuple(enumerate(op.steps)))
+        scale, extent = op.scale, op.extent
+    elif isinstance(op, RunTimeIndexed):
+        if len(op.scales) != 1 or op.position.symbols or op.first.symbols:
+            return None
+        position, start, (scale,), (extent,) = op.position, op.first, op.scales, op.extents
+    low, high = start.interval((), counts)
+    return (position, scale) if 0 <= min(first, last) + low and max(first, last) + high < extent else None
+
+
+def _is_contiguous(table: Tile) -> bool:
+    """Return whether the elements of a table in HBM, row by row, are at one step."""
+    unit = table.access.dims[-1][0]
+    return all(n == 1 or step == unit * other for (step, n), other in zip(table.access.dims, dense(table.shape)))
 
 
 def _has_distinct_elements(steps: list[int], counts: tuple[int, ...]) -> bool:

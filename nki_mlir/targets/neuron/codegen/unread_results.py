@@ -10,7 +10,9 @@ visible through another tile at its address.
 """
 
 from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.indirect import DataAddressed
+from nki_mlir.dialects.op import Op
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, uses_of
@@ -29,7 +31,8 @@ def unread_results(code: Code) -> int:
     if not _may_be_unread(code):
         return 0
     uses = uses_of(code)
-    if not any(_only_writers_read(*item) for item in uses.items()):
+    if not any(_only_writers_read(*item) for item in uses.items()) and not any(
+            _begins_sum(step.op) for step in steps_in(code.body)):
         return 0
     needed = _needed(code, uses)
     dropped = 0
@@ -48,7 +51,13 @@ def _may_be_unread(code: Code) -> bool:
         handles = [tile.handle for tile in targets if tile is not None]
         written.update(handles)
         read.update([tile.handle for tile in sources if tile is not None and tile.handle not in handles])
+        if _begins_sum(step.op):                # the registers, whose earlier values may be unread
+            return True
     return any(buffer.space != HBM for buffer in written - read)
+
+
+def _begins_sum(op: Op) -> bool:
+    return getattr(op, REGISTERS[0], None) is not None and op.overwrites(REGISTERS[0])
 
 
 def _only_writers_read(buffer: DeviceBuffer, uses: BufferUses) -> bool:

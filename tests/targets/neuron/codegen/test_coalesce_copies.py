@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import nki_mlir
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
-from nki_mlir.dialects.nisa.movement import MemsetOp, TensorCopyOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, MemsetOp, TensorCopyOp
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -90,3 +91,18 @@ def test_option__turns_it_off():
         neuron.simulate([program], [x.copy()], [result])
         np.testing.assert_array_equal(result, (x + np.float32(1)) * x)
     assert copies == [0, 1]
+
+
+@pytest.mark.parametrize("step, stays", [(1, False), (-1, True), (2, True)], ids=["a run", "backwards", "single elements"])
+def test_load_goes_where_its_copy_is(step, stays):
+    b = Builder()
+    x, q = b.hbm("x", (ROWS, WIDTH)), b.on_chip("q", (ROWS, 2 * WIDTH))
+    t = b.on_chip("t", (ROWS, WIDTH))
+    source = Tile(x, HBM, x.shape, x.dtype, Access(x.dtype, None, Linear(0), ((WIDTH, ROWS), (1, WIDTH))))
+    start = 2 * WIDTH - 1 if step < 0 else 0
+    target = replace(Expressions.tile(q), access=Access(q.dtype, Linear(0), Linear(start), ((1, ROWS), (step, WIDTH))))
+    b.step(DmaCopyOp, dst=Expressions.tile(t), src=source)
+    b.step(TensorCopyOp, dst=target, src=Expressions.tile(t))
+    b.code.body.nodes[-1].op.engine = "unknown"
+    assert coalesce_copies(b.code) == int(not stays)
+    assert names(b.code) == ["tensor_copy"] * stays

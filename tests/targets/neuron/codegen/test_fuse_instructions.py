@@ -264,3 +264,14 @@ def test_work__grows_with_the_number_of_users_of_a_tile():
         return executed
     bytecodes(10)
     assert bytecodes(800) < 9 * bytecodes(100)              # eight times as many pairs
+
+
+def test_column_may_be_either_operand_of_the_second():
+    """Of columns, the tile that only the second reads is its other operand."""
+    b = Builder()
+    x, y, t, z = (b.on_chip(name, (ROWS, 1)) for name in "xytz")
+    b.step(TensorScalarOp, dst=Expressions.tile(t), src=Expressions.tile(x), op0="multiply", imm0=2.0)
+    b.step(TensorScalarOp, dst=Expressions.tile(z), src=Expressions.tile(y), operand0=Expressions.tile(t), op0="subtract")
+    assert fuse_instructions(b.code) == 1
+    op, = (step.op for step in steps_in(b.code.body))
+    assert (op.op0, op.op1, op.reverse1, op.operand1.handle) == ("multiply", "subtract", True, y)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Copies at run-time addresses add what instructions added to their indices, and accept the same indices."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.isa.instruction import Control
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_lowered
+from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
+
+TABLE = np.arange(16 * 24, dtype=np.float32).reshape(16, 24)
+
+
+def mnemonics(kernel, *arrays, **options):
+    module, = kernel.lower(*arrays).specialization.modules
+    program, = emit_lowered(LoweredKernel(module), Emission(**options))
+    return [i.op.mnemonic for stream in program.streams.values() for i in stream if not isinstance(i.op, Control)]
+
+
+@nki.jit
+def columns_behind(x, start):
+    """Three columns of a tile, from the fifth behind the start; then two columns back."""
+    out = nl.ndarray((16, 24), x.dtype, buffer=nl.shared_hbm)
+    tile, index = nl.load(x), nl.load(start)
+    behind, piece = nl.add(index, 5, dtype=nl.int32), nl.ndarray((16, 3), x.dtype)
+    nisa.dma_copy(dst=piece, src=tile.ap([[24, 16], [1, 3]], scalar_offset=behind, indirect_dim=1))
+    before = nl.add(index, 2, dtype=nl.int32)
+    nisa.dma_copy(dst=tile.ap([[24, 16], [1, 2]], scalar_offset=before, indirect_dim=1), src=piece[:, 0:2])
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+@nki.jit
+def diagonal(x, rows, start):
+    """Row p of the result begins at column ``start + p`` of a row that an index names."""
+    out = nl.ndarray((8, 4), x.dtype, buffer=nl.shared_hbm)
+    index, tile = nl.load(rows), nl.ndarray((8, 4), x.dtype)
+    counted, elements = nl.ndarray((8, 1), nl.int32), nl.ndarray((8, 1), nl.int32)
+    nisa.iota(counted, [[0, 1]], offset=start, channel_multiplier=1)
+    nisa.scalar_tensor_tensor(elements, index, nl.multiply, 24.0, nl.add, counted)
+    nisa.dma_copy(dst=tile, src=x.ap([[1, 16 * 24 - 4], [1, 4]])[elements, :])
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+def moved_columns(start):
+    expected = TABLE.copy()
+    expected[:, start + 2:start + 4] = TABLE[:, start + 5:start + 7]
+    return expected
+
+
+@pytest.mark.parametrize("start", [-2, 0, 16])
+@pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
+def test_columns_behind_an_index(start, on):
+    got = columns_behind.on(on)(TABLE, np.array([[start]], np.int32))
+    np.testing.assert_array_equal(got, moved_columns(start))
+
+
+@pytest.mark.parametrize("start", [-3, 17, 19, 2**31 - 1, -2**31])
+def test_indices_outside_stay_errors(start):
+    with pytest.raises(IndexError):
+        columns_behind.on("isa")(TABLE, np.array([[start]], np.int32))
+
+
+def test_sums_of_indices_go():
+    arrays = TABLE, np.zeros((1, 1), np.int32)
+    assert mnemonics(columns_behind, *arrays).count("TENSOR_SCALAR") == 0
+    assert mnemonics(columns_behind, *arrays, addresses=False).count("TENSOR_SCALAR") == 2
+
+
+@pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
+def test_rows_that_are_counted(on):
+    rows = np.array([[3], [0], [15], [7], [7], [1], [2], [14]], np.int32)
+    expected = np.stack([TABLE[row, 1 + p:5 + p] for p, row in enumerate(rows[:, 0])])
+    np.testing.assert_array_equal(diagonal.on(on)(TABLE, rows, 1), expected)
+
+
+@pytest.mark.parametrize("row", [-1, 16, 2**31 - 1])
+def test_rows_outside_stay_errors(row):
+    with pytest.raises(IndexError):
+        diagonal.on("isa")(TABLE, np.full((8, 1), row, np.int32), 1)
+
+
+def test_products_of_indices_go():
+    arrays = TABLE, np.zeros((8, 1), np.int32)
+    assert not {"IOTA", "SCALAR_TENSOR_TENSOR"} & set(mnemonics(diagonal, *arrays, 1))
+    assert {"IOTA", "SCALAR_TENSOR_TENSOR"} <= set(mnemonics(diagonal, *arrays, 1, addresses=False))
+
+
+def test_rows_with_other_bounds_stay():
+    """The first row may go over the end of a row of the table, the last one may not."""
+    assert "SCALAR_TENSOR_TENSOR" in mnemonics(diagonal, TABLE, np.zeros((8, 1), np.int32), 20)
+
+
+@nki.jit
+def changed_between(x, start):
+    out, where = nl.ndarray((16, 3), x.dtype, buffer=nl.shared_hbm), nl.ndarray((1, 1), nl.int32, buffer=nl.shared_hbm)
+    tile, index, piece = nl.load(x), nl.load(start), nl.ndarray((16, 3), x.dtype)
+    behind = nl.add(index, 5, dtype=nl.int32)
+    nisa.memset(index, 0)
+    nisa.dma_copy(dst=piece, src=tile.ap([[24, 16], [1, 3]], scalar_offset=behind, indirect_dim=1))
+    nisa.dma_copy(dst=out, src=piece)
+    nisa.dma_copy(dst=where, src=index)
+    return out, where
+
+
+@nki.jit
+def read_elsewhere(x, start):
+    out, where = nl.ndarray((16, 3), x.dtype, buffer=nl.shared_hbm), nl.ndarray((1, 1), nl.int32, buffer=nl.shared_hbm)
+    tile, index, piece = nl.load(x), nl.load(start), nl.ndarray((16, 3), x.dtype)
+    behind = nl.add(index, 5, dtype=nl.int32)
+    nisa.dma_copy(dst=piece, src=tile.ap([[24, 16], [1, 3]], scalar_offset=behind, indirect_dim=1))
+    nisa.dma_copy(dst=out, src=piece)
+    nisa.dma_copy(dst=where, src=behind)
+    return out, where
+
+
+@nki.jit
+def of_unsigned(x, start):
+    """Sums of unsigned numbers could wrap around into bounds."""
+    out, piece = nl.ndarray((16, 3), x.dtype, buffer=nl.shared_hbm), nl.ndarray((16, 3), x.dtype)
+    tile, index = nl.load(x), nl.load(start)
+    behind = nl.add(index, 5, dtype=nl.uint32)
+    nisa.dma_copy(dst=piece, src=tile.ap([[24, 16], [1, 3]], scalar_offset=behind, indirect_dim=1))
+    nisa.dma_copy(dst=out, src=piece)
+    return out
+
+
+@pytest.mark.parametrize("kernel, dtype", [(changed_between, np.int32), (read_elsewhere, np.int32),
+                                           (of_unsigned, np.uint32)])
+def test_sums_that_stay(kernel, dtype):
+    index = np.array([[4]], dtype)
+    assert mnemonics(kernel, TABLE, index).count("TENSOR_SCALAR") == 1
+    got = kernel.on("isa")(TABLE, index)
+    np.testing.assert_array_equal(got[0] if isinstance(got, tuple) else got, TABLE[:, 9:12])
