@@ -7,7 +7,12 @@ import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import SBUF, Tile
-from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp, TensorTensorOp
+from nki_mlir.dialects.nisa.elementwise import (
+    ScalarTensorTensorOp,
+    TensorCopyPredicatedOp,
+    TensorScalarOp,
+    TensorTensorOp,
+)
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.scalar_body import Elementwise
@@ -177,21 +182,39 @@ def adapted(op: Op) -> Op:
 
 
 def _with_repeated_operand(op: Op) -> Op:
-    """Return an operation on two tiles, whose dtypes are free, for one whose only scalar operand is a tile of narrow
+    """Return an operation on two tiles, whose dtypes are free, for one whose last scalar operand is a tile of narrow
     floats: such operands are float32."""
-    if not isinstance(op, TensorScalarOp) or op.operand0 is None or op.op1 != "bypass" or not _is_narrow(op.operand0):
+    if not isinstance(op, TensorScalarOp):
         return op
-    rows, *_ = op.operand0.access.dims
-    repeated = op.operand0.patterned(dims=(rows, *((0, count) for count in op.dst.shape[1:])))
+    if op.operand1 is not None and _is_narrow(op.operand1) and op.engine in ("unknown", "vector") and (
+            op.operand0 is None or not _is_narrow(op.operand0)):
+        pair: Op = ScalarTensorTensorOp(
+            dst=op.dst, src=op.src, operand0=op.operand0, rhs=_repeated(op.operand1, op), op0=op.op0, op1=op.op1,
+            imm0=op.imm0, reverse0=op.reverse0, reverse1=op.reverse1, symbols=op.symbols, ranges=op.ranges,
+            extra=op.extra, engine=op.engine)
+        return pair if pair.compute is op.compute and _is_valid(pair) else op
+    if op.operand0 is None or op.op1 != "bypass" or not _is_narrow(op.operand0):
+        return op
+    repeated = _repeated(op.operand0, op)
     lhs, rhs = (repeated, op.src) if op.reverse0 else (op.src, repeated)
     engine = "vector" if Engine.VECTOR in engines_of(op.op0) else "gpsimd"
     pair = TensorTensorOp(dst=op.dst, lhs=lhs, rhs=rhs, op=op.op0, symbols=op.symbols, ranges=op.ranges, extra=op.extra,
                           engine=op.engine if op.engine in ("unknown", "gpsimd") else engine)
+    return pair if pair.compute is op.compute and _is_valid(pair) else op
+
+
+def _repeated(operand: Tile, op: TensorScalarOp) -> Tile:
+    """Return a column, repeated to the shape of an operation's destination."""
+    rows, *_ = operand.access.dims
+    return operand.patterned(dims=(rows, *((0, count) for count in op.dst.shape[1:])))
+
+
+def _is_valid(op: Op) -> bool:
     try:
-        verify(pair)
+        verify(op)
     except NkiMlirError:
-        return op
-    return pair if pair.compute is op.compute else op
+        return False
+    return True
 
 
 def _is_narrow(tile: Tile) -> bool:

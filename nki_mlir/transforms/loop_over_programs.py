@@ -9,6 +9,7 @@ before:  grid [3]                                    after:  grid [1]
 
 A buffer that several parts of a program use has a dim for each axis of the grid. A buffer that only reductions write
 has none for the axes over which these reduce. Loops and branches around a reduction are the same for all programs.
+Registers of an engine that several parts use must begin with new values in each sum, which then has its own.
 """
 
 import itertools
@@ -58,6 +59,27 @@ def copy_reductions_of_one(module: Module) -> None:
             operation.erase()
 
 
+def divide_registers(root: Operation) -> None:
+    """Give each operation separate registers where all begin with new values: no program needs those of before."""
+    for alloc in operations_of(root, lambda name: name == "memref.alloc"):
+        registers = alloc.results[0]
+        users = [use.owner.operation for use in registers.uses]
+        if not users or not all(is_tile_op(user) and _begins_sum(read_op(user), registers) for user in users):
+            continue
+        for user in users:
+            separate = alloc.clone(ip=ir.InsertionPoint(user)).operation.results[0]
+            for position, value in enumerate(user.operands):
+                if value == registers:
+                    user.operands[position] = separate
+        alloc.erase()
+
+
+def _begins_sum(op: Op, registers: Value) -> bool:
+    """Return whether an operation uses a buffer as registers that it overwrites."""
+    return all(field.name in REGISTERS and op.overwrites(field.name) for field, tile in op.operands()
+               if tile.handle == registers)
+
+
 class LoopOverPrograms(Pass, name="loop-over-programs", reads=Level.NKI):
     """Encloses the operations between reductions in loops over the programs, and replaces the reductions by folds of
     tiles. Other grids stay.
@@ -71,6 +93,7 @@ class LoopOverPrograms(Pass, name="loop-over-programs", reads=Level.NKI):
             copy_reductions_of_one(module)
             for kernel in kernel_functions(module):
                 if reductions_of(kernel.op):
+                    divide_registers(kernel.op)
                     _ReducingPrograms(kernel).run()
 
 

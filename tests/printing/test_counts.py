@@ -358,3 +358,42 @@ def test_as_many_instructions_for(kernel, placed):
 
 def test_an_index_that_is_not_negative_is_not_moved():
     assert "moved" in printed(columns_left_out, [X, INDEX]) and "moved" not in printed(one_position, [X, INDEX])
+
+
+@nki.jit
+def narrow_factor(x, start):
+    """A column of float16 is the second operand of one instruction, which the function takes as a tile."""
+    out, column = nl.ndarray((8, 1), nl.float32, buffer=nl.shared_hbm), nl.load(x[:, 0:1])
+    narrow = nl.copy(nl.load(x[:, 1:2]), dtype=nl.float16)
+    nl.store(out, nl.multiply(nl.multiply(column, 2.0), narrow))
+    return out
+
+
+@nki.jit
+def sums_around_a_reduction(x, start):
+    """Two selections begin new sums in the same registers, before and after the programs reduce."""
+    out, program = nl.ndarray((2, 8, 1), nl.float32, buffer=nl.shared_hbm), nl.program_id(0)
+    tile, rows, kept = nl.load(x), nl.zeros((8, 1), nl.float32), nl.zeros((8, 8), nl.float32)
+    chosen = nl.copy(nl.greater(tile, 3.0), dtype=nl.uint8)
+    for _ in range(2):
+        nisa_beta.select_reduce(dst=kept, predicate=chosen, on_true=tile, on_false=-3.0, reduce_res=rows,
+                                reduce_cmd=nisa_beta.reduce_cmd.reset_reduce, reduce_op=np.max)
+        tile = nl.all_reduce(kept, op=np.add, program_axes=0)
+    nl.store(out[program], rows)
+    return out
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_narrow_second_operand(placed):
+    again = reread(printed(narrow_factor, [X, INDEX], keep_placement=placed))
+    assert instructions(again, [X, INDEX]).total() == instructions(narrow_factor, [X, INDEX]).total()
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X, INDEX), narrow_factor.on(executor)(X, INDEX))
+
+
+def test_registers_of_sums_around_a_reduction():
+    launched = sums_around_a_reduction[2]
+    again, counts = reread(printed(launched, [X, INDEX])), instructions(launched, [X, INDEX])
+    assert "CC_ALL_REDUCE" not in counts and counts.total() == instructions(again, [X, INDEX]).total()
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X, INDEX), launched.on(executor)(X, INDEX))

@@ -18,11 +18,14 @@ from dataclasses import replace
 from itertools import chain, pairwise
 from typing import NamedTuple
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
+from nki_mlir.dialects.nisa.elementwise import TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nki.reduction import ReducingFree
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.target_findings import may_replace
+from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, own_memory, touched
@@ -57,8 +60,30 @@ def merge_runs(code: Code, forms: "MergedForms") -> int:
     runs = [(block, run) for block in blocks(code.body) for run in list(runs_of(block.nodes)) if forms.repeat(run)]
     if not runs:
         return 0
+    pairs = {step: (step.op, pair) for _, run in runs for step in run if (pair := pair_of(step.op)) is not None}
+    for step, (_, pair) in pairs.items():
+        step.op, step.work = pair, None
     uses = uses_of(code)
-    return sum(_MergedRun(block, run, uses, forms).merged for block, run in runs)
+    merged_count = sum(_MergedRun(block, run, uses, forms).merged for block, run in runs)
+    for step, (op, pair) in pairs.items():
+        if step.op is pair:                     # it stays alone
+            step.op, step.work = op, None
+    return merged_count
+
+
+def pair_of(op: Op) -> TensorTensorOp | None:
+    """Return an operation of two columns as one of two tiles, of which each may step from column to column; None for
+    any other operation."""
+    if type(op) is not TensorScalarOp or op.operand0 is None or op.op1 != "bypass" or op.src.free_elements != 1:
+        return None
+    lhs, rhs = (op.operand0, op.src) if op.reverse0 else (op.src, op.operand0)
+    pair = TensorTensorOp(dst=op.dst, lhs=lhs, rhs=rhs, op=op.op0, symbols=op.symbols, ranges=op.ranges, mask=op.mask,
+                          limits=op.limits, extra=op.extra, engine=op.engine)
+    try:
+        verify(pair)
+    except NkiMlirError:
+        return None
+    return pair if pair.compute is op.compute and pair.runs_on is op.runs_on else None
 
 
 class MergedForms:

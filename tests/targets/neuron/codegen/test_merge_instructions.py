@@ -9,6 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.nisa.elementwise import TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import TensorReduceOp
@@ -175,3 +176,16 @@ def test_elements__bound_merged_instructions() -> None:
 def test_operands_behind_many_instructions__are_not_computed_early() -> None:
     assert merge_instructions(transposes(2, between=7).code) == 1
     assert merge_instructions(transposes(2, between=8).code) == 0
+
+
+def test_columns__are_merged_as_tiles_whichever_operand_they_are() -> None:
+    b = Builder()
+    a, c, d = (b.on_chip(name, (32, 4)) for name in "acd")
+    for k in range(4):
+        dst, src, operand = (b.tile({}, buffer, 0, 32, k, 1) for buffer in (d, a, c))
+        b.step(TensorScalarOp, dst=dst, src=src, operand0=operand, op0="subtract", reverse0=True)
+    b.step(TensorScalarOp, dst=b.tile({}, a, 0, 32, 0, 1), src=b.tile({}, d, 0, 32, 0, 1),
+           operand0=b.tile({}, d, 0, 32, 1, 1), op0="add")
+    assert merge_instructions(b.code) == 3
+    pair, alone = (step.op for step in steps_in(b.code.body))
+    assert (type(pair), pair.dst.shape, pair.lhs.handle, type(alone)) == (TensorTensorOp, (32, 4), c, TensorScalarOp)
