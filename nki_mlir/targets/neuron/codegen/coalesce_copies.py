@@ -22,6 +22,7 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses, plain, uses_of
 from nki_mlir.targets.neuron.codegen.fusion_patterns import in_one
+from nki_mlir.targets.neuron.codegen.merge_instructions import has_registers
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
@@ -91,6 +92,8 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dic
         return []                               # the first does not write all elements
     if any(tile.handle is op.dst.handle for step in before[start:] for tile in tiles_of(step)):
         return []
+    if any(step.op.queued for step in between) and has_registers(op.dst.handle, uses[op.dst.handle]):
+        return []                               # which no transfer writes
     return between if all(_may_move(step, op, follows) for step in between) else []
 
 
