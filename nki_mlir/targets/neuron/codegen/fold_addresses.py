@@ -99,10 +99,10 @@ def _fold_in(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses
 
 def _indices(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> Tile | None:
     """Return the complete tile of indices that only this instruction writes; None if it is another instruction."""
-    (_, tile), *others = step.op.targets()
+    (_, tile), *more_targets = step.op.targets()
     buffer_uses = uses[tile.handle]
     free = buffer_uses.free and not buffer_uses.controls and [*buffer_uses.writers] == [step]
-    return tile if free and not others and _is_column(step.op, tile) else None
+    return tile if free and not more_targets and _is_column(step.op, tile) else None
 
 
 def _is_column(op: Op, tile: Tile) -> bool:
@@ -136,7 +136,7 @@ def _replace(step: InstructionStep, op: Op, uses: dict[DeviceBuffer, BufferUses]
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Address:
+class CopyAddress:
     """Element e of the piece is at ``position(e) + scale * index`` of the table, counted row by row, where
     ``first(e) + index`` is below ``extent``."""
 
@@ -148,7 +148,7 @@ class Address:
     index: Tile
 
 
-def _address_of(op: Op) -> Address | None:
+def _address_of(op: Op) -> CopyAddress | None:
     """Return the address of a copy with one index that is not masked, or None for another operation."""
     if type(op) not in COPIES or op.mask or op.limits:
         return None
@@ -156,18 +156,18 @@ def _address_of(op: Op) -> Address | None:
         axes = tuple((axis, step) for axis, step in enumerate(op.steps) if step)
         table = op.reachable() if op.table.on_chip else op.table        # the part of a row that the index reaches
         start = op.start - (table.access.free.const - op.table.access.free.const)
-        return Address(table, Linear(start, (), axes), Linear(), op.scale, op.extent, op.index)
+        return CopyAddress(table, Linear(start, (), axes), Linear(), op.scale, op.extent, op.index)
     if isinstance(op, RowAddressed):
         scale, *steps = dense(op.table.shape)
         rows, position = op.table.shape[0], Linear(0, (), tuple(enumerate(steps, 1)))
-        return Address(op.table, position, Linear(), scale, rows, op.index)
+        return CopyAddress(op.table, position, Linear(), scale, rows, op.index)
     assert isinstance(op, RunTimeIndexed)
     if len(op.scales) != 1:
         return None
-    return Address(op.table, op.position, op.first, op.scales[0], op.extents[0], op.offset)
+    return CopyAddress(op.table, op.position, op.first, op.scales[0], op.extents[0], op.offset)
 
 
-def _with_address(op: Op, address: Address) -> Op | None:
+def _with_address(op: Op, address: CopyAddress) -> Op | None:
     """Return the copy with another address; None if no instruction has it."""
     assert isinstance(op, DataAddressed)
     is_write = op.addressed_by_data == "dst"
@@ -219,7 +219,7 @@ def _ns(op: Op, machine: Machine) -> float:
     return float(machine.cost(op.runs_on, op.work()).busy)
 
 
-def _moved(address: Address, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> Address | None:
+def _moved(address: CopyAddress, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> CopyAddress | None:
     """Return the address in terms of the index that a sum reads, with the index still to be replaced."""
     op = step.op
     if isinstance(op, TensorScalarOp):

@@ -330,8 +330,8 @@ def merged(op: Op, operands: dict[str, MergedOperand], count: int) -> Op:
     if isinstance(op, ReducingFree):
         fields["axes"] = tuple([axis + 1 for axis in op.axes])
     elif all(inner == 1 or outer_step == step * inner for _, (outer_step, _), (step, inner), *_ in dims.values()):
-        dims = {name: (rows, (outer_step if inner == 1 else step, count * inner), *others)
-                for name, (rows, (outer_step, _), (step, inner), *others) in dims.items()}
+        dims = {name: (rows, (outer_step if inner == 1 else step, count * inner), *inner_dims)
+                for name, (rows, (outer_step, _), (step, inner), *inner_dims) in dims.items()}
     tiles = {name: operand.tile.patterned(dims=dims[name]) for name, operand in operands.items()}
     return changed(op, None, **tiles, **fields)
 

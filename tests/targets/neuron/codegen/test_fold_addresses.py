@@ -61,7 +61,7 @@ def test_columns_behind_an_index(start, on):
 
 @pytest.mark.parametrize("start", [-3, 17, 19, 2**31 - 1, -2**31])
 def test_indices_outside_stay_errors(start):
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="out of bounds"):
         columns_behind.on("isa")(TABLE, np.array([[start]], np.int32))
 
 
@@ -80,7 +80,7 @@ def test_rows_that_are_counted(on):
 
 @pytest.mark.parametrize("row", [-1, 16, 2**31 - 1])
 def test_rows_outside_stay_errors(row):
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="out of bounds"):
         diagonal.on("isa")(TABLE, np.full((8, 1), row, np.int32), 1)
 
 
