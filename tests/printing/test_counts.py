@@ -364,7 +364,7 @@ def test_an_index_that_is_not_negative_is_not_moved():
 def narrow_factor(x, start):
     """A column of float16 is the second operand of one instruction, which the function takes as a tile."""
     out, column = nl.ndarray((8, 1), nl.float32, buffer=nl.shared_hbm), nl.load(x[:, 0:1])
-    narrow = nl.copy(nl.load(x[:, 1:2]), dtype=nl.float16)
+    narrow = nl.copy(nl.load(x[:, 3:4]), dtype=nl.float16)
     nl.store(out, nl.multiply(nl.multiply(column, 2.0), narrow))
     return out
 
