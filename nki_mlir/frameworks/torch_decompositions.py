@@ -263,8 +263,7 @@ ALONG_AXES = (
     aten.sort.default, aten.topk.default, aten.var.correction, aten.std.correction, aten.var_mean.correction)
 OWN: dict[object, Callable[..., object]] = {
     **{op: decomposed for op, decomposed in get_decompositions(
-        [aten.native_layer_norm.default, aten.native_group_norm.default, aten.upsample_nearest2d.vec,
-         aten.silu_backward.default, aten.mish_backward.default, aten.hardswish_backward.default]).items()},
+        [aten.native_layer_norm.default, aten.native_group_norm.default, aten.upsample_nearest2d.vec]).items()},
     **ORDERS,
     **ATTENTION,
     **BAGS,

@@ -118,6 +118,15 @@ def max_pool_gradient(op: Operation) -> Value | None:
     return scatter.results[0]
 
 
+def silu_gradient(op: Operation) -> Value:
+    """Lower the gradient of ``silu``, for which PyTorch applies no decomposition."""
+    grad, a = map(builtin, op.operands)
+    one, share = splat(a.type, 1), value_of("stablehlo.logistic", a.type, a)
+    rest = value_of("stablehlo.multiply", a.type, a, value_of("stablehlo.subtract", a.type, one, share))
+    slope = value_of("stablehlo.multiply", a.type, share, value_of("stablehlo.add", a.type, one, rest))
+    return value_of("stablehlo.multiply", a.type, grad, slope)
+
+
 def integers(value: Value) -> list[int]:
     """Return a constant list of integers of PyTorch's dialect."""
     elements = [] if isinstance(value.owner, ir.Block) else list(value.owner.operands)
@@ -167,5 +176,6 @@ def without_sign(value: Value, direction: str, other: Value, number: float) -> V
 LOWERINGS: dict[str, Callable[[Operation], Value | None]] = {
     "torch.aten.fmod.Tensor": remainder, "torch.aten.eq.Tensor": equal,
     "torch.aten.cumprod": running_product, "torch.aten.max_pool2d_with_indices_backward": max_pool_gradient,
+    "torch.aten.silu_backward": silu_gradient,
     **dict.fromkeys(FUNCTIONS, function)}
 __all__ = ["described", "lower_operators", "order_numbers"]
