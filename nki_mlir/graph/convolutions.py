@@ -14,7 +14,7 @@ from itertools import product as combinations
 from math import prod
 
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile, joined_dims
-from nki_mlir.graph.images import Image, Source, load_image, padded_source, source_of
+from nki_mlir.graph.images import Image, ImageSource, load_image, padded_source, source_of
 from nki_mlir.graph.layouts import INSTRUCTION_NS
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.products import TiledProduct, multiply, tiled_product
@@ -158,7 +158,7 @@ def keep_padded(tiles: Tiles, machine: Machine, nest: TileNest) -> None:
             tiles.cache.keep_image(elements, load_image(tiles, machine, convolution.form, start, part, source))
 
 
-def fits(tiles: Tiles, convolution: Convolution, source: Source) -> bool:
+def fits(tiles: Tiles, convolution: Convolution, source: ImageSource) -> bool:
     """Return whether the images of a convolution, or the pixels that they are transposed from, can stay on chip beside
     other images."""
     form, images = convolution.form, tiles.cache.images.values()
@@ -173,7 +173,7 @@ def write_convolution(tiles: Tiles, machine: Machine, product: TiledProduct, sta
     if convolution is None:
         return False
     form, image, images = convolution.form, convolution.image, tiles.cache.images
-    complete = Source.complete(image, form)
+    complete = ImageSource.complete(image, form)
     is_kept = all(elements in images for first, _ in convolution.images() for elements, _ in form.parts(image, first))
     if not is_kept and not fits(tiles, convolution, complete):
         return False

@@ -87,7 +87,7 @@ class Band(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class ImageSource:
     """The elements of an image: bands of lines of a buffer; everything else has one value."""
 
     operand: TileOperand
@@ -99,10 +99,10 @@ class Source:
         return max(band.width // pieces_of(band, form) for band in self.bands) * form.channels * form.dtype.itemsize
 
     @staticmethod
-    def complete(operand: TileOperand, form: Image) -> "Source":
+    def complete(operand: TileOperand, form: Image) -> "ImageSource":
         """Return all lines of a buffer as the source of its images."""
         band = Band(0, prod(operand.base_shape[:-2]), 0, form.line // form.channels, 0, form.line)
-        return Source(operand, (band,), 0.0)
+        return ImageSource(operand, (band,), 0.0)
 
 
 def pieces_of(band: Band, form: Image) -> int:
@@ -110,7 +110,7 @@ def pieces_of(band: Band, form: Image) -> int:
     return form.pieces if band.width == form.pieces * form.step and band.pitch == band.width * form.channels else 1
 
 
-def source_of(nest: TileNest, form: Image, value: float) -> Source | None:
+def source_of(nest: TileNest, form: Image, value: float) -> ImageSource | None:
     """Return the source of a padded image, from the copy that writes the image into the padding; None if lines do not
     stay together."""
     merged = nest.arranged(None)
@@ -141,7 +141,7 @@ def source_of(nest: TileNest, form: Image, value: float) -> Source | None:
         start = source.free.const + sum(source.strides[a] * k for a, k in zip(outer_axes, position))
         pixel = at % form.line // form.channels
         bands.append(Band(at // form.line, count, pixel, width // form.channels, start, pitch))
-    return Source(source, tuple(bands), value)
+    return ImageSource(source, tuple(bands), value)
 
 
 def padded_source(operations: Sequence[Operation], number: int, nest: TileNest) -> tuple[float, Operation] | None:
@@ -161,7 +161,7 @@ def padded_source(operations: Sequence[Operation], number: int, nest: TileNest) 
     return float(fill.body.value), after
 
 
-class Move(NamedTuple):
+class PixelMove(NamedTuple):
     """Pixels ``pixel`` on of a piece, which rows from ``group`` on of an image get: of one piece, or of all if None."""
 
     slot: int
@@ -172,7 +172,7 @@ class Move(NamedTuple):
     pixel: int
 
 
-def load_image(tiles: Tiles, machine: Machine, form: Image, start: int, part: int, source: Source) -> Tile:
+def load_image(tiles: Tiles, machine: Machine, form: Image, start: int, part: int, source: ImageSource) -> Tile:
     """Return a tile of an image, channels from ``part`` on, that begins at an element of its buffer."""
     tile = tiles.buffer((form.depth, form.slots * form.slot), form.dtype)
     first, last = start // form.line, start // form.line + form.residues * form.lines
@@ -193,8 +193,9 @@ def load_image(tiles: Tiles, machine: Machine, form: Image, start: int, part: in
                 (row if pieces > 1 else band.pitch, count * pieces), (form.channels, band.width // pieces),
                 (1, form.channels)))
             pixels = loaded_pixels(tiles, source.operand, access)
-            lines = Lines(tiles, machine, form, tile, pixels, range(line - first, line - first + count), pieces, part)
-            lines.write(band.width, band.pixel - offset, source.value)
+            lines = range(line - first, line - first + count)
+            written = ImageLines(tiles, machine, form, tile, pixels, lines, pieces, part)
+            written.write(band.width, band.pixel - offset, source.value)
     fill_lines(tiles, form, tile, range(remaining - first, last - first), source.value)
     return tile
 
@@ -224,7 +225,7 @@ def in_residues(form: Image, lines: range) -> Iterator[tuple[int, int, int]]:
 
 
 @dataclass(frozen=True)
-class Lines:
+class ImageLines:
     """Writes some lines of an image: ``pixels`` has them along the partitions, each in ``pieces``."""
 
     tiles: Tiles
@@ -249,7 +250,7 @@ class Lines:
                 if part := [move for move in run if begin <= move.pixel < begin + count]:
                     self.copy(part, transposes, begin)
 
-    def batches(self, moves: Sequence[Move]) -> Iterator[tuple[int, int, int]]:
+    def batches(self, moves: Sequence[PixelMove]) -> Iterator[tuple[int, int, int]]:
         """Yield what is transposed into one bank of PSUM: the first pixel, the number of pixels, and how many
         neighbours each has with it."""
         most = max(1, self.machine.psum_bank_bytes // (self.pixels.shape[0] * self.form.dtype.itemsize))
@@ -265,7 +266,7 @@ class Lines:
         if batch:
             yield batch[0], len(batch), counts[batch[0]]
 
-    def moves(self, slot: int, width: int, first: int) -> list[Move]:
+    def moves(self, slot: int, width: int, first: int) -> list[PixelMove]:
         """Return what a slot gets; pixel -1 is padding."""
         each = [list(self.groups(slot, piece, width, first)) for piece in range(self.form.pieces)]
         same = {tuple((m.group, m.pixels, m.pixel, m.piece - k if m.pixel >= 0 else 0) for m in moves)
@@ -275,7 +276,7 @@ class Lines:
             return [m._replace(target=None) for m in each[0]]
         return [move for moves in each for move in moves]
 
-    def groups(self, slot: int, piece: int, width: int, first: int) -> Iterator[Move]:
+    def groups(self, slot: int, piece: int, width: int, first: int) -> Iterator[PixelMove]:
         """Yield what the rows of a slot of one piece get. Rows that do not begin at the first partition get one pixel
         at a time."""
         length, group = width // self.pieces, 0
@@ -286,15 +287,15 @@ class Lines:
             while group == 0 and count < self.form.pixels and (0 <= x + count < width) == inside and (
                     not inside or x % length + count < length):
                 count += 1
-            yield Move(slot, piece, x // length if inside else 0, group, count, x % length if inside else -1)
+            yield PixelMove(slot, piece, x // length if inside else 0, group, count, x % length if inside else -1)
             group += count
 
-    def rows(self, move: Move) -> tuple[int, int]:
+    def rows(self, move: PixelMove) -> tuple[int, int]:
         """Return the first partition that a move writes, and the number of partitions."""
         begin = move.group * self.form.channels
         return begin, min(self.form.depth - begin, move.pixels * self.form.channels)
 
-    def target(self, run: Sequence[Move], first: int, count: int) -> Tile:
+    def target(self, run: Sequence[PixelMove], first: int, count: int) -> Tile:
         """Return the part of the image that moves of neighbouring slots write, for lines of one residue."""
         move, pieces = run[0], self.form.pieces
         begin, rows = self.rows(move)
@@ -303,7 +304,7 @@ class Lines:
         return self.tile.patterned(partition=Linear(begin), free=Linear(free),
                                    dims=((1, rows), (self.form.slot, len(run)), lines))
 
-    def fill(self, run: Sequence[Move], value: float) -> None:
+    def fill(self, run: Sequence[PixelMove], value: float) -> None:
         for first, count, _ in in_residues(self.form, self.lines):
             self.tiles.fill(self.target(run, first, count), value, (0, 1, 2))
 
@@ -318,7 +319,7 @@ class Lines:
             self.tiles.copy(transposes.patterned(free=Linear(k * lanes), dims=((1, rows), (1, lanes))), source, (1, 0))
         return transposes
 
-    def copy(self, run: Sequence[Move], transposes: Tile, begin: int) -> None:
+    def copy(self, run: Sequence[PixelMove], transposes: Tile, begin: int) -> None:
         """Copy transposed pixels, of which the first is ``begin``, to the image."""
         move, lanes = run[0], self.pixels.shape[0]
         _, rows = self.rows(move)
@@ -333,9 +334,9 @@ class Lines:
             self.tiles.copy(target, transposes.patterned(free=Linear(at), dims=((1, rows), (lanes, len(run)), *dims)))
 
 
-def runs_of(moves: Sequence[Move]) -> list[list[Move]]:
+def runs_of(moves: Sequence[PixelMove]) -> list[list[PixelMove]]:
     """Return moves of neighbouring slots that differ in nothing else but their pixels, in the order of the slots."""
-    runs: dict[tuple[int | None, int, int, int], list[list[Move]]] = {}
+    runs: dict[tuple[int | None, int, int, int], list[list[PixelMove]]] = {}
     for move in moves:
         same = runs.setdefault((move.target, move.piece, move.group, move.pixels), [])
         last = same[-1][-1] if same else None

@@ -93,16 +93,16 @@ def test_images_do_not_pass_through_hbm():
 
 
 FAULTS = {
-    "the padding is another number": (images.Lines, "fill", lambda old: lambda self, run, value: old(self, run, 1.0)),
+    "the padding is another number": (images.ImageLines, "fill", lambda old: lambda self, run, value: old(self, run, 1.0)),
     "no line is padding": (images, "fill_lines", lambda old: lambda tiles, form, tile, lines, value: old(
         tiles, form, tile, lines, 1.0)),
-    "pixels of another piece": (images.Lines, "groups", lambda old: lambda self, slot, piece, width, first: old(
+    "pixels of another piece": (images.ImageLines, "groups", lambda old: lambda self, slot, piece, width, first: old(
         self, slot, 0, width, first)),
     "lines begin one later": (images.Image, "column", lambda old: lambda self, line: old(self, min(
         line + 1, self.residues * self.lines - 1))),
     "all weights are those of one position": (convolutions, "factors", lambda old: lambda *arguments: [
         (left, next(old(*arguments))[1]) for left, _ in old(*arguments)]),
-    "a line's first pixels are the second ones": (images.Lines, "copy", lambda old: lambda self, run, turned, begin: old(
+    "a line's first pixels are the second ones": (images.ImageLines, "copy", lambda old: lambda self, run, turned, begin: old(
         self, [move._replace(slot=max(move.slot, 1)) for move in run], turned, begin)),
 }
 
