@@ -73,7 +73,7 @@ def _counts_all(op: IotaOp) -> bool:
 
 
 def index_of(op: DataAddressed) -> Tile:
-    return op.offset if isinstance(op, RunTimeIndexed) else op.index        # type: ignore[attr-defined,no-any-return]
+    return op.offset if isinstance(op, RunTimeIndexed) else op.index        # type: ignore[attr-defined]
 
 
 def as_copy(op: DataAddressed, iota: IotaOp) -> DmaCopyOp | None:
