@@ -23,14 +23,14 @@ func.func @converted() {
   return
 }
 
-// The copy stays if its destination is used in front of it, or if something else reads the transposed tile.
+// The copy stays if its destination is used before it, or if something else reads the transposed tile.
 // CHECK-LABEL: func.func @stays(
-// CHECK:         "nisa.dma_transpose"
-// CHECK-NEXT:    "nisa.memset"
-// CHECK-NEXT:    "nisa.tensor_copy"
-// CHECK-NEXT:    "nisa.dma_transpose"
-// CHECK-NEXT:    "nisa.tensor_copy"
-// CHECK-NEXT:    "nisa.tensor_copy"
+// CHECK:         "nisa.dma_transpose"(%[[S:.*]], %[[X:.*]]) {
+// CHECK-NEXT:    "nisa.memset"(%[[T:.*]]) {
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[T]], %[[S]]) {
+// CHECK-NEXT:    "nisa.dma_transpose"(%[[U:.*]], %[[X]]) {
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[T]], %[[U]]) {
+// CHECK-NEXT:    "nisa.tensor_copy"(%{{.*}}, %[[U]]) {
 func.func @stays() {
   %x = memref.alloc() : !tile
   %s = memref.alloc() : !turned

@@ -6,6 +6,7 @@
 !index = memref<8x1xi32, "sbuf">
 #all = affine_set<() : (0 == 0)>
 #index = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 8], [1, 1]]>
+#one = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>
 #rows = #nki.access<f32, affine_map<() -> (0)>, [[6, 16], [1, 6]]>
 #flat = #nki.access<f32, affine_map<() -> (0)>, [[96, 1], [1, 96]]>
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 8], [1, 6]]>
@@ -37,8 +38,8 @@ func.func @counted(%x: !table) {
 func.func @one(%x: !table) {
   %i = memref.alloc() : memref<1x1xi32, "sbuf">
   %t = memref.alloc() : memref<1x6xf32, "sbuf">
-  "nisa.iota"(%i) {access = [#nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>], engine = "unknown", expression = affine_map<(d0, d1) -> (5)>, mask = #all} : (memref<1x1xi32, "sbuf">) -> ()
-  "nisa.dma_dynamic_write"(%x, %t, %i) {access = [#rows, #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [1, 6]]>, #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>], engine = "unknown", extents = [16], first = affine_map<(d0, d1, d2, d3, d4) -> (0)>, mask = #all, mode = "skip", position = affine_map<(d0, d1, d2, d3, d4) -> (d1)>, rmw = "bypass", scales = [6], second = affine_map<(d0, d1, d2, d3, d4) -> (0)>} : (!table, memref<1x6xf32, "sbuf">, memref<1x1xi32, "sbuf">) -> ()
+  "nisa.iota"(%i) {access = [#one], engine = "unknown", expression = affine_map<(d0, d1) -> (5)>, mask = #all} : (memref<1x1xi32, "sbuf">) -> ()
+  "nisa.dma_dynamic_write"(%x, %t, %i) {access = [#rows, #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [1, 6]]>, #one], engine = "unknown", extents = [16], first = affine_map<(d0, d1, d2, d3, d4) -> (0)>, mask = #all, mode = "skip", position = affine_map<(d0, d1, d2, d3, d4) -> (d1)>, rmw = "bypass", scales = [6], second = affine_map<(d0, d1, d2, d3, d4) -> (0)>} : (!table, memref<1x6xf32, "sbuf">, memref<1x1xi32, "sbuf">) -> ()
   return
 }
 

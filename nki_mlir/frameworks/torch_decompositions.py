@@ -82,7 +82,7 @@ def floor_divide(a: Any, b: Any) -> object:
     quotient = torch.where((left != 0) & ((second < 0) != (left < 0)), quotient - 1, quotient)
     floor = torch.floor(quotient)
     floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
-    result = torch.where(quotient == 0, torch.where(ratio < 0, -0.0, 0.0), floor)
+    result = torch.where(quotient == 0, ratio * 0.0, floor)             # with the sign of the quotient
     return torch.where(second == 0, ratio, result).to(dtype)
 
 
@@ -193,10 +193,12 @@ def max_pool(op: Any, rank: int) -> Callable[..., object]:
         wide = torch.constant_pad_nd(a, around, lowest)
         values, positions = op(wide, sizes, steps, [0] * rank, dilations)
         at = torch.zeros_like(positions)
-        for k, (extent, pad) in enumerate(zip(shape, pads)):
+        for k, (extent, pad, apart) in enumerate(zip(shape, pads, dilations)):
             inner = prod(wide.shape[a.dim() - rank + k + 1:])
-            at = at * extent + torch.remainder(torch.div(positions, inner, rounding_mode="floor"),
-                                               wide.shape[a.dim() - rank + k]) - pad
+            number = torch.remainder(torch.div(positions, inner, rounding_mode="floor"),
+                                     wide.shape[a.dim() - rank + k]) - pad
+            # a window of the lowest numbers alone names its first element, which may lie in the padding
+            at = at * extent + torch.where(number < 0, torch.remainder(number, apart), number)
         return values, at
     return computed
 

@@ -12,7 +12,7 @@ import libcst as cst
 import pytest
 
 from nki_mlir.input_limits import InputTooLarge
-from nki_mlir.migration import nesting, number_dtypes
+from nki_mlir.migration import added_functions, nesting
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 
 COUNTS = tuple(f"n{k}" for k in range(6))
@@ -181,7 +181,7 @@ def dtype_functions(text):
 
 
 def test_dtypes_of_numbers_and_tiles():
-    text = number_dtypes.with_dtype_functions("import nki.language as nl\nx = 0\nf = lambda: (quotient_dtype(x), "
+    text = added_functions.with_added_functions("import nki.language as nl\nx = 0\nf = lambda: (quotient_dtype(x), "
                                               "number_dtype(x, 1))\n")
     space = dtype_functions(text)
     for dtype in ("bool_", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "bfloat16"):
@@ -197,10 +197,10 @@ def test_dtypes_of_numbers_and_tiles():
 def test_functions_for_dtypes__are_behind_the_imports_once():
     text = ('"""A module."""\nimport nki.language as lang\nfrom nki import (\n    jit,\n)\n\nf = 1\n'
             "def g(t):\n    return number_dtype(t.dtype, 1)\n")
-    new = number_dtypes.with_dtype_functions(text)
+    new = added_functions.with_added_functions(text)
     assert new.index("    jit,\n)\n\n\ndef number_dtype(") < new.index("f = 1") and "quotient_dtype" not in new
-    assert "nl." not in new.replace("lang.", "") and number_dtypes.with_dtype_functions(new) == new
-    assert number_dtypes.with_dtype_functions("x = my_number_dtype(1)\n") == "x = my_number_dtype(1)\n"
-    both = number_dtypes.with_dtype_functions("import nki.language as nl\nquotient_dtype(a)\nnumber_dtype(b, 1)\n")
+    assert "nl." not in new.replace("lang.", "") and added_functions.with_added_functions(new) == new
+    assert added_functions.with_added_functions("x = my_number_dtype(1)\n") == "x = my_number_dtype(1)\n"
+    both = added_functions.with_added_functions("import nki.language as nl\nquotient_dtype(a)\nnumber_dtype(b, 1)\n")
     assert both.index("def quotient_dtype") < both.index("def number_dtype") < both.index("\nquotient_dtype(a)")
-    assert number_dtypes.with_dtype_functions("quotient_dtype(a)\n").startswith("\n\ndef quotient_dtype(")
+    assert added_functions.with_added_functions("quotient_dtype(a)\n").startswith("\n\ndef quotient_dtype(")

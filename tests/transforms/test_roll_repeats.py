@@ -90,7 +90,7 @@ def test_loops_in_loops():
             nl.store(out[:, i * 16:i * 16 + 16], kept)
         nl.store(out[:, 48:512], tile[:, 0:464])
         return out
-    assert rolled(kernel, X, pairs=True) == [(3, 4), (4, 2), (2, 1)]
+    assert rolled(kernel, X, pairs=True) == [(3, 3), (4, 2), (2, 1)]
     assert [count for count, _ in rolled(kernel, X)] == [3, 3]       # columns one by one
 
 
