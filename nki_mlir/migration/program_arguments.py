@@ -21,6 +21,7 @@ from nki_mlir.migration.launch_grids import launches
 from nki_mlir.migration.names import Names, NodesByClass
 from nki_mlir.migration.parameters import bound_names
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.tile_classes import calls_language
 
 READS = {"nl.program_id": "program", "nl.num_programs": "num_programs", "nl.program_ndim": "program_ndim"}
 EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
@@ -43,14 +44,15 @@ class ProgramArguments:
         self.host = ast.parse(text)
         self.functions = {n.name.value: n for n in self.module.body if isinstance(n, cst.FunctionDef)}
         self.trees = {n.name: n for n in self.host.body if isinstance(n, ast.FunctionDef)}
-        self.calls = {name: NodesByClass(function).of(cst.Call) for name, function in self.functions.items()}
+        self.calls = {name: NodesByClass(function).of(cst.Call) for name, function in self.functions.items()
+                      if calls_language(function.body, self.names) or self._is_kernel(function)}
         aliases = kernel_aliases(text, self.names, self.functions.keys(), WRAPPERS)
         subscripts = NodesByClass(self.module).of(cst.Subscript)
         self.launched = launches(subscripts, self.names, self.functions.keys(), aliases)
-        self.helpers = {name for name in self.functions if name not in self.launched and self._is_helper(name)}
+        self.helpers = {name for name in self.calls if name not in self.launched and self._is_helper(name)}
         self.reads = {name: dict.fromkeys(read for call in calls if (read := self.read(call)) is not None)
                       for name, calls in self.calls.items()}
-        for _ in self.functions:                # what the functions read that it calls
+        for _ in self.calls:                    # what the functions read that it calls
             for name, calls in self.calls.items():
                 for call in calls:
                     if (callee := _name_of(call)) in self.helpers:
@@ -67,8 +69,13 @@ class ProgramArguments:
         axis = int(call.args[0].value.value) if call.args and isinstance(call.args[0].value, cst.Integer) else None
         return meaning, 0 if meaning == "nl.program_id" and not call.args else axis
 
+    def _is_kernel(self, function: cst.FunctionDef) -> bool:
+        nodes = (d.decorator for d in function.decorators)
+        return any(self.names.meaning(d.func if isinstance(d, cst.Call) else d) in WRAPPERS for d in nodes)
+
     def _is_helper(self, name: str) -> bool:
-        """Return whether other functions call a function, nothing else reads its name, and it can get parameters."""
+        """Return whether other functions of kernels call a function, nothing else reads its name, and it can get
+        parameters."""
         calls = [c for caller, several in self.calls.items() for c in several if _name_of(c) == name and caller != name]
         reads = [n for n in ast.walk(self.host) if isinstance(n, ast.Name) and n.id == name]
         arguments = self.trees[name].args
@@ -84,7 +91,7 @@ class ProgramArguments:
         """Return the text with parameters of the functions whose kernels' programs become loops, and arguments of their
         calls."""
         changed: dict[str, dict[Read, str]] = {}        # the parameters of these functions
-        pending = [name for name in self.functions if name not in self.helpers and not self.on_cores(name)]
+        pending = [name for name in self.calls if name not in self.helpers and not self.on_cores(name)]
         while pending:
             for call in self.calls[pending.pop()]:
                 callee = _name_of(call)
@@ -102,7 +109,7 @@ class ProgramArguments:
         name, axis = read
         used = {n.id for n in ast.walk(self.trees[function]) if isinstance(n, ast.Name)} | {
             n.arg for n in ast.walk(self.trees[function]) if isinstance(n, ast.arg)}
-        names = [self.variable(caller, read) for caller in self.functions if caller not in self.helpers]
+        names = [self.variable(caller, read) for caller in self.calls if caller not in self.helpers]
         plain = READS[name] if axis is None else f"{READS[name]}_{axis}"
         return next((n for n in (*filter(None, names), plain) if n not in used), f"{plain}_")
 

@@ -93,6 +93,16 @@ def run(x):
     assert "def rows_of(x):" in new and "rows_of(x)" in new and new.count("nl.program_id(0)") == 2
 
 
+def test_kernel_that_the_host_calls_gets_no_argument():
+    """A function of the host is no kernel: it has no programs."""
+    new = migrated(KERNEL.replace("BODY", "nl.store(out[nl.ds(nl.program_id(0) * 8, 8)], nl.load(x[0:8]))") + """
+
+def run(x):
+    return kernel(x)
+""")
+    assert "def kernel(x, grid=(1,)):" in new and "return kernel(x)" in new
+
+
 @pytest.mark.parametrize("name", ["row", "program_0"])
 def test_parameter_has_a_free_name(name):
     """The function uses the name for another value."""
