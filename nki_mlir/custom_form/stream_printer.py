@@ -125,8 +125,8 @@ class StreamPrinter:
         name = where.value
         kind = MEMORIES.get(name) or self.reader.types.of(f"@{name}")
         buffer = None if kind is None else buffer_of(kind)
-        behind = None if buffer is None else subscripts(read_access(pattern), buffer, registers)
-        return (name if NAME.fullmatch(name) else str(where)) + (f"[{pattern}]" if behind is None else behind)
+        subscript = None if buffer is None else subscripts(read_access(pattern), buffer, registers)
+        return (name if NAME.fullmatch(name) else str(where)) + (f"[{pattern}]" if subscript is None else subscript)
 
     def signals(self, attributes: Attributes) -> Iterator[str]:
         """Yield the waits and the signal."""

@@ -25,7 +25,7 @@ def embedding_bag(weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Te
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     is_counted = torch.ones_like(bag, dtype=torch.bool)
-    if include_last_offset:                     # indices behind it are in no bag
+    if include_last_offset:                     # indices after it are in no bag
         is_counted = torch.arange(indices.shape[0], dtype=torch.int32) < offsets[count].to(torch.int32)
     if padding_idx is not None:
         is_counted = is_counted & (indices != padding_idx % weight.shape[0])
@@ -38,7 +38,7 @@ def embedding_bag(weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Te
 
 
 def bag_of(indices: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """Return the number of each index's bag: of the last bag that begins at the index or in front of it."""
+    """Return the number of each index's bag: of the last bag that begins at the index or before it."""
     position = torch.arange(indices.shape[0], dtype=torch.int32)
     return (offsets.to(torch.int32) <= position.unsqueeze(-1)).to(torch.int32).sum(-1, dtype=torch.int32) - 1
 

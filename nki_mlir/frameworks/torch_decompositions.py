@@ -214,8 +214,8 @@ def average_pool(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[i
     after = [pad + max(0, extent_of_windows(n, size, step, pad) - n - 2 * pad)
              for n, size, step, pad in zip(a.shape[-2:], sizes, steps, pads)]
 
-    def sums(x: torch.Tensor, before: Sequence[int], behind: Sequence[int]) -> torch.Tensor:
-        x = torch.constant_pad_nd(x, [before[1], behind[1], before[0], behind[0]])
+    def sums(x: torch.Tensor, leading: Sequence[int], trailing: Sequence[int]) -> torch.Tensor:
+        x = torch.constant_pad_nd(x, [leading[1], trailing[1], leading[0], trailing[0]])
         result: torch.Tensor = aten.convolution(
             x.reshape(-1, 1, *x.shape[-2:]), torch.ones([1, 1, *sizes], dtype=x.dtype), None, steps, [0, 0], [1, 1],
             False, [0, 0], 1)
@@ -225,8 +225,8 @@ def average_pool(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[i
     if divisor_override is not None:
         return (total / divisor_override).to(a.dtype)
     counted = [n + 2 * pad for n, pad in zip(a.shape[-2:], pads)] if count_include_pad else a.shape[-2:]
-    before, behind = ([0, 0], [n - pad for n, pad in zip(after, pads)]) if count_include_pad else (pads, after)
-    count = sums(torch.ones([*counted], dtype=wide.dtype), before, behind)
+    leading, trailing = ([0, 0], [n - pad for n, pad in zip(after, pads)]) if count_include_pad else (pads, after)
+    count = sums(torch.ones([*counted], dtype=wide.dtype), leading, trailing)
     return (total / count).to(a.dtype)
 
 

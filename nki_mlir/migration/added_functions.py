@@ -42,7 +42,7 @@ def as_rows(view):
 
 
 def with_added_functions(text: str) -> str:
-    """Return a text with each function behind its imports that the text calls and does not define."""
+    """Return a text with each function, after its imports, that the text calls and does not define."""
     for name, definition in reversed(DEFINITIONS.items()):
         if not re.search(rf"\b{name}\(", text) or f"def {name}(" in text:
             continue

@@ -58,7 +58,7 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
 
 
 def _follows_load(copy: InstructionStep, before: InstructionStep) -> bool:
-    """Return whether the step in front of a copy is the transfer that fills its source: nothing moves then."""
+    """Return whether the step before a copy is the transfer that fills its source: nothing moves then."""
     return type(copy.op) is TensorCopyOp and type(before.op) is DmaCopyOp and (
         before.op.dst.handle is copy.op.src.handle and not before.op.acts_outside)
 

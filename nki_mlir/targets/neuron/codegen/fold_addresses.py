@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fold-addresses: let copies at run-time addresses add to an index what an instruction in front of them adds.
+"""fold-addresses: let copies at run-time addresses add to an index what an instruction before them adds.
 
 before:  j = i + 11;  t = copy s[:, j]                      after:  t = copy s[:, i + 11]
          r[p] = iota p;  j = i * 192 + r;  t[p] = x[j[p]]           t[p] = x[i[p] * 192 + p]
@@ -117,11 +117,12 @@ def _is_column(op: Op, tile: Tile) -> bool:
         tile.shape[0] == 1 or access.dims[0][0] == 1)
 
 
-def _is_changed(step: InstructionStep, readers: Sequence[InstructionStep], behind: Sequence[InstructionStep]) -> bool:
+def _is_changed(step: InstructionStep, readers: Sequence[InstructionStep], following: Sequence[InstructionStep]
+                ) -> bool:
     """Return whether something writes the index between the sum and the last of the copies that read it."""
     index = step.op.src.handle                                                          # type: ignore[attr-defined]
-    last = max(behind.index(reader) for reader in readers)
-    return any(tile.handle is index for other in behind[:last] for _, tile in other.op.targets())
+    last = max(following.index(reader) for reader in readers)
+    return any(tile.handle is index for other in following[:last] for _, tile in other.op.targets())
 
 
 def _replace(step: InstructionStep, op: Op, uses: dict[DeviceBuffer, BufferUses]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fold-conversions: let a transpose by DMA convert its elements, instead of a copy behind it.
+"""fold-conversions: let a transpose by DMA convert its elements, instead of a copy after it.
 
 before:  s = transpose of x;  t = copy s (bfloat16)         after:  t = transpose of x (bfloat16)
 
@@ -45,7 +45,7 @@ def fold_conversions(code: Code) -> int:
     return dropped
 
 
-def _converted(step: InstructionStep, behind: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
+def _converted(step: InstructionStep, following: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
                machine: Machine) -> InstructionStep | None:
     """Let a transpose write to the destination of the copy that converts its result. Return the copy, None if there is
     none."""
@@ -54,11 +54,11 @@ def _converted(step: InstructionStep, behind: Sequence[InstructionStep], uses: d
     if not tile_uses.free or tile_uses.controls or [*tile_uses.writers] != [step] or len(tile_uses.readers) != 1:
         return None
     copy, = tile_uses.readers
-    if copy not in behind or not _only_converts(copy.op) or step.op.mask or step.op.limits or FRESH in step.op.extra:
+    if copy not in following or not _only_converts(copy.op) or step.op.mask or step.op.limits or FRESH in step.op.extra:
         return None
     transpose, copied = in_one(step.op, copy.op)
     assert isinstance(copied, TensorCopyOp | DmaCopyOp)
-    target, between_them = copied.dst.handle, behind[:behind.index(copy)]
+    target, between_them = copied.dst.handle, following[:following.index(copy)]
     if between_them and (target.fixed or target.addresses or NO_REORDER in {*step.op.extra, *copy.op.extra}):
         return None
     if any(tile.handle is target for other in between_them for tile in tiles_of(other)):
