@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "examples"), str(ROOT / "bench")]
 ROUNDS, SLICE_SECONDS = 7, 0.1
+IDLE_SECONDS = 0.03                     # a process that uses no tick of 10 ms in this time is idle
+MOST_IDLE_SECONDS = 1.0
 SLOW = 10                           # times the fastest one's time, above which a contestant runs in one round
 PEERS = 2                           # the fastest peers, which run in further races of a case
 
@@ -38,7 +41,7 @@ class Contestant:
     there is none."""
 
     def __init__(self, case: str, name: str, one_thread: bool = False) -> None:
-        # Idle threads of other libraries spin after a call; between rounds they must sleep.
+        # Idle threads of other libraries spin after a call; outside of their slices they must sleep.
         environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_WAIT_POLICY": "passive"} | (
             {"NKI_MLIR_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if one_thread else {})
         self.messages = tempfile.TemporaryFile("w+")            # a pipe that nobody reads would fill, and stop it
@@ -58,7 +61,19 @@ class Contestant:
     def seconds(self) -> float:
         assert self.process.stdin is not None and self.process.stdout is not None
         print(SLICE_SECONDS, file=self.process.stdin, flush=True)
-        return float(self.process.stdout.readline())
+        best = float(self.process.stdout.readline())
+        self.wait_until_idle()
+        return best
+
+    def wait_until_idle(self) -> None:
+        """Wait until no thread of the process runs: OpenBLAS ignores OMP_WAIT_POLICY, its threads spin for 100 ms."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        used, until = None, time.monotonic() + MOST_IDLE_SECONDS
+        while stat.exists() and time.monotonic() < until:
+            before, used = used, stat.read_text().rsplit(")", 1)[1].split()[11:13]  # user, system ticks
+            if used == before:
+                return
+            time.sleep(IDLE_SECONDS)
 
     def close(self) -> None:
         self.process.communicate()
