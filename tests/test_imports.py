@@ -232,6 +232,14 @@ def test_language_and_commands__load_no_mlir(module: str) -> None:
     assert not loaded_by(f"import {module}") & {"torch_mlir", "mlir", "jax", "jaxlib", "torch"}
 
 
+@pytest.mark.torch
+def test_torch_adapter__loads_no_sympy_which_dynamo_needs() -> None:
+    """Calls of kernels on PyTorch tensors need neither, and they take longer to load than PyTorch itself."""
+    pytest.importorskip("torch")
+    loaded = loaded_by("import nki_mlir.frameworks.torch")
+    assert "torch" in loaded and "sympy" not in loaded
+
+
 def test_help__loads_nothing_heavy() -> None:
     statement = "import nki_mlir.cli.opt as o; o.build_parser(o.pass_summaries()).format_help()"
     assert not loaded_by(statement) & {"torch_mlir", "mlir", "jax", "torch"}

@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._dynamo.source import GlobalStateSource
-from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext, guard_scalar
 
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.wrapping import name_of
@@ -122,7 +120,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     grid = kernel.grid
     if torch.compiler.is_dynamo_compiling():        # Dynamo has symbols for sizes and numbers
         arguments, keywords = (map_leaves(values, is_number_or_tensor, guarded) for values in (arguments, keywords))
-        grid = tuple([guard_scalar(n) for n in grid])                          # type: ignore[misc]
+        grid = tuple([number_of(n) for n in grid])
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
     if not torch.compiler.is_dynamo_compiling():    # Dynamo cannot read layouts in a backward
         if any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
@@ -133,7 +131,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     arrays: dict[int, Any] = {n: t for n, t in enumerate(tensors) if isinstance(t, np.ndarray)}
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
-    kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
+    kinds: Any = tuple([(tuple([number_of(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
         recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
         fields = {"grid": grid, "has_grid": True, "mode": kernel.mode, "target": kernel.target,
@@ -193,6 +191,7 @@ def refuse_form(tensors: list[torch.Tensor], kernel: Kernel) -> None:
 def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:
     """Raise ``SymbolicShape`` if a dimension that the exported program has to leave open has become a number:
     PyTorch's error does not mention kernels. Where PyTorch may choose (``Dim.AUTO``), warn instead."""
+    from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext  # start-up: it imports SymPy
     mode = torch._guards.detect_fake_mode()
     tracked = mode.shape_env.tracked_fakes if mode is not None and mode.shape_env is not None else None
     sizes = {n for shape, _, _ in kinds for n in shape}
@@ -233,7 +232,16 @@ def is_tensor(value: object) -> bool:
 
 def guarded(value: Any) -> object:
     """Return a tensor unchanged, and a number for one that Dynamo guards on."""
-    return value if is_tensor(value) else guard_scalar(value)
+    return value if is_tensor(value) else number_of(value)
+
+
+def number_of(value: Any) -> Any:
+    """Return a number unchanged; for a symbol, the number that it stands for, on which PyTorch then guards. To Dynamo
+    a symbol is of the class ``int``."""
+    if type(value) in (int, float) and not torch.compiler.is_dynamo_compiling():
+        return value
+    from torch.fx.experimental.symbolic_shapes import guard_scalar  # start-up: it imports SymPy
+    return guard_scalar(value)
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
@@ -312,6 +320,7 @@ def compile_again_when_changed(func: Callable[..., object], constants: tuple[obj
             add(holds, text, None)
         except TypeError:                           # PyTorch before 2.10
             add(holds, text)
+    from torch._dynamo.source import GlobalStateSource  # start-up: Dynamo, which has a context only where it runs
     context.guards_context.dynamo_guards.add(torch._guards.Guard(GlobalStateSource(), create))
 
 
