@@ -50,7 +50,8 @@ from tools.seeding import replacing
 
 direct_mutants.LEAST = 0
 changes = [replacing(*change) for change in json.loads(sys.argv[1])]
-print(json.dumps({change.new: found for change, found in direct_mutants.outcomes(changes, sys.argv[2:], 2)}))
+print(json.dumps({change.new: outcome.test
+                  for change, outcome in direct_mutants.outcomes(changes, sys.argv[2:], 2)}))
 """
 
 
@@ -80,7 +81,7 @@ def test_outcomes__name_the_test_that_fails(tmp_path: Path) -> None:
         "import nothing_of_this_name": "the import"}
 
 
-def test_outcomes__are_refused_if_a_test_fails_without_a_change(tmp_path: Path) -> None:
+def test_outcomes__are_refused_if_each_test_fails_without_a_change(tmp_path: Path) -> None:
     (tmp_path / "test_wrong.py").write_text("def test_wrong():\n    assert 1 == 2\n")
     process = run(CHANGES[:1], tmp_path / "test_wrong.py")
     assert process.returncode == 1

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run test files with each of many mutants, in forks of processes that have imported what the tests need.
+"""Run test files with each of many mutants, in forks of a process that has imported all that the tests need.
 
-A process collects the tests and runs them once without a change; then the short ones run first. For a mutant in the
-body of a function it forks, and the fork replaces the function's code. The body of a function that ran during the
-imports, and code outside of functions, may have left their results in other modules: such mutants are loaded in a fork
-of a process that has imported the libraries alone. Files do not change, so processes that a test starts run without the
-mutant; FileCheck tests run their commands in the fork (``filecheck_tests``).
+A process collects the tests and runs them once without a change, with a probe in front of each changed line. With a
+mutant, the tests that ran its line run first, short ones before others. For a mutant in the body of a function the
+process forks, and the fork replaces the function's code. The body of a function that ran during the imports, and code
+outside of functions, may have left their results in other modules: such mutants are loaded in a fork of a process that
+has imported the libraries alone. A test that fails with a mutant counts if it passes by itself without one. Files do
+not change, so processes that a test starts run without the mutant; FileCheck tests run their commands in the fork
+(``filecheck_tests``).
 """
 
-import ast
 import gc
 import importlib
 import json
@@ -20,69 +21,104 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cache
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
-from math import ceil, log10
+from math import ceil, inf
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
+from typing import NamedTuple
 
 import pytest
 
-from .seeding import PACKAGE, ROOT, Change, edited
+from .changed_functions import Finder, add_probes, function_of, is_loaded, path_of, replace_code, source_of
+from .mutant_results import Outcome, Ran, Results
+from .seeding import ROOT, Change
 
 PYTEST = ["-q", "-x", "-s", "-p", "no:cacheprovider", "-p", "tools.filecheck_tests", "--rootdir", str(ROOT),
           "-c", str(ROOT / "pyproject.toml")]
-FACTOR, LEAST = 10, 2       # a fork may take FACTOR times the processor time of the tests, plus LEAST seconds
+FACTOR, LEAST = 10, 10      # a test may take FACTOR times its processor time without a change, plus LEAST seconds
 IN_PLACE = 99               # the status of a fork that cannot replace the function's code
 LOADED = "loaded"           # the outcome of a mutant that a new process must load
+NO_CHANGE = -1              # the number of a run without a mutant
 
 
 class FailingTests(SystemExit):
     """The error of tests that fail without a change."""
 
 
-def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "") -> Iterator[tuple[Change, str]]:
-    """Yield each change with the test that fails with it, or "". ``select`` is an expression of names, as pytest's
-    ``-k``."""
+class Job(NamedTuple):
+    """Tests to run with a mutant, in their order."""
+
+    number: int
+    tests: list[str]
+
+
+def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "", results: Path | None = None,
+             most: float = inf) -> Iterator[tuple[Change, Outcome]]:
+    """Yield each change with its outcome. ``select`` is an expression of names, as pytest's ``-k``. ``results`` is a
+    file that keeps what is known if the run stops. Of a mutant's tests run those that take ``most`` seconds."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"                # which does not reduce failing examples
     os.environ["NKI_MLIR_CACHE"] = "off"                        # a cache takes the package's files for its sources
-    arguments = [*PYTEST, "-k", select, *(str(Path(file).resolve()) for file in files)]
+    options = [*PYTEST, "-k", select]
+    paths = [Path(file).resolve() for file in files]
     for change in changes:
-        _source(change.file)
+        source_of(change.file)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
+        known = Results.read(results or directory / "results", changes, [*map(str, paths), select])
+        for number, outcome in known.outcomes.items():
+            yield changes[number], outcome
+        if len(known.outcomes) == len(changes):
+            return
         reader, writer = os.pipe()
         collector = os.fork()
         if not collector:
             os.close(reader)
             _redirect(directory / "output")
+            signal.signal(signal.SIGTERM, _stop)
             with os.fdopen(writer, "w", buffering=1) as pipe:
-                status = pytest.main(arguments, plugins=[_Collected(changes, directory, jobs, pipe.write)])
+                collected = _Collected(changes, directory, jobs, pipe.write, known, most)
+                status = pytest.main([*options, *map(str, paths)], plugins=[collected])
             os._exit(int(status))
         os.close(writer)
-        with os.fdopen(reader) as pipe:
-            lines = (json.loads(line) for line in pipe)
-            loaded, environment = [], next(lines, None)
-            for number, test in lines:
-                if test == LOADED:
-                    loaded.append(number)
-                else:
-                    yield changes[number], test
-        os.waitpid(collector, 0)
-        if environment is None:
+        try:
+            with os.fdopen(reader) as pipe:
+                lines = (json.loads(line) for line in pipe)
+                loaded, libraries = list[int](), next(lines, None)
+                for number, test, left in lines:
+                    if test == LOADED:
+                        loaded.append(number)
+                    else:
+                        known.append(Outcome(number, test, left))
+                        yield changes[number], known.outcomes[number]
+            os.waitpid(collector, 0)
+        except BaseException:
+            os.kill(collector, signal.SIGTERM)
+            raise
+        if libraries is None:
             raise FailingTests(f"{(directory / 'output').read_text()}\nthe tests fail without a change")
-        for library in environment["libraries"]:
+        for library in libraries:
             _import(library)
+        known.reread()
+        for test in sorted({*known.tests} - known.sound_tests()):
+            print(f"left out, because it fails without a change: {test}", file=sys.stderr)
 
-        def run(number: int) -> int:
-            sys.meta_path.insert(0, _Finder(changes[number]))
-            plugins = [_FirstFailure(directory / f"{number}"), _ShortFirst(directory / "seconds")]
-            return int(pytest.main(arguments, plugins=plugins))
-        for number, test in _forked(run, loaded, directory, environment["limit with imports"], jobs):
-            yield changes[number], test
+        def run(job: Job) -> int:
+            _redirect(Path(os.devnull))
+            if job.number != NO_CHANGE:
+                sys.meta_path.insert(0, Finder(changes[job.number]))
+            chosen = sorted({ROOT / test.partition("::")[0] for test in job.tests})
+            if not all(file.is_file() for file in chosen):      # names of tests outside of the project depend on paths
+                chosen = paths
+            plugins = [_FirstFailure(directory / f"{job.number}"), _Order(job.tests, known)]
+            return int(pytest.main([*options, *map(str, chosen)], plugins=plugins))
+        for outcome in _confirmed(run, loaded, directory, jobs, known, most):
+            known.append(outcome)
+            yield changes[outcome.number], outcome
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(1)
 
 
 def _redirect(file: Path) -> None:
@@ -101,38 +137,64 @@ def _import(library: str) -> None:
 
 
 # -- forks -------------------------------------------------------------------------------------------------------------
-def _forked(run: Callable[[int], int], numbers: Iterable[int], directory: Path, limit: int, jobs: int,
-            ) -> Iterator[tuple[int, str]]:
-    """Run a function with each number in a fork, and yield the number and the test that failed, or ""."""
-    waiting, running = iter(numbers), dict[int, tuple[int, float]]()
-    while True:
-        while len(running) < jobs and (number := next(waiting, None)) is not None:
-            if not (process := os.fork()):
-                _run_in_fork(run, number, directory, limit)
-            running[process] = number, time.monotonic() + 6 * limit
-        if not running:
-            return
-        for process, (number, end) in [*running.items()]:
-            ended, status = os.waitpid(process, os.WNOHANG)
-            if not ended and time.monotonic() > end:            # it waits, and takes no processor time
-                os.killpg(process, signal.SIGKILL)
-                ended, status = os.waitpid(process, 0)
-            if ended:
-                del running[process]
-                with suppress(ProcessLookupError):              # processes that tests left
-                    os.killpg(process, signal.SIGKILL)
-                yield number, _failing_test(os.waitstatus_to_exitcode(status), directory / str(number))
-        time.sleep(0.005)
+def _confirmed(run: Callable[[Job], int], numbers: Iterable[int], directory: Path, jobs: int, known: Results,
+               most: float) -> Iterator[Outcome]:
+    """Run the tests of mutants, and yield each outcome when the test that failed has passed by itself without it."""
+    sound, waiting = known.sound_tests(), [*numbers]
+    confirmed = set[str]()
+    while waiting:
+        again = []
+        planned = (Job(number, [test for test in known.ordered(number, most) if test in sound]) for number in waiting)
+        for job, test in _forked(run, planned, directory, jobs):
+            if test in sound - confirmed:
+                (_, alone), = _forked(run, [Job(NO_CHANGE, [test])], directory, 1)
+                if alone:
+                    sound.remove(test)
+                    again.append(job.number)
+                    continue
+                confirmed.add(test)
+            yield Outcome(job.number, test, 0 if test else len(sound) - len(job.tests))
+        waiting = again
 
 
-def _run_in_fork(run: Callable[[int], int], number: int, directory: Path, limit: int) -> None:
+def _forked(run: Callable[[Job], int], planned: Iterable[Job], directory: Path, jobs: int) -> Iterator[tuple[Job, str]]:
+    """Do each job in a fork, and yield it with the test that failed, or ""."""
+    waiting, running = iter(planned), dict[int, Job]()
+    try:
+        while True:
+            while len(running) < jobs and (job := next(waiting, None)) is not None:
+                (directory / str(job.number)).unlink(missing_ok=True)
+                if not (process := os.fork()):
+                    _run_in_fork(run, job)
+                running[process] = job
+            if not running:
+                return
+            for process, job in [*running.items()]:
+                ended, status = os.waitpid(process, os.WNOHANG)
+                if ended:
+                    del running[process]
+                    _kill(process)                              # processes that tests left
+                    yield job, _failing_test(os.waitstatus_to_exitcode(status), directory / str(job.number))
+            time.sleep(0.005)
+    finally:
+        for process in running:
+            _kill(process)
+
+
+def _kill(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+
+
+def _run_in_fork(run: Callable[[Job], int], job: Job) -> None:
     os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     status = 1
     try:
-        _redirect(Path(os.devnull))
-        status = run(number)
+        if job.number != NO_CHANGE:
+            _redirect(Path(os.devnull))
+        status = run(job)
     finally:
         os._exit(status)
 
@@ -142,9 +204,17 @@ def _failing_test(status: int, failed: Path) -> str:
         return ""
     if status == IN_PLACE:
         return LOADED
-    if status in (-signal.SIGXCPU, -signal.SIGKILL):
+    if status in (-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL):
         return "does not end"
     return failed.read_text() if failed.exists() else f"status {status}"
+
+
+def _limit(seconds: float) -> None:
+    """End this process when it takes far more time than a test takes without a change, or waits far longer."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit = LEAST + ceil(FACTOR * seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (ceil(used.ru_utime + used.ru_stime) + limit, resource.RLIM_INFINITY))
+    signal.alarm(6 * limit + 60)
 
 
 class _FirstFailure:
@@ -162,35 +232,27 @@ class _FirstFailure:
             self.file.write_text("the import")
 
 
-class _Seconds:
-    """A pytest plugin that writes the seconds of each test to a file."""
+class _Order:
+    """A pytest plugin that runs the tests of a list in its order."""
 
-    def __init__(self, file: Path) -> None:
-        self.file, self.seconds = file, dict[str, float]()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
-        self.file.write_text(json.dumps(self.seconds))
-
-
-class _ShortFirst:
-    """A pytest plugin that orders tests by the seconds that a file says. Tests of about the same seconds keep their
-    order, so that they share fixtures."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, tests: list[str], known: Results) -> None:
+        self.ranks = {test: rank for rank, test in enumerate(tests)}
+        self.known = known
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        seconds = json.loads(self.file.read_text())
-        items.sort(key=lambda item: ceil(log10(max(seconds.get(item.nodeid, 1), 0.001)) * 2))
+        items[:] = sorted((item for item in items if item.nodeid in self.ranks), key=lambda i: self.ranks[i.nodeid])
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        _limit(self.known.tests[item.nodeid].seconds or 0)
 
 
 class _Collected:
     """A pytest plugin that runs the collected tests without a change and then with each, in forks."""
 
-    def __init__(self, changes: list[Change], directory: Path, jobs: int, write: Callable[[str], object]) -> None:
+    def __init__(self, changes: list[Change], directory: Path, jobs: int, write: Callable[[str], object],
+                 known: Results, most: float) -> None:
         self.changes, self.directory, self.jobs = changes, directory, jobs
-        self.write = write
+        self.write, self.known, self.most = write, known, most
         self.codes: dict[int, CodeType] = {}                    # what runs before the tests
         self.functions: dict[str, list[FunctionType]] = {}      # the functions of each changed file
         sys.setprofile(self.note)
@@ -200,7 +262,7 @@ class _Collected:
             self.codes[id(frame.f_code)] = frame.f_code
 
     def find_functions(self) -> None:
-        self.functions = {_path(change): [] for change in self.changes}
+        self.functions = {path_of(change): [] for change in self.changes}
         gc.unfreeze()
         for function in gc.get_objects():
             if isinstance(function, FunctionType) and function.__code__.co_filename in self.functions:
@@ -211,46 +273,79 @@ class _Collected:
         sys.setprofile(None)
         if session.testsfailed:
             return True
-        start = resource.getrusage(resource.RUSAGE_CHILDREN)
-
-        def first_run(number: int) -> int:
-            session.config.pluginmanager.register(_Seconds(self.directory / "seconds"))
-            return _run(session)
-        (_, failed), = _forked(first_run, [-1], self.directory, 600, 1)
-        if failed:
-            _run(session)                                       # once more, to print the failure
-            return True
-        _ShortFirst(self.directory / "seconds").pytest_collection_modifyitems(session.items)
-        end = resource.getrusage(resource.RUSAGE_CHILDREN)
-        limit = LEAST + ceil(FACTOR * (end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime))
-        slower = limit + ceil(FACTOR * time.process_time())
-        self.write(json.dumps({"libraries": _libraries(), "limit with imports": slower}) + "\n")
         self.find_functions()
+        self.run_without_change(session)
+        if not self.known.sound_tests():
+            _run(session, session.items)                        # once more, to print the failure
+            return True
+        self.write(json.dumps(_libraries()) + "\n")
         before = {(code.co_filename, code.co_name, code.co_firstlineno) for code in self.codes.values()}
         replaced = []
         for number, change in enumerate(self.changes):
             function = function_of(change)
-            if _is_loaded(change) and (function is None or (_path(change), *function) in before):
-                self.write(json.dumps([number, LOADED]) + "\n")
+            if number in self.known.outcomes:
+                continue
+            if is_loaded(change) and (function is None or (path_of(change), *function) in before):
+                self.write(json.dumps([number, LOADED, 0]) + "\n")
             else:
                 replaced.append(number)
+        items = {item.nodeid: item for item in session.items}
 
-        def run(number: int) -> int:
-            change = self.changes[number]
-            if not _is_loaded(change):                          # a test imports it
-                sys.meta_path.insert(0, _Finder(change))
-            elif not _replace_code(change, self.functions[_path(change)]):
-                return IN_PLACE
-            session.config.pluginmanager.register(_FirstFailure(self.directory / str(number)))
-            return _run(session)
-        for outcome in _forked(run, replaced, self.directory, limit, self.jobs):
-            self.write(json.dumps(outcome) + "\n")
+        def run(job: Job) -> int:
+            if job.number != NO_CHANGE:
+                change = self.changes[job.number]
+                if not is_loaded(change):                       # a test imports it
+                    sys.meta_path.insert(0, Finder(change))
+                elif not replace_code(change, self.functions[path_of(change)]):
+                    return IN_PLACE
+            session.config.pluginmanager.register(_FirstFailure(self.directory / str(job.number)))
+            session.config.pluginmanager.register(_Order(job.tests, self.known))
+            return _run(session, [items[test] for test in job.tests])
+        for outcome in _confirmed(run, replaced, self.directory, self.jobs, self.known, self.most):
+            self.write(json.dumps([outcome.number, outcome.test, outcome.left]) + "\n")
         return True
 
+    def run_without_change(self, session: pytest.Session) -> None:
+        """Run each test that has no result, and store its seconds and the mutants whose lines it runs. A test that
+        ends the process, such as by a crash, has failed."""
+        def run(job: Job) -> int:
+            session.config.option.maxfail = 0
+            session.config.pluginmanager.register(_Reached(self.changes, self.functions, self.known))
+            chosen = {*job.tests}
+            return _run(session, [item for item in session.items if item.nodeid in chosen])
+        while waiting := [item.nodeid for item in session.items if item.nodeid not in self.known.tests]:
+            files = sorted({test.partition("::")[0] for test in waiting})
+            parts = {file: number % self.jobs for number, file in enumerate(files)}
+            planned = [Job(NO_CHANGE, [test for test in waiting if parts[test.partition("::")[0]] == part])
+                       for part in range(self.jobs)]
+            for job, _ in _forked(run, planned, self.directory, self.jobs):
+                self.known.reread()
+                missing = [test for test in job.tests if test not in self.known.tests]
+                if missing:
+                    self.known.append(Ran(missing[0], None, []))
 
-def _run(session: pytest.Session) -> int:
-    """Run the collected tests up to the first failure."""
-    for item, following in zip(session.items, [*session.items[1:], None]):
+
+class _Reached:
+    """A pytest plugin that stores the seconds of each test and the mutants whose lines it ran."""
+
+    def __init__(self, changes: list[Change], functions: dict[str, list[FunctionType]], known: Results) -> None:
+        self.known, self.probes = known, add_probes(changes, functions)
+        self.seconds: float | None = 0.0
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self.seconds, self.probes[:] = 0.0, bytes(len(self.probes))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        passed = not report.failed and self.seconds is not None
+        self.seconds = (self.seconds or 0) + report.duration if passed else None
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.known.append(Ran(nodeid, self.seconds, [number for number, ran in enumerate(self.probes) if ran]))
+
+
+def _run(session: pytest.Session, items: list[pytest.Item]) -> int:
+    """Run tests up to the first failure."""
+    for item, following in zip(items, [*items[1:], None]):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.shouldfail:
             return 1
@@ -262,87 +357,3 @@ def _libraries() -> list[str]:
     files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items() if name != "__main__"}
     return [name for name, file in files.items()
             if file and ("site-packages" in file or not Path(file).is_relative_to(ROOT))]
-
-
-# -- mutants -----------------------------------------------------------------------------------------------------------
-def _path(change: Change) -> str:
-    return str(ROOT / PACKAGE / change.file)
-
-
-def _name(change: Change) -> str:
-    return f"{PACKAGE}/{change.file}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def _is_loaded(change: Change) -> bool:
-    return _name(change) in sys.modules
-
-
-@cache
-def _source(file: str) -> str:
-    """Return the text of a file as it is when the mutants are drawn, whatever is written to it later."""
-    return (ROOT / PACKAGE / file).read_text()
-
-
-def _text(change: Change) -> str:
-    return edited(_source(change.file), change)
-
-
-def function_of(change: Change) -> tuple[str, int] | None:
-    """Return the name and first line of the outermost function whose body contains a change, or None."""
-    text = _source(change.file)
-    first = text.count("\n", 0, change.start) + 1
-    last = text.count("\n", 0, change.end) + 1
-
-    def search(body: list[ast.stmt]) -> tuple[str, int] | None:
-        for node in body:
-            if isinstance(node, ast.FunctionDef) and node.body[0].lineno <= first and last <= (node.end_lineno or 0):
-                lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
-                return None if node.lineno == node.body[0].lineno else (node.name, min(lines))
-            if isinstance(node, ast.ClassDef) and (function := search(node.body)):
-                return function
-        return None
-    return search(ast.parse(text).body)
-
-
-def _functions(code: CodeType) -> Iterator[CodeType]:
-    """Yield the codes of a module's functions and methods."""
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            if not constant.co_flags & 0x2:                     # a class, whose locals are not in fast slots
-                yield from _functions(constant)
-
-
-def _replace_code(change: Change, functions: list[FunctionType]) -> bool:
-    """Replace the code of the changed function, and return whether that is possible."""
-    codes = {(code.co_name, code.co_firstlineno): code
-             for code in _functions(compile(_text(change), _path(change), "exec", dont_inherit=True))}
-    key = function_of(change)
-    changed = [f for f in functions if (f.__code__.co_name, f.__code__.co_firstlineno) == key]
-    if key not in codes or any(len(f.__code__.co_freevars) != len(codes[key].co_freevars) for f in changed):
-        return False
-    for function in changed:
-        function.__code__ = codes[key]
-    return bool(changed)
-
-
-class _Finder:
-    """Finds a module and loads it with a change."""
-
-    def __init__(self, change: Change) -> None:
-        self.change = change
-
-    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        if name != _name(self.change):
-            return None
-        file = _path(self.change)
-        return spec_from_file_location(name, file, loader=_Loader(name, file, self.change))
-
-
-class _Loader(SourceFileLoader):
-    def __init__(self, name: str, file: str, change: Change) -> None:
-        super().__init__(name, file)
-        self.change = change
-
-    def get_code(self, fullname: str) -> CodeType:
-        return compile(_text(self.change), self.path, "exec", dont_inherit=True)

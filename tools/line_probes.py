@@ -52,7 +52,7 @@ class _Instrumenter(ast.NodeTransformer):
         for statement in statements:
             if lines is None:
                 lines = []
-                changed.append(_probe(self.first + len(self.lines), statement))
+                changed.append(probe(self.first + len(self.lines), statement))
                 self.lines.append(lines)
             lines += _header(statement)
             changed.append(self.inside(statement))
@@ -71,13 +71,14 @@ class _Instrumenter(ast.NodeTransformer):
         return statement
 
 
-def _probe(number: int, at: ast.stmt) -> ast.stmt:
-    probe, = ast.parse(f"{NAME}[{number}] = 1").body
-    for node in ast.walk(probe):
+def probe(number: int, at: ast.stmt) -> ast.stmt:
+    """Return the statement that stores that what follows has run."""
+    store, = ast.parse(f"{NAME}[{number}] = 1").body
+    for node in ast.walk(store):
         if hasattr(node, "lineno"):
             node.lineno = node.end_lineno = at.lineno
             node.col_offset = node.end_col_offset = 0
-    return probe
+    return store
 
 
 def _header(statement: ast.stmt) -> Iterator[int]:

@@ -2,29 +2,30 @@
 """Seed random faults in a copy of the compiler, its executors and checkers, and run the tests that run these lines.
 
 ``python -m tools.mutation [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]`` changes each module in turn.
-The first run runs all tests once and stores in ``.mutation`` which lines each of them runs (``line_probes.py``).
-``--record`` does that again and ends; ``--record TEST...`` runs these files and folders, and keeps what is known of
-other tests if no module has changed. With a change, the tests that run its line run until one fails, short ones first.
+The first run runs all tests once and stores in ``.mutation`` which lines each of them runs (``recording.py``).
+``--record`` runs the tests without a record, or which have changed since, and ends; a stopped one continues.
+``--record TEST...`` runs these files and folders. With a change, the tests that run its line run until one fails, short
+ones first.
 If all pass, the mutant survives, and its line and change are printed. ``tools/mutation_survivors.txt`` gives the reason
 of each survivor that needs no test: the program is equal, or the difference is not an error.
 
 ``--direct TESTFILE...`` runs these files alone (pytest or FileCheck) with all mutants of the modules that ``--only``
 names, or with ``--count`` of them, and needs no record. ``--select`` is an expression of names of tests, as pytest's
-``-k``. A mutant takes the seconds of the tests, or two more if it changes what runs at the import.
+``-k``. A mutant takes the seconds of the tests, or two more if it changes what runs at the import. ``--seconds N``
+runs N seconds of tests with each mutant, those that run its line first. ``--results FILE`` keeps each result as it
+comes, with and without ``--direct``: the same command continues a run that was stopped.
 """
 
 import argparse
 import ast
 import json
 import os
-import pickle
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -40,7 +41,8 @@ from rich.console import Console
 from rich.table import Table
 
 from .direct_mutants import outcomes
-from .line_probes import DIRECTORY, ProbeTable, collected, union
+from .mutant_results import Outcome, Results
+from .recording import BEFORE, PYTEST, RECORDING, record, recorded_files, seconds_of_tests, tests_by_line
 from .seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
 
 AREAS = {               # a module belongs to the area that names it, or else the nearest folder around it
@@ -60,11 +62,8 @@ AREAS = {               # a module belongs to the area that names it, or else th
                 "environment.py", "extensions.py", "files.py", "input_limits.py", "plain_text.py", "plugin.py",
                 "progress.py", "python_commands.py", "result_memory.py", "similar_names.py", "version.py"),
 }
-RECORDING = ROOT / ".mutation"      # the lines that each test runs, its seconds, the modules' checksums at that time
 FIRST, OTHERS = 30, 600             # seconds of the first tests, and of those that run the module but not the line
-INTERRUPTS = "time_limit or take_too_long"          # tests whose alarm would interrupt the recording
 NEW = 1.0                           # seconds of a test without a record
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 LIT = [str(Path(sys.executable).parent / "lit"), "-q", "-j1", "--max-failures=1"]
 FILECHECK = ["lit_tests"]
 SHORT = 8                           # characters of a text that is described by its line as well
@@ -110,76 +109,6 @@ def sample(count: int, rng: random.Random, only: list[str]) -> Iterator[Change]:
 
 
 # -- choosing tests ----------------------------------------------------------------------------------------------------
-def record(jobs: int, tests: list[str]) -> None:
-    """Run tests, and store which lines of the package each runs, in its process and in those that it starts. Keep what
-    other tests ran if no module has changed since."""
-    lines, seconds = dict[str, bytes](), dict[str, float | None]()
-    if (RECORDING / "modules.json").exists() and checksums() == {file: checksum(file) for file in checksums()}:
-        lines, seconds = recorded_lines(), seconds_of_tests()
-    RECORDING.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        directory, recorded = Path(name), Path(name) / "recorded"
-        copy_project(directory)
-        recorded.mkdir()
-        table = ProbeTable(ROOT / PACKAGE)
-        table.write(recorded, directory / PACKAGE)
-        (directory / "sitecustomize.py").write_text("import tools.line_probes\n\ntools.line_probes.start()\n")
-        environment = {**os.environ, "PYTHONPATH": str(directory), DIRECTORY: str(recorded),
-                       "NKI_MLIR_SECONDS": str(recorded / "seconds.json")}
-        subprocess.run([*PYTEST, "-n", str(jobs), "-p", "tools.record_tests", "-k", f"not ({INTERRUPTS})", *tests],
-                       cwd=directory, env=environment, check=False)
-        now = json.loads((recorded / "seconds.json").read_text())
-        new = collected(recorded)
-    before_tests = [zlib.decompress(some[""]) for some in (lines, new) if "" in some]
-    lines = {test: bits for test, bits in lines.items() if test not in now} | new
-    lines[""] = zlib.compress(union(before_tests))
-    (RECORDING / "lines.pickle").write_bytes(pickle.dumps(lines))
-    (RECORDING / "seconds.json").write_text(json.dumps(seconds | now))
-    (RECORDING / "modules.json").write_text(json.dumps({file: checksum(file) for file in modules()}))
-    (RECORDING / "table.pickle").write_bytes(pickle.dumps(table))
-    for memo in (seconds_of_tests, checksums, recorded_lines, tests_by_line):
-        memo.cache_clear()
-
-
-def checksum(file: str) -> int:
-    return zlib.crc32((ROOT / PACKAGE / file).read_bytes())
-
-
-@cache
-def seconds_of_tests() -> dict[str, float | None]:
-    """Return the seconds of each recorded test, None if it did not pass."""
-    seconds: dict[str, float | None] = json.loads((RECORDING / "seconds.json").read_text())
-    return seconds
-
-
-@cache
-def checksums() -> dict[str, int]:
-    """Return the checksums of the modules whose lines are recorded."""
-    numbers: dict[str, int] = json.loads((RECORDING / "modules.json").read_text())
-    return numbers
-
-
-@cache
-def recorded_lines() -> dict[str, bytes]:
-    """Return what each test ran, as ``line_probes.collected`` does."""
-    lines: dict[str, bytes] = pickle.loads((RECORDING / "lines.pickle").read_bytes())
-    return lines
-
-
-@cache
-def tests_by_line(file: str) -> dict[int, set[str]]:
-    """Return the tests that ran each line of a module's functions, "" for an import before the tests. Lines outside of
-    functions are left out."""
-    table: ProbeTable = pickle.loads((RECORDING / "table.pickle").read_bytes())
-    passed = {"", *(test for test, time in seconds_of_tests().items() if time is not None)}
-    by_line: dict[int, set[str]] = {line: set() for run in table.files.get(file, (0, []))[1] for line in run}
-    for test, bits in recorded_lines().items():
-        if by_line and test in passed:
-            for line in table.lines(file, zlib.decompress(bits)):
-                by_line[line].add(test)
-    return by_line
-
-
 def statement_of(change: Change) -> range:
     """Return the lines from the start of the statement with the change to the change's end."""
     last = change.line + change.old.count("\n")
@@ -193,11 +122,11 @@ def rings(change: Change) -> Iterator[list[str]]:
     module's folder; the FileCheck tests; all others that run its line, and new files; the short ones that run the
     module, because a line that fills a memo or a table runs in the first test that needs it."""
     seconds = {test: time for test, time in seconds_of_tests().items() if time is not None}
-    by_line = tests_by_line(change.file)
-    of_module = set().union(*by_line.values()) - {""}
+    by_line, of_older = tests_by_line(change.file)
+    of_module = of_older.union(*by_line.values()) - {BEFORE}
     lines = [by_line[line] for line in statement_of(change) if line in by_line]
-    of_line = set().union(*lines)
-    if not lines or "" in of_line or checksums().get(change.file) != checksum(change.file):
+    of_line = of_older.union(*lines)
+    if not lines or BEFORE in of_line:
         of_line = of_module
     folder = next(f"{f.relative_to(ROOT)}/" for f in (ROOT / "tests" / change.file).parents if f.is_dir())
 
@@ -209,7 +138,7 @@ def rings(change: Change) -> Iterator[list[str]]:
     yield first or shortest(of_module, FIRST)
     yield FILECHECK
     new = {str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py")}
-    yield sorted(of_line.difference(first) | new.difference(test.partition("::")[0] for test in seconds_of_tests()))
+    yield sorted(of_line.difference(first) | (new - recorded_files()))
     yield shortest(of_module - of_line, OTHERS)
 
 
@@ -333,14 +262,15 @@ def table_of(verdicts: list[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def direct(changes: list[Change], files: list[str], jobs: int, select: str = "") -> int:
+def direct(changes: list[Change], files: list[str], jobs: int, select: str, results: Path | None, most: float) -> int:
     """Run test files with each change, print the survivors, and return 1 if one has no reason."""
     verdicts: list[Verdict] = []
-    for change, killed in outcomes(sorted(changes, key=lambda change: change.start), files, jobs, select):
-        verdicts.append(Verdict(change, killed, 0, reasons().get(key(change), "")))
-        if not killed:
-            reason = verdicts[-1].reason
-            print(f"{change.file}:{change.line}: {change.kind}: {reason or 'SURVIVES'}\n    {key(change)}", flush=True)
+    ordered = sorted(changes, key=lambda change: (change.file, change.start, change.end, change.new))
+    for change, outcome in outcomes(ordered, files, jobs, select, results, most):
+        verdicts.append(Verdict(change, outcome.test, 0, reasons().get(key(change), "")))
+        if not outcome.test:
+            text = verdicts[-1].reason or "SURVIVES" + (f" all but {outcome.left} tests" if outcome.left else "")
+            print(f"{change.file}:{change.line}: {change.kind}: {text}\n    {key(change)}", flush=True)
     for file in sorted({change.file for change in changes}):
         of_file = [v for v in verdicts if v.change.file == file]
         killed, explained = (sum(map(bool, part)) for part in
@@ -362,19 +292,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--direct", nargs="+", metavar="TESTFILE",
                         help="run these test files alone with all mutants of the modules")
     parser.add_argument("--select", default="", metavar="EXPRESSION", help="of the names of tests, with --direct")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="keep each result as it comes, and continue")
+    parser.add_argument("--seconds", type=float, default=inf, help="of tests for each mutant, with --direct (all)")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))          # ends what it has started
     if options.direct:
-        changes = sample(options.count or sys.maxsize, random.Random(options.seed), options.only)
-        return direct([*changes], options.direct, options.jobs, options.select)
+        drawn = sample(options.count or sys.maxsize, random.Random(options.seed), options.only)
+        return direct([*drawn], options.direct, options.jobs, options.select, options.results, options.seconds)
     options.count = options.count or 1000
-    if options.record is not None or not (RECORDING / "modules.json").exists():
-        record(options.jobs, options.record or ["tests"])
+    if options.record is not None or not RECORDING.exists():
+        record(options.jobs, options.record or [])
         if options.record is not None:
             return 0
     verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
         bench = Bench(Path(name), options.jobs)
-        for verdict in pool.map(bench.judge, sample(options.count, random.Random(options.seed), options.only)):
+        changes = [*sample(options.count, random.Random(options.seed), options.only)]
+        known = Results.read(options.results or Path(name) / "results", changes, [])
+
+        def judge(number: int) -> Verdict:
+            if outcome := known.outcomes.get(number):
+                return Verdict(changes[number], outcome.test, 0, reasons().get(key(changes[number]), ""))
+            verdict = bench.judge(changes[number])
+            known.append(Outcome(number, verdict.killer))
+            return verdict
+        for verdict in pool.map(judge, range(len(changes))):
             verdicts.append(verdict)
             outcome = verdict.killer or ("survives, for a reason" if verdict.reason else "SURVIVES")
             print(f"{len(verdicts)} of {options.count}: {verdict.change.file}:{verdict.change.line}: "

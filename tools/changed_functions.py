@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions of this process with a change, and with probes that show which tests run it.
+
+``replace_code`` gives the loaded functions another code; ``Finder`` loads a module with a change. ``add_probes`` puts a
+store in front of each statement with a change (``line_probes.py``).
+"""
+
+import ast
+import builtins
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from types import CodeType, FunctionType
+
+from .line_probes import BLOCKS, NAME, probe
+from .seeding import PACKAGE, ROOT, Change, edited
+
+
+def path_of(change: Change) -> str:
+    return str(ROOT / PACKAGE / change.file)
+
+
+def name_of(change: Change) -> str:
+    return f"{PACKAGE}/{change.file}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def is_loaded(change: Change) -> bool:
+    return name_of(change) in sys.modules
+
+
+@cache
+def source_of(file: str) -> str:
+    """Return the text of a file as it is when the mutants are drawn, whatever is written to it later."""
+    return (ROOT / PACKAGE / file).read_text()
+
+
+def _text(change: Change) -> str:
+    return edited(source_of(change.file), change)
+
+
+def function_of(change: Change) -> tuple[str, int] | None:
+    """Return the name and first line of the outermost function whose body contains a change, or None."""
+    first, last = _lines(change)
+
+    def search(body: list[ast.stmt]) -> tuple[str, int] | None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef) and node.body[0].lineno <= first and last <= (node.end_lineno or 0):
+                lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+                return None if node.lineno == node.body[0].lineno else (node.name, min(lines))
+            if isinstance(node, ast.ClassDef) and (function := search(node.body)):
+                return function
+        return None
+    return search(ast.parse(source_of(change.file)).body)
+
+
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    """Yield the codes of a module's functions and methods."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            if not constant.co_flags & 0x2:                     # a class, whose locals are not in fast slots
+                yield from _functions(constant)
+
+
+def replace_code(change: Change, functions: list[FunctionType]) -> bool:
+    """Replace the code of the changed function, and return whether that is possible."""
+    return _replace(compile(_text(change), path_of(change), "exec", dont_inherit=True), function_of(change), functions)
+
+
+def _replace(module: CodeType, key: tuple[str, int] | None, functions: list[FunctionType]) -> bool:
+    """Replace the code of the functions with a name and first line by that of a compiled module."""
+    codes = {(code.co_name, code.co_firstlineno): code for code in _functions(module)}
+    changed = [f for f in functions if (f.__code__.co_name, f.__code__.co_firstlineno) == key]
+    if key not in codes or any(len(f.__code__.co_freevars) != len(codes[key].co_freevars) for f in changed):
+        return False
+    for function in changed:
+        function.__code__ = codes[key]
+    return bool(changed)
+
+
+# -- probes ------------------------------------------------------------------------------------------------------------
+def add_probes(changes: list[Change], functions: dict[str, list[FunctionType]]) -> bytearray:
+    """Give the functions with a change a probe in front of it, and return the probes, one for each change."""
+    by_file = defaultdict[str, list[int]](list)
+    for number, change in enumerate(changes):
+        by_file[change.file].append(number)
+    for file, numbers in by_file.items():
+        tree = ast.parse(source_of(file))
+        for number in numbers:
+            block, statement = _statement(tree, changes[number])
+            block.insert(block.index(statement), probe(number, statement))
+        module = compile(tree, path_of(changes[numbers[0]]), "exec", dont_inherit=True)
+        for key in {function_of(changes[number]) for number in numbers}:
+            _replace(module, key, functions[path_of(changes[numbers[0]])])
+    probes = bytearray(len(changes))
+    setattr(builtins, NAME, probes)
+    return probes
+
+
+def _statement(tree: ast.Module, change: Change) -> tuple[list[ast.stmt], ast.stmt]:
+    """Return the innermost statement that has the lines of a change, with its block."""
+    first, last = _lines(change)
+    around = [(block, node) for owner in ast.walk(tree) for name in BLOCKS
+              if isinstance(block := getattr(owner, name, None), list) for node in block
+              if node.lineno <= first and last <= (node.end_lineno or 0)]
+    return max(around, key=lambda part: part[1].lineno)
+
+
+def _lines(change: Change) -> tuple[int, int]:
+    text = source_of(change.file)
+    return text.count("\n", 0, change.start) + 1, text.count("\n", 0, change.end) + 1
+
+
+class Finder:
+    """Finds a module and loads it with a change."""
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        if name != name_of(self.change):
+            return None
+        file = path_of(self.change)
+        return spec_from_file_location(name, file, loader=_Loader(name, file, self.change))
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, name: str, file: str, change: Change) -> None:
+        super().__init__(name, file)
+        self.change = change
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(_text(self.change), self.path, "exec", dont_inherit=True)

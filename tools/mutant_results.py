@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a direct run of tests with mutants has found so far, in a file of JSON lines, so that a stopped run continues.
+
+The first line identifies the mutants and the tests. Then each test that ran without a change has a line with its
+seconds and the numbers of the mutants whose lines it ran, and each mutant one with the test that failed.
+"""
+
+import json
+import os
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from .seeding import PACKAGE, ROOT, Change
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A test without a change: its seconds, None if it failed, and the numbers of the mutants whose lines it ran."""
+
+    test: str
+    seconds: float | None
+    reached: list[int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A mutant: the test that fails with it, or "", and how many of the tests did not run."""
+
+    number: int
+    test: str
+    left: int = 0
+
+
+@dataclass
+class Results:
+    """The lines of a file. Processes append to it side by side."""
+
+    file: Path
+    tests: dict[str, Ran] = field(default_factory=dict)
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: Path, changes: list[Change], arguments: list[str]) -> "Results":
+        """Return the results of these mutants and tests that a file has, which begins anew if it has others."""
+        sources = [(ROOT / PACKAGE / name).read_text() for name in sorted({change.file for change in changes})]
+        run = {"run": zlib.crc32(json.dumps([[asdict(c) for c in changes], sources, arguments]).encode())}
+        results = cls(file)
+        lines = file.read_text().splitlines() if file.exists() else []
+        if not lines or json.loads(lines[0]) != run:
+            file.write_text(json.dumps(run) + "\n")
+            return results
+        for line in lines[1:]:
+            entry = json.loads(line)
+            if "number" in entry:
+                results.outcomes[entry["number"]] = Outcome(**entry)
+            else:
+                results.tests[entry["test"]] = Ran(**entry)
+        return results
+
+    def append(self, entry: Ran | Outcome) -> None:
+        """Write a line at once, whatever ends this process afterwards."""
+        descriptor = os.open(self.file, os.O_WRONLY | os.O_APPEND)
+        os.write(descriptor, (json.dumps(asdict(entry)) + "\n").encode())
+        os.close(descriptor)
+        if isinstance(entry, Ran):
+            self.tests[entry.test] = entry
+        else:
+            self.outcomes[entry.number] = entry
+
+    def reread(self) -> None:
+        """Read what other processes have appended about tests."""
+        for line in self.file.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            if "reached" in entry:
+                self.tests[entry["test"]] = Ran(**entry)
+
+    def sound_tests(self) -> set[str]:
+        """Return the tests that passed without a change."""
+        return {test for test, ran in self.tests.items() if ran.seconds is not None}
+
+    def ordered(self, number: int, most: float) -> list[str]:
+        """Return the tests of a mutant, those that ran its lines first, short ones before others: as many as take
+        ``most`` seconds together."""
+        ranked = sorted((number not in ran.reached, ran.seconds, test)
+                        for test, ran in self.tests.items() if ran.seconds is not None)
+        chosen, total = [], 0.0
+        for _, seconds, test in ranked:
+            total += seconds
+            if chosen and total > most:
+                break
+            chosen.append(test)
+        return chosen
