@@ -178,9 +178,7 @@ def read_linear(e: ir.AffineExpr) -> Linear:
         case ir.AffineAddExpr():
             return read_linear(e.lhs).plus(read_linear(e.rhs))
         case ir.AffineMulExpr():
-            left, right = read_linear(e.lhs), read_linear(e.rhs)
-            if right.symbols or right.axes:
-                left, right = right, left
+            left, right = read_linear(e.lhs), read_linear(e.rhs)    # MLIR has a constant on the right
             if not (right.symbols or right.axes):
                 return Linear().plus(left, right.const)
     raise MalformedAttribute(f"'{e}' is not linear")

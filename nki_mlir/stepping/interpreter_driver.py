@@ -26,7 +26,7 @@ class InterpreterDriver:
     def parameters(self, kernel: KernelFunction, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         """Record the arrays of a call."""
         for spec in kernel.arguments:
-            if spec.kind != "program_id" and spec.dtype is not None:
+            if spec.kind != "program_id":
                 array = shared[spec.index] if spec.kind == "shared" else inputs[spec.index]
                 self.know(spec.name, spec.shape, str(spec.dtype), "hbm", array)
 

@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from nki_mlir.calibration import prediction
-from nki_mlir.calibration.fit import fit
-from nki_mlir.calibration.measurements import GENERATIONS, Measurement, csv_lines, read_measurements, source_of
+from nki_mlir.calibration.fit import fit, least_squares
+from nki_mlir.calibration.measurements import (
+    GENERATIONS,
+    BadMeasurements,
+    Measurement,
+    csv_lines,
+    read_measurements,
+    source_of,
+)
 from nki_mlir.calibration.prediction import kernels_of
 from nki_mlir.cli.calibrate import main
 from nki_mlir.machine import machine_named
@@ -214,3 +221,28 @@ def test_json_needs_a_file(capsys):
 def test_rows_may_be_repeated_and_empty_lines_are_none():
     rows = ["kernel, reps, elements, ns", "transfers, 1, 2, 3.5", "", "transfers,1,2,3.5"]
     assert read_measurements(rows, "-") == [Measurement("transfers", 1, 2, 3.5)] * 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_least_squares__of_exact_times_are_the_coefficients(seed):
+    """Random laws of two to four positive features, and as many or more rows."""
+    draw = np.random.default_rng(seed)
+    count = int(draw.integers(2, 5))
+    law = draw.uniform(0.5, 4, count)
+    features = draw.uniform(1, 9, (count + seed % 3, count))
+    rows = [Measurement("k", number, 1, float(line @ law)) for number, line in enumerate(features)]
+    fitted = least_squares("k", rows, lambda row: features[row.reps], "-")
+    np.testing.assert_allclose(fitted.values, law, rtol=1e-8)
+    assert fitted.residual < 1e-8 and (fitted.errors < 1e-6).all()
+
+
+@pytest.mark.parametrize("features", [
+    [(1, 0), (2, 0), (3, 0)],           # one is nowhere
+    [(1, 2), (2, 4), (3, 6)],           # one is a multiple of the other
+    [(1, 2)],                           # fewer rows than coefficients
+    [],
+])
+def test_least_squares__of_rows_that_do_not_decide_them_is_an_error(features):
+    rows = [Measurement("k", number, 1, 5.0 + number) for number in range(len(features))]
+    with pytest.raises(BadMeasurements, match=rf"{len(rows)} rows of k do not decide its law: measure every case"):
+        least_squares("k", rows, lambda row: features[row.reps], "-")

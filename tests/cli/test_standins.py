@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The stand-ins of the vendor's executables do what public programs call them for, on files that kernels left."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -206,6 +207,14 @@ def test_the_device_that_is_listed(monkeypatch, capsys, variables, cores, instan
     assert neuron_ls.main([]) == 0
     printed = capsys.readouterr().out
     assert f"instance-type: {instance}" in printed and "NEURON" in printed
+
+
+@pytest.mark.parametrize("executable", EXECUTABLES)
+def test_help_has_the_name_of_the_executable(capsys, executable):
+    name = "neuron-profile" if executable == "neuron-explorer" else executable
+    with pytest.raises(SystemExit, match=r"^0$"):
+        importlib.import_module(EXECUTABLES[executable]).main(["--help"])
+    assert capsys.readouterr().out.startswith(f"usage: {name} ")
 
 
 def test_cores_that_are_none(monkeypatch, capsys):
