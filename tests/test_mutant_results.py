@@ -24,8 +24,13 @@ def test_results__are_read_as_they_were_written(tmp_path: Path) -> None:
                Outcome(1, "a::long", 3)]
     for entry in entries:
         results.append(entry)
+    with open(file, "a") as stopped:
+        stopped.write('{"number": 0, "te')
     again = Results.read(file, CHANGES, ["tests/a"])
     assert again == results
+    again.append(Outcome(0, "a::short"))
+    assert Results.read(file, CHANGES, ["tests/a"]).outcomes == {1: entries[-1], 0: Outcome(0, "a::short")}
+    del again.outcomes[0]
     assert [*again.tests.values(), *again.outcomes.values()] == entries
     assert Results.read(file, CHANGES[:1], ["tests/a"]).tests == {}
     assert Results.read(file, CHANGES, ["tests/a"]).tests == {}

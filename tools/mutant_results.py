@@ -8,8 +8,10 @@ seconds and the numbers of the mutants whose lines it ran, and each mutant one w
 import json
 import os
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .seeding import PACKAGE, ROOT, Change
 
@@ -46,12 +48,12 @@ class Results:
         sources = [(ROOT / PACKAGE / name).read_text() for name in sorted({change.file for change in changes})]
         run = {"run": zlib.crc32(json.dumps([[asdict(c) for c in changes], sources, arguments]).encode())}
         results = cls(file)
-        lines = file.read_text().splitlines() if file.exists() else []
-        if not lines or json.loads(lines[0]) != run:
+        if not file.exists() or [*entries_of(file)][:1] != [run]:
             file.write_text(json.dumps(run) + "\n")
             return results
-        for line in lines[1:]:
-            entry = json.loads(line)
+        text = file.read_text()
+        file.write_text(text[:text.rindex("\n") + 1])           # without an entry that a stopped run has begun
+        for entry in [*entries_of(file)][1:]:
             if "number" in entry:
                 results.outcomes[entry["number"]] = Outcome(**entry)
             else:
@@ -70,8 +72,7 @@ class Results:
 
     def reread(self) -> None:
         """Read what other processes have appended about tests."""
-        for line in self.file.read_text().splitlines()[1:]:
-            entry = json.loads(line)
+        for entry in entries_of(self.file):
             if "reached" in entry:
                 self.tests[entry["test"]] = Ran(**entry)
 
@@ -91,3 +92,10 @@ class Results:
                 break
             chosen.append(test)
         return chosen
+
+
+def entries_of(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a file. One that is not written to its end is left out."""
+    for line in file.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)
