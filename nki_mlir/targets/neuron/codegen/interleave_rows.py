@@ -151,11 +151,7 @@ def computes_partitions_apart(op: Op) -> bool:
         iteration = op.iteration()
     except InternalError:
         return False
-    for field, _ in op.operands():
-        axes = iteration.axes[field.name]
-        if axes[0] != 0 or 0 in axes[1:]:
-            return False
-    return 0 in op.axes_apart(iteration)
+    return 0 in op.axes_apart(iteration) and all(iteration.axes[field.name][0] == 0 for field, _ in op.operands())
 
 
 def in_order(nodes: Sequence[InstructionStep], transfers: dict[InstructionStep, RowTransfer]) -> bool:
