@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import DeviceRuleWarning, KernelError
+from nki_mlir.language import instructions
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -259,3 +260,23 @@ def test_broken(on, name):
 def test_kept(on, name):
     _, _, _, correct, target = RULES[name]
     assert outcome(on, correct, target) == (CONTESTED, "")
+
+
+class Elements(np.ndarray):
+    """An array with the methods of a tile."""
+
+    def broadcast_to(self, shape):
+        return np.broadcast_to(self, shape)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 2, 3), (1, 5)])
+def test_operand_of_one_element_a_partition__is_spread_over_its_elements(shape):
+    """One element may be for all partitions; tiles of other shapes stay as they are, for the operation to refuse."""
+    assert instructions.over_row(None, shape) is None
+    for other in (shape, (shape[0], 7), (2 * shape[0], 3), (9,)):
+        tile = np.zeros(other).view(Elements)
+        assert instructions.over_row(tile, shape) is tile
+    for small in {(shape[0], 1), (shape[0], 1, 1), (shape[0],), (1, 1), (1,)}:
+        tile = np.arange(np.prod(small)).reshape(small).view(Elements) + 1
+        expected = np.broadcast_to(tile.reshape((-1, *[1] * (len(shape) - 1))), shape)
+        np.testing.assert_array_equal(instructions.over_row(tile, shape), expected)

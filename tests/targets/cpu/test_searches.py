@@ -8,6 +8,9 @@ import pytest
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT16, INT32, UINT8, UINT32, convert
+from nki_mlir.targets.cpu.searches import IndicesOfEight, RowElements
+from tests.targets.cpu.nest_reference import Memory, bits, reference
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, 1.5, -2.0, 1e-40, 3e38]
 
@@ -93,3 +96,26 @@ def test_rows_of_two_axes():
     x = np.random.default_rng(0).permutation(8 * 144).reshape(8, 6, 24).astype(np.float32)
     parts = [-np.sort(-part.reshape(8, -1), 1)[:, :8] for part in (x[:, 1:5, 2:24:3], x)]
     np.testing.assert_array_equal(largest_of_columns.on("jit")(x), np.concatenate(parts, 1))
+
+
+DTYPES = FLOAT32, BFLOAT16, FLOAT16, INT32, UINT32, INT16, UINT8
+
+
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+@pytest.mark.parametrize("target", DTYPES, ids=str)
+def test_copy_of_a_row__converts_through_float32(source, target):
+    """The result has the row's elements, rounded to float32 and then to its dtype, whatever the steps in the row are."""
+    rng = np.random.default_rng(5)
+    for dims, in_place in ((((9, 3), (1, 4)), False), (((2, 5),), False), (((1, 12),), source is target)):
+        data = RowElements(source, 64, dims)
+        copy = IndicesOfEight(1, data, data, None, RowElements(target, 64, ((1, data.count),)), in_place=in_place).copy
+        if copy is None:                                        # the row is its result
+            assert in_place and (source.is_float or source.itemsize < 4)
+            continue
+        assert (copy.inputs[0].strides, copy.outputs[0].strides[-1:]) == (tuple(step for step, _ in dims), (1,))
+        read, written = Memory(copy, copy.inputs[0], rng, 0, 200), Memory(copy, copy.outputs[0], rng)
+        if source.itemsize == 4 and source.is_integer:          # float32 rounds them
+            read.array[:] = rng.integers(1 << 24, 1 << 25, read.size)
+        result, = reference(copy, [read, written])
+        expected = convert(convert(read.view(), FLOAT32), target, FLOAT32)
+        np.testing.assert_array_equal(bits(written.view(result)), bits(expected))

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Witnesses of the checker of streams: orders that the simulator takes, and in which values are wrong."""
 
+import random
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from nki_mlir.cli import run
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa import instruction as isa
+from nki_mlir.dialects.isa.instruction import Update, Wait
 from nki_mlir.targets.neuron.checker import check_streams
+from nki_mlir.targets.neuron.checker.witness import Witness
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.targets.neuron.order import EngineStep, QueueStep, order_text, parse_order
@@ -120,3 +126,23 @@ def test_command__takes_orders_of_streams_only(capsys):
     with pytest.raises(SystemExit, match="2"):
         run.main(["x.nkiasm", "--order=x", "--time"])
     assert "--order runs instruction streams, and excludes --time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_instruction__waits_clears_and_counts(seed):
+    """An engine's instruction executes when all its waits hold; then it clears semaphores, and then it adds."""
+    draw = random.Random(seed)
+    before = [draw.randint(0, 3) for _ in range(8)]
+    waits = [Wait(draw.randrange(8), draw.randint(0, 3)) for _ in range(draw.randint(0, 2))]
+    first = draw.randrange(8)
+    last, update = draw.randint(first, 7), Update(draw.randrange(8), draw.randint(1, 4))
+    instruction = SimpleNamespace(waits=waits, update=update, op=isa.RangeClear(first, last))
+    event = SimpleNamespace(core=0, queue_lane=-1, engine=None, pc=5, instruction=instruction)
+    witness = Witness(SimpleNamespace(programs=[], lanes=[], lane_of={}, steps=[]), SimpleNamespace(first=None, then=event))
+    witness.semaphores, witness.steps, witness.done = [[*before]], [], False
+    may_run = all(before[wait.semaphore] >= wait.value for wait in waits)
+    assert witness.execute(event) is witness.done is may_run
+    expected = [0 if first <= k <= last else value for k, value in enumerate(before)] if may_run else before
+    expected[update.semaphore] += update.amount * may_run
+    assert witness.semaphores == [expected]
+    assert witness.steps == [EngineStep(0, None, 5)] * may_run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.targets.neuron import timed
-from nki_mlir.targets.neuron.codegen.block_loops import Blocking, block_loops, nest_of
+from nki_mlir.targets.neuron.codegen.block_loops import Blocking, block_loops, nest_of, unrolled_inside
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop, nodes_in
 from nki_mlir.targets.neuron.codegen.search_options import Candidate
@@ -270,3 +270,27 @@ def test_long_products_of_python__run_in_blocks():
 def test_loops_of_little_code__stay():
     product = Product(8, 8, 3)
     assert block_loops(product.b.code) == 0 and all(isinstance(node, Loop) for node in product.b.code.body.nodes)
+
+
+@pytest.mark.parametrize("counts, before, after", [((2,), 1, 0), ((2,), 0, 1), ((3, 1), 1, 1), ((2, 2), 0, 0), ((), 2, 0)])
+def test_small_loops_inside__are_unrolled_beside_other_instructions(counts, before, after):
+    """Each iteration has its instructions, in order, and what is beside the loops stays; large loops stay, too."""
+    b = Builder()
+    tile = b.on_chip("t", (SIZE, SIZE))
+
+    def copies(number):
+        for _ in range(number):
+            b.tensor_copy((tile, 0, SIZE, 0, 8), (tile, 0, SIZE, 8, 8))
+    with b.loop(3):
+        copies(before)
+        for count in counts:
+            with b.loop(count):
+                copies(1)
+        copies(after)
+    (outer,) = b.code.body.nodes
+    size = before + sum(counts) + after
+    body = unrolled_inside(outer)
+    assert [type(node) for node in body.nodes] == [InstructionStep] * size
+    with patch("nki_mlir.targets.neuron.codegen.block_loops.INNER", size - 1):
+        assert unrolled_inside(outer) is outer.body
+    assert (body is outer.body) is (not counts)

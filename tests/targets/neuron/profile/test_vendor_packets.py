@@ -113,9 +113,9 @@ def test_type_of_a_column_without_values__is_that_of_its_name():
 
 def test_schema__has_a_row_for_each_column_of_tables_with_rows():
     rows = schema_rows({"Throttle": [{"timestamp": None, "k": 1, "x": None}, {"timestamp": 7, "k": 2, "x": None}],
-                        "Warning": []})
+                        "Warning": [], "Flow": [{"hlo_name": None}]})
     assert [(row["table_name"], row["field_name"], row["field_type"], row["field_unit"], row["field_example"])
             for row in rows] == [("Throttle", "timestamp", "int64", "ns", "7"), ("Throttle", "k", "int64", None, "1"),
-                                 ("Throttle", "x", "string", None, None)]
-    assert {row["table_description"] for row in rows} == {TABLES["Throttle"]}
+                                 ("Throttle", "x", "string", None, None), ("Flow", "hlo_name", "string", None, None)]
+    assert [row["table_description"] for row in rows] == [TABLES["Throttle"]] * 3 + [TABLES["Flow"]]
     assert all(row["field_required"] is None and row["field_format"] is None for row in rows)
