@@ -36,7 +36,7 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.selection.emitter import Emitter
-from nki_mlir.selection.folds import own_fold, select
+from nki_mlir.selection.folds import FoldStart, own_fold, select
 from nki_mlir.selection.masks import MaskedInstruction
 from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.buffer_views import TileReader
@@ -45,6 +45,7 @@ from nki_mlir.waist.expression import Constant, Convert, is_copy
 from nki_mlir.waist.fusion import target_through
 from nki_mlir.waist.nest_reader import structure_key
 from nki_mlir.waist.overlap import may_overlap
+from nki_mlir.waist.recognize import product_of
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 # Operations that may be between operations that are converted together.
@@ -132,6 +133,7 @@ class _Block:
     def structured(self) -> None:
         numbers = [k for k, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
         start = None               # the operation that wrote the start value of the fold that follows
+        value = FoldStart.OLD          # what this fold starts from
         folded: set[int] = set()
         for k in numbers:
             if k in folded:
@@ -147,7 +149,7 @@ class _Block:
                 nest = reader.read()
                 following = self.next(k)
                 if following is not None and self.starts(nest, op, self.operations[following]):
-                    start = op
+                    start, value = op, FoldStart.ACTIVE if nest.mask else FoldStart.ALL
                 else:
                     symbols, extra = reader.symbols, reader.extra()
                     finish = self.finish(reader, nest, op, following, start) if start is not None else None
@@ -159,8 +161,8 @@ class _Block:
                         folded.add(following)        # its buffer may be allocated after the fold
                         self.emitter.insertion_point = ir.InsertionPoint(self.operations[following])
                     interval = SymbolValues(op, symbols).interval
-                    select(Selector(self.emitter, interval, self.pieces), nest, start is not None)
-                    start = None
+                    select(Selector(self.emitter, interval, self.pieces), nest, value)
+                    start, value = None, FoldStart.OLD
                     if like is not None and self.templates is not None and not isinstance(nest.body, Constant):
                         self.templates[like[0]] = Template(like[1], self.emitter.emitted)
         self.done += [self.operations[k] for k in sorted(folded)]
@@ -184,6 +186,8 @@ class _Block:
         fold = own_fold(after)
         if fold is None or fold.identity is None or not after.reduced or (nest.mask and nest.mask != after.mask):
             return False
+        if after.mask and not nest.mask and product_of(after) is not None:
+            return False                # a product writes its boxes alone
         return Constant(fold.dtype, type(nest.body.value)(fold.identity)) == nest.body
 
     def finish(self, reader: TileReader, nest: TileNest, op: Operation, following: int | None, start: Operation

@@ -5,6 +5,7 @@
 """
 
 from dataclasses import replace
+from enum import Enum
 
 from nki_mlir.analysis.mask_boxes import Box, box_of
 from nki_mlir.diagnostics import Unsupported
@@ -22,17 +23,24 @@ from nki_mlir.waist.recognize import Fold, Product, fold_of, product_of
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis
 
 
-def select(selector: Selector, nest: TileNest, fresh: bool = False) -> None:
-    """Emit a nest. ``fresh``: a fold starts from its identity, not from the output's old value."""
+class FoldStart(Enum):
+    """What a fold starts from: the output's old values, or its identity, at the elements into which it folds active
+    ones or at all elements of the output."""
+
+    OLD, ACTIVE, ALL = range(3)
+
+
+def select(selector: Selector, nest: TileNest, start: FoldStart = FoldStart.OLD) -> None:
+    """Emit a nest. ``start``: what a fold starts from."""
     if nest.reduced:
-        select_fold(selector, nest, fresh)
+        select_fold(selector, nest, start)
     elif nest.mask:
         masks.select(selector, selector.by_lanes(nest))
     else:
         selector.elementwise(selector.by_lanes(nest))
 
 
-def select_fold(selector: Selector, nest: TileNest, fresh: bool) -> None:
+def select_fold(selector: Selector, nest: TileNest, start: FoldStart) -> None:
     """Emit a nest with reduced axes."""
     if not reads_output(nest.body):
         return _assignment(selector, nest)
@@ -44,8 +52,8 @@ def select_fold(selector: Selector, nest: TileNest, fresh: bool) -> None:
     if product is not None and product.in_float32 and len(nest.reduced) == 1:
         tiles = _product(nest, product)
         if tiles is not None:
-            return _products(selector, tiles, fresh)
-    return _reduction(selector, nest, fresh)
+            return _products(selector, tiles, start is not FoldStart.OLD)
+    return _reduction(selector, nest, start)
 
 
 def own_fold(nest: TileNest) -> Fold | None:
@@ -69,17 +77,17 @@ def _assignment(selector: Selector, nest: TileNest) -> None:
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-def _reduction(selector: Selector, nest: TileNest, fresh: bool) -> None:
+def _reduction(selector: Selector, nest: TileNest, start: FoldStart) -> None:
     nest = nest.arranged(partition_axis(nest))  # the partition axis of the result, or else of the folded values
     fold = own_fold(nest)                                   # its forms have the arranged axes
     assert fold is not None
     fn, element = fold.fn, nest.expression(fold.value)
-    emitter, flags = selector.emitter, None
+    emitter, flags, fresh = selector.emitter, None, start is not FoldStart.OLD
     everything = frozenset(range(1, len(nest.extents)))
     counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if nest.mask:
         emitter.bound((), ())                               # limits would have to hold for the active elements alone
-        cover, flags = masks.cover(selector, nest), touched(selector, nest)
+        cover, flags = masks.cover(selector, nest), touched(selector, nest) if start is not FoldStart.ALL else None
         operand = element
         if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:
             operand = element.value                             # a sum of integers is exact, one of float32 is not

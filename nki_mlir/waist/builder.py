@@ -263,10 +263,11 @@ class _Work:
         """Return all sources. A body may ignore some, but each loop needs an operand that determines its extent."""
         return [self.operand(n, t) for n, t in self.op.sources() if n not in self.target_names]
 
-    def fill(self, name: str, total: Tile, start: float) -> None:
-        """Write the start of a fold. Under a mask this writes only the elements that the fold changes."""
+    def fill(self, name: str, total: Tile, start: float, everywhere: bool = False) -> None:
+        """Write the start of a fold. Under a mask this writes only the elements that the fold changes, if it is not
+        ``everywhere``."""
         out = self.folded(name, total)
-        if not self.nest.mask:
+        if not self.nest.mask or everywhere:
             self.writer.fill(out, start)
         else:
             self.writer.generic(self.nest, self.inputs(), [out], self.compute,
@@ -285,7 +286,8 @@ class _Work:
         if fold.first is not None:
             folded_tiles.append(self.writer.temporary(total, self.compute))
             self.folds(name, folded_tiles[0], fold.first, inputs, value)
-        self.fill(name, total, fold.start)
+        is_temporary = all(tile is not total for _, tile in self.op.targets())     # nothing reads its other elements
+        self.fill(name, total, fold.start, everywhere=is_temporary)
         count = len(inputs)
         self.writer.generic(
             self.nest, [*inputs, *(self.folded(name, t) for t in folded_tiles)], [self.folded(name, total)],

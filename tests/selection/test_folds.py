@@ -6,7 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from nki_mlir.bindings import operations_of
+from nki_mlir.bindings import ir, operations_of
+from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.passes.pass_manager import pass_named, run_passes
@@ -85,6 +86,63 @@ def test_folds_under_masks(rows, columns, step, fn, numpy):
     got = masked_sums.on("isa")(x, rows, columns, step, fn, -50.0)
     expected = [numpy(x[r, :min(40, columns + step * r)]) for r in range(rows)]
     np.testing.assert_array_equal(got[:rows, 0], expected)
+
+
+MASKED = """#same = affine_map<(p, f) -> (p, f)>
+func.func @k(%a: memref<6x9xf32, "hbm">, %r: memref<6x1xf32, "hbm"> {nki.shared = 0 : i64})
+    attributes {nki.results = [1]} {
+  %x = memref.alloc() : memref<6x9xf32, "sbuf">
+  %y = memref.alloc() : memref<6x1xf32, "sbuf">
+  %t = memref.reinterpret_cast %y to offset: [0], sizes: [6], strides: [1]
+    : memref<6x1xf32, "sbuf"> to memref<6xf32, strided<[1]>, "sbuf">
+  linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]}
+      ins(%a : memref<6x9xf32, "hbm">) outs(%x : memref<6x9xf32, "sbuf">) {
+  ^bb0(%v: f32, %o: f32):
+    linalg.yield %v : f32
+  }
+  %old = arith.constant 5.0 : f32
+  linalg.fill ins(%old : f32) outs(%t : memref<6xf32, strided<[1]>, "sbuf">)
+  %least = arith.constant 0xFF800000 : f32
+  START
+  linalg.generic {indexing_maps = [#same, affine_map<(p, f) -> (p)>],
+                  iterator_types = ["parallel", "reduction"], nki.mask = affine_set<(p, f) : (p - f - 3 >= 0)>}
+      ins(%x : memref<6x9xf32, "sbuf">) outs(%t : memref<6xf32, strided<[1]>, "sbuf">) {
+  ^bb0(%v: f32, %o: f32):
+    %n = "scalar.alu"(%o, %v) {fn = "maximum"} : (f32, f32) -> f32
+    linalg.yield %n : f32
+  }
+  linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]}
+      ins(%y : memref<6x1xf32, "sbuf">) outs(%r : memref<6x1xf32, "hbm">) {
+  ^bb0(%v: f32, %o: f32):
+    linalg.yield %v : f32
+  }
+  return
+}"""
+STARTS = {
+    "all": 'linalg.fill ins(%least : f32) outs(%t : memref<6xf32, strided<[1]>, "sbuf">)',
+    "active": """linalg.generic {indexing_maps = [#same, affine_map<(p, f) -> (p)>],
+                  iterator_types = ["parallel", "reduction"], nki.mask = affine_set<(p, f) : (p - f - 3 >= 0)>}
+      ins(%x : memref<6x9xf32, "sbuf">) outs(%t : memref<6xf32, strided<[1]>, "sbuf">) {
+  ^bb0(%v: f32, %o: f32):
+    linalg.yield %least : f32
+  }""", "old": ""}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_masked_fold__starts_where_its_start_was_written(start):
+    """Rows without an active element have the start if all elements got it, else what was there before."""
+    with shared_context():
+        module = ir.Module.parse(MASKED.replace("START", STARTS[start]))
+    x = np.random.default_rng(0).integers(-9, 9, (6, 9)).astype(np.float32)
+    before = run(module, [x], np.zeros((6, 1), np.float32))
+    run_passes(module, [pass_named("linalg-to-nisa")])
+    got = run(module, [x], np.zeros((6, 1), np.float32))
+    unused = {"all": -np.inf, "active": 5.0, "old": 5.0}[start]
+    expected = [max(([5.0] if start == "old" else []) + [*x[p, :max(0, p - 2)]], default=unused) for p in range(6)]
+    np.testing.assert_array_equal(before[:, 0], expected)
+    np.testing.assert_array_equal(got[:, 0], expected)
+    names = [op.name for op in operations_of(module, lambda name: name.startswith("nisa."))]
+    assert ("nisa.tensor_copy_predicated" in names) == (start != "all")
 
 
 @nki.jit
