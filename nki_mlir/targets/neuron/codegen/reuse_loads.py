@@ -8,10 +8,12 @@ A load is dropped if an earlier one of the same run of instructions loaded the s
 nothing wrote that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the first one
 can stay in SBUF until the last use of the second: in between, program order fills at most ``room`` percent of SBUF,
 this tile included. The same holds for copies by DMA from SBUF, which repeat a row in all partitions, but they may
-fill ``ROOM_OF_COPIES`` percent: the kernel has one such tile.
+fill ``ROOM_OF_COPIES`` percent: the kernel has one such tile. A tile at an address that the kernel chose stays there,
+so it is kept only if no other tile at an address that the kernel chose uses its bytes in the meantime.
 """
 
-from collections import Counter
+from bisect import bisect_right, insort
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -119,7 +121,7 @@ class _Reuse:
             size, is_local = buffer.bytes_per_partition, buffer in local
             changes[positions[0] if is_local else 0] += size
             changes[(positions[-1] if is_local else len(run) - 1) + 1] -= size
-        level, writer = BytesInUse(changes), uses.writer
+        level, writer, chosen = BytesInUse(changes), uses.writer, ChosenAddresses(uses)
         sbuf = code.machine.sbuf_bytes_per_partition
         limits = {HBM: sbuf * room // 100, SBUF: sbuf * max(room, ROOM_OF_COPIES) // 100}
         # By the source and its access pattern: the loaded tiles, each with the rest of what its load has.
@@ -140,8 +142,8 @@ class _Reuse:
             assert isinstance(op, (DmaCopyOp, DmaTransposeOp))
             src, dst = op.src, op.dst
             buffer = dst.handle
-            if writer[buffer] != k or buffer not in local or buffer in elsewhere or (
-                    buffer.fixed or buffer.addresses or buffer.attributes):
+            if writer[buffer] != k or buffer not in local or buffer in elsewhere or buffer.addresses or (
+                    buffer.attributes):
                 continue
             same_elements = loaded_before.setdefault(src.handle, {}).setdefault(src.access, [])
             form = op.kind(), dst.access, buffer.shape, buffer.dtype, op.symbols
@@ -151,11 +153,16 @@ class _Reuse:
                 continue
             before = same_elements[at][0]
             begin = last_use[before] + 1
+            if before.fixed and not chosen.undisturbed(before, begin, buffer, k, last_use[buffer]):
+                same_elements[at] = buffer, form
+                continue
             if begin < k and not level.raised(begin, k, buffer.bytes_per_partition, limits[src.space]):
                 same_elements[at] = buffer, form
                 continue
             last_use[before] = max(last_use[before], last_use[buffer])
             replacement[buffer] = before
+            if before.fixed:
+                chosen.add(before, uses.users[buffer])
             if src.space == HBM:
                 self.dropped.append(op)
         if replacement:
@@ -170,6 +177,45 @@ class _Reuse:
                 step.op = changed(step.op, lambda tile: in_tile(tile, replacement))
         block.nodes = [node for node in block.nodes if node not in dropped_steps]
         block.buffers = [buffer for buffer in block.buffers if buffer not in replacement]
+
+
+class ChosenAddresses:
+    """The uses by a run's steps of the bytes at addresses that the kernel chose. ``users``: by the partitions and bytes
+    of buffers, the positions of the steps, in order."""
+
+    def __init__(self, uses: RunUses) -> None:
+        self.users: defaultdict[tuple[range, range], list[int]] = defaultdict(list)
+        self.sharing: dict[tuple[range, range], list[tuple[range, range]]] = {}
+        for buffer, positions in uses.users.items():
+            if buffer.fixed:
+                self.users[extent_of(buffer)] += positions
+        for positions in self.users.values():
+            positions.sort()
+
+    def undisturbed(self, buffer: DeviceBuffer, begin: int, dropped: DeviceBuffer, load: int, last: int) -> bool:
+        """Return whether no other buffer uses the bytes of a buffer from ``begin`` to the last use of the one that it
+        replaces, whose load is at ``load``; from there on, a buffer with the same bytes has them for itself."""
+        extent = extent_of(buffer)
+        end = load - 1 if dropped.fixed and extent_of(dropped) == extent else last
+        if extent not in self.sharing:
+            self.sharing[extent] = [other for other in self.users if meet(extent, other)]
+        return all(bisect_right(self.users[other], end) <= bisect_right(self.users[other], begin - 1)
+                   for other in self.sharing[extent])
+
+    def add(self, buffer: DeviceBuffer, positions: Sequence[int]) -> None:
+        """Note that these steps use a buffer now."""
+        for position in positions:
+            insort(self.users[extent_of(buffer)], position)
+
+
+def extent_of(buffer: DeviceBuffer) -> tuple[range, range]:
+    """Return the partitions and the bytes of each of them at the address of a buffer."""
+    partition, byte = buffer.address or (0, 0)
+    return range(partition, partition + buffer.partitions), range(byte, byte + buffer.bytes_per_partition)
+
+
+def meet(a: tuple[range, range], b: tuple[range, range]) -> bool:
+    return all(one.start < other.stop and other.start < one.stop for one, other in zip(a, b))
 
 
 class BytesInUse:

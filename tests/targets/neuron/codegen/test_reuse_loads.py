@@ -2,6 +2,7 @@
 """Loads of unchanged data: what is dropped, what is not, and that values stay under every order."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.records import copied
 from nki_mlir.targets.neuron.codegen.reuse_loads import BytesInUse, reuse_loads
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
@@ -129,6 +132,52 @@ def test_room__decides():
     size = machine_named("trn2").sbuf_bytes_per_partition // 4
     assert len(reuse_loads(products(size // 3))) == 1
     assert not reuse_loads(products(size - 8192))
+
+
+@pytest.mark.parametrize("between, dropped", [((), 1), ((64,), 1), ((0,), 0), ((32,), 0)], ids=str)
+@pytest.mark.parametrize("again", [0, 4096, None])
+def test_tiles_at_addresses__stay_if_nothing_else_uses_their_bytes(between, again, dropped):
+    """Tiles of 64 bytes: the first at byte 0, the second, which has the same elements, at ``again``."""
+    b = Builder()
+    x, y = b.hbm("x", (ROWS, WIDTH), "input"), b.hbm("y", (ROWS, 3 * WIDTH), "output")
+
+    def kept(name, at, byte):
+        tile = b.on_chip(name, (ROWS, WIDTH), address=None if byte is None else (0, byte))
+        if at == 1:
+            b.memset((tile, 0, ROWS, 0, WIDTH), 1)
+        else:
+            b.copy((tile, 0, ROWS, 0, WIDTH), (x, 0, ROWS, 0, WIDTH))
+        b.copy((y, 0, ROWS, at * WIDTH, WIDTH), (tile, 0, ROWS, 0, WIDTH))
+    kept("first", 0, 0)
+    for byte in between:
+        kept("other", 1, byte)
+    kept("second", 2, again)
+    assert len(reuse_loads(b.code)) == dropped
+    allocate(b.code)                            # no two live tiles share a byte
+    values = np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)
+    result = np.zeros((ROWS, 3 * WIDTH), np.float32)
+    simulate(emit_code(b.code, Emission()), [values], [result])
+    np.testing.assert_array_equal(result[:, :WIDTH], values)
+    np.testing.assert_array_equal(result[:, 2 * WIDTH:], values)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_addresses__never_conflict(seed):
+    """Tiles at few addresses, each loaded and stored before the next one that shares bytes with it."""
+    r, b = random.Random(seed), Builder()
+    x, y = b.hbm("x", (ROWS, 4 * WIDTH), "input"), b.hbm("y", (ROWS, 40 * WIDTH), "output")
+    for k in range(40):
+        tile = b.on_chip(f"t{k}", (ROWS, WIDTH), address=(0, r.choice((0, 32, 64, 256, 1024))) if r.random() < 0.8 else None)
+        b.copy((tile, 0, ROWS, 0, WIDTH), (x, 0, ROWS, r.randrange(4) * WIDTH, WIDTH))
+        b.copy((y, 0, ROWS, k * WIDTH, WIDTH), (tile, 0, ROWS, 0, WIDTH))
+    code = replace(b.code, body=copied(b.code.body))
+    assert reuse_loads(code)
+    allocate(code)
+    values, results = np.random.default_rng(seed).standard_normal((ROWS, 4 * WIDTH)).astype(np.float32), []
+    for options in (Emission(), Emission(loads=False)):
+        results.append(np.zeros((ROWS, 40 * WIDTH), np.float32))
+        simulate(emit_code(b.code, options), [values], [results[-1]])
+    np.testing.assert_array_equal(*results)
 
 
 def test_as_written__keeps_loads():
