@@ -12,6 +12,7 @@ from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
+from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
 from nki_mlir.targets.neuron.codegen.merge_loads import merge_loads
@@ -58,6 +59,8 @@ def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_
     code: Code = step("unroll-loops", rolled, lambda: unrolled(rolled, candidate.limit, candidate.body))
     step("split-blocks", code, lambda: split_blocks(code))
     step("sink-constants", code, lambda: sink_constants(code))
+    if rolled.coalesced:            # a copy in one iteration, or under a condition, has its load in the same run now
+        step("coalesce-copies", code, lambda: coalesce_copies(code))
     return code
 
 

@@ -7,8 +7,10 @@ before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y
 
 The pass merges them if the copy changes no element's dtype, if one run of instructions writes the tile, reads it only
 while it writes it, and copies it last, all the same elements in one order, and if nothing else touches the destination
-from the first of these instructions to the copy. Where the kernel fixes the order or the address of the destination,
-the copy must follow the load of its source. ``apart`` bounds the number of instructions between the first and the copy.
+from the first of these instructions to the copy. The tile may be at an address that the kernel chose, which is free
+then. Where the kernel fixes the order or the address of the destination, the copy must follow the load of its source.
+``apart`` bounds the number of instructions between the first and the copy. Copies in one of several iterations are
+merged once their loops are unrolled.
 """
 
 from collections.abc import Sequence
@@ -80,8 +82,8 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dic
     op = copy.op
     assert isinstance(op, TensorCopyOp)
     source_uses = uses[op.src.handle]
-    if not source_uses.free or not source_uses.writers:
-        return []                               # the kernel chose its address, or nothing writes it
+    if op.src.handle.attributes or op.src.handle.addresses or source_uses.controls or not source_uses.writers:
+        return []                               # other code uses it, or nothing writes it
     first_writer = next(iter(source_uses.writers))
     start = next((k for k, step in enumerate(before) if step is first_writer), len(before))
     between = [step for step in before[start:] if any(t.handle is op.src.handle for t in tiles_of(step))]

@@ -232,6 +232,7 @@ def improved(code: Code, options: Emission) -> Improved:
             options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
         if options.coalesce:
             options.observation.step("coalesce-copies", code, lambda: coalesce_copies(code))
+            code.coalesced = True
         if options.transposes or options.vendor:
             options.observation.step("transpose-loads", code,
                                      lambda: transpose_loads(code, stated=not options.transposes))

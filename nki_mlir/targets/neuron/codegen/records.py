@@ -188,7 +188,8 @@ class Block:
 
 @dataclass(eq=False)
 class Code:
-    """A kernel. ``globals`` are the HBM tensors from outside of it: inputs, outputs, constants."""
+    """A kernel. ``globals`` are the HBM tensors from outside of it: inputs, outputs, constants. ``coalesced``: its
+    copies were coalesced; those of unrolled iterations are, too."""
 
     name: str
     machine: Machine
@@ -197,6 +198,7 @@ class Code:
     grid: tuple[int, ...] = ()
     programs: list[LoopVariable] = field(default_factory=list)      # program ids that the body uses
     notes: list[str] = field(default_factory=list)
+    coalesced: bool = False
 
 
 def tiles_of(node: object) -> list[Tile]:

@@ -34,11 +34,11 @@ def test_random_code__has_copies_that_go():
     assert sum(coalesce_copies(Expressions(seed).b.code) for seed in range(30)) > 10
 
 
-def left(between=lambda b, x, t, q: None, dtype=FLOAT32, fixed=False, engine="unknown"):
+def left(between=lambda b, x, t, q: None, dtype=FLOAT32, fixed=False, engine="unknown", address=None):
     """The instructions that are left of t = x; t = t + 1; q = copy t, with something in front of the copy."""
     b = Builder()
     x, q = b.on_chip("x", (ROWS, WIDTH)), b.on_chip("q", (ROWS, WIDTH), address=(0, 0) if fixed else None)
-    t = b.on_chip("t", (ROWS, WIDTH), dtype=dtype)
+    t = b.on_chip("t", (ROWS, WIDTH), dtype=dtype, address=address)
     b.step(TensorCopyOp, dst=Expressions.tile(t), src=Expressions.tile(x))
     b.step(TensorScalarOp, dst=Expressions.tile(t), src=Expressions.tile(t), op0="add", imm0=1.0)
     between(b, *(Expressions.tile(buffer) for buffer in (x, t, q)))
@@ -47,8 +47,10 @@ def left(between=lambda b, x, t, q: None, dtype=FLOAT32, fixed=False, engine="un
     return names(b.code)
 
 
-def test_tile_that_dies_at_a_copy__is_the_copy():
-    assert left() == ["tensor_copy", "tensor_scalar"]
+@pytest.mark.parametrize("address", [None, (0, 4096)])
+def test_tile_that_dies_at_a_copy__is_the_copy(address):
+    """Also one at an address that the kernel chose."""
+    assert left(address=address) == ["tensor_copy", "tensor_scalar"]
 
 
 @pytest.mark.parametrize("changes", [
@@ -78,6 +80,28 @@ def copied_out(x):
     sums[...] = nisa.tensor_tensor(sums, tile, np.multiply)
     nl.store(out, nisa.tensor_copy(sums))
     return out
+
+
+@nki.jit
+def greatest(x):
+    out, total = nl.ndarray((128, 8), nl.float32, buffer=nl.shared_hbm), nl.ndarray((128, 8), nl.float32)
+    for k in nl.affine_range(4):
+        total[...] = nl.loop_reduce(nl.load(x[:, nl.ds(k * 8, 8)]), op=np.maximum, loop_indices=[k])
+    nl.store(out, total)
+    return out
+
+
+def test_copy_of_one_iteration__goes_after_unrolling():
+    x = np.random.default_rng(0).standard_normal((128, 32)).astype(np.float32)
+    spec = greatest.lower(nki_mlir.spec(x.shape, "float32")).specialization
+    copies = []
+    for coalesce in (True, False):
+        program, = neuron.streams(spec.captured, spec.grid, Emission(coalesce=coalesce))
+        copies.append(sum(i.op.mnemonic == "COPY" for stream in program.streams.values() for i in stream))
+        result = np.zeros((128, 8), np.float32)
+        neuron.simulate([program], [x.copy()], [result])
+        np.testing.assert_array_equal(result, x.reshape(128, 4, 8).max(axis=1))
+    assert copies == [0, 1]
 
 
 def test_option__turns_it_off():
