@@ -27,6 +27,7 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
+from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle
 from nki_mlir.dialects.nki.movement import MemsetOp
 from nki_mlir.dialects.op import Op, TileField
@@ -123,7 +124,7 @@ class FirstUses:
             read = True
         writes = field.writes and not read and not op.mask
         if isinstance(state, FirstPart):
-            if state.has(tile):
+            if state.has(reached(op, field, tile)):
                 return
             covers: bool | Covering = False
             if writes and buffer.scope is scopes[-1] and (part := state.joined(tile)) is not None:
@@ -166,6 +167,11 @@ class FirstUses:
             access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, prod(shape[1:]))))
             tile = Tile(buffer.handle.value, buffer.space, shape, buffer.dtype, access)
             write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
+
+
+def reached(op: Op, field: TileField, tile: Tile) -> Tile:
+    """Return the part of an operand that the operation may touch: of a table, what its indices can select."""
+    return op.reachable() if isinstance(op, DataAddressed) and field.name == op.addressed_by_data else tile
 
 
 def outline(access: Access) -> tuple[object, ...]:
