@@ -312,7 +312,7 @@ class Cover:
             chosen = self.read(on_true, FLOAT32, axes, widened=True)     # integers would not be rounded
         result = dst
         if any(t.handle == dst.handle for t in (chosen, predicate)) or (
-                other.handle == dst.handle and other.access != dst.access):
+                other.handle == dst.handle and other.access != dst.access) or not self.emitter.reachable(dst):
             result = self.emitter.buffer(dst.shape, dst.dtype)
         self.assign(converted(on_false, dst.dtype), result, axes)
         self.emitter.emit(elementwise.TensorCopyPredicatedOp, VECTOR, dst=result, src=chosen, predicate=predicate,
