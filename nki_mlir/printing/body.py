@@ -37,13 +37,14 @@ from nki_mlir.printing.masked import can_select, write_selected
 from nki_mlir.printing.placement import can_be_named
 from nki_mlir.printing.programs import program_phases, program_texts, reduction_over_programs, write_reduction
 from nki_mlir.printing.registers import Registers
-from nki_mlir.printing.releases import has_loop_functions
+from nki_mlir.printing.releases import has_loop_functions, has_regions_in_order
 from nki_mlir.printing.run_time_loops import allocate_register, beta_condition, write_register, write_while
 from nki_mlir.printing.tile_names import name_of_result
 from nki_mlir.printing.tile_operations import is_row, write_statement
 from nki_mlir.printing.tile_text import shape_text
 from nki_mlir.scalar.dtypes import UINT32
 from nki_mlir.targets.neuron.codegen.code_writer import ADDRESS
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.reader import Executor, read_function
 
@@ -295,13 +296,15 @@ class BodyPrinter:
                         self.out.settled[handle] = len(self.out.lines)
 
     def keep_order(self, node: waist.FunctionNode, region: ExitStack) -> None:
-        """Let a region in which nothing moves begin or end in front of a node of a placed module. A region contains no
-        loop of the run time."""
-        if self.out.placement is None:
+        """Let a region in which nothing moves begin or end in front of a node. In a placed module the region contains
+        all but loops of the run time, else the operations whose order the kernel fixes."""
+        if isinstance(node, waist.BufferAllocation | waist.ScalarValue):
             return
-        if has_dynamic_loop(node):
+        is_fixed = isinstance(node, waist.TileInstruction) and NO_REORDER in node.op.attributes and (
+            not self.out.beta and has_regions_in_order(self.out.release))
+        if has_dynamic_loop(node) if self.out.placement is not None else not is_fixed:
             region.close()
-        elif not self.out.in_order and not isinstance(node, waist.BufferAllocation | waist.ScalarValue):
+        elif not self.out.in_order:
             region.enter_context(self.out.ordered())
 
     def node(self, node: waist.FunctionNode) -> None:

@@ -29,6 +29,11 @@ def has_loop_functions(release: str) -> bool:
     return release in table.releases_with("nki.language.fori_loop")
 
 
+def has_regions_in_order(release: str) -> bool:
+    """Return whether a release has regions in which no instruction moves."""
+    return release in table.releases_with("nki.language.no_reorder")
+
+
 def has_method(method: str, release: str) -> bool:
     """Return whether tensors of a release have a method."""
     return release in table.releases_with(f"{older_releases.TENSOR}.{method}")

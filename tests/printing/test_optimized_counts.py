@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The optimizer drops as many instructions of a printed kernel as of the original, whatever form the text has."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import compiler as ncc
+from nki_mlir.language.beta import isa as nisa_beta
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.language.current import nki as current_nki
+
+from ..random_programs.comparing import EXECUTORS
+from .counts import instructions, launch
+from .reading import printed, reread
+
+X = np.random.default_rng(0).integers(-8, 8, (64, 24)).astype(np.float32)
+
+
+@nki.jit
+def loads_at_addresses(x):
+    """Each program loads the same rows to the same two addresses."""
+    out, program = nl.ndarray((3, 2, 8, 8), nl.float32, buffer=nl.shared_hbm), nl.program_id(0)
+    blocks = nl.ndarray((2, nl.par_dim(8), 8), nl.float32, buffer=ncc.sbuf.alloc(
+        lambda idx, pdim_size, fdim_size: (0, 101376 + 256 * idx[0])))
+    for k in nl.sequential_range(2):
+        blocks[k] = nl.load(x[k * 8:k * 8 + 8, 0:8])
+    nl.store(out[program, 0], nl.copy(blocks[0]))
+    nl.store(out[program, 1], nl.add(blocks[1], program * 2.0))
+    return out
+
+
+@nki.jit
+def greatest_of_parts(x):
+    """The first iteration copies what it loads."""
+    out, total = nl.ndarray((64, 8), nl.float32, buffer=nl.shared_hbm), nl.ndarray((64, 8), nl.float32)
+    for k in nl.affine_range(3):
+        total[...] = nl.loop_reduce(nl.load(x[0:64, nl.ds(k * 8, 8)]), op=np.maximum, loop_indices=[k])
+    nl.store(out, total)
+    return out
+
+
+@nki.jit
+def selected_row(x):
+    """No engine begins at the row that the mask selects."""
+    out, tile = nl.ndarray((64, 24), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+    kept = nl.full((64, 24), 1, nl.float32)
+    kept[...] = nl.where(tile, nl.add(tile, 1.0), 2, mask=nl.arange(64)[:, None] == 41, dtype=nl.bfloat16)
+    nl.store(out, kept)
+    return out
+
+
+@nki.jit
+def rows_from_the_diagonal(x):
+    """The greatest of the elements that a mask selects, converted. Each program has another mask."""
+    out, program = nl.ndarray((3, 64, 1), nl.bfloat16, buffer=nl.shared_hbm), nl.program_id(0)
+    tile, rows = nl.load(x), nl.full((64, 1), 3, nl.bfloat16)
+    rows[...] = nl.max(tile, axis=[1], keepdims=True,
+                       mask=nl.arange(64)[:, None] >= nl.arange(24)[None, :] + program * 2 - 1)
+    nl.store(out[program], nl.all_reduce(rows, op=np.add, program_axes=0))
+    return out
+
+
+@nki.jit
+def columns_of_programs(x):
+    """Each program reads four columns of its rows from a run-time position on."""
+    out, program = nl.ndarray((3, 64, 4), nl.float32, buffer=nl.shared_hbm), nl.program_id(0)
+    tile, index = nl.load(x[0:64, nl.ds(program * 8, 8)]), nl.copy(nl.zeros((1, 1), nl.int32))
+    chosen = nisa_beta.tensor_copy_dynamic_src(tile[nl.arange(64)[:, None], index[0, 0] + nl.arange(4)[None, :]])
+    total = nl.all_reduce(chosen, op=np.add, program_axes=0)
+    nl.store(out[program], nl.add(total, tile[:, 4:8]))
+    return out
+
+
+@current_nki.jit
+def in_fixed_order(x):
+    """Nothing reads the tiles whose order is fixed."""
+    out = current_nl.ndarray((64, 24), current_nl.float32, buffer=current_nl.shared_hbm)
+    for k in current_nl.sequential_range(2):
+        tile = current_nl.load(x)
+        with current_nl.no_reorder():
+            kept = current_nl.ones((64, 24), current_nl.float32, buffer=current_nl.sbuf)
+            nisa.tensor_copy(src=tile, dst=kept)
+        nisa.dma_copy(out, tile)
+    return out
+
+
+KERNELS = {loads_at_addresses: (3,), greatest_of_parts: (), selected_row: (), rows_from_the_diagonal: (3,),
+           columns_of_programs: (3,), in_fixed_order: ()}
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
+def test_the_text_has_as_many_instructions(kernel):
+    launched = launch(kernel, KERNELS[kernel])
+    text = printed(launched, [X])
+    again = reread(text, KERNELS[kernel])
+    assert instructions(again, [X]).total() == instructions(launched, [X]).total()
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X.copy()), launched.on(executor)(X.copy()))
+    second = printed(again, [X])
+    assert printed(reread(second, KERNELS[kernel]), [X]) == second
+
+
+def test_only_releases_with_such_regions_fix_the_order():
+    assert printed(in_fixed_order, [X]).count("with nl.no_reorder():") == 1
+    assert "no_reorder" not in printed(in_fixed_order, [X], release="2.28")
+    assert "no_reorder" not in printed(in_fixed_order, [X], generation="beta")
