@@ -6,6 +6,7 @@ operation of our dialects ``NAME FUNCTION OPERANDS {ATTRIBUTES} -> TYPE``. The f
 ``op``; attributes come in the order of the class; attributes with their default value are left out.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from inspect import get_annotations
@@ -22,6 +23,7 @@ from nki_mlir.dialects.scalar.ops import Scalar
 DIALECTS = ("nki", "nisa", "scalar", "isa")
 FUNCTIONS = ("fn", "op")
 VIEW, BUFFER = "nki.view", "nki.buffer"
+DENSE = re.compile(r"array<i64(?::\s*([\d,\s]*))?>")      # dims of a view, which the custom form has in brackets
 
 
 @dataclass(frozen=True)

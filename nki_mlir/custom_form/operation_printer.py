@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.custom_form.lexing import NAME, VALUE, Cursor, MalformedForm
 from nki_mlir.custom_form.linear_text import exact_constraints, named, named_constraints
-from nki_mlir.custom_form.operation_fields import VIEW, PlainForm, TileForm, form_of
+from nki_mlir.custom_form.operation_fields import DENSE, VIEW, PlainForm, TileForm, form_of
 from nki_mlir.custom_form.operation_reader import FormReader
 from nki_mlir.custom_form.subscripts import buffer_of, subscripts
 from nki_mlir.custom_form.value_types import ValueTypes
@@ -110,6 +110,8 @@ class OperationPrinter:
             words.append(bare(attributes.pop(form.function)))
         if op.name == VIEW:
             attributes.pop("access", None)
+            if "dims" in attributes and "dims" not in raw:
+                attributes["dims"] = DENSE.sub(r"[\1]", attributes["dims"])
             words += self.view_operand(op, names, kinds, raw)
             has_type = bool({"access", "->"} & raw)
         else:

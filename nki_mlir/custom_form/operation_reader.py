@@ -11,7 +11,15 @@ from typing import Any
 from nki_mlir.custom_form import linear_text
 from nki_mlir.custom_form.attribute_values import generic_value, plain_value, quoted
 from nki_mlir.custom_form.lexing import NAME, STRING, VALUE, Cursor, MalformedForm, end_of_item
-from nki_mlir.custom_form.operation_fields import BUFFER, VIEW, PlainForm, TileForm, form_of, operation_names
+from nki_mlir.custom_form.operation_fields import (
+    BUFFER,
+    DENSE,
+    VIEW,
+    PlainForm,
+    TileForm,
+    form_of,
+    operation_names,
+)
 from nki_mlir.custom_form.subscripts import BufferType, SubscriptPattern, all_of, buffer_of, read_subscripts
 from nki_mlir.custom_form.value_types import ValueTypes
 from nki_mlir.dialects.access import Access, Linear, Tile
@@ -327,6 +335,8 @@ class FormReader:
         symbols = self.symbols(clauses, [operand], {})
         names = [name for name, _ in symbols]
         texts = {"access": operand.access_text(names, self.types)} | {n: t for n, (t, _) in clauses.attributes.items()}
+        if (listed := re.fullmatch(r"\[([\d,\s]*)\]", texts.get("dims", ""))) is not None:
+            texts["dims"] = f"array<i64: {listed[1]}>" if listed[1].strip() else "array<i64>"
         if cursor.took("->"):
             kind = cursor.type()
         else:
@@ -342,11 +352,11 @@ class FormReader:
         tile = Tile(None, buffer.space, buffer.shape, buffer.dtype, access)
         chosen = list(range(len(tile.shape)))
         if dims is not None:
-            listed = re.fullmatch(r"array<i64(?::\s*([\d,\s]*))?>", dims)
+            listed = DENSE.fullmatch(dims)
             chosen = [int(d) for d in ((listed[1] if listed else None) or "").split(",") if d.strip()]
             if listed is None or any(d >= len(tile.shape) for d in chosen):
-                raise MalformedForm(operand.at, f"has dims {dims}, which must be array<i64: ...> of "
-                                                f"{len(tile.shape)} dims")
+                raise MalformedForm(operand.at, f"has dims {dims}, which must be a list of "
+                                                f"{len(tile.shape)} dims at most, such as [0, 1]")
         offset = tile.offset
         is_static = not offset.symbols and offset.const >= 0
         start = f", offset: {offset.const if is_static else '?'}" if offset.const or not is_static else ""

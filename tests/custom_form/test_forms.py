@@ -96,6 +96,7 @@ def test_text_that_a_person_writes():
     nki.unary exp %t = %tile
   }
   %v = nki.view %t[0:128, 0, x 8]
+  %rows = nki.view %t[0:128, 3:4] {dims = [0]}
   linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}
     outs(%v : memref<128x8xf32, strided<[512, 0]>, "sbuf">) { |%out: f32| scalar.activation exp %out }
   return
@@ -105,7 +106,8 @@ def test_text_that_a_person_writes():
     assert "    %tile = nki.buffer : !sbuf_128x512xf32\n" in text
     assert "      nki.load %tile = %x[%i * 128 + 0:128, 0:512]\n" in text
     assert "{ |%out: f32| scalar.activation exp %out }" in text
-    assert 'nki.name = "tile"' in module.operation.get_asm()
+    assert "nki.view %arg1[0:128, 3:4] {dims = [0]}\n" in text
+    assert 'nki.name = "tile"' in module.operation.get_asm() and "dims = array<i64: 0>" in module.operation.get_asm()
 
 
 def test_buffers_of_arguments_have_the_names_of_their_values():
