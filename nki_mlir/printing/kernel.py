@@ -35,6 +35,7 @@ from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared
 from nki_mlir.printing.releases import OLDEST, check_release
+from nki_mlir.printing.rolled_transfers import roll_transfers
 from nki_mlir.printing.shared_programs import programs_apart
 from nki_mlir.python_commands import module_command
 from nki_mlir.targets.neuron import at_nisa
@@ -115,6 +116,8 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     if first.results:
         array_positions = [n for n, a in enumerate(first.arguments) if a.kind != "program_id"]
         out.write(f"return {', '.join(tensors[array_positions.index(n)].name for n in first.results)}")
+    if placement is None:
+        roll_transfers(out)
     out.renumber()
     return formatted(_file_text(first, out, [t for t, a in zip(tensors, (
         a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]))

@@ -2,7 +2,8 @@
 """Prepares modules for the printer: lowers them to the ``nki`` or ``nisa`` level, with masks that become smaller tiles.
 
 Graphs and modules at the waist become instructions. So do operations under masks that are not boxes and that no
-predicate expresses: a fold of the elements that a mask selects, a product of such rows.
+predicate expresses: a fold of the elements that a mask selects, a product of such rows. Stores under such masks become
+a transfer for each box of active elements.
 """
 
 from nki_mlir.analysis.dead_code import erase_dead_code
@@ -10,8 +11,10 @@ from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import LinalgToNisa
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
+from nki_mlir.dialects.nki.movement import Copying
 from nki_mlir.dialects.source_locations import is_mlir_text
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
@@ -85,4 +88,8 @@ def _is_open(operation: Operation) -> bool:
     if not is_tile_op(operation) or not (op := read_op(operation)).mask:
         return False
     box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval)
-    return box is not None and any(len(c.form.axes) > 1 for c in box.mask) and not can_select(op)
+    if box is None or not box.mask:
+        return False
+    # A selection would also store the elements that the mask leaves out, which another program may write meanwhile.
+    is_store = isinstance(op, Copying) and op.dst.space == HBM
+    return is_store or (any(len(c.form.axes) > 1 for c in box.mask) and not can_select(op))

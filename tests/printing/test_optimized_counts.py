@@ -11,6 +11,9 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
+from nki_mlir.machine import machine_named
+from nki_mlir.printing.kernel_text import KernelText
+from nki_mlir.printing.rolled_transfers import roll_transfers
 
 from ..random_programs.comparing import EXECUTORS
 from .counts import instructions, launch
@@ -74,6 +77,29 @@ def columns_of_programs(x):
     return out
 
 
+@nki.jit
+def triangles(x):
+    """Each core stores its part of the same rows."""
+    out, program = nl.ndarray((24, 24), nl.float32, buffer=nl.shared_hbm), nl.program_id(0)
+    p, f = nl.arange(24)[:, None], nl.arange(24)[None, :]
+    if program == 0:
+        nl.store(out[p, f], nl.load(x[0:24, :]), mask=p >= f)
+    else:
+        nl.store(out[p, f], nl.load(x[24:48, :]), mask=p < f)
+    return out
+
+
+@nki.jit
+def diagonals(x):
+    """The mask of each iteration begins one column later."""
+    out, tile = nl.ndarray((2, 8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x[0:8, 0:8])
+    p, f = nl.arange(8)[:, None], nl.arange(8)[None, :]
+    for i in nl.sequential_range(2):
+        nl.store(out[i], nl.zeros((8, 8), nl.float32))
+        nl.store(out[i, p, f], tile, mask=p - f - i >= 0)
+    return out
+
+
 @current_nki.jit
 def in_fixed_order(x):
     """Nothing reads the tiles whose order is fixed."""
@@ -88,7 +114,7 @@ def in_fixed_order(x):
 
 
 KERNELS = {loads_at_addresses: (3,), greatest_of_parts: (), selected_row: (), rows_from_the_diagonal: (3,),
-           columns_of_programs: (3,), in_fixed_order: ()}
+           columns_of_programs: (3,), triangles: (2,), diagonals: (), in_fixed_order: ()}
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
@@ -101,6 +127,32 @@ def test_the_text_has_as_many_instructions(kernel):
         np.testing.assert_array_equal(again.on(executor)(X.copy()), launched.on(executor)(X.copy()))
     second = printed(again, [X])
     assert printed(reread(second, KERNELS[kernel]), [X]) == second
+
+
+def test_stores_under_masks_are_loops_over_rows():
+    """Without a selection, which would read and store the other core's elements."""
+    text = printed(triangles[2], [X])
+    assert "forkinrange(23):\nnisa.dma_copy(dst=out[k:k+1,0:k+1],src=" in text.replace(" ", "")
+    assert "src=out" not in text and "predicated" not in text
+
+
+@pytest.mark.parametrize("lines, rolled", [
+    (["nisa.dma_copy(dst=o[0, 4:8], src=t[9:10])", "nisa.dma_copy(dst=o[2, 4:9], src=t[8:9])",
+      "nisa.dma_copy(dst=o[4, 4:10], src=t[7:8])"],
+     ["for k in range(3):", "    nisa.dma_copy(dst=o[k * 2, 4:k + 8], src=t[9 - k:10 - k])"]),
+    (["nisa.dma_copy(dst=o[1], src=t)", "nisa.dma_copy(dst=o[2], src=t)", "nisa.dma_copy(dst=o[3], src=t)",
+      "nisa.dma_copy(dst=o[5], src=t)"],
+     ["for k in range(3):", "    nisa.dma_copy(dst=o[k + 1], src=t)", "nisa.dma_copy(dst=o[5], src=t)"]),
+    (["nisa.dma_copy(dst=o1[0], src=t)", "nisa.dma_copy(dst=o2[0], src=t)", "nisa.dma_copy(dst=o3[0], src=t)"], None),
+    (["nisa.dma_copy(dst=o, src=t)"] * 3, None), (["nisa.dma_copy(dst=o[-1], src=t)", "nisa.dma_copy(dst=o[-2], src=t)",
+                                                  "nisa.dma_copy(dst=o[-3], src=t)"], None),
+    (["nisa.memset(dst=o[0], value=0)", "nisa.memset(dst=o[1], value=0)", "nisa.memset(dst=o[2], value=0)"], None)],
+    ids=["several steps", "an end", "names", "equal", "signs", "no transfers"])
+def test_transfers_in_equal_steps_become_loops(lines, rolled):
+    text = KernelText(False, machine_named("trn2"))
+    text.lines += lines
+    roll_transfers(text)
+    assert text.lines == (rolled or lines)
 
 
 def test_only_releases_with_such_regions_fix_the_order():
