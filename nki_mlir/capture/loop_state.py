@@ -6,19 +6,28 @@ sees state behind them (a counter in another module, a random generator). Neithe
 grows changes no operation of the body.
 """
 
-import itertools
+import hashlib
+import operator
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from types import CellType, FunctionType, MethodType, ModuleType
+from dataclasses import dataclass
+from functools import cache
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.global_names import global_names
 from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.locations import STANDARD_LIBRARY, is_toolchain, is_users, user_frame, variables
+from nki_mlir.capture.mutable_state import held_by, is_users_module, state_of
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.op import FRESH
 
 OBJECTS = 2000      # the most objects that a snapshot inspects; others are compared by identity
-ITEMS = 256         # the most items of a container that a snapshot inspects, besides its length
+ITEMS = 256         # the items of a container that a snapshot inspects; the others are compared by identity
+SHORT = 4096        # bytes of an array that are compared as they are; more are compared by their digest
+SIMPLE = frozenset({type(None), bool, int, float, complex, str, bytes, range, slice})
 
 
 class _Opaque:
@@ -42,9 +51,28 @@ class Identity:
         return id(self.value)
 
 
-def snapshot(values: dict[str, object]) -> dict[str, object]:
-    visited: set[int] = set()
-    return {name: _content(value, visited) for name, value in values.items()}
+@dataclass(frozen=True, eq=False)
+class Identities:
+    """Values of which each is compared by identity."""
+
+    values: tuple[object, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identities) and len(self.values) == len(other.values) and all(
+            map(operator.is_, self.values, other.values))
+
+
+def snapshot(values: dict[str, object], names: Iterable[str] = ()) -> dict[str, object]:
+    """Return a comparable copy of the content of some variables. ``names`` are those that the code around them may look
+    up in modules."""
+    walk = _Walk(names)
+    return {name: walk.content(value) for name, value in values.items()}
+
+
+def live_state(names: tuple[str, ...]) -> dict[str, object]:
+    """Return a snapshot of some variables of the kernel now."""
+    frame = user_frame()
+    return snapshot(variables(names), () if frame is None else global_names(frame.f_code))
 
 
 def changes(before: dict[str, object], after: dict[str, object], new_counts: bool = False) -> set[str]:
@@ -54,43 +82,105 @@ def changes(before: dict[str, object], after: dict[str, object], new_counts: boo
     return {n for n in names if before.get(n, missing) != after.get(n, missing)}
 
 
-def _content(value: object, visited: set[int]) -> object:
-    """Return a comparable copy of a value's content. Tensors are compared by identity: rebinding one is
-    carried state."""
-    match value:
-        case None | bool() | int() | float() | complex() | str() | bytes() | range() | slice():
+class _Walk:
+    """One walk over the objects that some variables lead to, each of which is inspected once."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = {*names}                                               # that some function may look up
+        self.visited: dict[int, object] = {}                                # by id, which stays theirs
+        self.pending: list[object] = []
+        self.modules: dict[int, tuple[ModuleType, set[str]]] = {}           # with the names looked up there
+
+    def content(self, value: object) -> list[object]:
+        """Return what a value leads to, in the order of the walk."""
+        tokens = [self.token(value)]
+        while self.pending or any(not self.names <= names for _, names in self.modules.values()):
+            tokens.append([*map(self.token, parts(self.pending.pop(), self))] if self.pending else self.looked_up())
+        return tokens
+
+    def token(self, value: object) -> object:
+        """Return a simple value as it is, a tuple by its length, any other by identity; schedule a walk of its parts.
+        A tensor has none: rebinding one is carried state."""
+        if type(value) in SIMPLE:
             return type(value), repr(value)
-        case Index():
-            return value.key
-        case Mask():
-            return tuple((e.key, equal) for e, equal in value.terms), value.negated
-        case Iterator():
-            return _Opaque()
-        case View() | type() | ModuleType():
-            return Identity(value)
-    if id(value) in visited or len(visited) > OBJECTS:
-        return Identity(value)
-    visited.add(id(value))
-    return Identity(value), _inside(value, visited)
+        if id(value) in self.visited:
+            return ("tuple", len(value)) if type(value) is tuple else Identity(value)
+        match value:
+            case Index():
+                return value.key
+            case Mask():
+                return tuple((e.key, equal) for e, equal in value.terms), value.negated
+            case Iterator():
+                return _Opaque()
+            case Identities():
+                return value
+            case View():
+                return Identity(value)
+            case ModuleType():
+                if is_users_module(value) or not (getattr(value, "__file__", None) or getattr(value, "__spec__", None)):
+                    self.modules.setdefault(id(value), (value, set()))
+                return Identity(value)
+        if len(self.visited) <= OBJECTS:
+            self.visited[id(value)] = value
+            self.pending.append(value)
+        return ("tuple", len(value)) if type(value) is tuple else Identity(value)
+
+    def looked_up(self) -> list[object]:
+        """Return the values of modules under the names that the walk has met since it looked there."""
+        tokens: list[object] = []
+        for module, visited in self.modules.values():
+            for name in sorted((self.names - visited) & vars(module).keys()):
+                tokens += [name, self.token(vars(module)[name])]
+            visited |= self.names
+        return tokens
 
 
-def _inside(value: object, visited: set[int]) -> object:
-    def look(items: Iterable[object]) -> list[object]:
-        return [_content(v, visited) for v in itertools.islice(items, ITEMS)]
+def parts(value: Any, walk: _Walk) -> list[object]:
+    """Return the values that make up the state of a value."""
+    if isinstance(value, np.ndarray) and value.nbytes > SHORT and not value.dtype.hasobject:
+        return [hashlib.blake2b(value.tobytes()).digest(), str(value.dtype), value.shape]
+    if isinstance(value, FunctionType):
+        return visible_to(value, walk)
+    slots = held_by(value)
+    if slots is None:
+        inner = getattr(value, "__wrapped__", None)             # of a kernel or a memoized function
+        kind: Any = type(value)
+        if inner is not None or isinstance(value, type) or is_of_library(kind):
+            return [] if inner is None else [inner]
+        slots = state_of(value)
+    entries = [*slots.items()]
+    first = [part for name, contents in entries[:ITEMS] for part in (name, *items_of(contents))]
+    return [len(entries), *first, Identities(tuple([part for entry in entries[ITEMS:] for part in entry]))]
 
-    match value:
-        case np.ndarray():
-            return value.tobytes() if value.nbytes <= 4096 else None
-        case list() | tuple() | set() | frozenset():
-            return len(value), look(value)
-        case dict():
-            return len(value), look(value.keys()), look(value.values())
-        case FunctionType():
-            return look(cell.cell_contents for cell in value.__closure__ or () if is_bound(cell))
-        case MethodType():
-            return look([value.__self__])
-    slots = [getattr(value, name) for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
-    return look(slots), look(vars(value).values()) if hasattr(value, "__dict__") else None
+
+def visible_to(function: FunctionType, walk: _Walk) -> list[object]:
+    """Return the values that a function's code sees, also those of its module if it is the user's. The functions of the
+    language keep no state."""
+    file, scope = function.__code__.co_filename, function.__globals__
+    users = is_users(file, scope)
+    if not users and is_toolchain(file):
+        return []
+    values = [cell.cell_contents for cell in function.__closure__ or () if is_bound(cell)]
+    values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *vars(function).values()]
+    if users:
+        names = global_names(function.__code__)
+        walk.names.update(names)
+        values += [scope[name] for name in names if name in scope]
+    return values
+
+
+def items_of(contents: object) -> tuple[object, ...]:
+    """Return the first items of a tuple that holds the contents of a container, and the others as one value."""
+    if not isinstance(contents, tuple):
+        return (contents,)
+    return len(contents), *contents[:ITEMS], *((Identities(contents[ITEMS:]),) if len(contents) > ITEMS else ())
+
+
+@cache
+def is_of_library(kind: Any) -> bool:
+    """Return whether Python's library defines a class: its objects fill in memos of their own when they are used."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is not None and file.startswith(STANDARD_LIBRARY) and "site-packages" not in file
 
 
 def is_bound(cell: CellType) -> bool:

@@ -19,7 +19,7 @@ from nki_mlir.capture.builder import Site, current
 from nki_mlir.capture.errors import AnnotationMismatch, WhileEntry
 from nki_mlir.capture.index import Index, Mask
 from nki_mlir.capture.locations import is_users, user_location, variables
-from nki_mlir.capture.loop_state import changes, snapshot
+from nki_mlir.capture.loop_state import changes, live_state
 from nki_mlir.capture.tensor import View
 from nki_mlir.capture.wrapping import underlying, wrap
 
@@ -161,13 +161,13 @@ def _loop(span: range, names: tuple[str, ...], line_and_column: tuple[int, int],
     index = builder.open_loop(span, site, parallel, target)
     depth = len(builder.scopes)
     (symbol,) = index.symbols
-    before = snapshot(variables(names))
+    before = live_state(names)
     marks = [builder.mark()]
     try:
         yield index
         if len(builder.scopes) != depth:
             symbol.ask("an exception left an if statement half way")
-        changed = sorted(changes(before, snapshot(variables(names))))
+        changed = sorted(changes(before, live_state(names)))
         if changed:
             symbol.ask(f"Python state is carried from one iteration to the next: {', '.join(changed)}")
         marks.append(builder.mark())
@@ -211,7 +211,7 @@ class SymbolicBranch(PlainBranch):
 
     def __init__(self, builder: object, condition: Mask, names: tuple[str, ...]) -> None:
         self.builder, self.condition, self.names = builder, condition, names
-        self.before = snapshot(variables(names))
+        self.before = live_state(names)
 
     def then(self) -> bool:
         self.builder.open_if(self.condition)
@@ -230,7 +230,7 @@ class SymbolicBranch(PlainBranch):
         values = variables(self.names)
         # A name may be bound to a tensor that the branch allocates: using it later raises the scope error.
         inner = {n for n, v in values.items() if isinstance(v, View) and v.buffer.scope is self.builder.scopes[-1]}
-        changed = sorted(changes(self.before, snapshot(values), new_counts=True) - inner)
+        changed = sorted(changes(self.before, live_state(self.names), new_counts=True) - inner)
         if changed:
             for expression, _ in self.condition.terms:
                 expression.as_int(f"an if that depends on it changes Python state: {', '.join(changed)}")

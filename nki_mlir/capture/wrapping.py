@@ -40,8 +40,20 @@ def loaded(nodes: Iterable[ast.AST]) -> Counter[str]:
 
 def stored(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the names bound anywhere inside."""
-    walk = (inner for n in nodes for inner in ast.walk(n))
-    return {n.id for n in walk if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return {name for n in nodes for inner in ast.walk(n) if (name := _bound_by(inner)) is not None}
+
+
+def _bound_by(node: ast.AST) -> str | None:
+    match node:
+        case ast.Name(name, ast.Store() | ast.Del()):
+            return name
+        case (ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name)
+              | ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name)
+              | ast.MatchMapping(rest=name)):
+            return name
+        case ast.alias(name, asname):
+            return asname or name.partition(".")[0]
+    return None
 
 
 def exposed_reads(body: Iterable[ast.stmt]) -> set[str]:

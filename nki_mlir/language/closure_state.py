@@ -8,28 +8,26 @@ that it sees. It has the contents of lists, dicts, arrays, objects and classes a
 
 import io
 import os
-import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, cached_property
+from functools import cached_property
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from nki_mlir.capture import mutable_state
+from nki_mlir.capture.global_names import global_names
 from nki_mlir.capture.locations import is_toolchain, is_users
 from nki_mlir.capture.loop_state import Identity, is_bound
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
-from nki_mlir.language import mutable_state
 from nki_mlir.language.read_files import state_of_file
 from nki_mlir.language.side_effects import Stores, stores_of
 from nki_mlir.scalar.dtypes import DType
 
-BY_TEXT = frozenset("__dict__ __import__ attrgetter eval exec getattr globals hasattr import_module methodcaller "
-                    "modules vars".split())
 OBJECTS = 2000      # the most objects and containers that are inspected; others are compared by identity
 THREADS = frozenset("Process Thread ThreadPoolExecutor Timer start start_new_thread submit".split())
 PLAIN = frozenset({type(None), bool, int, str, bytes, type(...)})
@@ -426,14 +424,3 @@ _histories: WeakKeyDictionary[object, History] = WeakKeyDictionary()
 
 def package_of(module: object) -> str:
     return module.partition(".")[0] if isinstance(module, str) else ""
-
-
-@cache
-def global_names(code: CodeType) -> tuple[str, ...]:
-    """Return the names that code may look up, also by texts in it if it has functions for that."""
-    names = {*code.co_names}.union(*(global_names(c) for c in code.co_consts if isinstance(c, CodeType)))
-    if not BY_TEXT.isdisjoint(names):
-        for text in code.co_consts:
-            if isinstance(text, str):
-                names.update((text, *re.findall(r"[^\W\d]\w*", text)))
-    return tuple(sorted(names))

@@ -17,8 +17,8 @@ from typing import Any
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import CarriedState, WhileEntry
 from nki_mlir.capture.index import Index, Mask
-from nki_mlir.capture.locations import user_location, variables
-from nki_mlir.capture.loop_state import changes, snapshot
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.loop_state import changes, live_state
 from nki_mlir.capture.tensor import View
 from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops
@@ -91,10 +91,10 @@ class Unconditional:
                 if not ops.concrete_value(_tile(condition())).item():           # type: ignore[union-attr]
                     return
         register = creation.filled((1, 1), 1, INT32)
-        before = snapshot(variables(names))
+        before = live_state(names)
         with builder.open_while(register, "ne", 0, may_skip=False):
             yield
-            changed = sorted(changes(before, snapshot(variables(names))))
+            changed = sorted(changes(before, live_state(names)))
             if changed:
                 raise CarriedState(names=", ".join(changed)).here()
             ops.binary("not_equal", _tile(condition()), 0, boolean=True, destination=register)

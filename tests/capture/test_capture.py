@@ -13,7 +13,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.interpreter.module import compile_function
 
-from . import traps_functions, traps_tiles  # noqa: F401  (these register their probes)
+from . import traps_functions, traps_state, traps_tiles  # noqa: F401  (these register their probes)
 from .traps import COLUMNS, PROBES, ROWS
 
 

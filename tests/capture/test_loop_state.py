@@ -3,7 +3,10 @@
 
 import copy
 import itertools
+import logging
 import math
+import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -68,10 +71,14 @@ CHANGED = {
     "iterator": (lambda: iter([1, 2]), lambda v: None), "generator": (lambda: (x for x in [1]), lambda v: None),
     "recursive": (recursive, lambda v: v.__setitem__(0, 2)), "last of the items": (
         lambda: [0] * 256, lambda v: v.__setitem__(255, 1)),
+    "large array": (lambda: np.zeros(4097, np.uint8), lambda v: v.__setitem__(0, 1)), "array of objects": (
+        lambda: np.array([Plain(a=1), None]), lambda v: setattr(v[0], "a", 2)),
+    "late item": (lambda: [0] * 257, lambda v: v.__setitem__(256, 1)),
     "key of a dict": (lambda: {(1, (p := Plain(a=1))): p}, lambda v: setattr(next(iter(v))[1], "a", 2)),
 }
 EQUAL = {"numbers": lambda: [1, 2.5, 1j, True, None, "a", b"b", range(3), slice(1, 2), math.nan], "class": lambda: [Plain, math],
          "recursive": recursive, "objects": lambda: Plain(a=[1], b=Slotted(2)), "function": counter, "array": lambda: np.arange(600),
+         "short array": lambda: np.arange(6), "environment": lambda: os.environ, "tuples": lambda: {(1, 2): (3, [4])},
          "method": lambda: Method().step, "function without closure": lambda: recursive}
 
 
@@ -106,18 +113,37 @@ def test_what_is_compared_by_identity():
     assert len({Identity(value), Identity(value), Identity([1])}) == 2
 
 
+def test_items_beyond_the_first_are_compared_by_identity():
+    late, inside = Plain(a=1), [0] * 256
+    items = [*inside, late]
+    before = snapshot({"x": items})
+    late.a = 2
+    assert changes(before, snapshot({"x": items})) == set()
+    items[256] = Plain(a=2)
+    assert changes(before, snapshot({"x": items})) == {"x"}
+
+
 def test_what_is_not_inspected(monkeypatch):
-    """Beyond the limits a change stays unseen; the trace of the second iteration sees what it does."""
-    items, large = [0] * 257, np.zeros(4097, np.uint8)
-    before = snapshot({"items": items, "large": large})
-    items[256], large[0] = 1, 1
-    assert changes(before, snapshot({"items": items, "large": large})) == set()
+    """Beyond the limit a change stays unseen; the trace of the second iteration sees what it does."""
     monkeypatch.setattr(loop_state, "OBJECTS", 3)
     values = [[k] for k in range(6)]
     before = snapshot({"x": values})
-    for k, is_noticed in ((5, False), (3, False), (2, True)):
+    seen = set()
+    for k in range(6):
         values[k].append(1)
-        assert (changes(before, snapshot({"x": values})) == {"x"}) is is_noticed
+        if changes(before, snapshot({"x": values})):
+            seen.add(k)
+        values[k].pop()
+    assert len(seen) == 3
+
+
+def test_objects_of_the_library_are_compared_by_identity():
+    """They fill in memos when they are used."""
+    logger, path = logging.getLogger("test_loop_state"), pathlib.Path("a/b")
+    before = snapshot({"logger": logger, "path": path})
+    logger.isEnabledFor(logging.INFO)
+    hash(path)
+    assert changes(before, snapshot({"logger": logger, "path": path})) == set()
 
 
 def test_indices_and_masks_are_compared_by_what_they_are():

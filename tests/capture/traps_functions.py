@@ -61,7 +61,7 @@ def make_scaled(scale):
 probe(loops=1)(make_scaled(5.0))
 
 
-@probe(loops=0, because="emits other operations")
+@probe(loops=0, because="state is carried from one iteration to the next: probe_helper")
 def state_in_another_module(x, o):
     for i in nl.affine_range(4):
         off = probe_helper.next_offset()

@@ -12,10 +12,10 @@ import weakref
 import numpy as np
 import pytest
 
+from nki_mlir.capture.mutable_state import ABSENT, held_by, holds_state, is_users_class, referent
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.closure_state import ClosureState, UnseenStateWarning
-from nki_mlir.language.mutable_state import ABSENT, held_by, holds_state, is_users_class, referent
 
 from .running import check, numbers, output_of
 
@@ -123,11 +123,27 @@ def a_name_of_an_installed_module():
     return lambda: np.lib.scale_of_this_test, lambda value: setattr(np.lib, "scale_of_this_test", value)
 
 
+class Locked:
+    __slots__ = ("__scale",)
+
+    def put(self, value):
+        self.__scale = value
+
+    def scale(self):
+        return self.__scale
+
+
+def a_private_slot():
+    locked = Locked()
+    locked.put(2)
+    return lambda: locked.scale(), locked.put
+
+
 def an_expression_in_a_text():
     return lambda: eval("SCALE * 1"), lambda value: globals().__setitem__("SCALE", value)
 
 
-CASES = [a_user_dict, a_user_list, a_chain_of_maps, an_array_of_objects, an_object_in_an_array, a_weak_reference,
+CASES = [a_private_slot, a_user_dict, a_user_list, a_chain_of_maps, an_array_of_objects, an_object_in_an_array, a_weak_reference,
          a_weak_proxy, a_weak_dictionary, a_thread_local, arguments_of_the_program, a_view_of_memory, a_foreign_number,
          a_table_of_modules, a_module_in_the_table, a_module_that_the_kernel_imports, a_module_in_an_object,
          a_name_of_an_installed_module, an_expression_in_a_text]

@@ -294,13 +294,41 @@ def counts_in_an_object(r, total):
         nisa.tensor_scalar(total, total, nl.add, state.inner.k)
 
 
+class Counted:
+    k = 0
+
+
+COUNTS = {"k": 0}
+
+
+def counts_in_a_class(r, total):
+    for _ in nl.dynamic_range(r):
+        Counted.k += 1
+        nisa.tensor_scalar(total, total, nl.add, Counted.k)
+
+
+def counts_in_the_class_of_an_object(r, total):
+    counted = Counted()
+    for _ in nl.dynamic_range(r):
+        type(counted).k += 1
+        nisa.tensor_scalar(total, total, nl.add, counted.k)
+
+
+def counts_in_a_global(r, total):
+    def body(i):
+        COUNTS["k"] += 1
+        nisa.tensor_scalar(total, total, nl.add, COUNTS["k"])
+    nl.fori_loop(0, r, body)
+
+
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_captured_bodies_stand_for_all_iterations():
     for body in (left_by_break, left_by_return):
         with pytest.raises(AssertionError, match="break and return are not allowed within dynamic loop"):
             captured(body)
     for body, names in ((counts_in_python, "k"), (swaps_names, "a, b"), (swaps_entries, "tiles"),
-                        (rebinds_in_a_closure, "k"), (counts_in_an_object, "state")):
+                        (rebinds_in_a_closure, "k"), (counts_in_an_object, "state"), (counts_in_a_class, "Counted"),
+                        (counts_in_the_class_of_an_object, "counted"), (counts_in_a_global, "COUNTS")):
         with pytest.raises(AssertionError, match=f"changes Python variables that the next one reads: {names}") as caught:
             captured(body)
         assert "write it in place" in str(caught.value) and "test_dynamic_loops.py" in str(caught.value)

@@ -19,6 +19,7 @@ from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import CarriedState
 from nki_mlir.capture.locations import user_frame, user_location, variables
 from nki_mlir.capture.loop_state import is_bound
+from nki_mlir.capture.mutable_state import holds_state, is_users_class
 from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.tracing import note_idle
 from nki_mlir.capture.wrapping import exposed_reads, leaves, stored, underlying
@@ -29,7 +30,6 @@ from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, o
 from nki_mlir.language.current.isa_movement import put, register_alloc, register_move
 from nki_mlir.language.current.memory import VirtualRegister, check_register
 from nki_mlir.language.current.older_methods import OlderMethods
-from nki_mlir.language.mutable_state import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 DEPTH = 10          # of nested objects that a snapshot descends into
@@ -59,7 +59,8 @@ def check_jumps(node: ast.For | ast.While) -> None:
 
 # -- state that is carried ---------------------------------------------------------------------------------------------
 def _snapshot(value: object, depth: int = 0) -> tuple[object, object]:
-    """Return a value with a snapshot of its contents: of lists, dictionaries, and attributes of the user's objects."""
+    """Return a value with a snapshot of its contents: of lists, dictionaries, and attributes of the user's objects and
+    classes."""
     if depth == DEPTH:
         return value, None
     match value:
@@ -68,9 +69,18 @@ def _snapshot(value: object, depth: int = 0) -> tuple[object, object]:
         case dict():
             return value, {k: _snapshot(v, depth + 1) for k, v in value.items()}
     kind: object = type(value)
-    if holds_state(kind) and hasattr(value, "__dict__"):
-        return value, _snapshot(vars(value), depth + 1)[1]
+    if is_users_class(value) if isinstance(value, type) else holds_state(kind) and hasattr(value, "__dict__"):
+        return value, _snapshot(_attributes(value), depth + 1)[1]
     return value, None
+
+
+def _attributes(value: Any) -> dict[str, object]:
+    """Return the attributes of a class, or of an object with the numbers and texts that its classes assign."""
+    if isinstance(value, type):
+        return {**vars(value)}
+    members = [(name, member) for base in reversed(type(value).__mro__) if is_users_class(base)
+               for name, member in vars(base).items() if isinstance(member, PLAIN) and not name.startswith("__")]
+    return {**dict(members), **vars(value)}
 
 
 def _is_unchanged(before: tuple[object, Any], current: object) -> bool:
@@ -82,7 +92,7 @@ def _is_unchanged(before: tuple[object, Any], current: object) -> bool:
         return current is value
     if isinstance(current, list):
         return len(current) >= len(inside) and all(map(_is_unchanged, inside, current))
-    parts = current if isinstance(current, dict) else vars(current)
+    parts = current if isinstance(current, dict) else _attributes(current)
     return all(k in parts and _is_unchanged(part, parts[k]) for k, part in inside.items())
 
 
@@ -108,14 +118,16 @@ def for_statement() -> tuple[str, ...]:
 
 
 def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, object]]:
-    """Return a function that returns the current values of the closure variables that a loop's body reads first."""
+    """Return a function that returns the current values of the variables of other scopes that a loop's body reads
+    first."""
     inner = underlying(function)
     if inner is None:
         return dict
-    cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ()))
-    source = definition(inner.__code__, inner.__globals__)
-    names = cells.keys() if source is None else cells.keys() & exposed_reads(source.function.body)
-    return lambda: {n: cells[n].cell_contents for n in names if is_bound(cells[n])}
+    cells, scope = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ())), inner.__globals__
+    source = definition(inner.__code__, scope)
+    names = set(cells) if source is None else exposed_reads(source.function.body)
+    return lambda: {n: cells[n].cell_contents for n in names & cells.keys() if is_bound(cells[n])} | {
+        n: scope[n] for n in names - cells.keys() if n in scope}
 
 
 # -- loops -------------------------------------------------------------------------------------------------------------

@@ -183,6 +183,12 @@ def is_constant_class(kind: Any) -> bool:
 
 @cache
 def _slot_names(kind: type) -> tuple[str, ...]:
-    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
-    return tuple(n for names in slots for n in ((names,) if isinstance(names, str) else names)
+    slots = [(base, vars(base).get("__slots__", ())) for base in kind.__mro__]
+    return tuple(_mangled(n, base) for base, names in slots for n in ((names,) if isinstance(names, str) else names)
                  if n not in ("__dict__", "__weakref__"))
+
+
+def _mangled(name: str, kind: type) -> str:
+    """Return the name under which Python stores a slot: private ones contain the name of their class."""
+    prefix = kind.__name__.lstrip("_")
+    return f"_{prefix}{name}" if prefix and name.startswith("__") and not name.endswith("__") else name
