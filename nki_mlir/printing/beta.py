@@ -131,6 +131,9 @@ def _statement(call: ast.Call, tensors: Tensors) -> str:
             return _assigned(target, f"nisa.affine_select(pred={_counted(target, arguments)} {comparison} 0, "
                                      f"on_true_tile={source}, on_false_value={value}, "
                                      f"dtype={dtype_text(target.dtype)})")
+        case "nc_n_gather":
+            data, indices = (operand(arguments[p], tensors) for p in ("data", "indices"))
+            return _assigned(_fitted(target, indices.shape), f"nl.gather_flattened({data}, {indices})")
     return _instruction(name, target, arguments, tensors)
 
 

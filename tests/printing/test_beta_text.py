@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernels of both generations printed for the beta generation: equal values, and a text that stays."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -89,6 +90,34 @@ return out
     gathered_and_scattered, [X, np.array([[5], [0], [63], [7]], np.int32)])], ids=["while", "rows by indices"])
 def test_loops_and_addresses_of_the_run_time(kernel, arrays):
     check(kernel, arrays)
+
+
+@nki.jit
+def gathered(x, indices):
+    out = nl.ndarray((8, 12), nl.bfloat16, buffer=nl.shared_hbm)
+    data, chosen = nl.load(x), nl.load(indices)
+    for k in range(2):
+        part = nl.ndarray((8, 3, 2), nl.bfloat16)
+        nisa.nc_n_gather(part, data, chosen[:, 6 * k:6 * k + 6])
+        nisa.dma_copy(out[:, 6 * k:6 * k + 6], part.reshape((8, 6)))
+    return out
+
+
+@old_nki.jit
+def gathered_by_beta(x, indices):
+    out = old_nl.ndarray((8, 3, 4), dtype=x.dtype, buffer=old_nl.shared_hbm)
+    chosen = old_nl.load(indices).reshape((8, 3, 4))
+    old_nl.store(out, old_nl.gather_flattened(old_nl.load(x), chosen))
+    return out
+
+
+@pytest.mark.parametrize("kernel", [gathered, gathered_by_beta])
+def test_gathers_within_partitions(kernel):
+    generator = np.random.default_rng(0)
+    x = generator.integers(-90, 90, (8, 4, 5)).astype(ml_dtypes.bfloat16)
+    indices = generator.integers(0, 20, (8, 12)).astype(np.uint32)
+    text = check(kernel, [x, indices], ("eager", "interpreter", "isa"))
+    assert "nl.gather_flattened(" in text
 
 
 @old_nki.jit
