@@ -19,6 +19,7 @@ from nki_mlir.dialects.source_locations import is_mlir_text
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
+from nki_mlir.printing.branch_conditions import set_in_branches
 from nki_mlir.printing.implicit_sums import imply_sums
 from nki_mlir.printing.masked import can_select
 from nki_mlir.printing.tile_arrays import merge_tiles
@@ -57,6 +58,7 @@ def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Modu
             lines = str(not is_by_operation and is_mlir_text(copy)).lower()
             run_passes(copy, [pass_named("roll-repeats", f"least=1 pairs=true lines={lines}"),
                               pass_named("split-masked-loops", "")])
+        set_in_branches(copy)
         _lower_masked(copy)
         return copy
 

@@ -8,6 +8,7 @@ from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import isa as nisa_beta
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.typing import scalar
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
@@ -100,6 +101,20 @@ def diagonals(x):
     return out
 
 
+@nki.jit
+def counted_down(x):
+    """The mask in the loop of the run time differs for each core."""
+    out, program = nl.ndarray((2, 64, 24), nl.float32, buffer=nl.shared_hbm), nl.program_id(0)
+    left, total = nl.full((1, 1), 3, nl.int32), nl.load(x)
+    going = scalar(True)
+    while going:
+        total[...] = nl.add(total, 1.0, mask=nl.arange(64)[:, None] >= 18 + program * 2)
+        left[...] = nl.subtract(left, 1)
+        going = scalar(left)
+    nl.store(out[program], total)
+    return out
+
+
 @current_nki.jit
 def in_fixed_order(x):
     """Nothing reads the tiles whose order is fixed."""
@@ -114,7 +129,8 @@ def in_fixed_order(x):
 
 
 KERNELS = {loads_at_addresses: (3,), greatest_of_parts: (), selected_row: (), rows_from_the_diagonal: (3,),
-           columns_of_programs: (3,), triangles: (2,), diagonals: (), in_fixed_order: ()}
+           columns_of_programs: (3,), triangles: (2,), diagonals: (), counted_down: (2,),
+           in_fixed_order: ()}
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Conditions of run-time loops within branches: each branch gets the tile of its loop, and sets it.
+
+before:  c = 1;  if p: while c: ... else: while c: ...   after:  if p: c = 1;  while c: ... else: d = 1;  while d: ...
+
+A tile that only one loop uses, and that is set in front of it, is the loop's register in the text.
+"""
+
+from nki_mlir.analysis.dead_code import ancestor_in
+from nki_mlir.bindings import Module, Operation, ir, operations_of
+
+FILLS = ("nki.memset", "nisa.memset")
+CONDITION = "memref<1x1xi32"
+
+
+def set_in_branches(module: Module) -> None:
+    """Set the conditions of loops in the branches that contain the loops, in place."""
+    for allocation in operations_of(module, lambda name: name == "memref.alloc"):
+        if str(allocation.results[0].type).startswith(CONDITION):
+            _set_in_branches(allocation)
+
+
+def _set_in_branches(allocation: Operation) -> None:
+    buffer, block = allocation.results[0], allocation.block
+    users = dict.fromkeys(use.owner.operation for use in buffer.uses)
+    fills = [user for user in users if user.name in FILLS and user.block == block]
+    around = [ancestor_in(block, user) for user in users if user not in fills]
+    if len(fills) != 1 or not around or any(op is None or op.name != "scf.if" or op != around[0] for op in around):
+        return
+    branch = around[0]
+    assert branch is not None
+    if len(fills[0].operands) != 1 or not fills[0].is_before_in_block(branch) or not any(
+            _is_tested(user) for user in users):
+        return
+    for region in branch.regions:
+        inside = [user for inner in region.blocks for user in users if ancestor_in(inner, user) is not None]
+        if inside:
+            at = ir.InsertionPoint.at_block_begin(region.blocks[0])
+            copied_allocation = allocation.clone(at)
+            copied_fill = fills[0].clone(at)
+            copied_fill.operands[0] = copied_allocation.results[0]
+            for user in inside:
+                for number, operand in enumerate(user.operands):
+                    if operand == buffer:
+                        user.operands[number] = copied_allocation.results[0]
+    fills[0].erase()
+    allocation.erase()
+
+
+def _is_tested(operation: Operation) -> bool:
+    """Return whether an operation loads the condition of a loop."""
+    return operation.name == "memref.load" and operation.parent is not None and operation.parent.name == "scf.while"
