@@ -13,10 +13,11 @@ No fast algorithm always finds a packing if one exists. The pass tries several, 
 mixtures of sizes and live ranges.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import chain
 from typing import NamedTuple
 
@@ -259,29 +260,30 @@ class Packing:
         """Return buffers in order of first use with their intervals, beside those that have theirs."""
         placed_by_step = sorted(placed, key=lambda entry: entry[0].first)
         begins = deque(placed_by_step)
-        active: list[Placed] = []
+        active: list[Interval] = []                     # of buffers that are live, by address
+        ends: list[tuple[int, Interval]] = []           # their last steps, as a heap
         results: list[Placed] = []
         sizes = sorted({life.buffer.bytes_per_partition for life in lives})
         large = sizes[len(sizes) // 2] if sizes else 0
         cursor = 0
         for life in lives:
-            active = [entry for entry in active if entry[0].last >= life.first]
-            placed_by_step = [entry for entry in placed_by_step if entry[0].last >= life.first]
-            occupied = [(start, after) for _, start, after in active]
-            for other, start, after in placed_by_step:
-                if other.first > life.last:
-                    break
-                occupied.append((start, after))
-            occupied.sort()
+            while ends and ends[0][0] < life.first:
+                del active[bisect_left(active, heappop(ends)[1])]
+            occupied = active
+            if placed_by_step:
+                placed_by_step = [entry for entry in placed_by_step if entry[0].last >= life.first]
+                occupied = sorted([*active, *((start, after) for other, start, after in placed_by_step
+                                              if other.first <= life.last)])
             size = life.buffer.bytes_per_partition
             while begins and begins[0][0].first <= life.first:      # so that it does not matter which are fixed
                 cursor = begins.popleft()[2]
             address = self.chosen(life, occupied, cursor, size < large)
             if address is None:
                 return None
-            active.append((life, address, address + size))
-            results.append(active[-1])
             cursor = address + size
+            insort(active, (address, cursor))
+            heappush(ends, (life.last, (address, cursor)))
+            results.append((life, address, cursor))
         return results
 
     def chosen(self, life: Lifetime, intervals: Sequence[Interval], cursor: int, small: bool) -> int | None:
