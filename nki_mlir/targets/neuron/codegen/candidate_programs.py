@@ -27,6 +27,7 @@ from nki_mlir.targets.neuron.codegen.search_options import Candidate
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
+from nki_mlir.targets.neuron.codegen.split_columns import split_columns
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_tiles import transpose_tiles
 from nki_mlir.targets.neuron.codegen.unroll_loops import unrolled
@@ -77,6 +78,8 @@ class Prepared:
             step("merge-instructions", code, lambda: merge_instructions(code))
         if candidate.transposes:
             step("transpose-tiles", code, lambda: transpose_tiles(code, candidate.transposes))
+        self.split: int = step("split-columns", code, lambda: split_columns(
+            code, candidate.columns)) if candidate.columns else 0
         evicts: bool = step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         self.overwrites: bool = candidate.overwrite and step("overwrite-operands", code,
                                                              lambda: overwrite_operands(code))

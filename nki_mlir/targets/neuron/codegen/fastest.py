@@ -50,6 +50,7 @@ from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
+from nki_mlir.targets.neuron.codegen.split_columns import has_large_loads
 from nki_mlir.targets.neuron.codegen.transpose_tiles import transposed_tiles
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
@@ -63,6 +64,7 @@ WAITS = 1.1                     # times the bound: slower code may wait for bank
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 MERGED = 1.02                   # merged instructions are timed if balanced engines are busy for that much less time
 COMPUTING = Engine.TENSOR, *MERGED_ENGINES      # which may wait for loads, and transpose tiles or copy these
+PIECES = 2, 4, 8                # into which large tiles are split by columns
 SHARES = range(0, 101, 5)       # percent of the transposes that the DMA engines may get
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
@@ -233,6 +235,25 @@ class TimedCandidates:
         self.postponed[candidate] = prepared
         return [variant]
 
+    def splitting(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
+        """Return the variant of a timed candidate with the fewest pieces of large tiles whose first order is nearly the
+        fastest, if all programs take longer than the bound, and than this order's estimate. Keep its code."""
+        ns = self.least_time()
+        if not self.options.split_columns or candidate.columns or candidate.pipelined or candidate.memory or (
+                ns <= prepared.bound() * WAITS or not has_large_loads(prepared.code, PIECES[0])):
+            return []
+        best: Candidate | None = None
+        for pieces in PIECES:
+            variant = candidate._replace(columns=pieces)
+            other = self.prepared(variant)
+            if other.split and (least := next(other.arrangements(self.options.level, inf, inf)).ns) * NEARLY < ns:
+                ns, best = least, variant
+                self.postponed[variant] = other
+        if best is None:
+            return []
+        self.variants[best] = candidate
+        return [best]
+
     def variant_is_faster(self, candidate: Candidate) -> bool:
         """Return whether a program is faster than a candidate can be whose variant with merged instructions, or with
         transposes by the DMA engines, was timed: its engines are busy for longer if they share their work evenly."""
@@ -354,6 +375,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
                 if candidate.body != BODY and longer is not None and ns > bound * CLOSEST and not search.longer:
                     search.longer = longer
                     waiting.insert(0, longer)
+            waiting += search.splitting(candidate, prepared)
             if candidate.pipelined:
                 continue
             # With all loads of the kernel it may be faster: it needs less memory.

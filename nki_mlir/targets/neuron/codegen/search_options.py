@@ -19,6 +19,7 @@ class SearchOptions:
     merge: bool = True          # let one instruction process the tiles of several
     merge_loads: bool = True    # let one transfer load neighbouring tiles where triggers take long
     transpose_tiles: bool = True    # let the DMA engines transpose tiles on chip where other engines are busier
+    split_columns: bool = True  # split large tiles by columns, so that engines begin before all is loaded
     overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
     spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
 
@@ -30,7 +31,8 @@ class Candidate(NamedTuple):
     of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their iterations in
     flight may fill; 0: they are not. ``overwrite``: results are written over operands. ``merge``: one instruction
     processes the tiles of several. ``transposes``: percent of the transposes of tiles on chip that the DMA engines
-    execute. ``merge_loads``: one transfer loads neighbouring tiles."""
+    execute. ``merge_loads``: one transfer loads neighbouring tiles. ``columns``: into how many pieces large tiles are
+    split; 0: they are not."""
 
     limit: int
     body: int
@@ -43,3 +45,4 @@ class Candidate(NamedTuple):
     merge: bool = False
     transposes: int = 0
     merge_loads: bool = False
+    columns: int = 0

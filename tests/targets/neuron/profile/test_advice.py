@@ -30,9 +30,9 @@ PAIRS = {
     "dtype": ("total += nisa.nc_matmul(left, right)", "products", ("2048x128xf32", "2048x512xf32"), "products",
               ("2048x128xbf16", "2048x512xbf16")),
     "partitions": ("nl.exp(nl.load(x", "few_partitions", ("8x131072xf32",), "all_partitions", None),
-    "fuse-activation": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_before", ("128x2048xf32",), "scaled_within",
+    "fuse-activation": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_before", ("128x1000xf32",), "scaled_within",
                         None),
-    "fuse-activation in place": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_in_place", ("128x2048xf32",),
+    "fuse-activation in place": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_in_place", ("128x1000xf32",),
                                  "scaled_within", None),
     "table-loads": ("nisa.activation(nl.exp, tile", "functions_in_turn", ("128x8192xf32",), "functions_together", None),
 }
