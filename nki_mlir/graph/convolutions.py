@@ -110,9 +110,11 @@ def image_form(nest: TileNest, image: TileOperand, x: int, y: int, inner: int, t
         return None
     step_x, step_y = max(1, strides[x] // channels), max(1, strides[y] // line)
     reach = [strides[a] * (extents[a] - 1) for a in taps]
-    last_x = sum(each % line for each in reach) // channels + (summed - 1) // depth * depth // channels
-    if last_x + step_x * (extents[x] - 1) >= image.base_shape[-2]:
-        return None
+    tap_x = sum(each % line for each in reach) // channels
+    last_x = tap_x + (summed - 1) // depth * depth // channels
+    first_pixel, last_pixel = image.free.const % line // channels, tap_x + (summed - 1) // channels
+    if first_pixel + last_pixel + step_x * (extents[x] - 1) >= image.base_shape[-2]:
+        return None                         # a window goes on in the next line
     products = -(-summed // depth) * prod(extents[a] for a in taps)
     columns = prod(n for a, n in enumerate(extents) if a not in nest.reduced and not image.moves(a))
     work = Work("product." + str(image.dtype), columns)
@@ -231,7 +233,7 @@ def factors(convolution: Convolution, parts: list[Tile], weights: list[Tile], pi
             ) -> Iterator[tuple[Tile, Tile]]:
     """Yield the factors of all products of a tile: pixels of lines from ``line`` on, and weights."""
     nest, form, taps = convolution.nest, convolution.form, convolution.taps
-    columns, strides = nest.extents[convolution.columns], convolution.image.strides
+    strides = convolution.image.strides
     for window in combinations(*(range(nest.extents[a]) for a in taps)):
         offset = sum(strides[a] * k for a, k in zip(taps, window))
         down, right = offset // form.line, offset % form.line // form.channels
@@ -241,4 +243,5 @@ def factors(convolution: Convolution, parts: list[Tile], weights: list[Tile], pi
             begin = slot * form.slot + form.column(down) + line * form.pieces
             at = sum(step * k for (step, _), k in zip(moving.access.dims[1:], window))
             yield (left.patterned(free=Linear(begin), dims=((1, count), (1, rows))),
-                   moving.patterned(free=Linear(at), dims=((1, count), (1, columns))))
+                   moving.patterned(free=moving.access.free.plus(Linear(at)),
+                                    dims=(moving.access.dims[0], moving.access.dims[-1])))

@@ -276,11 +276,11 @@ def hull(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, 
     if part * size >= SHORT or run <= part or run * size > LONGEST or not pitch or run > min(pitch) or (
             len(free) > 1 or source.access.free.symbols != operand.free.symbols):
         return None
-    behind = (source.access.free.const - operand.free.const) % min(pitch)
+    start = (source.access.free.const - operand.free.const) % min(pitch)       # of the tile in its runs
     reach = sum(step * (n - 1) for step, n in free) + 1
-    if behind + reach > run:
+    if start + reach > run:
         return None
-    return source.patterned(free=source.access.free.plus(Linear(-behind)), dims=(source.access.dims[0], (1, run)))
+    return source.patterned(free=source.access.free.plus(Linear(-start)), dims=(source.access.dims[0], (1, run)))
 
 
 def shifting_axes(product: TiledProduct, size: int) -> dict[int, list[int]]:

@@ -66,6 +66,30 @@ def test_convolutions(form, choice):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * float(np.abs(other).max()))
 
 
+def convolved(x, w, padding="SAME"):
+    return lax.conv_general_dilated(x, w, (1, 1), padding, dimension_numbers=CHANNELS_LAST)
+
+
+PARTS = {
+    "later columns of the weights": lambda x, w: (convolved(x, w), convolved(x, w[..., 32:])),
+    "some columns of the weights": lambda x, w: (convolved(x, w), convolved(x, w[..., 32:64])),
+    "later positions in the window": lambda x, w: (convolved(x, w), convolved(x, w[1:])),
+    "parts of computed weights": lambda x, w: (convolved(x, w * 2), convolved(x, (w * 2)[1:, 1:, :, 40:])),
+    "a window across two lines of the buffer": lambda x, w: convolved(x.reshape(1, 4, 24, 32)[:, :, 10:15], w, "VALID"),
+    "a window across two lines of a result": lambda x, w: convolved(
+        (x * 2).reshape(1, 4, 24, 32)[:, :, 9:14], w[1:], "VALID"),
+}
+
+
+@pytest.mark.parametrize("form", PARTS)
+def test_convolutions_of_parts_of_buffers(form):
+    arguments = [RANDOM.integers(-2, 3, shape).astype(np.float32) for shape in ((1, 8, 12, 32), (3, 3, 32, 96))]
+    computed = jax.jit(PARTS[form])
+    got = results_of(computed.lower(*arguments).as_text(), arguments, orders=(1,))
+    for one, other in zip(got, jax.tree.leaves(computed(*arguments)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 RESIDUAL = ((1, 8, 12, 32), (3, 3, 32, 32), (32,))
 
 
