@@ -45,3 +45,16 @@ func.func @stays() {
   "nisa.tensor_copy"(%v, %u) {access = [#turned, #turned], engine = "unknown", mask = #all} : (!turned, !turned) -> ()
   return
 }
+
+// The transpose rounds, so the copy gets rounded elements.
+// CHECK-LABEL: func.func @rounds(
+// CHECK:         "nisa.dma_transpose"(%[[S:.*]], %{{.*}}) {access = [#nki.access<bf16,
+// CHECK-NEXT:    "nisa.tensor_copy"(%{{.*}}, %[[S]]) {
+func.func @rounds() {
+  %x = memref.alloc() : !tile
+  %s = memref.alloc() : !small
+  %t = memref.alloc() : !turned
+  "nisa.dma_transpose"(%s, %x) {access = [#small, #tile], engine = "unknown", mask = #all, permutation = [1, 0]} : (!small, !tile) -> ()
+  "nisa.tensor_copy"(%t, %s) {access = [#turned, #small], engine = "unknown", mask = #all} : (!turned, !small) -> ()
+  return
+}

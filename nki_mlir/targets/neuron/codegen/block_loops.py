@@ -118,12 +118,12 @@ def nest_of(outer: Loop) -> NestedLoops | None:
     single iteration in it."""
     *before, inner = outer.body.nodes or [None]
     if type(inner) is InstructionStep:
-        before, inner = [], Loop(LoopVariable("k", 0, 0), range(1), Block(outer.body.nodes))
+        before, inner = [], Loop(LoopVariable("k", 0, 0), range(1), outer.body)
     if type(inner) is not Loop or not all(
             type(node) is InstructionStep and is_load(node.op, (HBM,)) for node in before):
         return None
     body = unrolled_inside(inner)
-    steps, buffers = [*before, *body.nodes], [*outer.body.buffers, *body.buffers]
+    steps, buffers = [*before, *body.nodes], [*dict.fromkeys([*outer.body.buffers, *body.buffers])]
     if any(buffer.fixed or buffer.addresses or buffer.attributes or buffer.space == HBM for buffer in buffers):
         return None
     if not all(type(step) is InstructionStep and may_move(step.op) for step in steps):
@@ -144,6 +144,9 @@ def nest_of(outer: Loop) -> NestedLoops | None:
     loads = [step for step in steps if is_load(step.op, (HBM,)) and is_kept(step, writes)]
     if not set(before) <= set(loads):
         return None
+    loaded = {tile.handle for step in loads for _, tile in step.op.targets()}
+    if any(buffer.space != HBM and buffer not in loaded and buffer not in body.buffers for buffer in writes):
+        return None                             # iterations of the inner loop share what others have written
     return loaded_once(NestedLoops((outer, inner), steps, buffers, loads, len(before)))
 
 

@@ -224,18 +224,19 @@ def _moved(address: CopyAddress, step: InstructionStep, uses: dict[DeviceBuffer,
     """Return the address in terms of the index that a sum reads, with the index still to be replaced."""
     op = step.op
     if isinstance(op, TensorScalarOp):
-        added = round(op.imm0)
-        if (op.op0, op.op1) != ("add", "bypass") or op.operand0 is not None or added != op.imm0 or (
-                abs(added) + address.extent + abs(address.first.const) >= EXACT):
+        if (op.op0, op.op1) != ("add", "bypass") or op.operand0 is not None or not float(op.imm0).is_integer():
+            return None
+        added = int(op.imm0)
+        if abs(added) + address.extent + abs(address.first.const) >= EXACT:
             return None
         return replace(address, position=address.position.plus(Linear(added * address.scale)),
                        first=address.first.plus(Linear(added)))
     iota = _iota_of(step, uses)
     assert isinstance(op, ScalarTensorTensorOp)
-    scale = round(op.imm0)
     if iota is None or address.first != Linear() or (op.op0, op.op1) != ("multiply", "add") or (
-            op.operand0 is not None or scale != op.imm0 or scale < 1):
+            op.operand0 is not None or not float(op.imm0).is_integer() or op.imm0 < 1):
         return None
+    scale = int(op.imm0)
     form: Linear = iota.op.expression                                                   # type: ignore[attr-defined]
     row = dict(form.axes).get(0, 0)
     added_to_rows = [form.const + row * number for number in range(op.dst.shape[0])]

@@ -3,9 +3,10 @@
 
 before:  s = transpose of x;  t = copy s (bfloat16)         after:  t = transpose of x (bfloat16)
 
-A DMA transfer converts as an engine does. The copy must be the only instruction that reads the transposed tile, in the
-same run and on any engine, and nothing touches its destination in between. Where the kernel fixes the order, the copy
-must follow the transpose immediately, so that no instruction moves.
+A DMA transfer converts as an engine does. The transpose must keep the dtype: one that converts rounds before the copy
+does. The copy must be the only instruction that reads the transposed tile, in the same run and on any engine, and
+nothing touches its destination in between. Where the kernel fixes the order, the copy must follow the transpose
+immediately, so that no instruction moves.
 """
 
 from collections.abc import Sequence
@@ -49,7 +50,9 @@ def _converted(step: InstructionStep, following: Sequence[InstructionStep], uses
                machine: Machine) -> InstructionStep | None:
     """Let a transpose write to the destination of the copy that converts its result. Return the copy, None if there is
     none."""
-    between = step.op.targets()[0][1]
+    (_, source), (_, between) = step.op.sources()[0], step.op.targets()[0]
+    if source.dtype is not between.dtype:
+        return None
     tile_uses = uses[between.handle]
     if not tile_uses.free or tile_uses.controls or [*tile_uses.writers] != [step] or len(tile_uses.readers) != 1:
         return None

@@ -252,11 +252,11 @@ class FusedPairs:
         return None if form is None else pair_of(form, (first, second))
 
     def judged(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
-        if (first.mask, first.limits) != (second.mask, second.limits) and (
+        if (first.mask, first.limits, first.symbols) != (second.mask, second.limits, second.symbols) and (
                 first.mask or second.mask or first.limits or second.limits):
             return None
         pair = pattern(first, second, intermediate)
-        if pair is None:
+        if pair is None or not in_float32(pair.op):
             return None
         if any(op.engine not in (Engine.UNKNOWN.value, pair.op.runs_on.value) for op in (first, second)):
             return None                         # an engine that the kernel names
@@ -293,6 +293,12 @@ def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
         values[name] = tile if access is None else tile.starting(tile.handle, access)
     values["extra"] = ops[form.step].extra
     return FusedPair(op, form.step, None if form.negated is None else sources[form.negated[0]][form.negated[1]])
+
+
+def in_float32(op: Op) -> bool:
+    """Return whether an operation computes in float32, as the two that it replaces do, or keeps the bits of floats.
+    With another destination it may compute in integers."""
+    return op.compute is FLOAT32 or (op.compute is None and all(tile.dtype.is_float for _, tile in op.sources()))
 
 
 def plain(op: Op) -> bool:

@@ -132,6 +132,8 @@ def scaled_activation(first: Op, second: Op, intermediate: Tile) -> FusedPair | 
             first.op0 == "subtract" and first.reverse0):
         fields = {"bias": tile}
         negated = tile if first.op0 == "subtract" else None
+        if negated is not None and reads_again(first, negated):
+            return None
     else:
         return None
     if tile is not None and tile.dtype is not FLOAT32:

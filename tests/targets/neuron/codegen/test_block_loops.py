@@ -267,6 +267,23 @@ def test_long_products_of_python__run_in_blocks():
     np.testing.assert_array_equal(y, product.in_order())
 
 
+def test_values_that_iterations_of_the_inner_loop_pass_on__stay():
+    b = Builder()
+    x, z = (b.hbm(name, (4 * SIZE, SIZE), "input") for name in "xz")
+    y = b.hbm("y", (4 * SIZE, 4 * SIZE), "output")
+    with b.loop(4) as i:
+        kept = b.on_chip("kept", (SIZE, 4 * SIZE))
+        with b.loop(4) as j:
+            left, right, result = (b.on_chip(name, (SIZE, SIZE)) for name in "lro")
+            for tile, tensor, k in ((left, x, i), (right, z, j)):
+                b.copy((tile, 0, SIZE, 0, SIZE), (tensor, (0, {k: SIZE}), SIZE, 0, SIZE))
+            b.add((kept, 0, SIZE, (0, {j: SIZE}), SIZE), (left, 0, SIZE, 0, SIZE), (right, 0, SIZE, 0, SIZE))
+            b.add((result, 0, SIZE, 0, SIZE), (kept, 0, SIZE, 0, SIZE), (right, 0, SIZE, 0, SIZE))
+            b.copy((y, (0, {i: SIZE}), SIZE, (0, {j: SIZE}), SIZE), (result, 0, SIZE, 0, SIZE))
+    outer, = b.code.body.nodes
+    assert nest_of(outer) is None
+
+
 def test_loops_of_little_code__stay():
     product = Product(8, 8, 3)
     assert block_loops(product.b.code) == 0 and all(isinstance(node, Loop) for node in product.b.code.body.nodes)

@@ -65,6 +65,22 @@ def test_indices_outside_stay_errors(start):
         columns_behind.on("isa")(TABLE, np.array([[start]], np.int32))
 
 
+@nki.jit
+def infinitely_far(x, start):
+    """Columns of a tile, infinitely far from the start."""
+    out = nl.ndarray((16, 3), x.dtype, buffer=nl.shared_hbm)
+    tile, index, piece = nl.load(x), nl.load(start), nl.ndarray((16, 3), x.dtype)
+    far = nl.add(index, float("inf"), dtype=nl.int32)
+    nisa.dma_copy(dst=piece, src=tile.ap([[24, 16], [1, 3]], scalar_offset=far, indirect_dim=1))
+    nisa.dma_copy(dst=out, src=piece)
+    return out
+
+
+def test_an_infinite_sum_is_an_error_of_the_index():
+    with pytest.raises(IndexError, match="index 2147483647 is out of bounds"):
+        infinitely_far.on("isa")(TABLE, np.array([[1]], np.int32))
+
+
 def test_sums_of_indices_go():
     arrays = TABLE, np.zeros((1, 1), np.int32)
     assert mnemonics(columns_behind, *arrays).count("TENSOR_SCALAR") == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nki_mlir
-from nki_mlir.dialects.access import PSUM, Access, Linear, Tile
+from nki_mlir.dialects.access import PSUM, Access, Constraint, Linear, Tile
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import TensorReduceOp
@@ -181,6 +181,52 @@ def test_a_maximum_that_others_read__is_not_negated():
         b.step(TensorCopyOp, dst=Expressions.tile(other), src=Expressions.tile(m))
     code = shifted(read)
     assert "tensor_scalar" in names(code) and not code.body.nodes[0].op.negate
+
+
+def test_a_maximum_from_which_itself_is_subtracted__is_not_negated():
+    b, tile = Builder(), Expressions.tile
+    x, m, d, e = (b.on_chip(name, (ROWS, n)) for name, n in (("x", WIDTH), ("m", 1), ("d", 1), ("e", 1)))
+    b.step(TensorReduceOp, dst=tile(m), src=tile(x), axes=(1,), op="maximum")
+    b.step(TensorScalarOp, dst=tile(d), src=tile(m), operand0=tile(m), op0="subtract")
+    b.step(ActivationOp, dst=tile(e), src=tile(d), fn="exp")
+    code = fused(b.code)
+    assert names(code) == ["tensor_reduce", "tensor_scalar", "activation"] and not code.body.nodes[0].op.negate
+
+
+@nki.jit
+def rounded_sums(x, y):
+    """Sums of integers, in float32 between the addition and the copy."""
+    out = nl.ndarray(x.shape, dtype=nl.int32, buffer=nl.shared_hbm)
+    total = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    total[...] = nisa.tensor_tensor(nl.load(x), nl.load(y), op=np.add, dtype=nl.float32)
+    nl.store(out, nisa.tensor_copy(total, dtype=nl.int32))
+    return out
+
+
+def test_sums_of_integers_that_are_float32__round():
+    x, y = np.full((ROWS, 4), 2**24 + 1, np.int32), np.full((ROWS, 4), 2, np.int32)
+    spec = rounded_sums.lower(x, y).specialization
+    program, = neuron.streams(spec.captured, spec.grid, Emission())
+    got = np.zeros_like(x)
+    simulate(program, [x, y], [got])
+    np.testing.assert_array_equal(got, 2**24 + 2)
+
+
+def masked(condition):
+    """A product, then a sum of the rows of a mask; the product has more rows, in an outer loop. The mask of the sum has
+    the same form."""
+    b, tile = Builder(), Expressions.tile
+    x, t, y = b.on_chip("x", (ROWS, WIDTH)), b.on_chip("t", (ROWS, WIDTH)), b.on_chip("y", (ROWS, WIDTH))
+    with b.loop(2, 16) as outer, b.loop(2) as inner:
+        for variable, result, source, op in ((outer, t, x, "multiply"), (condition(outer, inner), y, t, "add")):
+            rows = Constraint(Linear(0, ((0, 1),), ((0, -1),)))
+            b.step(TensorScalarOp, {variable: 1}, dst=tile(result), src=tile(source), op0=op, imm0=2.0, mask=(rows,))
+    return names(fused(b.code))
+
+
+def test_rows_of_another_variable__stay():
+    assert masked(lambda outer, inner: outer) == ["tensor_scalar"]
+    assert masked(lambda outer, inner: inner) == ["tensor_scalar", "tensor_scalar"]
 
 
 def test_a_product__is_not_put_across_banks():
