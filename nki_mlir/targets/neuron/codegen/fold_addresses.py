@@ -208,6 +208,8 @@ def _folded(copy: Op, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses
     if source.dtype is not INT32 or source.space != SBUF or source.shape != (source.shape[0], 1) or (
             source.access.symbols_used()):
         return None
+    if source.handle.fixed or source.handle.addresses:      # another tile may have that address in the meantime
+        return None
     moved = _moved(address, step, uses)
     folded = None if moved is None else _with_address(copy, replace(moved, index=source))
     if folded is None or not may_replace(folded, [copy, step.op], machine):

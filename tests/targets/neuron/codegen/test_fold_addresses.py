@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.isa.instruction import Control
+from nki_mlir.dialects.nisa.elementwise import TensorScalarOp
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_lowered
+from nki_mlir.targets.neuron.codegen.fold_addresses import fold_addresses
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
+from nki_mlir.targets.neuron.codegen.records import steps_in
 
 TABLE = np.arange(16 * 24, dtype=np.float32).reshape(16, 24)
 
@@ -85,6 +88,19 @@ def test_sums_of_indices_go():
     arrays = TABLE, np.zeros((1, 1), np.int32)
     assert mnemonics(columns_behind, *arrays).count("TENSOR_SCALAR") == 0
     assert mnemonics(columns_behind, *arrays, addresses=False).count("TENSOR_SCALAR") == 2
+
+
+def test_an_index_at_an_address_of_the_kernel_stays():
+    """Another tile may have the address before the copy reads the index."""
+    module, = columns_behind.lower(TABLE, np.zeros((1, 1), np.int32)).specialization.modules
+    counts = []
+    for fixed in (False, True):
+        code = LoweredKernel(module).code()
+        index = next(step.op.src.handle for step in steps_in(code.body) if type(step.op) is TensorScalarOp)
+        if fixed:
+            index.address, index.fixed = (0, 0), True
+        counts.append(fold_addresses(code))
+    assert counts == [2, 0]
 
 
 @pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
