@@ -58,7 +58,7 @@ SINGLES = (
 
 def model_ns(single: Single) -> float:
     cost = machine_named(single.target).cost(single.engine, single.work)
-    return cost.busy + (cost.own_result if single.chain else cost.result)
+    return cost.busy + (cost.result_in_engine if single.chain else cost.result)
 
 
 def table() -> list[str]:

@@ -44,7 +44,7 @@ def memory_of(value: Value) -> Value:
     return value
 
 
-def own_effects(op: Operation) -> Effects:
+def local_effects(op: Operation) -> Effects:
     """Return the effects of an operation without those of the operations inside it."""
     effects = Effects()
     _add(op, effects)

@@ -140,7 +140,8 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
     fits["long transfers"] = least_squares("transfers", [row for row in moved if row.elements > SHORT],
                                            lambda row: (1.0, 2 * row.reps * row.elements * LANE_BYTES), file)
     chain, stream = fits[CHAIN], fits["vector_stream"]
-    constants.append(FittedNumber("vector own result", "ns", float(machine.costs.engines[Engine.VECTOR].own_result_ns),
+    constants.append(FittedNumber("vector own result", "ns",
+                              float(machine.costs.engines[Engine.VECTOR].result_in_engine_ns),
                               float(chain.values[0] - stream.values[0]),
                               float(np.hypot(chain.errors[0], stream.errors[0]))))
     beside = [row for row in measurements if row.kernel == "transfers_beside"]

@@ -36,7 +36,7 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.selection.emitter import Emitter
-from nki_mlir.selection.folds import FoldStart, own_fold, select
+from nki_mlir.selection.folds import FoldStart, select, step_by_step_fold
 from nki_mlir.selection.masks import MaskedInstruction
 from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.buffer_views import TileReader
@@ -183,7 +183,7 @@ class _Block:
                 len(following.operands) - 1]:
             return False
         after = TileReader(following).read()
-        fold = own_fold(after)
+        fold = step_by_step_fold(after)
         if fold is None or fold.identity is None or not after.reduced or (nest.mask and nest.mask != after.mask):
             return False
         if after.mask and not nest.mask and product_of(after) is not None:

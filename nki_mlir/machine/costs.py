@@ -35,11 +35,11 @@ NOTHING = Work("nothing")
 
 class Cost(NamedTuple):
     """Times in ns: ``busy`` occupies the engine. After that, other engines see the result ``result`` later, and the
-    engine's next instruction may read it ``own_result`` later."""
+    engine's next instruction may read it ``result_in_engine`` later."""
 
     busy: float
     result: float
-    own_result: float
+    result_in_engine: float
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class EngineCosts:
     least_cycles: Cited
     overhead_cycles: Cited
     result_ns: Cited
-    own_result_ns: Cited
+    result_in_engine_ns: Cited
     laws: Mapping[str, Law] = field(default_factory=dict)
     other: Law | None = None
     ramp: Ramp | None = None
@@ -127,7 +127,7 @@ class EngineCosts:
     def cost(self, work: Work, clock_ghz: float) -> Cost:
         law = self.law(work.law)
         later = law.result_ns + law.result_per_element * law.passes * work.elements / clock_ghz
-        return Cost(self.cycles(work) / clock_ghz, self.result_ns + later, self.own_result_ns + law.result_ns)
+        return Cost(self.cycles(work) / clock_ghz, self.result_ns + later, self.result_in_engine_ns + law.result_ns)
 
 
 @dataclass(frozen=True)

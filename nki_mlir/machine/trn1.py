@@ -18,7 +18,7 @@ COSTS = Costs(
         Engine.TENSOR: EngineCosts(
             LEAST, Cited(0, "reference of nki.isa: max(min(64, N_stationary), N_moving)"),
             result_ns=Cited(142, "performance guide, profile: MATMUL of 128 columns lasts 188 ns, 46 of issue"),
-            own_result_ns=Cited(0, "results are added up in PSUM"),
+            result_in_engine_ns=Cited(0, "results are added up in PSUM"),
             laws={"product": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), fixed=WEIGHTS),
                   "product.float32": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), passes=4, fixed=WEIGHTS),
                   "transpose": Law(Cited(1, "nki.isa.nc_transpose, cost: max(P, min(64, F))"), fixed=WEIGHTS),

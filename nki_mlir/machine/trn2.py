@@ -81,7 +81,7 @@ COSTS = Costs(
         Engine.TENSOR: EngineCosts(
             LEAST, Cited(0, "reference of nki.isa: max(min(64, N_stationary), N_moving)"),
             result_ns=measured(203, "L022", "from issue to result, beside what grows with N"),
-            own_result_ns=Cited(0, "results are added up in PSUM"), laws=TENSOR, ramp=RAMP),
+            result_in_engine_ns=Cited(0, "results are added up in PSUM"), laws=TENSOR, ramp=RAMP),
         Engine.VECTOR: EngineCosts(
             SHORTEST, ACCESS,
             measured(98, "L024 to L032", "158 ns beside what grows with N, of which 59 are issue"),

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-from nki_mlir.analysis.effects import own_effects
+from nki_mlir.analysis.effects import local_effects
 from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
@@ -57,7 +57,7 @@ def _move_allocations(block: Block) -> None:
     """Allocate each tile in front of the instruction that writes it, so that an iteration of a loop allocates what it
     alone uses, and tensors in HBM first. Tiles that several instructions write stay in front of all of them."""
     operations, used = [op.operation for op in block.operations], set[Value]()
-    writers = Counter(buffer for op in operations for buffer in own_effects(op).writes)
+    writers = Counter(buffer for op in operations for buffer in local_effects(op).writes)
     for op in operations:
         for value in op.operands:
             if value not in used and not isinstance(value.owner, ir.Block) and value.owner.name == "memref.alloc":
@@ -69,8 +69,8 @@ def _move_allocations(block: Block) -> None:
 
 def _gather(writers: Sequence[Operation], between: Sequence[Operation]) -> None:
     """Move the instructions that write the tiles after the first of them, if none in between writes what they read."""
-    sources = own_effects(writers[0]).reads
-    if not any(buffer in own_effects(op).writes for op in between for buffer in sources):
+    sources = local_effects(writers[0]).reads
+    if not any(buffer in local_effects(op).writes for op in between for buffer in sources):
         for before, writer in pairwise(writers):
             writer.move_after(before)
 

@@ -16,7 +16,7 @@ instructions for each transfer into the result, or into a buffer in HBM between 
 from collections import defaultdict
 from dataclasses import dataclass
 
-from nki_mlir.analysis.effects import own_effects
+from nki_mlir.analysis.effects import local_effects
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
@@ -56,7 +56,7 @@ def _earlier(operations: list[Operation]) -> list[EarlierOperations]:
     index = {op: k for k, op in enumerate(operations)}
     earlier: list[EarlierOperations] = []
     for k, op in enumerate(operations):
-        effects = own_effects(op)
+        effects = local_effects(op)
         on_chip = {index[value.owner.operation] for value in op.operands if not isinstance(value.owner, ir.Block)}
         in_hbm: set[int] = set()
         targets = {buffer for buffer in effects.writes if _is_in_hbm(buffer)}

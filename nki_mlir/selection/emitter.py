@@ -13,7 +13,7 @@ from itertools import product, takewhile
 from math import prod
 from typing import Any
 
-from nki_mlir.analysis.effects import memory_of, own_effects, users_through_views
+from nki_mlir.analysis.effects import local_effects, memory_of, users_through_views
 from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir
 from nki_mlir.diagnostics import Unsupported
@@ -282,7 +282,7 @@ def outermost_loop(buffer: Value, block: Block) -> Operation | None:
     if inner.name != "scf.for":
         return None
     makers = [(buffer.owner.owner if isinstance(buffer.owner, ir.Block) else buffer.owner).operation,
-              *(op for op in users_through_views(buffer) if buffer in own_effects(op).writes)]
+              *(op for op in users_through_views(buffer) if buffer in local_effects(op).writes)]
     changing = [ancestor for op in makers for ancestor in (op, *enclosing(op))]
     loops = takewhile(lambda op: op.name == "scf.for" and op not in changing, (inner, *enclosing(inner)))
     return [None, *loops][-1]

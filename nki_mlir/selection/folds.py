@@ -44,7 +44,7 @@ def select_fold(selector: Selector, nest: TileNest, start: FoldStart) -> None:
     """Emit a nest with reduced axes."""
     if not reads_output(nest.body):
         return _assignment(selector, nest)
-    fold = own_fold(nest)
+    fold = step_by_step_fold(nest)
     if fold is None:
         raise Unsupported(feature="a fold that is not an ALU operation of its output and a value",
                           instead="yield scalar.alu(output, value)")
@@ -56,7 +56,7 @@ def select_fold(selector: Selector, nest: TileNest, start: FoldStart) -> None:
     return _reduction(selector, nest, start)
 
 
-def own_fold(nest: TileNest) -> Fold | None:
+def step_by_step_fold(nest: TileNest) -> Fold | None:
     """Return the fold of a nest into its output, step by step in the dtype of the output."""
     fold = fold_of(nest)
     return fold if fold is not None and not fold.converts and ALU[fold.fn].reduce is not None else None
@@ -79,7 +79,7 @@ def _assignment(selector: Selector, nest: TileNest) -> None:
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(selector: Selector, nest: TileNest, start: FoldStart) -> None:
     nest = nest.arranged(partition_axis(nest))  # the partition axis of the result, or else of the folded values
-    fold = own_fold(nest)                                   # its forms have the arranged axes
+    fold = step_by_step_fold(nest)                                   # its forms have the arranged axes
     assert fold is not None
     fn, element = fold.fn, nest.expression(fold.value)
     emitter, flags, fresh = selector.emitter, None, start is not FoldStart.OLD

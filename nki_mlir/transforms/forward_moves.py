@@ -15,7 +15,7 @@ before:  linalg.generic ins(%x, %y) outs(%sums) { in * in + out }
 after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (the map of %r is transposed)
 """
 
-from nki_mlir.analysis.effects import defining, effects_of, has_uses, memory_of, own_effects, users_through_views
+from nki_mlir.analysis.effects import defining, effects_of, has_uses, local_effects, memory_of, users_through_views
 from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import structured_operation
@@ -64,7 +64,7 @@ def move(op: Operation) -> GenericOperation | None:
 
 def writes(op: Operation, buffer: Value) -> bool:
     """Whether an operation, or one inside it, may write a buffer."""
-    return any(buffer in own_effects(inner).writes for inner in operations_of(op, lambda name: True))
+    return any(buffer in local_effects(inner).writes for inner in operations_of(op, lambda name: True))
 
 
 # -- constants ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from math import prod
 
-from nki_mlir.analysis.effects import defining, memory_of, own_effects
+from nki_mlir.analysis.effects import defining, local_effects, memory_of
 from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
@@ -112,7 +112,7 @@ class _FunctionFusion:
             in_body = op.name != "linalg.yield" and (in_body or op.name.startswith("linalg."))
 
     def add(self, op: Operation) -> None:
-        number, effects = len(self.operations), own_effects(op)
+        number, effects = len(self.operations), local_effects(op)
         self.operations.append(op)
         for buffer in effects.reads | effects.writes:
             self.users.setdefault(buffer, set()).add(number)

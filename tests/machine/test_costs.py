@@ -51,7 +51,7 @@ def test_results_are_visible_no_sooner_than_work_ends(target: str) -> None:
     for engine, costs in machine.costs.engines.items():
         for law in costs.laws:
             cost = machine.cost(engine, Work(law, 1))
-            assert min(cost.busy, cost.result, cost.own_result) >= 0, (engine, law)
+            assert min(cost.busy, cost.result, cost.result_in_engine) >= 0, (engine, law)
 
 
 def test_a_number_keeps_its_source_and_residual() -> None:

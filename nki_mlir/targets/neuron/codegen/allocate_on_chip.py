@@ -173,7 +173,7 @@ def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, ma
 # -- packing -----------------------------------------------------------------------------------------------------------
 GENEROUS = 32                   # bytes: rows that start at a multiple are read without partial sectors
 LONG = 8                        # a buffer that is needed for this part of the code, or longer, is placed first
-BEHIND, LOWEST, TIGHTEST, ENDS = "behind", "lowest", "tightest", "ends"     # how a room is chosen
+NEXT, LOWEST, TIGHTEST, ENDS = "next", "lowest", "tightest", "ends"     # how a room is chosen
 Interval = tuple[int, int]      # first byte, byte after the last
 Placed = tuple[Lifetime, int, int]      # a buffer with its interval
 
@@ -196,10 +196,10 @@ def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Pla
              thorough: bool) -> Iterator[list[int] | None]:
     """Yield ways to place buffers, roomy ones first."""
     if memory.bank:
-        yield Packing(memory, memory.limit, memory.bank, BEHIND).in_order(lives, fixed)
+        yield Packing(memory, memory.limit, memory.bank, NEXT).in_order(lives, fixed)
     else:
         # Room for twice the live bytes leaves a freed buffer unused for a while: nothing waits for its last readers.
-        yield Packing(memory, min(memory.limit, 2 * needed + GENEROUS), GENEROUS, BEHIND).in_order(lives, fixed)
+        yield Packing(memory, min(memory.limit, 2 * needed + GENEROUS), GENEROUS, NEXT).in_order(lives, fixed)
     lowest = Packing(memory, memory.limit, GENEROUS, LOWEST)
     yield lowest.in_order(lives, fixed)
     if not memory.bank:
@@ -288,7 +288,7 @@ class Packing:
 
     def chosen(self, life: Lifetime, intervals: Sequence[Interval], cursor: int, small: bool) -> int | None:
         """Return the address of a buffer among sorted intervals; None where there is no room."""
-        if self.room == BEHIND:
+        if self.room == NEXT:
             address = self.gap(life, intervals, cursor)
             return address if address is not None or not cursor else self.gap(life, intervals, 0)
         if self.room == TIGHTEST or (self.room == ENDS and small):

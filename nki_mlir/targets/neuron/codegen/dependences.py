@@ -92,7 +92,7 @@ class Dependences:
                 near, region = self.nearby[self.memories[number]], self.regions[number]
                 near.earlier(region, True, earlier)
                 if region.symbolic is not None and not self.every:
-                    near.put_behind(region)
+                    near.supersede(region)
                 near.note(region, k, True, stream)
                 continue
             for other in uses.touching:
@@ -172,7 +172,7 @@ class TrackedAccess:
     node: int
     seen: int = -1              # the query that looked at it last
     live: bool = True
-    behind: bool = False        # a write through registers comes after it
+    superseded: bool = False        # a write through registers comes after it
 
 
 Entries = tuple[list[TrackedAccess], list[TrackedAccess]]     # reads, writes
@@ -200,7 +200,7 @@ class NearbyAccesses:
         self.latest: dict[tuple[object, ...], TrackedAccess] = {}
         # By registers: accesses that only a later access through the same registers as a write in between has to look
         # at.
-        self.behind: dict[Hashable, Entries] = {}
+        self.superseded: dict[Hashable, Entries] = {}
         self.met: dict[ByteNest, dict[int, bool]] = {}  # by the distance of equal nests, whether they share a byte
         self.queries = 0
 
@@ -211,8 +211,8 @@ class NearbyAccesses:
         start, nest, symbolic = region.start, region.nest, region.symbolic
         met = self.met.setdefault(nest, {})
         several = self.entries_near(region)
-        if self.behind and symbolic in self.behind:
-            several.append(self.behind[symbolic])
+        if self.superseded and symbolic in self.superseded:
+            several.append(self.superseded[symbolic])
         for reads, written in several:
             for entries in (reads, written) if writes else (written,):
                 forgotten = False
@@ -255,24 +255,24 @@ class NearbyAccesses:
             return [entries for bucket in near.buckets for entries in bucket.values()]
         return [bucket[k] for bucket in near.buckets if bucket for k in near.strips if k in bucket]
 
-    def put_behind(self, region: Region) -> None:
+    def supersede(self, region: Region) -> None:
         """A write through registers comes after accesses that lie entirely in bytes that it may touch. From now on only
         accesses through the same registers look at these: all others come after the write."""
         low, high, symbolic = region.low, region.high, region.symbolic
-        behind = self.behind.setdefault(symbolic, ([], []))
+        superseded = self.superseded.setdefault(symbolic, ([], []))
         for several in self.entries_near(region):
-            for entries, moved in zip(several, behind):
+            for entries, moved in zip(several, superseded):
                 for access in entries:
                     other = access.region
-                    if low <= other.low and other.high <= high and other.symbolic != symbolic and not access.behind:
-                        access.behind = True
+                    if low <= other.low and other.high <= high and other.symbolic != symbolic and not access.superseded:
+                        access.superseded = True
                         moved.append(access)
-                entries[:] = [access for access in entries if not access.behind]
+                entries[:] = [access for access in entries if not access.superseded]
 
     def note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
         key = region, writes, stream
         before = self.latest.get(key)
-        if before is not None and before.live and not before.behind and before.region == region:
+        if before is not None and before.live and not before.superseded and before.region == region:
             before.node = node                      # the node completes after the one before
             return
         access = self.latest[key] = TrackedAccess(region, node)
@@ -322,7 +322,7 @@ Address = tuple[Hashable, int, int]               # a memory, and the partition 
 OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewhere: prints, meetings
 
 
-def own_memory(buffer: DeviceBuffer) -> Address:
+def separate_memory(buffer: DeviceBuffer) -> Address:
     """Return the address before allocation: each buffer has a separate memory; buffers whose address the kernel chose
     may share bytes."""
     return physical(buffer) if buffer.fixed else (buffer, 0, 0)

@@ -8,7 +8,7 @@ A transfer that steps backwards moves single elements, one descriptor each; an e
 direction. Both tiles of a transfer may be walked from either end, so the pass first lets the tile in HBM step forwards.
 Rows of HBM that partitions get from the last to the first stay: they are as many descriptors as in the other order.
 So does a tile that steps backwards and is written at a partition where no engine starts, unless the other tile, also on
-chip, can step backwards instead: an engine reads rows from any partition together with those in front of them.
+chip, can step backwards instead: an engine reads rows from any partition together with those before them.
 """
 
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def _split(step: InstructionStep, block: Block, code: Code) -> list[InstructionS
     op, _ = with_hbm_forwards(step.op)              # type: ignore[arg-type]
     if op.dst.space == op.src.space == SBUF and not starts_legally(code.machine, op.dst):
         op = with_target_forwards(op)
-    before, behind = [], []
+    before, after = [], []
     for field, tile in op.operands():
         if not (tile.space == SBUF and is_backwards(tile)):
             continue
@@ -101,8 +101,8 @@ def _split(step: InstructionStep, block: Block, code: Code) -> list[InstructionS
         block.buffers.append(buffer)
         staged = replace(full_tile(buffer, tile.shape, tile.dtype, SBUF), label=buffer.name)
         if field.writes:
-            behind.append(step.with_op(TensorCopyOp(dst=tile, src=staged, symbols=op.symbols, ranges=op.ranges)))
+            after.append(step.with_op(TensorCopyOp(dst=tile, src=staged, symbols=op.symbols, ranges=op.ranges)))
         else:
             before.append(step.with_op(TensorCopyOp(dst=staged, src=tile, symbols=op.symbols, ranges=op.ranges)))
         op = changed(op, lambda tile: tile, **{field.name: rows_of(staged, rows)})
-    return [*before, step.with_op(op), *behind]
+    return [*before, step.with_op(op), *after]

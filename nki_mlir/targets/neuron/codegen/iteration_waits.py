@@ -40,7 +40,7 @@ def straight_loops(code: Code) -> list[Loop]:
 
 @dataclass(frozen=True)
 class IterationEvent:
-    """The completion of a step (its ``time`` is ``2 * number + 1``), or a relay in front of one (``2 * number``), of
+    """The completion of a step (its ``time`` is ``2 * number + 1``), or a relay before one (``2 * number``), of
     this iteration or of the previous one."""
 
     lane: int
@@ -141,7 +141,7 @@ class IterationWaits:
 
     def report_of(self, queue: int, time: int, k: int, plan: PlannedIteration) -> tuple[int, int]:
         """Return the event by which the engine that waits for a queue reports that a transfer is complete: a step, or
-        a relay in front of step ``k``."""
+        a relay before step ``k``."""
         teller = self.waiting[queue]
         at = bisect_left(self.reported[teller], time, key=lambda clock: clock[queue])
         if at < len(self.times[teller]):

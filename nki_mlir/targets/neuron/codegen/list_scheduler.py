@@ -120,7 +120,7 @@ class _ListScheduler:
         # By how much the bytes that are needed change at each step, if the rest is in program order.
         self.changes = [array("q", graph.changes[s]) for s in SPACES]
         self.most = [max(accumulate(changes)) for changes in self.changes]     # at least all that is needed from now on
-        self.past = [(0, 0, 1) for _ in SPACES]  # a step, the bytes needed in front of it, how often they were computed
+        self.past = [(0, 0, 1) for _ in SPACES]  # a step, the bytes needed before it, how often they were computed
         self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
         self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
@@ -482,7 +482,7 @@ class _ListScheduler:
             only = self.only
             for user in graph.users[k]:
                 if only[user] == engine:
-                    heappush(self.events, (free + choice.own_result, k + self.count))
+                    heappush(self.events, (free + choice.result_in_engine, k + self.count))
                     break
             heappush(self.events, (free + choice.result, k + 2 * self.count))
 

@@ -8,7 +8,7 @@ An engine takes a fixed time for each instruction, and the time of its elements.
 compute each element, or each row's maximum, by itself, and differ only in their tiles. Each operand is the same
 tile for all of them, or steps through a buffer at equal distances, or is in separate buffers of the block, which
 become one buffer, in PSUM at most a bank. Buffers that stand for an engine's registers stay separate. Operands are
-computed before the merged instruction: at most ``HOISTED`` instructions move in front of it for each further one. It
+computed before the merged instruction: at most ``HOISTED`` instructions move before it for each further one. It
 processes at most ``elements`` elements in each partition, and takes less time than those that it replaces. Each value
 is computed as before.
 """
@@ -28,7 +28,7 @@ from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, own_memory, touched
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, note, plain, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
@@ -36,7 +36,7 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, ru
 
 ELEMENTS = 512                  # in each partition: beyond, the fixed time hardly counts
 NEAR = 64                       # steps between the first and the last of the instructions that are merged
-HOISTED = 8                     # instructions that move in front of the first for each further one
+HOISTED = 8                     # instructions that move before the first for each further one
 RANK = 4                        # dimensions of a merged operand
 ENGINES = Engine.VECTOR, Engine.SCALAR         # they take a fixed time for each instruction, and read PSUM
 EXACT = "maximum", "minimum"     # reductions that do not depend on the order
@@ -168,7 +168,7 @@ class _MergedRun:
         self.block, self.steps, self.uses, self.forms = block, list(run), uses, forms
         self.local = {buffer for buffer in block.buffers
                       if buffer in uses and uses[buffer].free and not has_registers(buffer, uses[buffer])}
-        dependences = Dependences(touched(run, own_memory))
+        dependences = Dependences(touched(run, separate_memory))
         self.before = [dependences.add(k, k) for k in range(len(run))]
         self.order = list(range(len(run)))
         self.position = list(range(len(run)))
@@ -195,11 +195,11 @@ class _MergedRun:
 
     # -- which instructions --------------------------------------------------------------------------------------------
     def join(self, first: int, k: int) -> bool:
-        """Merge a step into a group if its operands can be computed in front of the group. Return whether it did."""
+        """Merge a step into a group if its operands can be computed before the group. Return whether it did."""
         members = self.members[first]
         if self.position[k] - self.position[first] > NEAR or self.operands([*members, k]) is None:
             return False
-        hoisted = self.needed_in_front(first, k)
+        hoisted = self.needed_before(first, k)
         if hoisted is None:
             return False
         begin, end = self.position[first], self.position[k]
@@ -212,7 +212,7 @@ class _MergedRun:
         members.append(k)
         return True
 
-    def needed_in_front(self, first: int, k: int) -> list[int] | None:
+    def needed_before(self, first: int, k: int) -> list[int] | None:
         """Return the steps after the first one that a step depends on, in order; None if the first is among them, or
         if they are many."""
         begin, needed, waiting = self.position[first], set[int](), [k]

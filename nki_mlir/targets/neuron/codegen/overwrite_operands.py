@@ -6,7 +6,7 @@ before:  b = a * s; c = b + t; store c                after:  a = a * s; a = a +
 An instruction writes over an operand if it computes each element of its result from the element at the same position of
 the operand, in the same pattern. The operand and the result have equal partitions, bytes and dtypes, the kernel chose
 the address of neither, and only instructions of one run use them. The instruction writes the complete result; no
-instruction after it uses the operand, and none in front of it the result. Values stay the same. The instruction now
+instruction after it uses the operand, and none before it the result. Values stay the same. The instruction now
 comes after all others that read the operand, so the gain depends on the kernel: it is large if two iterations do not
 fit in SBUF.
 """

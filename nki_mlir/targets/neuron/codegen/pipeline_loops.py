@@ -47,7 +47,7 @@ COPIES = 4                      # copies of a buffer at most
 LONGER = 1, 1.5, 2, 3, 5        # times the interval: longer rounds have fewer stages, and need fewer copies
 SWEEPS = 50                     # most passes over the steps, until each follows the steps that it depends on
 EARLY = 0.5                     # intervals by which a load starts before its data are needed
-BEHIND = 1e-6                   # ns: the next time in a round
+LATER = 1e-6                   # ns: the next time in a round
 
 
 class PipelineLoops(RecordsPass, name="pipeline-loops", reads=Level.NISA):
@@ -142,7 +142,7 @@ class Stages:
                 for other, distance in before:
                     rounds, time = times[other][0] - distance, times[other][1]
                     if (rounds, time) > times[k] or (distance and (rounds, time) == times[k]):
-                        times[k] = rounds, time + (BEHIND if distance else 0.0)
+                        times[k] = rounds, time + (LATER if distance else 0.0)
                         settled = False
             for buffer, users in self.users.items():
                 if buffer.space == PSUM:

@@ -140,13 +140,13 @@ class Templates:
         return None if position is None else self.repeats.allocations.get(position)
 
     def early(self, operation: Operation) -> DeviceBuffer | None:
-        """Return the record of an allocation, if a repeated group in front of it wrote it."""
+        """Return the record of an allocation, if a repeated group before it wrote it."""
         source = self.allocation(operation)
         return None if source is None else self.buffers[source.number]
 
     # -- repeated groups -----------------------------------------------------------------------------------------------
     def write_in_front(self, operation: Operation, into: Block) -> None:
-        """Write the records of the operations that were omitted in front of an operation."""
+        """Write the records of the operations that were omitted before an operation."""
         position = self.repeats.before.get(operation)
         if position is None and (source := self.allocation(operation)) is not None:
             position = source.position

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine, Machine, Work
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, own_memory, touched
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
@@ -30,7 +30,7 @@ class Choice(NamedTuple):
     engine: Engine
     busy: float
     result: float
-    own_result: float
+    result_in_engine: float
     port: bool
     share: float
     work: Work
@@ -75,7 +75,7 @@ class StepForms:
             t.space == PSUM for _, t in op.operands())
         ramp = self.choice.ramps and self.machine.costs.engines[engine].ramp is not None
         share = share_of_rows(op, self.machine) if ramp else 0.0
-        return Choice(engine, max(cost.busy, fetch), cost.result, cost.own_result, port, share, work)
+        return Choice(engine, max(cost.busy, fetch), cost.result, cost.result_in_engine, port, share, work)
 
 
 class SchedulingGraph:
@@ -141,7 +141,7 @@ class SchedulingGraph:
         self.chains: tuple[list[float], list[float]] | None = None
         self.users: list[list[int]] = [[] for _ in self.ops]
         self.before: list[list[int]] = []
-        dependences = Dependences(touched(steps, own_memory))
+        dependences = Dependences(touched(steps, separate_memory))
         users = self.users
         for k in range(len(steps)):
             before = dependences.add(k, k)
@@ -285,7 +285,7 @@ class SchedulingGraph:
         free = dict.fromkeys(Engine, 0.0)
         visible: list[tuple[Engine | None, float, float]] = []     # for each step: engine, end for it, for others
         for choices, transfer, before in zip(self.choices, self.transfers, self.before):
-            engine, busy, result, own_result = choices[0][:4]
+            engine, busy, result, result_in_engine = choices[0][:4]
             start = free[engine]
             for other in before:
                 issuer, end_for_issuer, end_for_others = visible[other]
@@ -294,7 +294,7 @@ class SchedulingGraph:
                     start = visible_at
             free[engine] = end = start + busy
             if transfer is None:
-                visible.append((engine, end + own_result, end + result))
+                visible.append((engine, end + result_in_engine, end + result))
             else:
                 moved = start + dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
                 visible.append((None, moved, moved))
@@ -339,15 +339,15 @@ class SchedulingGraph:
         dma = self.machine.costs.dma
         rests = [0.0] * len(self.ops)
         for k in range(len(self.ops) - 1, -1, -1):
-            transfer, (engine, busy, result, own_result) = self.transfers[k], engines[k][:4]
+            transfer, (engine, busy, result, result_in_engine) = self.transfers[k], engines[k][:4]
             if transfer is not None:
                 result = dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns - busy
             longest = result
             for user in self.users[k]:
                 same_engine = transfer is None and engines[user].engine is engine
-                behind = (own_result if same_engine else result) + rests[user]
-                if behind > longest:
-                    longest = behind
+                rest = (result_in_engine if same_engine else result) + rests[user]
+                if rest > longest:
+                    longest = rest
             rests[k] = busy + longest
         return rests
 

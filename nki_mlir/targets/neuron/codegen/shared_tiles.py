@@ -5,7 +5,7 @@ before:  a = ...; for i: b = ...; use b               after:  a = ...; store a; 
          use a                                                a' = load; use a'
 
 A shared tile occupies SBUF from its first use to its last, in all loops between. When it spills, HBM has its elements
-at each boundary between runs: a run that uses it loads it into a buffer of the run's block in front of its first use
+at each boundary between runs: a run that uses it loads it into a buffer of the run's block before its first use
 there, and stores it after the last instruction there that writes it. Such a buffer is then a tile of one run
 (``spill_tiles``). Dependences between the loads and the stores, of this iteration and of the one before, are those of
 any access to HBM.
@@ -129,7 +129,7 @@ def spill(code: records.Code, buffer: records.DeviceBuffer, uses: Sequence[RunUs
     access = Access(buffer.dtype, None, Linear(), ((row, buffer.partitions), (1, row)))
     at_home = Tile(home, HBM, home.shape, buffer.dtype, access, home.name)
     before: dict[records.InstructionStep, records.InstructionStep] = {}
-    behind: dict[records.InstructionStep, records.InstructionStep] = {}
+    after: dict[records.InstructionStep, records.InstructionStep] = {}
     for use in uses:
         local = replace(buffer, address=None)
         local_tile = entire(local)
@@ -137,13 +137,13 @@ def spill(code: records.Code, buffer: records.DeviceBuffer, uses: Sequence[RunUs
         if use.loads:
             before[use.steps[0]] = use.steps[0].with_op(DmaCopyOp(dst=local_tile, src=at_home))
         if use.stores:
-            behind[written[-1]] = written[-1].with_op(DmaCopyOp(dst=at_home, src=local_tile))
+            after[written[-1]] = written[-1].with_op(DmaCopyOp(dst=at_home, src=local_tile))
         for step in use.steps:
             step.op = changed(step.op, lambda tile: tile.starting(local, tile.access)        # noqa: B023
                               if tile.handle is buffer else tile)
         use.block.buffers.append(local)
     for block in dict.fromkeys(use.block for use in uses):
-        block.nodes = [new for node in block.nodes for new in (before.get(node), node, behind.get(node))
+        block.nodes = [new for node in block.nodes for new in (before.get(node), node, after.get(node))
                        if new is not None]
     declaring = uses[0].block
     declaring.buffers = [home, *(other for other in declaring.buffers if other is not buffer)]

@@ -141,7 +141,7 @@ def touched(node: records.InstructionStep | records.Loop) -> Iterator[Tile]:
 
 
 def first_use(node: object, constants: list[records.InstructionStep]) -> tuple[object, list[records.InstructionStep]]:
-    """Return the node that uses the buffer next, with the constants that it still needs in front of it."""
+    """Return the node that uses the buffer next, with the constants that it still needs before it."""
     if not isinstance(node, records.InstructionStep) or node.op.mask or node.op.limits:
         return node, constants
     op: Any = node.op

@@ -106,7 +106,7 @@ def tiles_of_one_run(code: Code, space: str) -> set[DeviceBuffer]:
 @dataclass(eq=False)
 class _SpilledTile:
     """A tile over the steps of a run. ``there``: the buffer in the memory that has it now; ``stale``: the spilled copy
-    does not have its elements; ``behind``: the steps to which a store of them is appended; ``recipe``: the step that
+    does not have its elements; ``following``: the steps to which a store of them is appended; ``recipe``: the step that
     computed all of it."""
 
     buffer: DeviceBuffer
@@ -116,7 +116,7 @@ class _SpilledTile:
     there: DeviceBuffer | None = None
     latest: DeviceBuffer | None = None
     stale: bool = True
-    behind: list["InstructionStep | _Copy"] = field(default_factory=list)
+    following: list["InstructionStep | _Copy"] = field(default_factory=list)
     recipe: int | None = None
     slot: int | None = None
     elsewhere: DeviceBuffer | None = None       # for a tile of PSUM, the buffer that readers use from now on
@@ -206,7 +206,7 @@ class _Run:
                 fresh = buffer not in read and (not written_tile.position or self.overwrites(op, buffer))
                 written_tile.recipe = k if fresh and self.repeatable(op) else None
                 written_tile.recipe_ns = self.ns(op) if written_tile.recipe is not None else inf
-                written_tile.stale, written_tile.behind = True, self.after[k]
+                written_tile.stale, written_tile.following = True, self.after[k]
         if any(tile.recipe == k for tile in needed):
             self.versions[k] = {buffer: self.writes.get(buffer, 0) for buffer in read}
         for tile in needed:
@@ -275,7 +275,7 @@ class _Run:
                 self.unused.add(tile.recipe)            # nothing read its result
             moved.repeated += 1
             moved.ns += tile.recipe_ns
-            tile.stale, tile.behind = True, self.before[k]
+            tile.stale, tile.following = True, self.before[k]
             return
         self.keep(tile)
         self.before[k].append(_Copy(tile, current, store=False))
@@ -290,7 +290,7 @@ class _Run:
             moved.tiles.append(tile)
         if tile.stale:
             assert tile.latest is not None
-            tile.behind.append(_Copy(tile, tile.latest, store=True))
+            tile.following.append(_Copy(tile, tile.latest, store=True))
             tile.stale = False
             moved.stores += 1
             if self.space == PSUM:

@@ -3,7 +3,7 @@
 
 before:  i[p] = iota 13 - p;  t[p] = x[i[p]]            after:  t[p] = x[13 - p]
 
-The pass needs an iota without symbols and without a mask that writes the complete tile of indices, in front of the
+The pass needs an iota without symbols and without a mask that writes the complete tile of indices, before the
 transfer in its block, and that nothing else writes. All indices must be rows of the table, and rows that are written
 must differ. The pass drops an iota whose tile nothing reads any more.
 """

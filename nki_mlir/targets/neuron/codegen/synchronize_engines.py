@@ -204,7 +204,7 @@ class _Emitter:
 
     def planned(self, steps: Sequence[InstructionStep], before: Sequence[Sequence[int]] | None, start: int
                 ) -> SegmentWaits:
-        """Return the waits of straight-line code. Everything in front of the segment is complete when it begins."""
+        """Return the waits of straight-line code. Everything before the segment is complete when it begins."""
         if before is not None and (start or len(steps) < len(before)):
             before = [[k - start for k in earlier if k >= start] for earlier in before[start:start + len(steps)]]
         return SegmentWaits(steps, self.issuers(steps), len(self.engines), len(self.groups), before)
@@ -230,7 +230,7 @@ class _Emitter:
         tables = self.enter(loop.body)
         overlapping = self.signalled.get(loop.body)
         if overlapping is not None:
-            self.add(overlapping, 1)  # assume a complete iteration: everything in front of the loop is complete
+            self.add(overlapping, 1)  # assume a complete iteration: everything before the loop is complete
         heads: dict[Engine, int] = {}
         registers: dict[Engine, isa.Register] = {}
         for engine in self.engines:

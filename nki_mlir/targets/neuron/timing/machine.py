@@ -228,7 +228,7 @@ class TimedMachine:
             del agent.waits_for.sleepers[number]
             agent.waits_for = None
         while at < count:
-            kind, busy, result, own_result, port = entries[at]
+            kind, busy, result, result_in_engine, port = entries[at]
             instruction = instructions[at]
             waits, update = instruction.waits, instruction.update
             start, reason, cause = free, ORDER, agent.event
@@ -248,7 +248,7 @@ class TimedMachine:
                         self.sleep(agent, semaphore, wait.value)
                         return
             if agent.ready >= start and agent.ready > free and reason != OWN_RESULT and (
-                    awaited := self.own_result(agent, at, start, free)):
+                    awaited := self.result_in_engine(agent, at, start, free)):
                 reason, cause = OWN_RESULT, awaited[0]
                 if awaited[1] > start and (waits or port or kind):
                     agent.at, agent.free, agent.due, agent.why, agent.cause = at, free, awaited[1], reason, cause
@@ -275,7 +275,7 @@ class TimedMachine:
                 agent.last, agent.last_event = complete, event
             note((number, at, start, free, complete, reason if cause >= 0 else BEGIN, cause))
             if waits_for_itself:
-                result_time = free + own_result
+                result_time = free + result_in_engine
                 recent.append((event, result_time))
                 if result_time > agent.ready:
                     agent.ready = result_time
@@ -300,7 +300,7 @@ class TimedMachine:
         agent.at, agent.free, agent.due = at, free, inf
 
     @staticmethod
-    def own_result(agent: Agent, at: int, start: float, free: float) -> tuple[int, float] | None:
+    def result_in_engine(agent: Agent, at: int, start: float, free: float) -> tuple[int, float] | None:
         """Return the event of the same engine whose result an instruction reads and waits for until ``start`` or
         longer, with the time at which it is readable: the nearest earlier event that wrote the operands. Return
         None without such an event."""

@@ -90,7 +90,7 @@ class _Builder:
     def stream(self, engine: Engine, instructions: list[isa.Instruction]) -> Stream:
         machine = self.machine
         self.works = {}
-        stream = Stream(engine, instructions, bool(machine.costs.engines[engine].own_result_ns))
+        stream = Stream(engine, instructions, bool(machine.costs.engines[engine].result_in_engine_ns))
         entries, details, shares = stream.entries, stream.details, stream.shares
         ramp = machine.costs.engines[engine].ramp is not None
         for at, instruction in enumerate(instructions):
@@ -151,7 +151,8 @@ class _Builder:
     # -- kinds ---------------------------------------------------------------------------------------------------------
     def entry(self, kind: int, cost: Cost, port: int = 0) -> Entry:
         """Return the entry of a cost; an engine is never faster than the fetch of its instructions."""
-        return kind, max(cost.busy, float(self.machine.costs.control.fetch_ns)), cost.result, cost.own_result, port
+        busy = max(cost.busy, float(self.machine.costs.control.fetch_ns))
+        return kind, busy, cost.result, cost.result_in_engine, port
 
     def ports(self, op: Op, engine: Engine) -> int:
         port = 0

@@ -237,7 +237,7 @@ class PlainSchedule:
         while self.events:
             self.events.sort()
             self.now, kind, k = self.events.pop(0)
-            changed |= (self.at_end, self.at_own_result, self.at_result)[kind](k)
+            changed |= (self.at_end, self.at_result_in_engine, self.at_result)[kind](k)
             if kind:
                 self.ns = self.now
             if not self.events or (changed and min(self.events)[0] > self.now):
@@ -252,7 +252,7 @@ class PlainSchedule:
                     self.kept_by_engine.add((b, k))
         return True
 
-    def at_own_result(self, k: int) -> bool:
+    def at_result_in_engine(self, k: int) -> bool:
         before = [{*self.ready(engine)} for engine in TURNS]
         self.seen_there.add(k)
         return before != [{*self.ready(engine)} for engine in TURNS]
@@ -301,5 +301,5 @@ class PlainSchedule:
         self.events.append((end, 0, k))
         if self.graph.transfers[k] is None:
             if any({*self.choices[user]} == {engine} for user in self.graph.users[k]):
-                self.events.append((end + choice.own_result, 1, k))
+                self.events.append((end + choice.result_in_engine, 1, k))
             self.events.append((end + choice.result, 2, k))

@@ -7,9 +7,9 @@ import pytest
 
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import (
-    BEHIND,
     ENDS,
     LOWEST,
+    NEXT,
     TIGHTEST,
     OnChipSpace,
     Packing,
@@ -43,7 +43,7 @@ def check(lives: list[Lifetime], addresses: list[int]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("room", [BEHIND, LOWEST, TIGHTEST, ENDS])
+@pytest.mark.parametrize("room", [NEXT, LOWEST, TIGHTEST, ENDS])
 def test_buffers_are_apart(seed: int, room: str) -> None:
     lives = random_lives(seed)
     packing, count = Packing(MEMORY, LIMIT, 32, room), 0
@@ -54,7 +54,7 @@ def test_buffers_are_apart(seed: int, room: str) -> None:
     assert count or peak(lives)[0] > LIMIT // 2
 
 
-@pytest.mark.parametrize("room", [BEHIND, LOWEST, TIGHTEST, ENDS])
+@pytest.mark.parametrize("room", [NEXT, LOWEST, TIGHTEST, ENDS])
 def test_addresses_that_the_kernel_chose_are_left_free_from_the_first_use_on(room: str) -> None:
     movable = [life(1000, 0, 5), life(1000, 1, 3)]
     fixed = [life(2048, 4, 9, address=0)]

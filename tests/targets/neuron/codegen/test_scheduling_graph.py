@@ -43,7 +43,7 @@ def visible(graph: SchedulingGraph, k: int, choice: Choice, alone: bool) -> floa
     """Return ns from the start of a step until another one sees its result; ``alone``: on the same engine."""
     transfer, dma = graph.transfers[k], graph.machine.costs.dma
     if transfer is None:
-        return choice.busy + (choice.own_result if alone else choice.result)
+        return choice.busy + (choice.result_in_engine if alone else choice.result)
     return dma.trigger_ns + max(transfer.parts) + dma.notify_ns
 
 
@@ -151,7 +151,7 @@ def test_choices__have_the_costs_of_each_engine(seed: int) -> None:
                 psum = any(tile.space == "psum" for _, tile in op.operands())
                 ramps = not written and machine.costs.engines[choice.engine].ramp is not None
                 assert choice == (choice.engine, max(cost.busy, machine.costs.control.fetch_ns), cost.result,
-                                  cost.own_result, bool(psum and machine.costs.psum_port_shared and choice.engine in
+                                  cost.result_in_engine, bool(psum and machine.costs.psum_port_shared and choice.engine in
                                                         (Engine.VECTOR, Engine.SCALAR)), choice.share, work)
                 assert (choice.share > 0) == ramps
             assert table == op.function_set

@@ -71,7 +71,7 @@ def longest_path(streams: dict[str, list[str]]) -> float:
             earliest = end((e, at - 1)) if at else 0.0
             for k in range(max(0, at - 4), at):
                 if reads((e, at), (e, k)):
-                    earliest = max(earliest, end((e, k)) + cost[e, k].own_result)
+                    earliest = max(earliest, end((e, k)) + cost[e, k].result_in_engine)
             for wait in parsed.streams[e][at].waits:
                 producer = next(p for p in engines if parsed.streams[p][0].update.semaphore == wait.semaphore)
                 earliest = max(earliest, seen((producer, wait.value - 1)))
