@@ -21,7 +21,7 @@ from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, own_memory, touched
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.fuse_instructions import plain
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, blocks
@@ -121,7 +121,7 @@ def by_pieces(parts: Sequence[Sequence[InstructionStep]]) -> list[InstructionSte
     of the steps."""
     steps = list(chain.from_iterable(parts))
     ranks = [(piece, k) for k, part in enumerate(parts) for piece in range(len(part))]
-    dependences = Dependences(touched(steps, own_memory), every=True)
+    dependences = Dependences(touched(steps, separate_memory), every=True)
     later: list[list[int]] = [[] for _ in steps]
     waits = [0] * len(steps)
     for k in range(len(steps)):
