@@ -188,7 +188,7 @@ class _FusedRun:
             return False
         writer, = uses.writers
         return (type(writer.op) is TensorReduceOp and writer.op.compute is FLOAT32 and writer.op.dst.dtype is FLOAT32
-                and self.position.get(writer, APART) < self.position[reader])
+                and -1 < self.position.get(writer, -1) < self.position[reader])
 
     # -- both cases ---------------------------------------------------------------------------------------------------
     def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:

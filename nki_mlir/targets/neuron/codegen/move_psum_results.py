@@ -124,16 +124,17 @@ def uses(code: Code) -> Iterator[tuple[DeviceBuffer, Block, int, InstructionStep
 
 def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
     """Copy tiles to SBUF after their last products, and let all later steps read the copies."""
-    after: dict[InstructionStep, InstructionStep] = {}
+    after: dict[InstructionStep, list[InstructionStep]] = {}
     for buffer, result in chosen.items():
         sbuf_copy = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)
         result.block.buffers.append(sbuf_copy)
         last_write = result.writes[-1]
-        after[last_write] = last_write.with_op(TensorCopyOp(dst=entire(sbuf_copy), src=entire(buffer)))
+        after.setdefault(last_write, []).append(
+            last_write.with_op(TensorCopyOp(dst=entire(sbuf_copy), src=entire(buffer))))
         for step in result.readers:
             step.op = reading(step.op, buffer, sbuf_copy)
     for block in blocks(code.body):
-        block.nodes = [node for old in block.nodes for node in (old, after.get(old)) if node is not None]
+        block.nodes = [node for old in block.nodes for node in (old, *after.get(old, ()))]
 
 
 def entire(buffer: DeviceBuffer) -> Tile:

@@ -7,6 +7,7 @@ import pytest
 import nki_mlir
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.nisa.reduction import ActivationReduceOp
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -39,6 +40,26 @@ def products(count, fixed=False, accumulate=False):
         b.add((out, 0, 128, 0, BANK), (p, 0, 128, 0, BANK), (t, 0, 128, 0, BANK))
         b.copy((y, 128 * k, 128, 0, BANK), (out, 0, 128, 0, BANK))
     return b.code, x, y
+
+
+def test_two_results_of_one_instruction__are_both_copied():
+    b = Builder()
+    x, y = b.hbm("x", (128, 1), "input"), b.hbm("y", (128, 1), "output")
+    t, out = b.on_chip("t", (128, 1)), b.on_chip("out", (128, 1))
+    results = [b.on_chip(name, (128, 1), PSUM) for name in ("square", "total")]
+    for buffer in results:
+        buffer.location = Location("kernel.py", 7, 0)
+    square, total = (b.tile({}, buffer, 0, 128, 0, 1) for buffer in results)
+    b.copy((t, 0, 128, 0, 1), (x, 0, 128, 0, 1))
+    b.step(ActivationReduceOp, dst=square, src=b.tile({}, t, 0, 128, 0, 1), fn="square", bias=None, scale=None,
+           reduce_res=total)
+    b.add((out, 0, 128, 0, 1), (t, 0, 128, 0, 1), (results[0], 0, 128, 0, 1))
+    b.add((out, 0, 128, 0, 1), (out, 0, 128, 0, 1), (results[1], 0, 128, 0, 1), op="subtract")
+    assert move_psum_results(b.code, 0)
+    arrays = {x: np.arange(128, dtype=np.float32).reshape(128, 1), y: np.zeros((128, 1), np.float32)}
+    b.copy((y, 0, 128, 0, 1), (out, 0, 128, 0, 1))
+    run_in_order(b.code, arrays)
+    np.testing.assert_array_equal(arrays[y], arrays[x])
 
 
 def psum_peak(code):
