@@ -76,16 +76,17 @@ def function_of(kernel: Any, generation: ModuleType, names: dict[str, Any] | Non
 
 def run(kernel: Any, arguments: Sequence[Any], keywords: dict[str, Any] | None = None, *, generation: Any,
         grid: Any = None, names: dict[str, Any] | None = None, shuffle: int | None = None,
-        replace: Callable[[Any], Any] = lambda value: None) -> Outcome:
+        replace: Callable[[Any], Any] = lambda value: None, fill: int = 0) -> Outcome:
     """The outcome of a kernel. Arrays that it updates are updated in place.
 
-    ``shuffle``: the seed of another order of parallel loops' iterations and of programs.
+    ``shuffle``: the seed of another order of parallel loops' iterations and of programs. ``fill``: the byte that memory
+    holds before something writes it; a result is undefined where it depends on this byte.
     """
     function = function_of(kernel, generation, names, replace)
     again = [copied(arguments), copied(keywords or {})]
-    outcome, random = run_once(function, arguments, keywords or {}, generation, grid, shuffle, 0)
+    outcome, random = run_once(function, arguments, keywords or {}, generation, grid, shuffle, 0, fill)
     if random:
-        others = [run_once(function, copied(again[0]), copied(again[1]), generation, grid, shuffle, luck)[0]
+        others = [run_once(function, copied(again[0]), copied(again[1]), generation, grid, shuffle, luck, fill)[0]
                   for luck in (1, 2)]
         outcome.incomparable = [known or any(not np.array_equal(bits(mine), bits(their)) for their in theirs) for
                                 known, mine, *theirs in zip(outcome.incomparable, arrays(outcome.results),
@@ -114,8 +115,8 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 
 def run_once(function: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any], generation: Any,
-             grid: Any, shuffle: int | None, luck: int) -> tuple[Outcome, bool]:
-    run = Run(sizes(grid), generation, shuffle, luck=luck)
+             grid: Any, shuffle: int | None, luck: int, fill: int) -> tuple[Outcome, bool]:
+    run = Run(sizes(grid), generation, shuffle, luck=luck, fill=fill)
     inputs = Inputs(run, generation)
     bound = inspect.signature(function).bind(*arguments, **keywords)
     host = Program(run, (), -1)

@@ -25,7 +25,8 @@ class Storage:
 
     def __init__(self, space: str, dtype: DType, count: int, name: str = "", written: bool = False) -> None:
         self.space, self.dtype, self.count, self.name = space, dtype, count, name
-        self.bytes = np.zeros(-(-count * dtype.itemsize // 8) * 8, np.uint8)
+        fill = current().run.fill if dtype.name != "bool" else current().run.fill & 1
+        self.bytes = np.full(-(-count * dtype.itemsize // 8) * 8, fill, np.uint8)
         self.grain = dtype.itemsize
         grains = len(self.bytes) // self.grain + 1
         self.written = np.full(grains, written)
@@ -296,7 +297,7 @@ def fresh(kind: type[View], values: Any, dtype: DType, mask: Any = None, explici
           space: str = SBUF, combine: Any = None) -> Any:
     """A new tile with a result. ``explicit``: the kernel named the type, so that it is rounded to it in any case.
 
-    What a mask left out is undefined, yet reading it is not a mistake (beta 12, row 4): here it is 0.
+    What a mask left out is undefined, yet reading it is not a mistake (beta 12, row 4): here it is the run's fill.
     """
     rounded = convert(values, dtype)
     mask = None if mask is None else np.broadcast_to(np.asarray(mask, bool), rounded.shape)

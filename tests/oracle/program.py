@@ -79,6 +79,7 @@ class Run:
     printed: list[tuple[str, Any]] = field(default_factory=list)
     shared: dict[Any, Any] = field(default_factory=dict)
     luck: int = 0                       # which of a generator's values: the least, the largest, or mixed ones
+    fill: int = 0                       # the byte that memory holds before something writes it
     random: bool = False                # whether a generator was asked
     meetings: dict[Any, dict[int, Any]] = field(default_factory=dict)
     turn: threading.Condition = field(default_factory=threading.Condition)

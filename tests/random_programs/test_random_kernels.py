@@ -43,9 +43,9 @@ def programs(draw, writer):
     return writer(lambda n: draw(st.integers(0, n - 1))).program()
 
 
-def part_of(writer, check, part):
+def part_of(writer, check, part, count=PROGRAMS // PARTS // 2):
     @seed((SEED << 8) + part)
-    @settings(max_examples=PROGRAMS // PARTS // 2, deadline=None, database=None, derandomize=False,
+    @settings(max_examples=count, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(programs(writer))
     def run(program):
