@@ -37,6 +37,7 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.guarded_windows import REDUCTIONS
+from nki_mlir.migration.indices import any_of
 from nki_mlir.migration.names import operator
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.selected_vectors import SELECTED
@@ -68,9 +69,9 @@ class Arguments:
     condition: str = ""
 
     @property
-    def diagonals(self) -> bool:
-        """Whether the call has a mask that selects no box."""
-        return self.mask is not None and bool(self.mask.diagonals)
+    def selects_no_box(self) -> bool:
+        """Whether the call has a mask whose elements are no box."""
+        return self.mask is not None and self.mask.selects_no_box
 
     def __contains__(self, name: str) -> bool:
         node = self.nodes.get(name)
@@ -230,7 +231,7 @@ class Calls(ElementwiseTexts):
             return self.note(updated_node, Many(elements[0] if len(elements) == 1 else join(*elements)))
         masks = [f for f in facts if isinstance(f, MaskFact)]
         if masks and name != "bitwise_and":
-            return self.note(updated_node, MaskFact((), is_known=False))
+            return self.note(updated_node, any_of(facts) if name == "bitwise_or" else MaskFact((), is_known=False))
         if masks and name == "bitwise_and":
             factor = right if isinstance(facts[0], MaskFact) else left
             return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(factor),))))
@@ -280,7 +281,7 @@ class Calls(ElementwiseTexts):
             self.report.changed(self.line, "~ of a condition on loop variables becomes Python's not")
             return self.new(f"(not {self.text(updated_node.expression)})", FACT)
         if isinstance(fact, MaskFact):
-            return self.note(updated_node, MaskFact((), is_known=False))
+            return self.note(updated_node, self.inverse(fact))
         if isinstance(fact, IndexFact) and minus:
             return self.note(updated_node, self.combined("subtract", IndexFact("0", ()), fact))
         return self.note(updated_node, fact if isinstance(fact, NumberFact) else Fact())
@@ -352,7 +353,8 @@ class Calls(ElementwiseTexts):
         package, _, name = meaning.partition(".")
         arguments = self.arguments(meaning, node)
         recipe = self.recipes.get(meaning)
-        if arguments.diagonals and meaning not in ELEMENTWISE and not (package == "nl" and name in {*BINARY, *UNARY}):
+        if arguments.selects_no_box and meaning not in ELEMENTWISE and not (
+                package == "nl" and name in {*BINARY, *UNARY}):
             raise LeftForAPerson(f"{meaning} under a mask that does not select a box of elements")
         if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:
             return self._with_destination(recipe, arguments)
@@ -425,7 +427,7 @@ class Calls(ElementwiseTexts):
                 mask = self.bounded(fact, [self.views[id(n)] for n in nodes.values() if id(n) in self.views])
                 condition = " and ".join(mask.conditions)
                 if not fact.is_known:
-                    raise LeftForAPerson("a mask that is not a conjunction of comparisons")
+                    raise LeftForAPerson("a mask that consists of other values than comparisons")
             elif isinstance(fact, SeveralVectors):
                 raise LeftForAPerson(SELECTED)
             elif self.code(mask_node) not in ("None", "True"):

@@ -12,12 +12,13 @@ A new tile gets all elements, since the beta generation leaves the others undefi
 them. A store writes row by row, and each row as many columns as the mask selects.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.engine_rows import EngineRows
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Comparison, IndexFact, MaskBound, MaskFact, TensorFact
+from nki_mlir.migration.indices import INVERSES
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import bound_of, clamped, span
 
@@ -53,14 +54,18 @@ class Diagonals(EngineRows):
 
     def _within(self, mask: MaskFact, shape: tuple[str, ...]) -> tuple[Comparison, ...]:
         """Return the comparisons in the part of the iteration space that a mask's bounds leave."""
-        comparisons = tuple(Comparison(clamped(c.index, mask), c.operator) for c in mask.diagonals)
+        return self._checked((Comparison(clamped(c.index, mask), c.operator) for c in mask.diagonals), shape)
+
+    @staticmethod
+    def _checked(comparisons: Iterable[Comparison], shape: tuple[str, ...]) -> tuple[Comparison, ...]:
+        comparisons = tuple(comparisons)
         if any(len(c.index.axes) != len(shape) or "?" in shape for c in comparisons):
             raise LeftForAPerson("a mask that compares indices, on a tile whose shape the text does not show")
         return comparisons
 
     def selected(self, text: str, tensor: TensorFact, mask: MaskFact, operator: str) -> tuple[str, TensorFact]:
         """Return the operand of a reduction, with the operator's identity where a mask does not hold."""
-        if operator not in IDENTITIES:
+        if operator not in IDENTITIES or mask.alternatives:
             raise LeftForAPerson("a reduction under a mask that does not select a box of elements")
         comparisons = self._within(mask, tensor.shape or ())
         name = self.fresh("selected")
@@ -79,13 +84,18 @@ class Diagonals(EngineRows):
         comparisons = self._within(mask, shape)
         size = f"({', '.join(shape)})"
         parts = [f"({', '.join(pattern(c.index))}, {c.operator!r})" for c in comparisons]
+        alternatives = self._checked(mask.alternatives, shape)
+        parts += [f"({', '.join(pattern(c.index))}, {c.operator!r}, 'or')" for c in alternatives]
         key = f"({size}, {', '.join(parts)})"
         if key in self.scope.counts:
             return self.scope.counts[key]
         name = self.scope.counts[key] = self.fresh("is_selected")
+        texts = self.selecting(name, name, "0", comparisons, shape)
+        if alternatives:
+            inverses = tuple(Comparison(c.index, INVERSES[c.operator]) for c in alternatives)
+            texts = self.selecting(name, name, "1", inverses, shape)
         self.prelude[-1] += [f"{name} = {self.nl}.ndarray({size}, dtype={self.nl}.uint8, buffer={self.nl}.sbuf)",
-                             f"{self.nisa}.memset(dst={name}, value=1)",
-                             *self.selecting(name, name, "0", comparisons, shape)]
+                             f"{self.nisa}.memset(dst={name}, value={'0' if alternatives else '1'})", *texts]
         self.report.changed(self.line, f"the mask becomes a tile of 0 and 1, {name}")
         return name
 

@@ -139,7 +139,8 @@ class ElementwiseTexts(NamedViews):
         if shape == tensor.shape:
             return text, tensor
         items = [":" if x == y else f"0:{y}" for x, y in zip(tensor.shape, shape)]
-        return part_of(text, items), tensor.like(shape)
+        integers = {name for name, fact in self.scope.facts.items() if fact == NumberFact("int")}
+        return part_of(text, items, integers), tensor.like(shape)
 
     def stretched(self, text: str, tensor: TensorFact, shape: tuple[str, ...], like: str = "") -> str:
         """Return a tile repeated along its dimensions of one element."""

@@ -461,7 +461,7 @@ class Expressions(cst.CSTTransformer):
         if len(node.slice) == 1 and isinstance(item, cst.Index) and not isinstance(item.value, cst.Ellipsis):
             fact = self.fact(self.rewritten(item.value))
             if isinstance(fact, MaskFact):                          # an operand that a mask restricts
-                if fact.diagonals or not fact.is_known or any(bound.low for bound in fact.bounds):
+                if fact.selects_no_box or not fact.is_known or any(bound.low for bound in fact.bounds):
                     self.left("a mask as an index that does not select the first elements of axes")
                 text, part = masked(self.text(owner), tensor, fact)
                 return self.new(text, part)

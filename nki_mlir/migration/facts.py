@@ -210,15 +210,26 @@ class MaskFact(Fact):
     """Comparisons of indices, all of which hold.
 
     ``conditions`` are conditions of the host, ``diagonals`` the comparisons that ``bounds`` and conditions do not
-    express, such as a causal mask.
+    express, such as a causal mask. Of the ``alternatives``, at least one holds.
     """
 
     bounds: tuple[MaskBound, ...]
     conditions: tuple[str, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     diagonals: tuple[Comparison, ...] = ()
-    is_known: bool = True               # whether the mask is a conjunction of comparisons
+    is_known: bool = True               # whether the mask consists of comparisons
     is_selected: bool = False           # whether comparisons are of several masks, of which a condition selects one
+    alternatives: tuple[Comparison, ...] = ()
+
+    @property
+    def varies(self) -> bool:
+        """Whether it depends on an index."""
+        return not self.is_known or bool(self.bounds or self.comparisons or self.alternatives)
+
+    @property
+    def selects_no_box(self) -> bool:
+        """Whether the elements are not a start and a count for each axis."""
+        return bool(self.diagonals or self.alternatives)
 
 
 @dataclass(frozen=True)
@@ -231,7 +242,7 @@ def varies(fact: Fact) -> bool:
     if isinstance(fact, Items):
         return any(map(varies, fact.items))
     return isinstance(fact, SeveralVectors) or (isinstance(fact, IndexFact) and fact.is_vector) or (
-        isinstance(fact, MaskFact) and bool(not fact.is_known or fact.bounds or fact.comparisons))
+        isinstance(fact, MaskFact) and fact.varies)
 
 
 def function_fact(meaning: str) -> Fact:

@@ -213,7 +213,7 @@ class FunctionCalls(Calls):
         if not at or not isinstance(mask, MaskFact) or self.is_function(name):
             return node
         kind = self.scope.facts.get(name, Fact()) if isinstance(node.func, cst.Name) else self.fact(node.func)
-        if not isinstance(kind, TileFunction) or not mask.is_known or mask.conditions or mask.diagonals:
+        if not isinstance(kind, TileFunction) or not mask.is_known or mask.conditions or mask.selects_no_box:
             self.left(f"a mask of {self.code(node.func)}, of which the text does not show what it computes")
         if not isinstance(self.fact(node.args[0].value), TensorFact) and self.result(node.args[0].value) is None:
             self.left(f"a mask of {self.code(node.func)}, whose operand may or may not be a tile")

@@ -57,6 +57,8 @@ class GuardedWindows(Diagonals):
         if operator not in IDENTITIES or view.tensor.memory != SBUF or view.tensor.blocks or sizes is None or (
                 "?" in sizes or len(items) != len(sizes)):
             return None
+        if mask.alternatives:
+            return None
         wide, filled = list(sizes), [":"] * len(sizes)
         for comparison in mask.diagonals:
             guarded = [(k, item) for k, item in enumerate(items) if k and isinstance(item, IndexFact)

@@ -33,6 +33,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.names import Names, Substitution
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.reversed_axes import forwards
 from nki_mlir.migration.selected_vectors import (
     SELECTED,
     NotSelectable,
@@ -41,7 +42,10 @@ from nki_mlir.migration.selected_vectors import (
     conditional,
     selected,
 )
-from nki_mlir.migration.views import Integer, Item, Part
+from nki_mlir.migration.views import Integer, Item, Part, SubscriptText, render
+
+INVERSES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less",
+            "equal": "not_equal", "not_equal": "equal"}
 
 
 class Indices(Expressions):
@@ -51,6 +55,7 @@ class Indices(Expressions):
         super().__init__(names, report)
         self.extents: dict[str, str] = {}                           # by count: all elements of its axis
         self.exceeded: dict[str, set[int]] = {}     # dimensions of tiles that a subscript may leave if a mask cuts them
+        self.masks: dict[str, MaskFact | None] = {}                 # by tile: the mask under which it is computed
         self.uncut: dict[str, set[int]] = {}        # the ones that keep the size that they have without masks
 
     # -- index arithmetic and masks ------------------------------------------------------------------------------------
@@ -77,7 +82,10 @@ class Indices(Expressions):
 
     def compared(self, operator: str, left: cst.BaseExpression, right: cst.BaseExpression) -> MaskFact:
         """Return the mask of a comparison of indices."""
-        first, second = self.as_index(left), self.as_index(right)
+        return self.compared_indices(operator, self.as_index(left), self.as_index(right))
+
+    def compared_indices(self, operator: str, first: IndexFact, second: IndexFact) -> MaskFact:
+        """Return the mask of a comparison of two indices."""
         if first.moved or second.moved:
             raise LeftForAPerson("a mask by an index to which a tile is added")
         if operator in ("greater", "greater_equal"):
@@ -146,11 +154,26 @@ class Indices(Expressions):
                 if same_axis.low and bound.low:
                     low = self.count(terms.largest(same_axis.low, bound.low), axis, "start")
                 ends = [_end(b) for b in (same_axis, bound)]
-                count = self.count(terms.subtract(terms.smallest(*ends), low or "0"), axis)
+                extent = self.extents.get(same_axis.high, "") or self.extents.get(bound.high, "")
+                count = self.count(terms.subtract(terms.smallest(*ends), low or "0"), axis, extent=extent)
                 bounds[bounds.index(same_axis)] = MaskBound(bound.axis, low, count, bound.rank)
+        is_known = left.is_known and right.is_known and not left.alternatives and not right.alternatives
         return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), (*left.comparisons, *right.comparisons),
-                        (*left.diagonals, *right.diagonals), left.is_known and right.is_known,
-                        left.is_selected or right.is_selected)
+                        (*left.diagonals, *right.diagonals), is_known, left.is_selected or right.is_selected)
+
+    def inverse(self, mask: MaskFact) -> MaskFact:
+        """Return the mask of the elements that a mask does not select."""
+        if not mask.is_known or mask.is_selected or mask.conditions or mask.alternatives or not mask.comparisons:
+            return MaskFact((), is_known=False)
+        comparison, *more_comparisons = mask.comparisons
+        if more_comparisons:
+            return MaskFact((), is_known=False)
+        return self.mask_of(INVERSES[comparison.operator], comparison.index)
+
+    def mask_of(self, operator: str, index: IndexFact) -> MaskFact:
+        """Return the mask of a comparison of an index with 0."""
+        number = IndexFact(terms.simplified(terms.subtract("0", f"({index.base})")), ())
+        return self.compared_indices(operator, replace(index, base="0"), number)
 
     # -- tiles that a mask does not cut --------------------------------------------------------------------------------
     def _view(self, owner: cst.BaseExpression, tensor: TensorFact, node: cst.Subscript) -> cst.BaseExpression:
@@ -162,16 +185,48 @@ class Indices(Expressions):
                     self.exceeded.setdefault(owner.value, set()).add(k)
         return expression
 
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        """Let a tile whose shape the text reads keep the shape that it has without masks."""
+        expression = super().leave_Attribute(original_node, updated_node)
+        owner = self.owners.get(id(expression))
+        if original_node.attr.value == "shape" and isinstance(owner, cst.Name):
+            tensor = self.fact(owner)
+            if isinstance(tensor, TensorFact) and tensor.shape is not None and not tensor.blocks:
+                cut = self._uncut_sizes(tensor.shape, self.masks.get(owner.value))
+                if cut:
+                    self.exceeded.setdefault(owner.value, set()).update(cut)
+        return expression
+
+    def _noted(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
+        """Return a view. One of HBM that steps backwards has no text: loads and stores read its items, other operations
+        leave it."""
+        flipped = forwards(view, None)
+        if flipped is None:
+            return super()._noted(view, node)
+
+        def refuse(dst: str, target: TensorFact) -> list[str]:
+            self.left("a step backwards")
+        expression = self.deferred(OperationText(render(flipped[0])[1], "", refuse, "()", self.code(node)))
+        self.views[id(expression)] = view
+        return expression
+
+    def _uncut_sizes(self, shape: Sequence[str], mask: MaskFact | None) -> dict[int, str]:
+        """Return the sizes without masks of the dimensions that a mask has cut."""
+        sizes = {len(shape) + k: comparison.index.axes[k].extent for comparison in (mask.comparisons if mask else ())
+                 for k in comparison.varying if len(comparison.index.axes) == len(shape)}
+        sizes |= {k: self.extents[size] for k, size in enumerate(shape) if self.extents.get(size)}
+        return {k: size for k, size in sizes.items() if size != shape[k]}
+
     def uncut_part(self, name: str, result: OperationText) -> None:
         """Let the tile of a name keep all elements of dimensions that subscripts name in part. The operation writes the
         part that its mask selects, as in the beta generation."""
+        self.masks[name] = result.mask
         if name not in self.uncut or result.fact.shape is None or result.part:
             return
-        extents = {k: self.extents[size] for k, size in enumerate(result.fact.shape)
-                   if k in self.uncut[name] and self.extents.get(size)}
+        sizes = list(result.fact.shape)
+        extents = {k: size for k, size in self._uncut_sizes(sizes, result.mask).items() if k in self.uncut[name]}
         if not extents:
             return
-        sizes = list(result.fact.shape)
         result.part = f"[{', '.join(f'0:{size}' if k in extents else ':' for k, size in enumerate(sizes))}]"
         result.fact = result.fact.like(tuple(extents.get(k, size) for k, size in enumerate(sizes)))
         result.shape = f"({', '.join(extents.get(k, size) for k, size in enumerate(sizes))})"
@@ -376,6 +431,16 @@ class Indices(Expressions):
                 parts = [fact if isinstance(fact, Unknown) else Fact()] * count
             for k, (element, part) in enumerate(zip(target.elements, parts)):
                 self.bind_target(element.value, Many(part) if k == star else part)
+
+
+def any_of(facts: Sequence[Fact]) -> MaskFact:
+    """Return the mask of the elements that one of two comparisons selects. The beta generation has no other ``|``."""
+    alternatives: list[Comparison] = []
+    for mask in facts:
+        if not isinstance(mask, MaskFact) or mask.is_selected or mask.conditions or len(mask.comparisons) != 1:
+            return MaskFact((), is_known=False)
+        alternatives += mask.comparisons
+    return MaskFact((), alternatives=tuple(alternatives))
 
 
 def loops_of(node: cst.ListComp | cst.GeneratorExp) -> Iterator[cst.CompFor]:

@@ -132,7 +132,7 @@ def tensor_tensor(calls: Calls, a: Arguments) -> OperationText:
 def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite a reduction, whose axes become the last free axes."""
     text, source = a.tensor("data")
-    if a.mask is not None and a.diagonals:
+    if a.mask is not None and a.selects_no_box:
         text, source = calls.selected(text, source, a.mask, a.token("op").rpartition(".")[2])
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     data, shown = last_axes(calls, text, source, axes, keep)
@@ -271,10 +271,9 @@ def local_gather(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite a gather, which returns sixteen results for each column of indices."""
     (text, source), (index_text, index) = a.tensor("src_buffer"), a.tensor("index")
     per_index = a.text("num_elem_per_idx", "1")
-    more = ("16",) if per_index == "1" else ("16", per_index)
-    shape = (*index.shape, *more) if index.shape is not None else None
+    shape = (*index.shape, "16", per_index) if index.shape is not None else None
     return instruction(a, "local_gather", shape, text, source.dtype,
-                       shape_text=f"{terms.factor(index_text)}.shape + ({', '.join(more)}{',' * (len(more) == 1)})")
+                       shape_text=f"{terms.factor(index_text)}.shape + (16, {per_index})")
 
 
 @recipe("sequence_bounds")

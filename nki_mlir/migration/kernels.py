@@ -8,7 +8,7 @@ from typing import NoReturn
 import libcst as cst
 
 from nki_mlir.language import python_subset
-from nki_mlir.migration import terms
+from nki_mlir.migration import program_loops, terms
 from nki_mlir.migration.argument_facts import (
     InnerFunction,
     NeedsArguments,
@@ -50,7 +50,6 @@ from nki_mlir.migration.parameters import (
     unstable,
 )
 from nki_mlir.migration.private_tiles import with_private_tiles
-from nki_mlir.migration.program_loops import dedented, is_docstring, loop_variable, only_returns, terms_of
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
@@ -411,8 +410,7 @@ class Kernels(TileObjects):
     def returning(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
                   ) -> list[cst.BaseStatement]:
         """If a kernel returns nothing, let it return the parameters that it writes."""
-        returns = [n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.value is not None]
-        if returns:
+        if any(statement.value is not None for statement in program_loops.returns_of(tree)):
             return body
         parameters = [a.arg for a in tree.args.args]
         written: list[str] = []
@@ -437,7 +435,7 @@ class Kernels(TileObjects):
         line = self.line_of.get(id(node), 0)
         rank = max(self.axes) + 1
         first_return = len(body)
-        while first_return and only_returns(body[first_return - 1]):
+        while first_return and program_loops.only_returns(body[first_return - 1]):
             first_return -= 1
         body, returns = body[:first_return], body[first_return:]
         inner: list[cst.BaseStatement] = []
@@ -448,19 +446,19 @@ class Kernels(TileObjects):
         for name in unread:                 # `_` of `_, _, d, s = x.shape`: what nothing reads may be bound anywhere
             del counts[name]
         for k, statement in enumerate(body):
-            if (k == 0 and is_docstring(statement)) or self._is_shared(statement, hidden, counts):
+            if (k == 0 and program_loops.is_docstring(statement)) or self._is_shared(statement, hidden, counts):
                 shared.append(statement)
                 continue
             inner.append(statement)
-            hidden |= set(bound_names(ast.parse(dedented(statement)))) - {"f"} - unread
-        if any(terms_of(statement) & hidden for statement in returns):
+            hidden |= set(bound_names(ast.parse(program_loops.dedented(statement)))) - {"f"} - unread
+        if any(program_loops.terms_of(statement) & hidden for statement in returns):
             self.report.left(line, f"{node.name.value} returns tensors that its programs create: create them before "
                                    "the loops")
-        if any(isinstance(n, ast.Return) for s in inner for n in ast.walk(ast.parse(dedented(s)))):
+        if any(map(program_loops.returns_in, inner)):
             self.report.left(line, f"{node.name.value} returns within its body, and its programs became a loop")
         variables = []
         for k in range(rank):
-            variable, inner = loop_variable(f"program_{k}", inner, counts)
+            variable, inner = program_loops.loop_variable(f"program_{k}", inner, counts)
             variables.append(variable)
         for k in reversed(range(rank)):
             inner = [cst.For(cst.Name(variables[k]), cst.parse_expression(f"range(grid[{k}])"),
@@ -479,7 +477,7 @@ class Kernels(TileObjects):
         share, also under a condition."""
         if not isinstance(statement, cst.SimpleStatementLine | cst.If):
             return False
-        tree = ast.parse(dedented(statement)).body[0]
+        tree = ast.parse(program_loops.dedented(statement)).body[0]
         assert isinstance(tree, ast.FunctionDef)
         if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & hidden:
             return False

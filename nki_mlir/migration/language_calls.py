@@ -176,9 +176,9 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     name = a.function.partition(".")[2]
     first = "x" if "x" in a.nodes else next(iter(a.nodes))
     text, source = a.tensor(first)
-    if a.mask is not None and a.diagonals and name in ("mean", "var"):
+    if a.mask is not None and a.selects_no_box and name in ("mean", "var"):
         return moment(calls, a, a.mask, name)
-    if a.mask is not None and a.diagonals:
+    if a.mask is not None and a.selects_no_box:
         text, source = calls.selected(text, source, a.mask, functions.REDUCTIONS.get(name, name))
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     data, shown = last_axes(calls, text, source, axes, keep)
@@ -231,7 +231,7 @@ def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationTe
 def softmax(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a softmax along the last free axes."""
     text, source = a.tensor("x")
-    if a.mask is not None and a.diagonals:
+    if a.mask is not None and a.selects_no_box:
         text, source = calls.selected(text, source, a.mask, "maximum")
     if "compute_dtype" in a:
         calls.report.changed(calls.line, "nl.softmax computes in float32")

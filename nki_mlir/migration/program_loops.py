@@ -47,6 +47,26 @@ def only_returns(statement: cst.BaseStatement | cst.Else | None) -> bool:
     return False
 
 
+def returns_of(function: ast.FunctionDef) -> list[ast.Return]:
+    """Return the returns of a function, without those of the functions and classes within it."""
+    nodes: list[ast.AST] = [*function.body]
+    returns: list[ast.Return] = []
+    while nodes:
+        node = nodes.pop(0)
+        if isinstance(node, ast.Return):
+            returns.append(node)
+        elif not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            nodes += ast.iter_child_nodes(node)
+    return returns
+
+
+def returns_in(statement: cst.BaseStatement) -> bool:
+    """Return whether a statement of a function returns."""
+    function, = ast.parse(dedented(statement)).body
+    assert isinstance(function, ast.FunctionDef)
+    return bool(returns_of(function))
+
+
 def is_docstring(statement: cst.BaseStatement) -> bool:
     """Return whether a statement is a text."""
     return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr) and isinstance(

@@ -97,7 +97,7 @@ def _axis(first: Axis, second: Axis, select: Select) -> Axis:
 
 
 def _mask(first: MaskFact, second: MaskFact, select: Select) -> MaskFact:
-    if not (first.is_known and second.is_known) or first.diagonals or second.diagonals:
+    if not (first.is_known and second.is_known) or first.selects_no_box or second.selects_no_box:
         raise NotSelectable
     extents = {(c.varying[0], len(c.index.axes)): c.index.axes[c.varying[0]].extent
                for c in (*first.comparisons, *second.comparisons) if len(c.varying) == 1}

@@ -354,7 +354,7 @@ class Statements(FunctionCalls):
 
     def _name(self, name: str, value: cst.BaseExpression, fact: Fact) -> list[str]:
         result = self.result(value)
-        if self._is_index(fact) and not (isinstance(fact, MaskFact) and not fact.bounds and not fact.comparisons):
+        if self._is_index(fact) and not (isinstance(fact, MaskFact) and fact.is_known and not fact.varies):
             self.bind(name, fact)
             self.report.changed(self.line, f"the index vector {name} is removed: subscripts become slices")
             return []
@@ -406,7 +406,7 @@ class Statements(FunctionCalls):
         if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
             dst, into = self.shortened(dst, into, source)       # a mask has left a smaller tile
         condition = result.condition if result is not None else ""
-        if result is not None and result.mask is not None and result.mask.diagonals:
+        if result is not None and result.mask is not None and result.mask.selects_no_box:
             return self.under(condition, self.predicated(dst, into, result.mask, lambda to, target: [
                 self.settled(t) for t in self._store_statements(to, target, value, source)], result.name))
         return self.under(condition, self.destination(dst, into, lambda to: self.apart(to, into, lambda at: [
@@ -495,6 +495,6 @@ class Statements(FunctionCalls):
         if not write_back and self.may_start_between(texts):
             texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {text}, dtype={dst.partition('[')[0]}.dtype)",
                                        into.dtype)
-        if result is not None and result.mask is not None and result.mask.diagonals:
+        if result is not None and result.mask is not None and result.mask.selects_no_box:
             texts = self.predicated(rows, into, result.mask, write, name)
         return self.under(condition, [*texts, *write_back])

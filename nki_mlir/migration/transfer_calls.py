@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loads and stores of ``nl`` of the beta generation in the current one: one recipe each."""
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from nki_mlir.migration import terms
@@ -11,7 +13,8 @@ from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.language_calls import copy
 from nki_mlir.migration.operation_text import OperationText
-from nki_mlir.migration.views import Integer, bound_of, is_backwards, span
+from nki_mlir.migration.reversed_axes import forwards, reversed_tile
+from nki_mlir.migration.views import Integer, SubscriptText, bound_of, is_backwards, render, span
 
 
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
@@ -47,6 +50,8 @@ def may_have_one_dimension(calls: Calls, a: Arguments, source: TensorFact) -> bo
 @recipe("load")
 def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     """Return a new tile from HBM."""
+    if (flipped := forwards(calls.views.get(id(a.nodes.get("src"))), a.mask)) is not None and "mode" not in a:
+        return _loaded_backwards(calls, a, *flipped)
     element = one_element(calls, a) if calls.assigned in calls.scope.single_elements else None
     text, source = element or rows_first(*a.tensor("src"))
     if source.on_chip and isinstance(a.fact("src"), TensorFact):
@@ -66,6 +71,22 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     return OperationText(fact, expression, into, calls.shape_text(fact, text), dtype, "loaded")
 
 
+def _loaded_backwards(calls: Calls, a: Arguments, view: SubscriptText, axes: Collection[int]) -> OperationText:
+    """Return a copy of a tile that is loaded forwards."""
+    text, source = render(view)
+    if source.shape is None or "?" in source.shape or len(source.shape) <= max(axes):
+        raise LeftForAPerson("a step backwards")
+    loaded = calls.named(f"{calls.nl}.load({text}{dtype_argument(a)})", "loaded")
+    fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
+    part = reversed_tile(loaded, fact, axes)
+    calls.report.changed(calls.line, "the tile is loaded forwards and copied backwards: no DMA steps backwards")
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        return [f"{calls.nisa}.tensor_copy(dst={dst}, src={part})"]
+    shape = calls.shape_text(fact, loaded)
+    return OperationText(fact, f"{calls.nl}.copy({part})", into, shape, f"{loaded}.dtype", "tile")
+
+
 @recipe("load_transpose2d")
 def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a new tile from HBM, transposed."""
@@ -78,8 +99,11 @@ def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("store")
 def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return the store of a tile to HBM: a tile in PSUM, or a number, goes through SBUF."""
-    dst, target = a.tensor("dst")
-    if a.mask is not None and a.diagonals:
+    flipped = forwards(calls.views.get(id(a.nodes.get("dst"))), a.mask)
+    dst, target = render(flipped[0]) if flipped is not None and not a.selects_no_box else a.tensor("dst")
+    if a.mask is not None and a.mask.alternatives:
+        return _stored_twice(calls, a, a.mask)
+    if a.mask is not None and a.selects_no_box:
         return _stored_by_rows(calls, a, a.mask, target)
     if (value := a.nodes.get("value")) is None:
         raise LeftForAPerson("nl.store without a value")
@@ -97,28 +121,53 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
         return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "
                          f"dtype={terms.tensor_of(dst)}.dtype))", Fact())
     text, source = a.tensor("value")
+    if flipped is not None:
+        if source.shape is None or "?" in source.shape or source.shape != target.shape:
+            raise LeftForAPerson("a step backwards")
+        calls.report.changed(calls.line, "the tile is copied backwards and stored forwards: no DMA steps backwards")
+        text = reversed_tile(calls.named(text, "stored"), source, flipped[1])
     if source.memory == PSUM or is_backwards(text):
         calls.report.changed(calls.line, "the tile is copied to SBUF: DMA can read neither PSUM nor a reversed view")
         text = f"{calls.nl}.copy({text})"
     wide, narrow = target.shape, source.shape
-    if wide is not None and narrow is not None and len(wide) == len(narrow) and any(
-            n == "1" != w for n, w in zip(narrow, wide)):
-        text = calls.stretched(text, source, wide)
+    if wide is not None and narrow is not None and len(wide) == len(narrow):
+        if any(n == "1" != w for n, w in zip(narrow, wide)):
+            text = calls.stretched(text, source, wide)
+        if not calls.counts().isdisjoint(narrow) or (isinstance(value, cst.Name) and calls.masks.get(value.value)):
+            dst, target = calls.shortened(dst, target, source)          # a mask has left a smaller tile
     if "mode" in a:
         return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())
     return calls.new(f"{calls.nl}.store({dst}, {text})", Fact())
 
 
+def _named_value(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Return the value of a store that is written several times: an expression is first assigned to a name."""
+    value = a.nodes["value"]
+    fact, text = calls.fact(value), calls.text(value)
+    if isinstance(fact, NumberFact) or id(value) in calls.views or terms.SIMPLE.match(text):
+        return value
+    return calls.new(calls.named(text, "stored"), fact)
+
+
+def _stored_twice(calls: Calls, a: Arguments, mask: MaskFact) -> cst.BaseExpression:
+    """Return a store for each of the comparisons of which one selects an element."""
+    value, texts = _named_value(calls, a), list[str]()
+    for comparison in mask.alternatives:
+        a.mask, a.nodes["value"] = calls.mask_of(comparison.operator, comparison.index), value
+        stored = store(calls, a)
+        assert isinstance(stored, cst.BaseExpression)
+        texts += calls.under(" and ".join(a.mask.conditions), [calls.loops.get(id(stored)) or calls.text(stored)])
+    expression = calls.new(calls.text(a.nodes["dst"]), Fact())
+    calls.loops[id(expression)] = "\n".join(texts)
+    return expression
+
+
 def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFact) -> cst.BaseExpression:
     """Return a loop that stores, for each row, the elements that a mask selects. An expression is first assigned to a
     name."""
-    value = a.nodes["value"]
-    if not isinstance(calls.fact(value), NumberFact):
-        if a.tensor("value")[1].shape != target.shape:
-            raise LeftForAPerson("a store of another shape under a mask that does not select a box of elements")
-        fact, text = calls.fact(value), calls.text(value)
-        if id(value) not in calls.views and not terms.SIMPLE.match(text):
-            value = calls.new(calls.named(text, "stored"), fact)
+    if not isinstance(a.fact("value"), NumberFact) and a.tensor("value")[1].shape != target.shape:
+        raise LeftForAPerson("a store of another shape under a mask that does not select a box of elements")
+    value = _named_value(calls, a)
 
     def write(box: MaskFact) -> str:
         a.mask, a.nodes["value"] = box, value

@@ -7,7 +7,7 @@ integer, or a tile of row numbers. Masks shorten the axes of indices, and slices
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nki_mlir.migration import terms
@@ -90,9 +90,9 @@ def _stop(start: str, size: str, step: str, dimension: str) -> str:
     return shorter if len(shorter) <= len(stop) - (first is None) else stop
 
 
-def part_of(text: str, items: Sequence[str]) -> str:
+def part_of(text: str, items: Sequence[str], integers: Collection[str] = ()) -> str:
     """Return the subscript of a tensor or of a view by ``items``, one for each dimension. A dimension that the view has
-    completely gets its item in the view's subscript."""
+    completely gets its item in the view's subscript. ``integers``: variables that are no slices."""
     items = list(items)
     while items and items[-1] == ":":
         items.pop()
@@ -102,9 +102,11 @@ def part_of(text: str, items: Sequence[str]) -> str:
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name | ast.Attribute):
         outer = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         elements = [ast.get_source_segment(text, element) or "" for element in outer]
+        is_slice = [isinstance(e, ast.Slice) or re.match(r"\w+\.ds\(", t) is not None for e, t in zip(outer, elements)]
         position = 0
         for item in items:
-            while position < len(outer) and isinstance(outer[position], ast.Constant):          # which has no dimension
+            while position < len(outer) and (isinstance(outer[position], ast.Constant) or (
+                    any(is_slice) and elements[position] in integers)):         # which has no dimension
                 position += 1
             if item != ":":
                 if position < len(outer) and elements[position] != ":":
@@ -112,7 +114,7 @@ def part_of(text: str, items: Sequence[str]) -> str:
                 elements[position:position + 1] = [item]
             elif position == len(outer):
                 elements.append(":")
-            elif not (isinstance(outer[position], ast.Slice) or re.match(r"\w+\.ds\(", elements[position])):
+            elif not is_slice[position]:
                 break
             position += 1
         else:
@@ -179,7 +181,7 @@ def _within(item: Item, size: str, counts: frozenset[str]) -> Item:
     return replace(item, base="0", axes=axes)
 
 
-def _extents(items: Sequence[Item]) -> list[str]:
+def extents_of(items: Sequence[Item]) -> list[str]:
     """Return the extent of each axis of the indices together."""
     rank = max(len(i.axes) for i in items if isinstance(i, IndexFact))
     extents = ["1"] * rank
@@ -191,7 +193,8 @@ def _extents(items: Sequence[Item]) -> list[str]:
     return extents
 
 
-def _steps(item: Item, rank: int) -> list[str]:
+def steps_of(item: Item, rank: int) -> list[str]:
+    """Return the step of an item along each of ``rank`` axes of the indices."""
     if not isinstance(item, IndexFact):
         return ["0"] * rank
     return ["0"] * (rank - len(item.axes)) + [a.step for a in item.axes]
@@ -204,9 +207,9 @@ def _base(item: Item) -> str:
 
 
 def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:
-    extents = _extents(items)
+    extents = extents_of(items)
     rank = len(extents)
-    steps = [_steps(item, rank) for item in items]
+    steps = [steps_of(item, rank) for item in items]
     rows = [k for k, item in enumerate(items) if isinstance(item, RowNumbers)]
     along = [[a for a in range(rank) if s[a] != "0"] for s in steps]
     used_axes = [a for axes in along for a in axes]

@@ -30,7 +30,8 @@ def migrated(line):
 @pytest.mark.parametrize(("line", "why"), [
     ("nisa.dma_copy(dst=out, src=x, dge_mode=2 + 1)",
      "2 + 1 for dge_mode: 0 and 3 have other meanings in the current generation; write a member of nisa.dge_mode"),
-    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that is not a conjunction of comparisons"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3) | (f > 7))",
+     "a mask that consists of other values than comparisons"),
     ("tile[p, f] = nl.load(x[p, f + p], mask=p + f < 8)",
      "a mask on an index of several axes, which may be out of bounds without the mask"),
     ("tile[...] = nl.rms_norm(tile, tile, axis=1, n=8, mask=p > f)",
@@ -44,7 +45,7 @@ def migrated(line):
     ("tile = nl.copy(tile[p, f // 2])", "an index vector in a floor_divide, which a slice cannot express"),
     ("tile[...] = compute(tile)", "a value that may or may not be a tile: the text does not show it"),
     ("tile[...] = nl.add(compute(tile), tile)", "an operand that may or may not be a tile: the text does not show it"),
-    ("tile = nl.load(x[p, 7 - f])", "a step backwards"),
+    ("tile = nl.load(x[7 - p, f])", "a step backwards"),
     ("tile = nl.copy(tile[15 - p, f])", "a step backwards"),
     ("tile[...] = nisa.tensor_copy_dynamic_src(tile[tile[0:1, 0] + p, f])",
      "tiles move a pattern along several dimensions, or along the partitions"),

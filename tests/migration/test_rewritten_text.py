@@ -39,7 +39,7 @@ nl.store(out[i_p, i_f], t)""") == [
         "# rows", "# columns", "# all of it", "t = nl.load(x[0:128, 0:64])", "nl.store(out, t)"]
 
 
-@pytest.mark.parametrize(("count", "shape"), [("", "(128, 1, 16)"), (", num_elem_per_idx=2", "(128, 1, 16, 2)")])
+@pytest.mark.parametrize(("count", "shape"), [("", "(128, 1, 16, 1)"), (", num_elem_per_idx=2", "(128, 1, 16, 2)")])
 def test_local_gather__has_16_results_for_each_column_of_indices(count, shape, tmp_path):
     lines = rewritten(tmp_path, f"t = nl.load(x)\ni = nl.load(index[0:128, 0:1])\nr = nisa.local_gather(t, i{count})")
     assert f"r = nl.ndarray({shape}, dtype=x.dtype, buffer=nl.sbuf)" in lines

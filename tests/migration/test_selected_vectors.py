@@ -103,6 +103,7 @@ def test_values_of_selected_vectors(lines, shape, tmp_path):
     ["mask = (i * 128 + p < n) & (f < 12) if d > 16 else (i * 128 + p < n)"],
     ["if n % 128:", "    mask = i * 128 + p < n", "else:", "    mask = (f < 7) & (f >= 2)"],
     ["mask = (i * 128 + p < n) & (i < 1) if d > 16 else (i * 128 + p < n)"],
+    ["mask = (i * 128 + p < n) if d > 16 else ~(i * 128 + p >= n)"],
 ], ids=repr)
 @pytest.mark.parametrize("shape", [(200, 32), (128, 16)], ids=repr)
 def test_values_under_selected_masks(lines, shape, tmp_path):
@@ -136,7 +137,7 @@ def test_vectors_without_numbers_that_select_them_are_left(lines):
         selecting(COLUMNS, *lines)))
 
 
-@pytest.mark.parametrize("line", ["mask = (p > f) if d > 16 else None", "mask = (p < 4) if d > 16 else ~(f < 3)"])
+@pytest.mark.parametrize("line", ["mask = (p > f) if d > 16 else None", "mask = (p < 4) if d > 16 else (p < 4) | (f < 3)"])
 def test_masks_without_numbers_that_select_them_are_left(line):
     assert any(text.startswith("index vectors or masks that a condition selects") for text in left_in(
         selecting(ROWS, line)))

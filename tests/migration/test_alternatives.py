@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Masks of which one of two comparisons holds, and masks that are negated."""
+
+import pytest
+
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+
+from .test_text import HEAD, assert_same_values, floats, migrated
+
+KERNEL = """def kernel(x, y):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:rows, 0:cols]
+    tile = nl.load(x)
+    kept = nl.load(y)
+    {statement}
+    nl.store(out, kept)
+    {after}
+    return out
+"""
+SELECTED = KERNEL.format(statement="kept[p, f] = nl.multiply(tile, 0.5, mask=(f < 2) | (f >= cols - 2))", after="")
+STORED = KERNEL.format(statement="", after="nl.store(out[p, f], nl.exp(tile), mask=(p < 8) | (f >= cols - 5))")
+
+
+def test_tile_of_0_and_1_begins_with_0():
+    text = migrated(SELECTED)
+    assert "    nisa.memset(dst=is_selected, value=0)\n" in text
+    assert text.count("on_false_value=1") == 2 and "cmp_op=nl.greater_equal, offset=-2)" in text
+
+
+def test_store_becomes_two():
+    text = migrated(STORED)
+    assert "    stored = nl.exp(tile)\n    nl.store(out[0:num_rows, :], stored[0:num_rows])\n" in text
+    assert "start = max(0, cols - 5)" in text
+
+
+@pytest.mark.parametrize("statement", [
+    "kept[p, f] = nl.multiply(tile, 0.5, mask=(f < 2) | (f >= cols - 2))",
+    "kept[p, f] = nisa.activation(op=nl.exp, data=tile, mask=(p > f) | (f - p > 9))",
+    "kept[p, f] = nl.copy(tile, mask=~(p - f < 3))",
+    "kept[p, f] = nl.copy(tile, mask=~(f < 4))",
+    "kept[p, f] = nl.load(x[p, f], mask=(p > 3) | (f < 5))"])
+def test_values_of_operations(statement, tmp_path):
+    assert_same_values(KERNEL.format(statement=statement, after=""), tmp_path, floats(32, 24), floats(32, 24))
+
+
+@pytest.mark.parametrize("mask", ["(p < 8) | (f >= cols - 5)", "(p > f + 9) | (f < 2)", "~(p < 20)"])
+def test_values_of_stores(mask, tmp_path):
+    after = f"nl.store(out[p, f], nl.exp(tile), mask={mask})"
+    assert_same_values(KERNEL.format(statement="", after=after), tmp_path, floats(32, 24), floats(32, 24))
+
+
+@pytest.mark.parametrize("mask", ["~((p < 8) & (f < 2))", "(p < 8) | (f < 2) & (f < 1)"])
+def test_masks_that_the_beta_generation_refuses_are_left(mask):
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + KERNEL.format(statement=f"kept[p, f] = nl.copy(tile, mask={mask})", after=""), report)
+    assert [e.text for e in report.entries if e.left] == ["a mask that consists of other values than comparisons"]

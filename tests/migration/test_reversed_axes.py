@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loads and stores whose index steps backwards."""
+
+import pytest
+
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+
+from .test_text import HEAD, assert_same_values, floats, migrated
+
+FLIP = """def kernel(x):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:rows, 0:cols]
+    tile = nl.load(x[p, cols - 1 - f])
+    nl.store(out[p, f], tile)
+    return out
+"""
+STORED = FLIP.replace("x[p, cols - 1 - f]", "x[p, f]").replace("out[p, f], tile", "out[p, cols - 1 - f], nl.exp(tile)")
+TILES = """def kernel(x):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:128, 0:16]
+    for i in nl.affine_range((rows + 127) // 128):
+        for j in nl.affine_range((cols + 15) // 16):
+            ok = (i * 128 + p < rows) & (j * 16 + f < cols)
+            tile = nl.load(x[i * 128 + p, cols - 1 - j * 16 - f], mask=ok)
+            kept = nl.zeros((128, 16), dtype=x.dtype)
+            kept[p, f] = nl.load(x[i * 128 + p, cols - 1 - j * 16 - f], mask=ok)
+            nl.store(out[i * 128 + p, j * 16 + f], nl.add(tile, kept, mask=ok), mask=ok)
+    return out
+"""
+CUBE = """def kernel(x):
+    b, rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    i0 = nl.arange(rows)[:, None, None]
+    i1 = nl.arange(b)[None, :, None]
+    i2 = nl.arange(cols // 2)[None, None, :]
+    tile = nl.load(x[b - 1 - i1, i0, cols - 1 - 2 * i2])
+    nl.store(out[i1, i0, cols - 1 - 2 * i2], tile)
+    nl.store(out[i1, i0, cols - 2 - 2 * i2], nl.exp(tile))
+    return out
+"""
+
+
+def test_load_forwards_and_copy_backwards():
+    text = migrated(FLIP)
+    assert "    loaded = nl.load(x)\n    tile = nl.copy(loaded.ap([[cols, rows], [-1, cols]], offset=cols - 1))\n" in text
+
+
+def test_store_forwards_a_reversed_copy():
+    assert "    stored = nl.exp(tile)\n    nl.store(out, nl.copy(stored.ap(" in migrated(STORED)
+
+
+@pytest.mark.parametrize("kernel, shape", [(FLIP, (64, 24)), (STORED, (64, 24)), (TILES, (200, 40)), (CUBE, (3, 32, 8))],
+                         ids=["load", "store", "tiles", "cube"])
+def test_values(kernel, shape, tmp_path):
+    assert_same_values(kernel, tmp_path, floats(*shape))
+
+
+@pytest.mark.parametrize("statement", ["tile = nl.load(x[rows - 1 - p, f])",
+                                       "nisa.dma_copy(dst=out[p, f], src=x[p, cols - 1 - f])",
+                                       "tile = nl.load_transpose2d(x[p, cols - 1 - f])"])
+def test_other_forms_are_left(statement):
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + FLIP.replace("tile = nl.load(x[p, cols - 1 - f])", statement), report)
+    assert "a step backwards" in [e.text for e in report.entries if e.left]
