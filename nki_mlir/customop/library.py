@@ -157,7 +157,7 @@ class Operator:
 
     def measured(self, arguments: Sequence[object], engine: CallSettings) -> tuple[np.ndarray, list[abi.Counters]]:
         """Run the operator on arrays and numbers. Return the result and the counters of each core."""
-        arrays = [np.asarray(a, order="C") if p == "T" and isinstance(a, np.ndarray) else a
+        arrays = [np.asarray(a, order="C") if p == "T" and isinstance(a, (np.ndarray, np.generic)) else a
                   for p, a in zip(self.parameters, arguments)]
         values = self.values(arrays, lambda a: a.ctypes.data)
         shape, code = self.infer(values)
@@ -196,6 +196,8 @@ class Operator:
                     self.refuse(number, argument, "a number")
                 if parameter == "i" and not float(argument).is_integer():
                     self.refuse(number, argument, "a whole number")
+                if parameter == "i" and not (-2**63 <= int(argument) == int(float(argument)) < 2**63):
+                    self.refuse(number, argument, "a whole number of at most 53 bits, because numbers pass as doubles")
                 values.append(float(argument))
             elif not hasattr(argument, "shape") or not hasattr(argument, "dtype"):
                 self.refuse(number, argument, "an array")

@@ -394,6 +394,9 @@ def test_calls__that_are_wrong_run_nothing(files):
     for number in (1.5, float("nan"), float("inf")):
         with pytest.raises(WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass a whole number"):
             twice(X, 1, number)
+    for number in (2**53 + 1, 2**63, -2**70):
+        with pytest.raises(WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass a whole number of at most 53 bits"):
+            twice(X, 1, number)
     with pytest.raises(UnknownOperator, match="library my_ops has no operator thrice; it has twice"):
         customop.load_library("libtwice.so").thrice  # noqa: B018
     assert not hasattr(customop.load_library("libtwice.so"), "thrice")

@@ -100,6 +100,20 @@ def test_alpha(api, out):
             check(api.binary(x, y, which, code_of(expected), out), expected)
 
 
+def test_numbers_of_numpy__are_arrays_of_no_axes(api):
+    got = api.with_scalar(np.float32(3), 2, 0, CODES[np.dtype(np.float32)], 0)
+    assert got.shape == () and got == 5
+
+
+@pytest.mark.torch
+def test_a_bound_that_is_nan__gives_nan(api):
+    torch = pytest.importorskip("torch")
+    x = np.array([-3, 0.5, np.inf], np.float32)
+    expected = torch.clamp(tensor(x), -2, float("nan"))
+    check(api.with_scalar(x, float("nan"), 10, code_of(expected), 0), expected)
+    assert torch.isnan(expected).all()
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("out", [0, 1], ids=["new", "out"])
 def test_scalars__are_doubles(api, out):

@@ -224,7 +224,10 @@ struct AddScaled {
 };
 struct Clamp {
   c10::Scalar min, max;
-  double operator()(double a) const { return a != a ? a : std::min(std::max(a, min.toDouble()), max.toDouble()); }
+  double operator()(double a) const {                       // NaN if the number or a bound is
+    const double low = min.toDouble(), high = max.toDouble();
+    return a != a ? a : low != low ? low : high != high ? high : std::min(std::max(a, low), high);
+  }
   int64_t operator()(int64_t a) const { return std::min(std::max(a, min.toLong()), max.toLong()); }
 };
 
