@@ -6,7 +6,9 @@ person has to rewrite. If there is one, the exit status is 1.
 """
 
 import argparse
+import ast
 import difflib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
     path, _, kernel = options.source.rpartition(":") if ".py:" in options.source else (options.source, "", "")
     grid = parse_grid(options.grid)
     migrated_files = files.migrated(Path(path), options.release)
+    if kernel and not any(kernel in names_of(file.old) for file in migrated_files):
+        raise files.MigrationError(what=f"{path} has no kernel {kernel}", how="give the name of a function of the file")
     if options.check:
         migrated_files = [with_printed(file, kernel, options.check, grid, options.release) for file in migrated_files]
     if len(migrated_files) != 1 and options.output != "-":
@@ -71,6 +75,10 @@ def run(options: argparse.Namespace) -> int:
         status |= not file.report.is_complete
     if options.check:
         status |= checked(migrated_files, kernel, options.check, grid)
+    locked = [f.path for f in migrated_files if f.new != f.old and not os.access(f.path, os.W_OK)]
+    if options.in_place and locked:
+        raise files.MigrationError(what=f"cannot write {locked[0]}: no file has changed",
+                                   how="give it the permission to be written")
     for file in migrated_files:
         if options.diff:
             difference = difflib.unified_diff(file.old.splitlines(True), file.new.splitlines(True), str(file.path),
@@ -82,6 +90,14 @@ def run(options: argparse.Namespace) -> int:
         else:
             write_output(options.output, file.new_lines)
     return status
+
+
+def names_of(text: str) -> set[str]:
+    """Return the names that the statements of a module bind."""
+    statements = ast.parse(text).body
+    return {s.name for s in statements if isinstance(s, ast.FunctionDef | ast.ClassDef)} | {
+        n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | {
+        a.asname or a.name for s in statements if isinstance(s, ast.Import | ast.ImportFrom) for a in s.names}
 
 
 def with_printed(file: "Migrated", kernel: str, arguments: list[str], grid: tuple[object, ...], release: str

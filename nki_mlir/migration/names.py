@@ -27,6 +27,7 @@ PACKAGES = {"neuronxcc.nki.language": "nl", "neuronxcc.nki.isa": "nisa", "neuron
 
 # Names of nl that newer releases replaced
 RENAMED = {"Tensor": "NkiTensor", "tile_size.psum_fmax": "tile_size.psum_bank_fmax",
+           "tile_size.psum_fmax_bytes": "tile_size.psum_bank_fmax_bytes",
            "tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}
 
 

@@ -19,8 +19,10 @@ KEYWORDS = {"nisa.register_move": {"imm": "src"}, "nisa.nc_matmul": {"is_moving_
                                                                      "is_stationary_zero": "is_stationary_onezero"},
             "nl.zeros_like": {"a": "x"}, "nl.empty_like": {"a": "x"},
             "nl.device_print": {"prefix": "print_prefix", "x": "tensor"}}
-DEAD = {"nisa.nc_matmul": {"psumAccumulateFlag", "psum_accumulate_flag"}, "nki.jit": {"platform_target", "mode"},
+DEAD = {"nisa.nc_matmul": {"psumAccumulateFlag", "psum_accumulate_flag", "psum_accumulate_flags"},
+        "nisa.nc_matmul_mx": {"psum_accumulate_flag"}, "nki.jit": {"platform_target", "mode"},
         "nisa.dma_copy": {"unique_indices"}}
+WITHOUT_DTYPE = {"nisa.tensor_copy", "nisa.scalar_tensor_tensor"}       # 2.27 ignores it, the destination has the dtype
 POSITIONS = {"nisa.affine_select": ("dst", "pattern", "offset", "channel_multiplier", "on_true_tile",
                                     "on_false_value", "cmp_op", "name"),
              "nisa.dma_compute": ("dst", "srcs", "scales", "reduce_op", "name"),
@@ -34,7 +36,8 @@ DTYPE_WORDS = INTEGERS | {"float32", "float16", "bfloat16"}
 ENUMS: dict[str, type[enum.Enum]] = {"dge_mode": isa.dge_mode, "engine": isa.engine, "oob_mode": isa.oob_mode,
                                      "reduce_cmd": isa.reduce_cmd}
 CREATION = {"nl.ndarray": ("shape", "dtype", "buffer"), "nl.zeros": ("shape", "dtype", "buffer"),
-            "nl.ones": ("shape", "dtype", "buffer"), "nl.full": ("shape", "fill_value", "dtype", "buffer")}
+            "nl.ones": ("shape", "dtype", "buffer"), "nl.full": ("shape", "fill_value", "dtype", "buffer"),
+            "nl.shared_identity_matrix": ("n", "dtype")}
 
 
 def newest(text: str, report: MigrationReport, release: str = RELEASES[-1]) -> str:
@@ -218,7 +221,9 @@ class _Newest(cst.CSTTransformer):
             if new is not None and not self._has(meaning, name):
                 self._changed(node, f"the parameter {name} of {meaning} becomes {new}")
                 return argument.with_changes(keyword=cst.Name(new))
-            if name in DEAD.get(meaning, ()) and not self._has(meaning, name):
+            is_dead = name in DEAD.get(meaning, ()) or (meaning in WITHOUT_DTYPE and name == "dtype" and any(
+                a.keyword is not None and a.keyword.value == "dst" for a in node.args))
+            if is_dead and not self._has(meaning, name):
                 self._changed(node, f"{meaning} loses its parameter {name}, which the release does not have")
                 return None
             if meaning == "nisa.dma_copy" and name == "dst_rmw_op" and text == "None" and not self._has(meaning, name):

@@ -412,6 +412,21 @@ def test_target_that_cannot_be_written(file, tmp_path, capsys, target):
     assert sorted(p.name for p in tmp_path.rglob("*")) == sorted([file.name, "folder"])
 
 
+def test_kernel_that_the_file_does_not_have(file, capsys):
+    assert main([f"{file}:nothing"]) == 1
+    assert capsys.readouterr().err == (f"error: {file} has no kernel nothing [NKI-MIGRATE]\n"
+                                       "  fix: give the name of a function of the file\n")
+
+
+def test_directory_with_a_file_that_cannot_be_written_stays(file, tmp_path, monkeypatch, capsys):
+    (tmp_path / "zz.py").write_text(file.read_text())
+    before = file.read_text()
+    monkeypatch.setattr("nki_mlir.cli.migrate.os.access", lambda path, mode: path.name != "zz.py")
+    assert main([str(tmp_path), "--in-place", "--quiet"]) == 1
+    assert f"cannot write {tmp_path / 'zz.py'}: no file has changed" in capsys.readouterr().err
+    assert file.read_text() == (tmp_path / "zz.py").read_text() == before
+
+
 def test_file_that_is_too_large(file, monkeypatch, capsys):
     monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", "100")
     before = file.read_text()

@@ -42,6 +42,11 @@ HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
     ("nisa.dma_copy(dst=a, src=b, dge_mode=3)", "nisa.dma_copy(dst=a, src=b, dge_mode=nisa.dge_mode.none)"),
     ("nisa.activation(d, nl.exp, t, reduce_cmd=3)",
      "nisa.activation(d, nl.exp, t, reduce_cmd=nisa.reduce_cmd.reset_reduce)"),
+    ("nisa.nc_matmul(d, s, m, psum_accumulate_flags=1)", "nisa.nc_matmul(d, s, m)"),
+    ("nisa.tensor_copy(dst=d, src=t, dtype=nl.float32)", "nisa.tensor_copy(dst=d, src=t)"),
+    ("nisa.tensor_copy(t, dtype=nl.float32)", "nisa.tensor_copy(t, dtype=nl.float32)"),
+    ("nl.shared_identity_matrix(128, 'bfloat16')", "nl.shared_identity_matrix(128, nl.bfloat16)"),
+    ("nl.tile_size.psum_fmax_bytes", "nl.tile_size.psum_bank_fmax_bytes"),
     ("t.reshape(new_shape=(4, 4))", "t.reshape((4, 4))"),
     ("nisa.dma_copy(dst=a, src=b)", "nisa.dma_copy(dst=a, src=b)")])
 def test_call(old, new):
