@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.mutant_results import entries_of
 from tools.seeding import ROOT
 
 TESTS = """
@@ -45,13 +46,15 @@ CHANGES = [
 ]
 PROGRAM = """
 import json, sys
+from pathlib import Path
 from tools import direct_mutants
 from tools.seeding import replacing
 
 direct_mutants.LEAST = 0
 changes = [replacing(*change) for change in json.loads(sys.argv[1])]
+file = Path(sys.argv[2]).parent / "results"
 print(json.dumps({change.new: outcome.test
-                  for change, outcome in direct_mutants.outcomes(changes, sys.argv[2:], 2)}))
+                  for change, outcome in direct_mutants.outcomes(changes, sys.argv[2:], 2, "", file)}))
 """
 
 
@@ -79,6 +82,10 @@ def test_outcomes__name_the_test_that_fails(tmp_path: Path) -> None:
         "if not options.reduce:": "RUN 1",
         '"sum": "subtract"': "test_aliases__are_imported_by_a_test",
         "import nothing_of_this_name": "the import"}
+    reached = {entry["test"].rpartition("::")[2]: entry["reached"] for entry in entries_of(tmp_path / "results")
+               if "reached" in entry}
+    assert reached == {"test_product__has_all_rows": [0, 1, 4], "test_sums__are_ordered_for_known_operators": [],
+                       "test_aliases__are_imported_by_a_test": [6], "RUN 1": [5]}
 
 
 def test_outcomes__are_refused_if_each_test_fails_without_a_change(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def _replace(module: CodeType, key: tuple[str, int] | None, functions: list[Func
 
 # -- probes ------------------------------------------------------------------------------------------------------------
 def add_probes(changes: list[Change], functions: dict[str, list[FunctionType]]) -> bytearray:
-    """Give the functions with a change a probe in front of it, and return the probes, one for each change."""
+    """Give the functions with a change a probe in front of it, also those that are imported later, and return the
+    probes, one for each change."""
     by_file = defaultdict[str, list[int]](list)
     for number, change in enumerate(changes):
         by_file[change.file].append(number)
@@ -92,9 +93,12 @@ def add_probes(changes: list[Change], functions: dict[str, list[FunctionType]]) 
         for number in numbers:
             block, statement = _statement(tree, changes[number])
             block.insert(block.index(statement), probe(number, statement))
-        module = compile(tree, path_of(changes[numbers[0]]), "exec", dont_inherit=True)
+        first = changes[numbers[0]]
+        module = compile(tree, path_of(first), "exec", dont_inherit=True)
+        if not is_loaded(first):                                # a test imports it
+            sys.meta_path.insert(0, Finder(first, module))
         for key in {function_of(changes[number]) for number in numbers}:
-            _replace(module, key, functions[path_of(changes[numbers[0]])])
+            _replace(module, key, functions[path_of(first)])
     probes = bytearray(len(changes))
     setattr(builtins, NAME, probes)
     return probes
@@ -115,22 +119,26 @@ def _lines(change: Change) -> tuple[int, int]:
 
 
 class Finder:
-    """Finds a module and loads it with a change."""
+    """Finds a module and loads it with another code."""
 
-    def __init__(self, change: Change) -> None:
-        self.change = change
+    def __init__(self, change: Change, code: CodeType) -> None:
+        self.name, self.file, self.code = name_of(change), path_of(change), code
+
+    @classmethod
+    def of(cls, change: Change) -> "Finder":
+        """Return the finder of the module with a change."""
+        return cls(change, compile(_text(change), path_of(change), "exec", dont_inherit=True))
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        if name != name_of(self.change):
+        if name != self.name:
             return None
-        file = path_of(self.change)
-        return spec_from_file_location(name, file, loader=_Loader(name, file, self.change))
+        return spec_from_file_location(name, self.file, loader=_Loader(name, self.file, self.code))
 
 
 class _Loader(SourceFileLoader):
-    def __init__(self, name: str, file: str, change: Change) -> None:
+    def __init__(self, name: str, file: str, code: CodeType) -> None:
         super().__init__(name, file)
-        self.change = change
+        self.code = code
 
     def get_code(self, fullname: str) -> CodeType:
-        return compile(_text(self.change), self.path, "exec", dont_inherit=True)
+        return self.code

@@ -106,7 +106,7 @@ def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "
         def run(job: Job) -> int:
             _redirect(Path(os.devnull))
             if job.number != NO_CHANGE:
-                sys.meta_path.insert(0, Finder(changes[job.number]))
+                sys.meta_path.insert(0, Finder.of(changes[job.number]))
             chosen = sorted({ROOT / test.partition("::")[0] for test in job.tests})
             if not all(file.is_file() for file in chosen):      # names of tests outside of the project depend on paths
                 chosen = paths
@@ -295,7 +295,7 @@ class _Collected:
             if job.number != NO_CHANGE:
                 change = self.changes[job.number]
                 if not is_loaded(change):                       # a test imports it
-                    sys.meta_path.insert(0, Finder(change))
+                    sys.meta_path.insert(0, Finder.of(change))
                 elif not replace_code(change, self.functions[path_of(change)]):
                     return IN_PLACE
             session.config.pluginmanager.register(_FirstFailure(self.directory / str(job.number)))
