@@ -280,3 +280,27 @@ def test_operand_of_one_element_a_partition__is_spread_over_its_elements(shape):
         tile = np.arange(np.prod(small)).reshape(small).view(Elements) + 1
         expected = np.broadcast_to(tile.reshape((-1, *[1] * (len(shape) - 1))), shape)
         np.testing.assert_array_equal(instructions.over_row(tile, shape), expected)
+
+
+@pytest.mark.parametrize("counts, first, refused", [
+    ("find", 0, False), ("find", 1, True), ("replace", 1, False), ("indices", 0, False), ("indices", 1, True)])
+def test_masks_of_instructions_that_count__begin_at_the_first_element(counts, first, refused):
+    """Those that write positions count from the first element. Values alone may be replaced under any mask."""
+    def kernel(x):
+        out = nl.ndarray((4, 16), nl.float32, buffer=nl.shared_hbm)
+        i, j = nl.mgrid[0:4, 0:16]
+        t = nl.load(x)
+        eight, mask = nisa.max8(src=t), j >= first
+        if counts == "find":
+            nisa.nc_find_index8(data=t[i, j], vals=eight, mask=mask)
+        else:
+            indices = nl.ndarray((4, 8), nl.uint32) if counts == "indices" else None
+            nisa.nc_match_replace8(data=t[i, j], vals=eight, imm=0.0, dst_idx=indices, mask=mask)
+        nl.store(out, t)
+        return out
+    x = floats(4, 16)
+    if refused:
+        with pytest.raises(KernelError, match="which counts from the first element, excludes the first elements"):
+            nki.simulate_kernel(nki.jit(kernel), x)
+    else:
+        np.testing.assert_array_equal(nki.simulate_kernel(nki.jit(kernel), x), x)

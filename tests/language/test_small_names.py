@@ -12,7 +12,7 @@ from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
 from nki_mlir.language.current.compile_options import CompileOptions
-from nki_mlir.language.current.compiler import resolve_target
+from nki_mlir.language.current.compiler import Frontend, resolve_target
 
 
 @pytest.mark.parametrize(("name", "size"), [
@@ -85,3 +85,14 @@ def test_cores__are_those_of_options_or_kernels():
     assert CompileOptions(lnc=2).launched(kernel).grid == (2,)
     assert CompileOptions().launched(kernel[2]).grid == CompileOptions(lnc=2).launched(kernel[2]).grid == (2,)
     assert CompileOptions(lnc=1).launched(kernel[2]).grid == (1,)
+
+
+def test_frontends__compile_with_the_options_of_their_call(monkeypatch):
+    calls = []
+    monkeypatch.setattr("nki_mlir.language.current.compiler.captured", lambda *arguments: calls.append(arguments))
+    Frontend(True).compile(len, {"x": 1}, "trn1", 2, "folder", output_names=["y"])
+    Frontend().compile(len)
+    (first, second) = calls
+    assert first[:2] + first[3:] == (len, {"x": 1}, {}, ["y"]) and second[:2] + second[3:] == (len, (), {}, ())
+    assert (first[2].target, first[2].lnc, first[2].artifacts_dir) == ("trn1", 2, "folder")
+    assert (second[2].target, second[2].lnc, second[2].artifacts_dir) == (None, None, None)
