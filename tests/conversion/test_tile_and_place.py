@@ -216,3 +216,8 @@ def test_parts_of_tiles__are_the_elements_that_are_wanted(seed):
         if part is not None:
             box = theirs[tuple(slice(start, start + count) for start, count in zip(*part))]
             np.testing.assert_array_equal(box.reshape(mine.shape), mine)
+
+
+def test_each_choice__is_made_unless_an_option_switches_it_off():
+    fields = vars(TileChoices())
+    assert fields == {"elements": 1024} | dict.fromkeys(fields.keys() - {"elements"}, True)

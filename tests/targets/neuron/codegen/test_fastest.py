@@ -257,3 +257,9 @@ def test_variant_of_a_merged_candidate__is_no_merged_variant_of_another():
     assert not search.variant_is_faster(timed._replace(merge=False))
     search.unmerged[timed] = 100.0
     assert search.variant_is_faster(timed._replace(merge=False)) and not search.variant_is_faster(timed)
+
+
+def test_plain_candidate__changes_nothing_but_loops():
+    """Each field that is not set leaves one optimization out."""
+    fields = {name: value for name, value in Candidate(7, 8)._asdict().items() if value}
+    assert fields == {"limit": 7, "body": 8, "results": 100}

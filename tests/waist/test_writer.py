@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Values that the writer of operations converts."""
+
+import pytest
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.waist.writer import Writer
+
+
+@pytest.mark.parametrize("kind, conversion", [
+    ("index", None), ("i1", "arith.index_castui"), ("i8", "arith.index_cast"), ("i32", "arith.index_cast"),
+    ("i64", "arith.index_cast")])
+def test_integers_as_indices__keep_their_sign_and_truth_values_have_none(kind: str, conversion: str | None) -> None:
+    with shared_context(), ir.Location.unknown():
+        module = ir.Module.parse(f"func.func @f(%a: {kind}) {{ return }}")
+        block = module.body.operations[0].regions[0].blocks[0]
+        writer = Writer()
+        writer.at(block.operations[0].operation)
+        index = writer.as_index(block.arguments[0])
+        assert index.type == ir.IndexType.get()
+        assert [op.operation.name for op in block.operations][:-1] == [conversion] * (conversion is not None)
+        assert module.operation.verify()
