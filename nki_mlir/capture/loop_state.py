@@ -9,6 +9,7 @@ grows changes no operation of the body.
 import hashlib
 import operator
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +25,7 @@ from nki_mlir.capture.mutable_state import held_by, is_users_module, state_of
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.op import FRESH
 
-OBJECTS = 2000      # the most objects that a snapshot inspects; others are compared by identity
+OBJECTS = 2000      # the most objects that a snapshot inspects for a variable; others are compared by identity
 ITEMS = 256         # the items of a container that a snapshot inspects; the others are compared by identity
 SHORT = 4096        # bytes of an array that are compared as they are; more are compared by their digest
 SIMPLE = frozenset({type(None), bool, int, float, complex, str, bytes, range, slice})
@@ -88,14 +89,16 @@ class _Walk:
     def __init__(self, names: Iterable[str]) -> None:
         self.names = {*names}                                               # that some function may look up
         self.visited: dict[int, object] = {}                                # by id, which stays theirs
-        self.pending: list[object] = []
+        self.pending: deque[object] = deque()                               # the nearest ones first
+        self.most = 0
         self.modules: dict[int, tuple[ModuleType, set[str]]] = {}           # with the names looked up there
 
     def content(self, value: object) -> list[object]:
         """Return what a value leads to, in the order of the walk."""
+        self.most = len(self.visited) + OBJECTS
         tokens = [self.token(value)]
         while self.pending or any(not self.names <= names for _, names in self.modules.values()):
-            tokens.append([*map(self.token, parts(self.pending.pop(), self))] if self.pending else self.looked_up())
+            tokens.append([*map(self.token, parts(self.pending.popleft(), self))] if self.pending else self.looked_up())
         return tokens
 
     def token(self, value: object) -> object:
@@ -120,7 +123,7 @@ class _Walk:
                 if is_users_module(value) or not (getattr(value, "__file__", None) or getattr(value, "__spec__", None)):
                     self.modules.setdefault(id(value), (value, set()))
                 return Identity(value)
-        if len(self.visited) <= OBJECTS:
+        if len(self.visited) <= self.most:
             self.visited[id(value)] = value
             self.pending.append(value)
         return ("tuple", len(value)) if type(value) is tuple else Identity(value)

@@ -137,6 +137,19 @@ def test_what_is_not_inspected(monkeypatch):
     assert len(seen) == 3
 
 
+def test_near_state_beside_large_tables():
+    """A table of many objects does not hide a counter: neither of another variable, nor beside it in an object."""
+    table, counter = [[k] for k in range(250)] * 2, {"n": 0}
+    holder = Plain(table=[[table, [[k] for k in range(200)], j] for j in range(200)], counter=counter)
+    tables = [[[k] for k in range(200)] for _ in range(20)]
+    before = snapshot({"tables": tables, "holder": holder})
+    counter["n"] = 1
+    assert changes(before, snapshot({"tables": tables, "holder": holder})) == {"holder"}
+    before = snapshot({"tables": tables, "x": counter})
+    counter["n"] = 2
+    assert changes(before, snapshot({"tables": tables, "x": counter})) == {"x"}
+
+
 def test_objects_of_the_library_are_compared_by_identity():
     """They fill in memos when they are used."""
     logger, path = logging.getLogger("test_loop_state"), pathlib.Path("a/b")
