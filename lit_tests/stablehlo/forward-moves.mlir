@@ -104,3 +104,23 @@ func.func @gradient(%x: tensor<64x32xf32>, %g: tensor<64x16xf32>) -> tensor<32x1
   %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<16x32xf32>) -> tensor<32x16xf32>
   return %1 : tensor<32x16xf32>
 }
+
+// -----
+
+// Sums that are joined along an axis write their parts of the joined buffer, which is allocated before the first one.
+// CHECK-LABEL: func.func @columns(
+// CHECK:         %[[C:.*]] = memref.alloc() {{.*}} : memref<2x24xf32, "hbm">
+// CHECK-NOT:     memref.alloc() {{.*}} : memref<2x24xf32, "hbm">
+// CHECK:         linalg.generic {{.*}} "reduction"]} ins(%{{.*}}) outs(%{{.*}} : memref<2x8xf32, strided<[24, 1]>, "hbm">)
+// CHECK:         linalg.generic {{.*}} "reduction"]} ins(%{{.*}}) outs(%{{.*}} : memref<2x8xf32, strided<[24, 1], offset: 8>, "hbm">)
+func.func @columns(%x: tensor<2x8x4xf32>) -> tensor<2x24xf32> {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %a = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [2] : (tensor<2x8x4xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %y = stablehlo.multiply %x, %x : tensor<2x8x4xf32>
+  %b = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [2] : (tensor<2x8x4xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %w = stablehlo.multiply %x, %y : tensor<2x8x4xf32>
+  %d = stablehlo.reduce(%w init: %z) applies stablehlo.add across dimensions = [2] : (tensor<2x8x4xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %c = stablehlo.concatenate %a, %b, %d, dim = 1 : (tensor<2x8xf32>, tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x24xf32>
+  %r = stablehlo.multiply %c, %c : tensor<2x24xf32>
+  return %r : tensor<2x24xf32>
+}

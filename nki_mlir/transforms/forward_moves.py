@@ -146,7 +146,7 @@ def write_target(copy: GenericOperation) -> None:
     between = order[min(positions):order.index(copy.op)]
     if any(effects_of(op).touches(target) for op in between):
         return
-    if target_origin is not None and target_origin.block == copy.op.block:     # else it is around a loop
+    if target_origin is not None and target_origin in between:     # an earlier one stays: others write it before
         target_origin.move_before(between[0])
     for nest in nests:
         with ir.InsertionPoint(nest.op), nest.op.location:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops of graphs that count: how often they run, and what their counters are, by counting with numbers that wrap.
 
-Also conversions of constants, outer products, and barriers.
+Also conversions of constants, outer products, barriers, and sums that are joined.
 """
 
 import numpy as np
@@ -166,3 +166,22 @@ def test_barriers_of_optimizations_compute_nothing():
     for results in (run_linked(text, [a, b]), results_of(text, [a, b])):
         for result, expected in zip(results, (b + b, a * a), strict=True):
             np.testing.assert_array_equal(result, expected, strict=True)
+
+
+def test_sums_that_are_joined_while_others_are_computed():
+    """Each sum writes its part of the joined buffer."""
+    text = """func.func @main(%x: tensor<2x8x4xf32>) -> tensor<2x24xf32> {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %a = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [2] : (tensor<2x8x4xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %y = stablehlo.multiply %x, %x : tensor<2x8x4xf32>
+  %b = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [2] : (tensor<2x8x4xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %w = stablehlo.multiply %x, %y : tensor<2x8x4xf32>
+  %d = stablehlo.reduce(%w init: %z) applies stablehlo.add across dimensions = [2] : (tensor<2x8x4xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %c = stablehlo.concatenate %a, %b, %d, dim = 1 : (tensor<2x8xf32>, tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x24xf32>
+  %r = stablehlo.multiply %c, %c : tensor<2x24xf32>
+  return %r : tensor<2x24xf32>
+}"""
+    x = np.random.default_rng(0).integers(-3, 4, (2, 8, 4)).astype(np.float32)
+    expected = np.concatenate([(x ** k).sum(2) for k in (1, 2, 3)], 1) ** 2
+    for results in (run_linked(text, [x]), results_of(text, [x])):
+        np.testing.assert_array_equal(results[0], expected)
