@@ -23,6 +23,7 @@ from nki_mlir.graph import functions, upstream
 from nki_mlir.graph.comparisons import rewrite_indexed
 from nki_mlir.graph.extremes import rewrite_extremes
 from nki_mlir.graph.greatest_elements import rewrite_searches
+from nki_mlir.graph.joint_reductions import rewrite_joint_reductions
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import (
     drop_barriers,
@@ -46,7 +47,7 @@ LOWER = ("split-masked-loops", "nki-to-linalg")
 
 class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
     widen: bool = True      # let products and sums of narrow floats have results in float32, which are rounded once
-    compare: bool = False   # rewrite scatters, gathers of single elements and sorts as comparisons
+    compare: bool = False   # rewrite scatters, gathers of single elements, sorts and joint reductions
 
     def run(self, module: Module) -> None:
         upstream.load_graph_dialects(module.context)
@@ -67,9 +68,11 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
                 rewrite_searches(module)
                 rewrite_sorts(module)
                 rewrite_indexed(module)
+            rewrite_extremes(module)
+            if self.compare:
+                rewrite_joint_reductions(module)
             rewrite_concatenations(module)
             rewrite_pads(module)
-            rewrite_extremes(module)
             rewrite_gathers(module)
             rewrite_selected_windows(module)
             if self.widen:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
-from nki_mlir.dialects.creation import value_of
+from nki_mlir.dialects.creation import terminator, value_of
 from nki_mlir.graph.tensor_values import compared, splat
 from nki_mlir.scalar.dtypes import BY_MLIR
 
@@ -167,6 +167,33 @@ def order_numbers(module: Module) -> None:
                     compare.operands[k] = without_sign(value, "EQ", zero, 0.0)
 
 
+def order_pools(module: Module) -> None:
+    """Let max pools with positions choose as PyTorch does: the last NaN of a window, else the first of the greatest
+    elements, also where all are the lowest number. Upstream loses a NaN that a number follows, and takes element 0 for
+    windows of -inf."""
+    for op in operations_of(module, lambda name: name == "stablehlo.reduce_window"):
+        if len(op.results) != 2:
+            continue
+        with ir.InsertionPoint(op), op.location:
+            op.operands[3] = splat(op.operands[3].type, -1)
+        block = op.regions[0].blocks[0]
+        old, old_position, new, position = block.arguments
+        order = str(block.operations[0].operation.attributes["compare_type"]).split()[-1].rstrip(">")
+        end = terminator(block)
+        with ir.InsertionPoint(end), op.location:
+            is_greater, unwritten = compared(new, "GT", old, order), compared(
+                old_position, "LT", splat(position.type, 0), "SIGNED")
+            truth = is_greater.type
+            chosen = value_of("stablehlo.or", truth, is_greater, unwritten)
+            if order == "FLOAT":
+                chosen = value_of("stablehlo.or", truth, chosen, compared(new, "NE", new, order))
+            end.operands[0] = value_of("stablehlo.select", new.type, chosen, new, old)
+            end.operands[1] = value_of("stablehlo.select", position.type, chosen, position, old_position)
+        for inner in reversed([entry.operation for entry in block.operations]):
+            if inner != end and not any(True for result in inner.results for _ in result.uses):
+                inner.erase()
+
+
 def without_sign(value: Value, direction: str, other: Value, number: float) -> Value:
     """Return a value with ``number`` where it compares with the other one in this way: a zero or NaN without sign."""
     return value_of("stablehlo.select", value.type, compared(value, direction, other), splat(value.type, number),
@@ -178,4 +205,4 @@ LOWERINGS: dict[str, Callable[[Operation], Value | None]] = {
     "torch.aten.cumprod": running_product, "torch.aten.max_pool2d_with_indices_backward": max_pool_gradient,
     "torch.aten.silu_backward": silu_gradient,
     **dict.fromkeys(FUNCTIONS, function)}
-__all__ = ["described", "lower_operators", "order_numbers"]
+__all__ = ["described", "lower_operators", "order_numbers", "order_pools"]

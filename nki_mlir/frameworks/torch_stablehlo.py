@@ -28,7 +28,7 @@ from nki_mlir.frameworks.debug_output import write_exported
 from nki_mlir.frameworks.torch_constants import fold_constants
 from nki_mlir.frameworks.torch_decompositions import aten, decompositions, nearest_by_vectors
 from nki_mlir.frameworks.torch_gradients import drop_positions
-from nki_mlir.frameworks.torch_lowerings import described, lower_operators, order_numbers
+from nki_mlir.frameworks.torch_lowerings import described, lower_operators, order_numbers, order_pools
 from nki_mlir.frameworks.torch_operator import callee_named
 from nki_mlir.frameworks.torch_values import operands_of, results_of
 from nki_mlir.graph.custom_call import KernelRecord
@@ -132,6 +132,7 @@ def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> 
         except ir.MLIRError as error:
             raise refused(str(error), module) from None
         order_numbers(module)
+        order_pools(module)
         mark_aliases(public_function(module), aliases)
     return str(module.operation.get_asm(enable_debug_info=True))
 

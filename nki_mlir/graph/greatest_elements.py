@@ -16,14 +16,9 @@ from collections.abc import Sequence
 
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import terminator, value_of
+from nki_mlir.graph.element_bodies import BITS, integers_in_order, with_inverted_negatives
 from nki_mlir.graph.sort_and_scatter import sort_axis
-from nki_mlir.graph.sorting_network import (
-    BITS,
-    counts_along,
-    integers_in_order,
-    steps,
-    with_inverted_negatives,
-)
+from nki_mlir.graph.sorting_network import counts_along, steps
 from nki_mlir.graph.tensor_values import of_element
 from nki_mlir.graph.upstream import exchange
 

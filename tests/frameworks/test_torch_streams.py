@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from nki_mlir.frameworks.stablehlo import simulate_linked  # noqa: E402
+from nki_mlir.frameworks.stablehlo import run_linked, simulate_linked  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -109,6 +109,27 @@ def test_gradients_of_a_language_model():
     with sdpa_kernel(SDPBackend.MATH):
         traced = make_fx(gradients)(tokens, labels, *parameters)
     agrees(traced, tokens, labels, *parameters)
+
+
+IMAGES = torch.randint(-3, 4, (2, 3, 8, 8), generator=GENERATOR).float()
+IMAGES[0, 0, 2, 2] = IMAGES[0, 0, 2, 4] = torch.nan
+IMAGES[1, 1] = -torch.inf
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+    lambda x: F.max_pool2d(x, 2, 1, 0, 2, return_indices=True),
+    lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
+    lambda x: F.max_pool1d(x.flatten(2), 3, 2, return_indices=True),
+    lambda x: F.adaptive_max_pool2d(x, (4, 2), return_indices=True),
+    lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, 2, return_indices=True), 2)], ids=range(6))
+def test_positions_of_max_pools(function):
+    """The last NaN of a window is chosen, else the first of the greatest elements, of -inf alone, too."""
+    expected = function(IMAGES)
+    text = stablehlo_of(torch.export.export(Program(function), (IMAGES,)))
+    for results in (run_linked(text, [IMAGES.numpy()]), simulate_linked(text, [IMAGES.numpy()])):
+        for got, wanted in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+            np.testing.assert_array_equal(got, wanted.numpy())
 
 
 def test_numbers_that_may_not_fit__are_refused():
