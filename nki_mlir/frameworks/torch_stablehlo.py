@@ -29,6 +29,7 @@ from nki_mlir.frameworks.torch_constants import fold_constants
 from nki_mlir.frameworks.torch_decompositions import aten, decompositions, nearest_by_vectors
 from nki_mlir.frameworks.torch_gradients import drop_positions
 from nki_mlir.frameworks.torch_lowerings import described, lower_operators, order_numbers, order_pools
+from nki_mlir.frameworks.torch_masks import rewrite_masks
 from nki_mlir.frameworks.torch_operator import callee_named
 from nki_mlir.frameworks.torch_values import operands_of, results_of
 from nki_mlir.graph.custom_call import KernelRecord
@@ -73,6 +74,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     if not isinstance(program, torch.export.ExportedProgram):
         # The importer merges parameters that are the same tensor object.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
+    program = rewrite_masks(program, line_of)
     nearest_by_vectors(program.graph)
     program = program.run_decompositions(decompositions(load("extras.fx_decomp_util").get_decomposition_table()))
     drop_positions(program.graph)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rewrites elements that a mask selects, ``x[mask]``, whose number depends on values, as all elements.
+
+before:  %s = index(%x, [%mask])                        (as many elements as are selected)
+         %t = mul(%s, 2)
+         %r = index_put(%x, [%mask], %t)
+after:   %t = mul(reshape(%x), 2)                       (all elements, along the first axis)
+         %r = where(%mask, reshape(%t), %x)
+
+Operators that compute each selected row alone compute all rows. Then ``index_put`` selects the rows of the mask, a sum
+adds zeros for the other ones, and a mean divides by the number of the selected ones.
+"""
+
+import re
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    free_symbols,
+    free_unbacked_symbols,
+)
+
+from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+
+# Operators of the rows of all operands, or of one operand, and of axes, with the argument that has it or them.
+ROWS = (aten.clone.default, aten._to_copy.default, aten.alias.default, aten.detach.default)
+ROWS_OF: dict[object, int] = {aten.mm.default: 0, aten.matmul.default: 0, aten.linear.default: 0,
+                              aten.addmm.default: 1, aten.embedding.default: 1}
+ALONG: dict[object, int] = dict.fromkeys((
+    aten._softmax.default, aten._log_softmax.default, aten.softmax.int, aten.log_softmax.int, aten.unsqueeze.default,
+    aten.select.int, aten.slice.Tensor, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default,
+    aten.argmax.default), 1)
+SUMS = (aten.sum.default, aten.mean.default, aten.sum.dim_IntList, aten.mean.dim)
+
+
+def selects_by_mask(node: Node) -> bool:
+    """Return whether a node is ``x[mask]`` with one mask, of the first axes."""
+    args: Any = node.args
+    if node.target is not aten.index.Tensor or len(args[1]) != 1:
+        return False
+    return bool(args[1][0].meta["val"].dtype == torch.bool)
+
+
+def rewrite_masks(program: torch.export.ExportedProgram, line_of: Callable[[Node], Location | None]
+                  ) -> torch.export.ExportedProgram:
+    """Rewrite the selections of a program; return it. Raise ``Unsupported`` at the line of an operator whose result has
+    a size that is known at run time only."""
+    dynamic = [node for node in program.graph.nodes if size_of(node)]
+    if not dynamic:
+        return program
+    if dynamic[0].op == "placeholder":
+        raise Unsupported(feature=f"the argument '{dynamic[0].name}' with a symbolic size, "
+                                  f"{list(dynamic[0].meta['val'].shape)}, as StableHLO",
+                          instead="export the program for the sizes of its arguments, once for each")
+    try:
+        program = program.run_decompositions({})
+    except GuardOnDataDependentSymNode as error:
+        name = re.search(r"target=torch\.ops\.([\w.]+)", str(error))
+        tensors = (node for node in dynamic if isinstance(node.meta["val"], torch.Tensor))
+        raise refused(name[1] if name else "program", next(filter(None, map(line_of, tensors)), None)) from None
+    Rewriting(program.graph, line_of).run()
+    program.graph_module.recompile()
+    return program
+
+
+def size_of(node: Node) -> str:
+    """Return the number that a node's value or one of its sizes is, if only running the program tells it."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return next((str(n) for n in value.shape if isinstance(n, torch.SymInt) and free_symbols(n)), "")
+    is_number = isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and free_unbacked_symbols(value)
+    return str(value) if is_number else ""
+
+
+class Rewriting:
+    """The rewriting of one graph. ``masks`` has the mask for each node whose rows it selects."""
+
+    def __init__(self, graph: torch.fx.Graph, line_of: Callable[[Node], Location | None]) -> None:
+        self.graph, self.line_of = graph, line_of
+        self.masks: dict[Node, Node] = {}
+        self.keys: dict[object, Node] = {}
+        self.mode = next(node.meta["val"] for node in graph.nodes
+                         if isinstance(node.meta.get("val"), torch.Tensor)).fake_mode
+
+    def run(self) -> None:
+        for node in list(self.graph.nodes):
+            if selects_by_mask(node):
+                base, (mask,) = node.args
+                shape = base.meta["val"].shape
+                rest = shape[mask.meta["val"].dim():]
+                with self.graph.inserting_before(node):
+                    rows = self.call(node, aten.reshape.default, base, [prod(shape[:len(shape) - len(rest)]), *rest])
+                node.replace_all_uses_with(rows)
+                self.masks[rows] = self.first_equal(mask)
+            elif node.op != "output" and any(arg in self.masks for arg in node.all_input_nodes):
+                self.rewrite(node)
+        self.graph.eliminate_dead_code()
+        self.refuse_results()
+        left = next(filter(size_of, self.graph.nodes), None)
+        if left is not None:
+            raise self.refused(left)
+
+    def refuse_results(self) -> None:
+        """Raise an error if the program returns selected rows."""
+        for node in self.graph.output_node().all_input_nodes:
+            if node in self.masks:
+                raise refused(str(aten.index.Tensor), self.line_of(node))
+
+    def rewrite(self, node: Node) -> None:
+        """Let a node compute all rows, or select those of the mask."""
+        selected = [arg for arg in node.all_input_nodes if arg in self.masks]
+        mask, target = self.masks[selected[0]], node.target
+        args: Any = node.args
+        if target is aten.sym_size.int:
+            return self.drop_size(node)
+        if any(self.masks[arg] is not mask for arg in selected):
+            raise self.refused(node)
+        with self.graph.inserting_before(node):
+            if target is aten.index_put.default and args[2] in self.masks and len(args[1]) == 1 and (
+                    self.first_equal(args[1][0]) is mask and args[0] not in self.masks):
+                return self.put(node, mask)
+            if target in SUMS and 0 in self.axes(node):
+                return self.total(node, mask)
+        if not (self.is_elementwise(node, selected) or target in ROWS or self.is_product(node, selected) or (
+                target in ALONG and 0 not in self.axes(node))):
+            raise self.refused(node)
+        node.meta["val"] = self.value(node.target, args, node.kwargs)
+        self.masks[node] = mask
+        return None
+
+    def is_elementwise(self, node: Node, selected: list[Node]) -> bool:
+        """Return whether each row of the result has elements of the same rows alone."""
+        rank = node.meta["val"].dim() if isinstance(node.meta.get("val"), torch.Tensor) else 0
+        operands = [arg.meta["val"] for arg in node.all_input_nodes if arg not in selected]
+        return torch.Tag.pointwise in getattr(node.target, "tags", ()) and all(
+            arg.meta["val"].dim() == rank for arg in selected) and all(
+            isinstance(v, torch.Tensor) and (v.dim() < rank or v.shape[0] == 1) for v in operands)
+
+    def is_product(self, node: Node, selected: list[Node]) -> bool:
+        """Return whether a node multiplies the rows by a matrix, or reads a table's row for each."""
+        at = ROWS_OF.get(node.target)
+        if at is None or selected != [node.args[at]]:
+            return False
+        return node.target is aten.embedding.default or (selected[0].meta["val"].dim() > 1 and all(
+            arg.meta["val"].dim() <= 2 for arg in node.all_input_nodes if arg not in selected))
+
+    def axes(self, node: Node) -> list[int]:
+        """Return the axes along which a node computes: all, if it names none."""
+        at, source = ALONG.get(node.target), node.all_input_nodes[0].meta["val"]
+        named: Any = node.args[at] if at is not None and len(node.args) > at else None
+        if named is None or named == []:
+            return [*range(source.dim())]
+        rank = source.dim() + (node.target is aten.unsqueeze.default)
+        return [axis % rank for axis in ([named] if isinstance(named, int) else named)]
+
+    def put(self, node: Node, mask: Node) -> None:
+        """Select the rows of the mask instead of writing them into a tensor."""
+        target, _, rows, *accumulate = node.args
+        value: Any = target.meta["val"]                                                      # type: ignore[union-attr]
+        values = self.call(node, aten.reshape.default, self.call(node, aten.expand.default, rows, [
+            prod(mask.meta["val"].shape), *value.shape[mask.meta["val"].dim():]]), [*value.shape])
+        if accumulate and accumulate[0]:
+            values = self.call(node, aten.add.Tensor, target, values)
+        condition = self.call(node, aten.reshape.default, mask, [
+            *mask.meta["val"].shape, *[1] * (value.dim() - mask.meta["val"].dim())])
+        node.replace_all_uses_with(self.call(node, aten.where.self, condition, values, target))
+        self.graph.erase_node(node)
+
+    def total(self, node: Node, mask: Node) -> None:
+        """Add zeros for the rows that the mask leaves out; divide the sum of a mean by the number of the others."""
+        rows: Any = node.args[0]
+        value, axes = rows.meta["val"], self.axes(node)
+        is_mean = node.target in (aten.mean.default, aten.mean.dim)
+        dtype = node.meta["val"].dtype
+        zeros = self.call(node, aten.zeros_like.default, rows)
+        addends = self.call(node, aten.where.self, self.rows_of(node, mask, value.dim()), rows, zeros)
+        wide = torch.float32 if is_mean and dtype in (torch.float16, torch.bfloat16) else dtype
+        addends = self.call(node, aten._to_copy.default, addends, dtype=wide)
+        keepdim = len(node.args) > 2 and bool(node.args[2])
+        result = self.call(node, aten.sum.dim_IntList, addends, axes, keepdim)
+        if is_mean:
+            ones = self.call(node, aten._to_copy.default, mask, dtype=wide)
+            count = self.call(node, aten.mul.Tensor, self.call(node, aten.sum.default, ones), float(
+                prod(value.shape[axis] for axis in axes if axis)))
+            result = self.call(node, aten.div.Tensor, result, count)
+        if result.meta["val"].dtype != dtype:
+            result = self.call(node, aten._to_copy.default, result, dtype=dtype)
+        node.replace_all_uses_with(result)
+        self.graph.erase_node(node)
+
+    def rows_of(self, node: Node, mask: Node, rank: int) -> Node:
+        """Return the mask along the first of ``rank`` axes."""
+        return self.call(node, aten.reshape.default, mask, [prod(mask.meta["val"].shape), *[1] * (rank - 1)])
+
+    def drop_size(self, node: Node) -> None:
+        """Erase a size of selected rows, with the assertions about it."""
+        with self.graph.inserting_before(node):
+            for user in list(node.users):
+                for check in list(user.users):
+                    if check.target is not aten._assert_scalar.default:
+                        raise self.refused(node)
+                    self.graph.erase_node(check)
+                if user.users or user.target is aten._assert_scalar.default or isinstance(
+                        user.target, torch._ops.OpOverload):
+                    raise self.refused(node)
+                self.graph.erase_node(user)
+        self.graph.erase_node(node)
+
+    def call(self, old: Node, target: Any, *args: Any, **keywords: Any) -> Node:
+        """Emit an operator at the insertion point, with the line of an old node."""
+        node = self.graph.call_function(target, args, keywords)
+        node.meta |= {k: v for k, v in old.meta.items() if k in ("stack_trace", "nn_module_stack", "torch_fn")}
+        node.meta["val"] = self.value(target, args, keywords)
+        return node
+
+    def value(self, target: Any, args: Any, keywords: Any) -> Any:
+        with self.mode:
+            return target(*torch.fx.map_arg(args, lambda n: n.meta["val"]),
+                          **torch.fx.map_arg(keywords, lambda n: n.meta["val"]))
+
+    def first_equal(self, node: Node) -> Node:
+        """Return the first node that computes the same, so that masks that a program computes twice are one."""
+        def key(n: Node) -> object:
+            if n.op != "call_function" or torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()):
+                return n
+            return n.target, str(torch.fx.map_arg((n.args, n.kwargs), self.first_equal))
+        return self.keys.setdefault(key(node), node)
+
+    def refused(self, node: Node) -> NkiMlirError:
+        return refused(str(node.target), self.line_of(node))
+
+
+def refused(name: str, at: Location | None) -> NkiMlirError:
+    return Unsupported(feature=f"PyTorch's {name} with sizes or numbers that depend on values, as StableHLO",
+                       instead="compute all elements, and choose with torch.where(mask, ...)").located(at)
+
+
+__all__ = ["rewrite_masks"]

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""PyTorch programs that select elements by a mask, on the CPU and as instruction streams, against eager execution."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+from nki_mlir.diagnostics import Unsupported  # noqa: E402
+from nki_mlir.frameworks.stablehlo import run_linked, simulate_linked  # noqa: E402
+from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+GENERATOR = torch.Generator().manual_seed(0)
+X, Y = torch.randn(4, 5, generator=GENERATOR), torch.randn(4, 5, generator=GENERATOR)
+X[0, 0] = torch.nan
+W = torch.randn(5, 3, generator=GENERATOR)
+
+
+class Program(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x, y):
+        return self.function(x, y)
+
+
+def scale(x, y):
+    x = x.clone()
+    x[y > 0] *= 2
+    return x
+
+
+def update_rows(x, y):
+    x = x.clone()
+    x[y[:, 0] > 0] = x[y[:, 0] > 0] + y[0]
+    x[y > 1] = 3
+    return x
+
+
+def one_row(x, y):
+    x = x.clone()
+    x[y[:, 0] > 0] = y[0]
+    return x
+
+
+def add_to_rows(x, y):
+    return x.index_put((y[:, 0] > 0,), x[y[:, 0] > 0] * 2, accumulate=True)
+
+
+def totals(x, y):
+    return x[y > 0].sum(), (x[y > 0] - 1).square().mean(), x[y > 9].sum(), x[y > 9].mean()
+
+
+def rows(x, y):
+    return F.softmax(x[y[:, 0] > 0], -1).sum(0), (x[y[:, 0] > 0] @ W).mean(), x[y[:, 0] > 0].mean(0, keepdim=True)
+
+
+def counts(x, y):
+    return (x > 0)[y > 0].sum(), x.bfloat16()[y > 0].mean().float()
+
+
+@pytest.mark.parametrize("function", [scale, update_rows, one_row, add_to_rows, totals, rows, counts])
+def test_selected_elements(function):
+    expected = function(X, Y)
+    text = stablehlo_of(torch.export.export(Program(function), (X, Y)))
+    for results in (run_linked(text, [X.numpy(), Y.numpy()]), simulate_linked(text, [X.numpy(), Y.numpy()])):
+        for got, wanted in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+            torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+class Refused(nn.Module):
+    def forward(self, x, y):
+        return self.compute(x, y)
+
+
+def refused(compute):
+    return type("Refused", (Refused,), {"compute": staticmethod(compute)})()
+
+
+@pytest.mark.parametrize("compute, name", [
+    (lambda x, y: x[y > 0], "aten.index.Tensor"), (lambda x, y: torch.nonzero(y > 0), "aten.nonzero.default"),
+    (lambda x, y: x[y > 0].sort()[0].sum(), "aten.sort.default"),
+    (lambda x, y: x[y > 0] @ torch.ones(20)[y.flatten() > 0], "aten.matmul.default"),
+    (lambda x, y: F.cross_entropy(x[y[:, 0] > 0], y.argmax(1)[y[:, 0] > 0]), "aten.cross_entropy_loss.default")])
+def test_sizes_that_depend_on_values__are_refused_at_the_operator(compute, name):
+    exported = torch.export.export(refused(compute), (X, Y))
+    with pytest.raises(Unsupported, match=rf"error: PyTorch's {name} with sizes or numbers that depend on values, as "
+                                          r"StableHLO is not supported \[NKI-UNSUPPORTED\]\n(.*\n)*"
+                                          r"  fix: compute all elements, and choose with torch.where\(mask, ...\)"):
+        stablehlo_of(exported)
+
+
+def test_symbolic_sizes__are_refused_with_the_argument():
+    exported = torch.export.export(Program(lambda x, y: x + y), (X, Y), dynamic_shapes={
+        name: {0: torch.export.Dim("n")} for name in "xy"})
+    with pytest.raises(Unsupported, match=r"the argument 'x' with a symbolic size, \[s\d+, 5\], as StableHLO is not "
+                                          "supported"):
+        stablehlo_of(exported)
