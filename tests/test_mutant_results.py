@@ -97,3 +97,21 @@ def test_part__is_recorded_until_its_tests_change(record: Path, monkeypatch: pyt
     assert recording._is_recorded(files)
     monkeypatch.setattr(recording, "checksum", lambda file: 1)
     assert not recording._is_recorded(files)
+
+
+def test_record__runs_the_parts_of_its_tests_or_what_has_none(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that is recorded stays, whichever of its files was named."""
+    ran: list[list[str]] = []
+
+    def recorded(files: list[str], directory: Path, folder: Path, jobs: int) -> Part:
+        ran.append(files)
+        return Part(files, {file: recording.checksum(file) for file in files}, {}, [], {})
+    monkeypatch.setattr(recording, "copy_project", lambda directory: None)
+    monkeypatch.setattr(recording, "_recorded", recorded)
+    parts = recording.parts_of(["tests"])
+    recording.record(1, ["tests/waist/test_rows.py"])
+    assert ran == [part for part in parts if "tests/waist/test_rows.py" in part]
+    recording.record(1)
+    assert sorted(ran) == sorted(parts) and recording.recorded_files() == {file for part in parts for file in part}
+    recording.record(1)
+    assert len(ran) == len(parts)

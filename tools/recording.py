@@ -69,10 +69,10 @@ def parts_of(tests: Sequence[str]) -> list[list[str]]:
 
 
 def record(jobs: int, tests: Sequence[str] = ()) -> None:
-    """Record the parts of these tests, or those of all tests that have no record or whose files have changed since."""
+    """Record the parts that have these tests, or those that have no record or whose files have changed since."""
     RECORDING.mkdir(exist_ok=True)
-    parts = parts_of(tests or ["tests"])
-    waiting = parts if tests else [files for files in parts if not _is_recorded(files)]
+    parts, wanted = parts_of(["tests"]), {file for part in parts_of(tests) for file in part}
+    waiting = [files for files in parts if (wanted.intersection(files) if tests else not _is_recorded(files))]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         if waiting:
@@ -87,7 +87,7 @@ def record(jobs: int, tests: Sequence[str] = ()) -> None:
             new.replace(part_file(files))
             print(f"{number + 1} of {len(waiting)}: {files[0]} and {len(files) - 1} others: {len(part.seconds)} tests",
                   flush=True)
-    kept = {part_file(files).name for files in parts_of(["tests"])}
+    kept = {part_file(files).name for files in parts}
     for file in RECORDING.iterdir():
         if file.name not in kept:                   # of a folder that has other files now
             file.unlink()
