@@ -46,6 +46,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fuzz: a property test that `make fuzz` runs with many more examples")
 
 
+def subject_of(item: pytest.Item) -> tuple[str, str]:
+    """The module of a case, and the source file or the folder of its parameter ``file`` or ``files``."""
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    subject = parameters.get("file") or next((file.parent for file in parameters.get("files", ())), "")
+    return item.nodeid.partition("::")[0], str(subject)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cases of one source file run one after the other: what a worker parses or migrates for one of them, it does not
+    parse again, nor does the other worker."""
+    first: dict[tuple[str, str], int] = {}
+    for number, item in enumerate(items):
+        first.setdefault(subject_of(item), number)
+    modules: dict[str, int] = {}
+    for item in items:
+        modules.setdefault(subject_of(item)[0], len(modules))
+    items.sort(key=lambda item: (modules[subject_of(item)[0]], first[subject_of(item)]))
+
+
 def pytest_collection_finish() -> None:
     """The modules and cases, some millions of objects, stay to the end: the collector need not look at them in each test."""
     gc.collect()

@@ -87,6 +87,8 @@ def bound(name, on, wanted):
 
 
 QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
+SOURCES = [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, CONTAINERS, *FURTHER,
+           *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in EXAMPLES)]
 
 
 @pytest.fixture(autouse=True)
@@ -95,8 +97,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("file", [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, CONTAINERS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
-                                            for p in EXAMPLES)], ids=lambda p: p.stem)
+@pytest.mark.parametrize("file", SOURCES, ids=lambda p: p.stem)
 def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
     result = of(file)
     assert [e for e in result.report.entries if e.left] == []
@@ -121,14 +122,11 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
                 assert error <= bound(kernel.__name__, on, wanted), kernel.__name__
 
 
-@pytest.mark.parametrize("files", [[IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, CONTAINERS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
-    [*(p for p in EXAMPLES if p.stem not in QUICK), *(p.values[0] for p in FURTHER)], marks=pytest.mark.fuzz)],
-    ids=["quick", "others"])
-def test_text_is_formatted(files, tmp_path):
-    for file in files:
-        new = tmp_path / file.name
-        new.write_text(of(file).new)
-    done = subprocess.run([sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", str(tmp_path)],
+@pytest.mark.parametrize("file", SOURCES, ids=lambda p: p.stem)
+def test_text_is_formatted(file, tmp_path):
+    new = tmp_path / file.name
+    new.write_text(of(file).new)
+    done = subprocess.run([sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", str(new)],
                           text=True, capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
