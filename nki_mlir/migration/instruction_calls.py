@@ -130,7 +130,12 @@ def tensor_tensor(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("tensor_reduce")
 def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
-    """Rewrite a reduction, whose axes become the last free axes."""
+    """Rewrite a reduction, whose axes become the last free axes. Only ``nl.mean`` computes means."""
+    if a.token("op").endswith(".average") and "negate" not in a:
+        a.function, a.nodes["x"] = "nl.mean", a.nodes.pop("data")
+        mean = calls.recipes["nl.mean"](calls, a)
+        assert isinstance(mean, OperationText)
+        return mean
     text, source = a.tensor("data")
     if a.mask is not None and a.selects_no_box:
         text, source = calls.selected(text, source, a.mask, a.token("op").rpartition(".")[2])

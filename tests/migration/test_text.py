@@ -541,3 +541,21 @@ def test_numbers_of_enumerations_are_those_of_beta(number, member):
     return out
 """)
     assert f"nisa.dma_copy(dst=out, src=x, {parameter}=nisa.{parameter}.{member})" in text
+
+
+MEANS = """def kernel(x):
+    rows, cols = x.shape
+    out = nl.ndarray((rows, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    kept = nl.zeros((rows, 1), dtype=nl.float32)
+    kept[:, :] = nisa.tensor_reduce(np.mean, tile, axis=(1,))
+    nl.store(out[:, 0:1], nisa.tensor_reduce(np.mean, tile, axis=[1], keepdims=True, dtype=nl.float32))
+    nl.store(out[:, 1:2], kept)
+    return out
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_means_become_nl_mean_because_tensor_reduce_has_none(tmp_path):
+    assert "nl.mean(tile, axis=1, dtype=nl.float32, keepdims=True)" in migrated(MEANS)
+    assert_same_values(MEANS, tmp_path, floats(32, 16))
