@@ -29,7 +29,7 @@ class Transposed:
     """s = transpose of x;  ... ;  t = copy s (bfloat16), with the steps that ``between`` adds in between."""
 
     def __init__(self, between=lambda one: None, after=lambda one: None, dtype=BFLOAT16, engine="unknown", copies=TensorCopyOp,
-                 address=None, target=None, part=False, kinds=(), mask=(), loop=False):
+                 address=None, target=None, part=False, backwards=False, kinds=(), mask=(), loop=False):
         self.b = b = Builder()
         self.x, self.s = b.hbm("x", (ROWS, COLUMNS), "input"), b.on_chip("s", (COLUMNS, ROWS), address=address)
         self.t = b.on_chip("t", (COLUMNS, ROWS), dtype=dtype, address=target)
@@ -39,6 +39,8 @@ class Transposed:
         dst, src = entire(self.t), entire(self.s)
         if part:
             dst, src = (tile.patterned(dims=((1, COLUMNS), (1, 4))) for tile in (dst, src))
+        if backwards:
+            src = src.patterned(free=Linear(ROWS - 1), dims=((1, COLUMNS), (-1, ROWS)))
         if loop:
             with b.loop(2):
                 self.copy(copies, dst, src, engine, mask)
@@ -80,14 +82,15 @@ OTHER = {"between": lambda one: one.memset(one.b.on_chip("other", (4, 4)))}
 
 
 @pytest.mark.parametrize("changes", [
-    {"dtype": FLOAT32}, {"engine": "vector"}, {"address": (0, 64)}, {"part": True}, {"mask": MASK}, {"loop": True},
+    {"dtype": FLOAT32}, {"engine": "vector"}, {"address": (0, 64)}, {"part": True}, {"backwards": True},
+    {"mask": MASK}, {"loop": True},
     OTHER | {"target": (0, 64)}, OTHER | {"kinds": (NO_REORDER,)},
     {"between": lambda one: one.memset(one.t)}, {"between": lambda one: one.memset(one.s)},
     {"after": lambda one: one.memset(one.s)},
     {"between": lambda one: one.copy(TensorCopyOp, entire(one.b.on_chip("u", (COLUMNS, ROWS), dtype=BFLOAT16)),
                                      entire(one.t), "unknown", ())},
     {"after": lambda one: one.copy(TensorCopyOp, entire(one.b.on_chip("u", (COLUMNS, ROWS))), entire(one.s), "unknown", ())}],
-    ids=["no conversion", "an engine", "an address", "a part", "a mask", "another run", "to an address, later",
+    ids=["no conversion", "an engine", "an address", "a part", "backwards", "a mask", "another run", "to an address, later",
          "in order, later", "written between", "overwritten", "written again", "read between", "two readers"])
 def test_copies_that_stay(changes):
     assert Transposed(**changes).left() == 0
