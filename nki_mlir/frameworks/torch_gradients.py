@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of gradients that upstream has no lowerings for: of convolutions, pools and interpolations.
+"""Decompositions of gradients that upstream has no lowerings for: of convolutions, pools, interpolations and shrinks.
 
 ``convolution_backward`` of one group in two dimensions has one, which stays.
 """
@@ -160,9 +160,16 @@ def by_matrices(grad: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -
     return rows.t() @ (grad @ columns)
 
 
+def shrink(grad: torch.Tensor, x: torch.Tensor, limit: float) -> torch.Tensor:
+    """Return the gradient of ``hardshrink`` and ``softshrink``: 0 where ``-limit <= x <= limit``."""
+    return torch.where((x >= -limit) & (x <= limit), torch.zeros_like(grad), grad)
+
+
 GRADIENTS: dict[object, Callable[..., object]] = {
     aten.convolution_backward.default: convolution,
     aten.unfold_backward.default: unfolded,
+    aten.hardshrink_backward.default: shrink,
+    aten.softshrink_backward.default: shrink,
     aten.avg_pool2d_backward.default: average_pool,
     aten._adaptive_avg_pool2d_backward.default: adaptive_average_pool,
     aten.upsample_nearest2d_backward.default: nearest,

@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import terminator, value_of
-from nki_mlir.graph.tensor_values import compared, splat
+from nki_mlir.graph.tensor_values import compared, of_element, splat
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 FUNCTIONS = {"torch.aten.erfc": "chlo.erfc", "torch.aten.erfinv": "chlo.erf_inv", "torch.aten.lgamma": "chlo.lgamma",
@@ -127,6 +127,25 @@ def silu_gradient(op: Operation) -> Value:
     return value_of("stablehlo.multiply", a.type, grad, slope)
 
 
+def mish_gradient(op: Operation) -> Value:
+    """Lower the gradient of ``x * tanh(softplus(x))``, for which PyTorch applies no decomposition, in float32 for
+    narrow floats."""
+    grad, a = map(builtin, op.operands)
+    narrow, element = a.type, ir.RankedTensorType(a.type).element_type
+    kind = of_element(narrow, ir.F32Type.get()) if element.width < 32 else narrow
+    if kind != narrow:
+        grad, a = (value_of("stablehlo.convert", kind, v) for v in (grad, a))
+
+    def call(name: str, *operands: Value) -> Value:
+        return value_of(f"stablehlo.{name}", kind, *operands)
+    one, rest = splat(kind, 1), call("log_plus_one", call("exponential", call("negate", call("abs", a))))
+    share = call("tanh", call("add", call("maximum", a, splat(kind, 0)), rest))
+    inner = call("multiply", call("multiply", a, call("logistic", a)), call("subtract", one, call(
+        "multiply", share, share)))
+    result = call("multiply", grad, call("add", share, inner))
+    return result if kind == narrow else value_of("stablehlo.convert", narrow, result)
+
+
 def integers(value: Value) -> list[int]:
     """Return a constant list of integers of PyTorch's dialect."""
     elements = [] if isinstance(value.owner, ir.Block) else list(value.owner.operands)
@@ -203,6 +222,6 @@ def without_sign(value: Value, direction: str, other: Value, number: float) -> V
 LOWERINGS: dict[str, Callable[[Operation], Value | None]] = {
     "torch.aten.fmod.Tensor": remainder, "torch.aten.eq.Tensor": equal,
     "torch.aten.cumprod": running_product, "torch.aten.max_pool2d_with_indices_backward": max_pool_gradient,
-    "torch.aten.silu_backward": silu_gradient,
+    "torch.aten.silu_backward": silu_gradient, "torch.aten.mish_backward": mish_gradient,
     **dict.fromkeys(FUNCTIONS, function)}
 __all__ = ["described", "lower_operators", "order_numbers", "order_pools"]

@@ -110,10 +110,15 @@ def test_gradients_of_cross_entropy():
     same_gradients(lambda a: F.nll_loss(a, targets.clamp(max=4), reduction="none"), tensor(4, 5))
 
 
-def test_gradients_of_silu():
-    """It is an operator of backward programs, as torch.compile has them."""
+@pytest.mark.parametrize("compute", [
+    lambda g, x: torch.ops.aten.silu_backward(g, x), lambda g, x: torch.ops.aten.mish_backward(g, x),
+    lambda g, x: torch.ops.aten.hardshrink_backward(g, x, 0.5),
+    lambda g, x: torch.ops.aten.softshrink_backward(g, x, 0.5)], ids=["silu", "mish", "hardshrink", "softshrink"])
+def test_gradients_of_activations(compute):
+    """These are operators of backward programs, as torch.compile has them."""
     grad, x = tensor(4, 5), 3 * tensor(4, 5)
-    program = Called(lambda g, x: (torch.ops.aten.silu_backward(g, x),))
+    x[0] = torch.tensor([0.5, -0.5, -0.0, 30.0, -30.0])
+    program = Called(lambda g, x: (compute(g, x),))
     text = stablehlo_of(program, grad, x)
     for run in (run_linked, simulate_linked):
         for got, expected in zip(run(text, [grad.numpy(), x.numpy()]), program(grad, x), strict=True):
