@@ -6,6 +6,7 @@ code, or a library that it calls, raises and that is not an error for users.
 """
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import ParamSpec, TypeVar
@@ -19,6 +20,7 @@ R = TypeVar("R")
 
 TRACEBACK = EnvironmentVariable("NKI_MLIR_TRACEBACK")
 FULL = "full"
+RAISE_RESTORES_FRAMES = sys.version_info < (3, 11)      # a bare ``raise`` takes the traceback that was caught
 FRAMEWORKS = "jax", "jaxlib", "torch"
 MISUSE = "jax.errors", "jax._src.errors"        # modules whose exceptions stem from the program that uses the framework
 
@@ -26,7 +28,7 @@ MISUSE = "jax.errors", "jax._src.errors"        # modules whose exceptions stem 
 def leave_out_own_frames(error: BaseException) -> None:
     """Remove the toolchain's frames from the traceback of an exception, of its causes and of its contexts.
 
-    A bare ``raise`` after it adds no frame (before Python 3.11 the frame of the function with the ``raise`` stays).
+    A bare ``raise`` after it adds no frame. Before Python 3.11 the frame of the function with the ``raise`` stays.
     """
     if TRACEBACK.text() == FULL:
         return
@@ -35,7 +37,11 @@ def leave_out_own_frames(error: BaseException) -> None:
             shown = [frame for part in runs(linked.__traceback__) for frame in part]
             for frame, following in zip(shown, [*shown[1:], None]):
                 frame.tb_next = following
-            linked.__traceback__ = shown[0] if shown else None
+            first = shown[0] if shown else None
+            if linked.__traceback__ is not first:
+                if RAISE_RESTORES_FRAMES and linked.__traceback__ is not None:
+                    linked.__traceback__.tb_next = first
+                linked.__traceback__ = first
 
 
 def without_own_frames(function: Callable[P, R]) -> Callable[P, R]:

@@ -9,6 +9,7 @@ import builtins
 import hashlib
 import io
 import os
+import pathlib
 import sys
 import threading
 from types import FrameType, TracebackType
@@ -16,6 +17,8 @@ from typing import Any
 
 from nki_mlir.capture.locations import STANDARD_LIBRARY, is_toolchain
 
+# In Python 3.10 paths call the ``open`` that this class has an attribute for.
+PATH_ACCESSOR: Any = getattr(pathlib, "_NormalAccessor", None)
 LARGE = 1 << 24         # bytes: larger files are compared by size and time of the last change
 
 
@@ -56,6 +59,9 @@ class FilesRead:
         self._builtin, self._io = builtins.open, io.open
         self._replacement = self._noting(self._builtin)
         builtins.open = io.open = self._replacement
+        if PATH_ACCESSOR is not None:
+            self._path_open = PATH_ACCESSOR.open
+            PATH_ACCESSOR.open = staticmethod(self._replacement)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -63,6 +69,8 @@ class FilesRead:
             builtins.open = self._builtin
         if io.open is self._replacement:
             io.open = self._io
+        if PATH_ACCESSOR is not None and PATH_ACCESSOR.open is self._replacement:
+            PATH_ACCESSOR.open = self._path_open
 
     def _noting(self, original: Any) -> Any:
         def open(file: Any, mode: str = "r", *arguments: Any, **keywords: Any) -> Any:

@@ -47,8 +47,9 @@ def test_signature_is_the_newest_one(generation, name):
 @pytest.mark.parametrize("generation, name", NAMES)
 def test_help_shows_it(generation, name):
     function = public(generation, name)
-    text = pydoc.plain(pydoc.render_doc(function))
-    assert f"{name.rpartition('.')[2]}{inspect.signature(function)}" in text.replace("\n", " ") or name.count(".") == 1
+    text = "".join(pydoc.plain(pydoc.render_doc(function)).split())      # Python 3.13 breaks long signatures
+    signature = "".join(str(inspect.signature(function)).split())
+    assert f"{name.rpartition('.')[2]}{signature}" in text or name.count(".") == 1
     assert inspect.getdoc(function), "it says what it does"
 
 

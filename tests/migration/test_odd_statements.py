@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Statements and functions that few kernels have: each is rewritten, or a line of the report says what is left."""
 
+import ast
+import contextlib
+
 import pytest
 
 from nki_mlir.migration.files import MigrationError
@@ -143,6 +146,9 @@ def test_a_sum_of_very_many_terms_is_an_error(tmp_path):
     ("x = [\n" + "(" * 250 + "1" + ")" * 250 + "]\n", 2),
     ("if x:\n    pass\n" + "elif x:\n    y = 1 + 2\n" * 4000 + "z = 1 + 2 + 3 + 4\n", 1)])
 def test_a_text_that_nests_too_deeply_for_python_has_the_line(tmp_path, text, line):
+    with contextlib.suppress(SyntaxError, MemoryError, RecursionError):
+        ast.parse(text)
+        pytest.skip("this version of Python reads it")
     file = tmp_path / "deep.py"
     file.write_text(text)
     with pytest.raises(MigrationError, match="nests more deeply than Python reads") as caught:
