@@ -6,10 +6,10 @@ before:  j = i + 11;  t = copy s[:, j]                      after:  t = copy s[:
 
 On chip, a copy whose pattern an index moves becomes the copy at a run-time index, which more engines have. The
 instruction adds an integer to an int32 index, or multiplies the index of each row and adds a number that an iota
-counts from row to row. It writes the complete tile of indices, which only such copies read, in the same run, and
-nothing changes the index in between. The copy must accept the same indices, because it checks their bounds; sums that
-are in bounds are exact as float32. The pass drops the instruction, and the iota if nothing else reads it, also where
-the kernel fixes the order, since no other instruction moves.
+counts from row to row. It writes the complete tile of indices, which only such copies read, in the same run. Nothing
+changes the index in between, nor another tile that the kernel has put at its address. The copy must accept the same
+indices, because it checks their bounds; sums that are in bounds are exact as float32. The pass drops the instruction,
+and the iota if nothing else reads it, also where the kernel fixes the order, since no other instruction moves.
 """
 
 from collections.abc import Sequence
@@ -38,6 +38,7 @@ from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, note, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
+from nki_mlir.targets.neuron.codegen.reuse_loads import extent_of, meet
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 COPIES = (DynamicReadOp, DynamicWriteOp, TensorCopyDynamicSrcOp, TensorCopyDynamicDstOp, DmaDynamicReadOp,
@@ -119,10 +120,21 @@ def _is_column(op: Op, tile: Tile) -> bool:
 
 def _is_changed(step: InstructionStep, readers: Sequence[InstructionStep], following: Sequence[InstructionStep]
                 ) -> bool:
-    """Return whether something writes the index between the sum and the last of the copies that read it."""
+    """Return whether something writes the index, or its address, between the sum and the last of the copies that read
+    it."""
     index = step.op.src.handle                                                          # type: ignore[attr-defined]
     last = max(following.index(reader) for reader in readers)
-    return any(tile.handle is index for other in following[:last] for _, tile in other.op.targets())
+    return any(may_overwrite(tile.handle, index) for other in following[:last] for _, tile in other.op.targets())
+
+
+def may_overwrite(buffer: DeviceBuffer, index: DeviceBuffer) -> bool:
+    """Return whether a write of a buffer may change an index: they are the same, or at addresses that the kernel chose
+    and that overlap."""
+    if buffer is index:
+        return True
+    if buffer.space != index.space or not (index.fixed or index.addresses) or not (buffer.fixed or buffer.addresses):
+        return False
+    return bool(index.addresses or buffer.addresses) or meet(extent_of(index), extent_of(buffer))
 
 
 def _replace(step: InstructionStep, op: Op, uses: dict[DeviceBuffer, BufferUses]) -> None:
@@ -207,8 +219,6 @@ def _folded(copy: Op, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses
     source: Tile = step.op.src                                                          # type: ignore[attr-defined]
     if source.dtype is not INT32 or source.space != SBUF or source.shape != (source.shape[0], 1) or (
             source.access.symbols_used()):
-        return None
-    if source.handle.fixed or source.handle.addresses:      # another tile may have that address in the meantime
         return None
     moved = _moved(address, step, uses)
     folded = None if moved is None else _with_address(copy, replace(moved, index=source))

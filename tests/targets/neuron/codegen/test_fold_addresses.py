@@ -6,6 +6,7 @@ import pytest
 
 from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.dialects.nisa.elementwise import TensorScalarOp
+from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
@@ -90,17 +91,32 @@ def test_sums_of_indices_go():
     assert mnemonics(columns_behind, *arrays, addresses=False).count("TENSOR_SCALAR") == 2
 
 
-def test_an_index_at_an_address_of_the_kernel_stays():
-    """Another tile may have the address before the copy reads the index."""
-    module, = columns_behind.lower(TABLE, np.zeros((1, 1), np.int32)).specialization.modules
-    counts = []
-    for fixed in (False, True):
-        code = LoweredKernel(module).code()
-        index = next(step.op.src.handle for step in steps_in(code.body) if type(step.op) is TensorScalarOp)
-        if fixed:
-            index.address, index.fixed = (0, 0), True
-        counts.append(fold_addresses(code))
-    assert counts == [2, 0]
+@nki.jit
+def later_copy(x, start):
+    """Columns of a tile after the start, after another tile is filled with numbers."""
+    out = nl.ndarray((16, 3), x.dtype, buffer=nl.shared_hbm)
+    tile, index, ones = nl.load(x), nl.load(start), nl.ndarray((16, 3), x.dtype)
+    after = nl.add(index, 5, dtype=nl.int32)
+    nisa.memset(ones, 1.0)
+    piece = nl.ndarray((16, 3), x.dtype)
+    nisa.dma_copy(dst=piece, src=tile.ap([[24, 16], [1, 3]], scalar_offset=after, indirect_dim=1))
+    nisa.tensor_tensor(piece, piece, ones, nl.multiply)
+    nisa.dma_copy(dst=out, src=piece)
+    return out
+
+
+@pytest.mark.parametrize(("index_at", "ones_at", "dropped"), [
+    (None, None, 1), ((0, 64), None, 1), ((0, 64), (0, 68), 1), ((0, 64), (1, 64), 1), (None, (0, 60), 1),
+    ((0, 64), (0, 60), 0), ((15, 64), (0, 64), 0)])
+def test_an_index_stays_if_another_tile_is_written_at_its_address(index_at, ones_at, dropped):
+    module, = later_copy.lower(TABLE, np.zeros((1, 1), np.int32)).specialization.modules
+    code = LoweredKernel(module).code()
+    index = next(step.op.src.handle for step in steps_in(code.body) if type(step.op) is TensorScalarOp)
+    ones = next(step.op.dst.handle for step in steps_in(code.body) if type(step.op) is MemsetOp)
+    for buffer, address in ((index, index_at), (ones, ones_at)):
+        if address is not None:
+            buffer.address, buffer.fixed = address, True
+    assert fold_addresses(code) == dropped
 
 
 @pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
