@@ -49,7 +49,7 @@ def transposed(a_t, b):
 
 @nki.jit
 def loaded_once(a_t, b):
-    """Repeated loads: all tiles are loaded in front of the loops, and stay in SBUF."""
+    """Repeated loads: all tiles are loaded before the loops, and stay in SBUF."""
     (k, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.ndarray((128, k // 128, m), dtype=a_t.dtype, buffer=nl.sbuf)

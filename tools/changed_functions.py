@@ -2,7 +2,7 @@
 """Functions of this process with a change, and with probes that show which tests run it.
 
 ``replace_code`` gives the loaded functions another code; ``Finder`` loads a module with a change. ``add_probes`` puts a
-store in front of each statement with a change (``line_probes.py``).
+store before each statement with a change (``line_probes.py``).
 """
 
 import ast
@@ -83,7 +83,7 @@ def _replace(module: CodeType, key: tuple[str, int] | None, functions: list[Func
 
 # -- probes ------------------------------------------------------------------------------------------------------------
 def add_probes(changes: list[Change], functions: dict[str, list[FunctionType]]) -> bytearray:
-    """Give the functions with a change a probe in front of it, also those that are imported later, and return the
+    """Give the functions with a change a probe before it, also those that are imported later, and return the
     probes, one for each change."""
     by_file = defaultdict[str, list[int]](list)
     for number, change in enumerate(changes):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Run test files with each of many mutants, in forks of a process that has imported all that the tests need.
 
-A process collects the tests and runs them once without a change, with a probe in front of each changed line. With a
+A process collects the tests and runs them once without a change, with a probe before each changed line. With a
 mutant, the tests that ran its line run first, short ones before others. For a mutant in the body of a function the
 process forks, and the fork replaces the function's code. The body of a function that ran during the imports, and code
 outside of functions, may have left their results in other modules: such mutants are loaded in a fork of a process that

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Record which lines of functions run, by test and in processes that tests start.
 
-``instrumented`` puts a probe, the store ``__nki_lines__[number] = 1``, in front of each run of statements that start
+``instrumented`` puts a probe, the store ``__nki_lines__[number] = 1``, before each run of statements that start
 one after the other. ``ProbeTable`` numbers the probes of a package. A process that has called ``start`` loads it with
 probes, which write to a file in memory: forks share it, and it outlives the process. ``take`` stores what ran since the
 last call under the name of a test; ``collected`` returns the lines by test, with those of the other processes.

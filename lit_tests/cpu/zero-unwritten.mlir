@@ -82,7 +82,7 @@ func.func @half(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared 
   return
 }
 
-// It is allocated in front of a loop and written after it.
+// It is allocated before a loop and written after it.
 // CHECK-LABEL: func.func @behind_a_loop(
 // CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() : memref<64xf32, "sbuf">
 // CHECK:         linalg.copy ins(%{{.*}} : {{.*}}) outs(%[[TILE]] : {{.*}})

@@ -12,7 +12,7 @@
 
 // CHECK: #[[ROWS:.*]] = affine_map<()[s0] -> (s0 * 2048)>
 
-// Each iteration has a tile of its rows. All use the tile of factors, which is loaded in front of the loop.
+// Each iteration has a tile of its rows. All use the tile of factors, which is loaded before the loop.
 // CHECK-LABEL: func.func @scaled(
 // CHECK-SAME:    %[[X:[^:]*]]: memref<512x16xf32, "hbm">
 // CHECK-SAME:    %[[Y:[^:]*]]: memref<512x16xf32, "hbm">

@@ -95,7 +95,7 @@ func.func @open_sums() {
   return
 }
 
-// The loop needs room for two tiles. What is used in front of it and after it is in HBM meanwhile.
+// The loop needs room for two tiles. What is used before it and after it is in HBM meanwhile.
 // CHECK-LABEL: func.func @around_a_loop(
 // CHECK-SAME:    %{{.*}}, %[[Y:[a-z0-9]+]]: memref<128x20000xf32, "hbm">
 // CHECK-DAG:     %[[KEPT:[a-z0-9_]+]] = memref.alloc() {nki.name = "a.spilled"} : memref<1x128x20000xf32, "hbm">

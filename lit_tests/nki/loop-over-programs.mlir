@@ -66,7 +66,7 @@ func.func @copied(%x: !x {nki.name = "x"}, %out: !x {nki.name = "out", nki.share
 
 // -----
 
-// A number that all programs use is computed in front of the loop, although the loop begins in front of it.
+// A number that all programs use is computed before the loop, although the loop begins before it.
 !x = memref<3x8x16xf32, "hbm">
 !tile = memref<8x16xf32, "sbuf">
 #all = affine_set<() : (0 == 0)>

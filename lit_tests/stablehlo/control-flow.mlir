@@ -107,7 +107,7 @@ func.func @branch(%p: tensor<i1>, %a: tensor<8x4xf32>) -> tensor<8x4xf32> {
 
 // -----
 
-// What the loop goes on by is computed and loaded in front of each iteration.
+// What the loop goes on by is computed and loaded before each iteration.
 // CHECK-LABEL: func.func @doubled(
 // CHECK:         scf.while : () -> () {
 // CHECK:           %[[LESS:.*]] = "scalar.alu"(%in, %{{.*}}) {fn = "less"} : (f32, f32) -> f32

@@ -96,7 +96,7 @@ class _Level(Generic[O]):
 
     def __init__(self, items: list[Item[O]], least: int, pairs: bool) -> None:
         self.items, self.least, self.pairs = items, least, pairs
-        self.before = [0]               # number of the operations in front of each item
+        self.before = [0]               # number of the operations before each item
         for at, item in enumerate(items):
             item.at, item.last_use = at, -1
             for source in (*item.sources, *item.inner) if item.inner else item.sources:
@@ -141,7 +141,7 @@ class _Level(Generic[O]):
         return repetitions
 
     def with_definitions(self, start: int, period: int, begin: int) -> int:
-        """Return where a repetition starts that includes the values without operands in front of its first item: there
+        """Return where a repetition starts that includes the values without operands before its first item: there
         are more of their form, so that other periods are tried for them."""
         items = self.items
         while start > begin and not items[start - 1].sources and not items[start - 1].starts and (

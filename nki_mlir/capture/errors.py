@@ -242,7 +242,7 @@ class WhileEntry(KernelError, ValueError):
     code = "err_while_loop_requires_unconditional_entry"
     message = "a while loop whose condition is the value of a tile does not start with scalar(True)"
     why = "such a loop runs on the device, which knows the condition at the end of each iteration, not before the first"
-    fix = "set the condition to scalar(True) in front of the loop, and to scalar(tile) at the end of its body"
+    fix = "set the condition to scalar(True) before the loop, and to scalar(tile) at the end of its body"
 
 
 class CarriedState(KernelError):

@@ -181,7 +181,7 @@ def items_of(contents: object) -> tuple[object, ...]:
 
 @cache
 def is_of_library(kind: Any) -> bool:
-    """Return whether Python's library defines a class: its objects fill in memos of their own when they are used."""
+    """Return whether Python's library defines a class: its objects memoize when they are used."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file is not None and file.startswith(STANDARD_LIBRARY) and "site-packages" not in file
 

@@ -338,7 +338,7 @@ def _compiled(source: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     wrapped = ConstructWrapper(function, is_kernel).visit(function)
     # A recursive call by a global name must find the global, not a name of the outer function.
     globals_first = [ast.Global([function.name])] if inside is None and function.name not in code.co_freevars else []
-    # A class around a method lets Python mangle its names ``__x`` (which ignores underscores in front of the class's
+    # A class around a method lets Python mangle its names ``__x`` (which ignores underscores before the class's
     # name); an outer function makes the free names free again, so that the compiler emits cell accesses for them.
     if inside is not None:
         around = ast.parse(f"class _____{inside}: pass").body[0]

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(words: list[str], torch_xla: bool) -> int:
-    """Run the command with the stand-ins and this interpreter in front of PATH, and their modules of PYTHONPATH."""
+    """Run the command with the stand-ins and this interpreter before those of PATH, and their modules of PYTHONPATH."""
     with tempfile.TemporaryDirectory(prefix="nki-env-") as name:
         folder = Path(name)
         write_executables(folder / "bin")

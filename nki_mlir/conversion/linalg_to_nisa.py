@@ -248,7 +248,7 @@ def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:
 def _take_bytes(op: Operation) -> None:
     """Replace operands that are views of a buffer's bytes with another element type by the buffer itself.
 
-    The instruction's patterns count elements of their own types.
+    The instruction's patterns count elements of the tiles' types.
     """
     for k, value in enumerate(op.operands):
         while (source := defining(value)) is not None and source.name == "nki.reinterpret":

@@ -140,7 +140,7 @@ class KernelWarning(FoundError, UserWarning):
     raised = False
 
     def __str__(self) -> str:
-        """Return the text without the location, which Python writes in front of a warning. A raised warning includes
+        """Return the text without the location, which Python writes before a warning. A raised warning includes
         it."""
         if self.raised or self.at is None:
             return self.full_text()

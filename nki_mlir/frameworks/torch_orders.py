@@ -73,7 +73,7 @@ def running(at_least: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, in
 
 def search_sorted(sequence: torch.Tensor, values: torch.Tensor | float, *, out_int32: bool = False,
                   right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None) -> torch.Tensor:
-    """Count the elements in front of each value: a comparison of each value with each element."""
+    """Count the elements before each value: a comparison of each value with each element."""
     if sorter is not None:
         sequence = torch.gather(sequence, -1, sorter)
     wanted = values if isinstance(values, torch.Tensor) else torch.full((), values, dtype=sequence.dtype)

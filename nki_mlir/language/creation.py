@@ -181,7 +181,7 @@ def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool 
 
 
 def warn_of_block_dimensions(shape: tuple[int, ...]) -> None:
-    """Warn that newer documents want the partition dimension first; kernels in use have others in front of it."""
+    """Warn that newer documents want the partition dimension first; kernels in use have others before it."""
     text = (f"err_leading_dimension_of_tensor_must_be_partition: a tensor of shape {shape} has block dimensions; they "
             "are deprecated, use a list of tiles")
     warn_once(text, BlockDimensionsWarning, user_location())

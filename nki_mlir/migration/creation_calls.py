@@ -28,7 +28,7 @@ def dtype_argument(arguments: Arguments) -> str:
 
 
 def shape_items(calls: Calls, node: cst.BaseExpression) -> tuple[list[str] | None, int, str]:
-    """Return the elements of a shape, the number of block dimensions in front of the partition, and the shape's
+    """Return the elements of a shape, the number of block dimensions before the partition, and the shape's
     text."""
     fact = calls.fact(node)
     if isinstance(node, (cst.Tuple, cst.List)):

@@ -3,7 +3,7 @@
 
 Bottom up, in the order in which Python evaluates. A call that becomes a statement in the current generation (an
 instruction with a destination) is a ``Result``, for which the text has a mark: the statement around it decides whether
-the result is written into its target, or into a new tile in front of the statement.
+the result is written into its target, or into a new tile before the statement.
 """
 
 import re

@@ -3,7 +3,7 @@
 
 Shapes are tuples of texts; a text that is unknown makes the whole shape unknown (None). A tensor that has block
 dimensions in the beta generation is one tensor with the partition in front here: ``blocks`` says how many of its
-dimensions after the partition were in front of it.
+dimensions after the partition were before it.
 """
 
 from dataclasses import dataclass, replace

@@ -322,7 +322,7 @@ class Indices(Expressions):
         return False
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """Rewrite a conditional expression, as an ``if`` in front of the statement if one value needs statements."""
+        """Rewrite a conditional expression, as an ``if`` before the statement if one value needs statements."""
         test, parts, facts = self.rewritten(original_node.test), [], []
         for value in (original_node.body, original_node.orelse):
             self.prelude.append([])

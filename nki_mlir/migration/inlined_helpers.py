@@ -134,7 +134,7 @@ class _Inliner(cst.CSTTransformer):
 
     def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
                                   ) -> "cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]":
-        """Put the bodies of the functions that a statement calls in front of it."""
+        """Put the bodies of the functions that a statement calls before it."""
         bodies = self.pending.pop()
         comments = [line for body in bodies for line in body.comments]
         match updated_node.body:

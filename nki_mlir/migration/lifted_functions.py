@@ -243,7 +243,7 @@ class _Lift(cst.CSTTransformer):
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
                           ) -> "cst.FunctionDef | cst.FlattenSentinel[cst.BaseStatement] | cst.RemovalSentinel":
-        """Take a function out, or put those that were in it in front of it."""
+        """Take a function out, or put those that were in it before it."""
         name = self.functions.pop()
         if self.functions == [self.outer] and name in self.inner:
             function = self.inner[name]

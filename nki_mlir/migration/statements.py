@@ -234,7 +234,7 @@ class Statements(FunctionCalls):
         return [self.settled(self.code(statement))]
 
     def leave_NamedExpr(self, original_node: cst.NamedExpr, updated_node: cst.NamedExpr) -> cst.BaseExpression:
-        """Assign in front of the statement; within a condition, the expression stays."""
+        """Assign before the statement; within a condition, the expression stays."""
         fact = self.fact(updated_node.value)
         if self.inline or not isinstance(updated_node.target, cst.Name):
             self.stays(WALRUS)

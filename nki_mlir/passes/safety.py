@@ -97,7 +97,7 @@ def _other_division(e: ir.AffineExpr) -> ir.AffineBinaryExpr | None:
 
 
 def _holds_location(holder: Attribute | ir.OpAttributeMap, safe: set[Attribute]) -> bool:
-    """Return whether a location is among the attributes: the bindings end the process when they are asked for its
+    """Return whether a location is among the attributes: the bindings end the process when they return its
     value."""
     try:
         match holder:

@@ -296,7 +296,7 @@ class BodyPrinter:
                         self.out.settled[handle] = len(self.out.lines)
 
     def keep_order(self, node: waist.FunctionNode, region: ExitStack) -> None:
-        """Let a region in which nothing moves begin or end in front of a node. In a placed module the region contains
+        """Let a region in which nothing moves begin or end before a node. In a placed module the region contains
         all but loops of the run time, else the operations whose order the kernel fixes."""
         if isinstance(node, waist.BufferAllocation | waist.ScalarValue):
             return
@@ -357,7 +357,7 @@ class BodyPrinter:
                 raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
 
     def waiting_behind(self, loop: waist.WhileLoop) -> dict[Value | NamedTensor, NamedTensor]:
-        """Return the waiting allocations that a loop does not use, which are then not written in front of it. A placed
+        """Return the waiting allocations that a loop does not use, which are then not written before it. A placed
         module has all allocations in front."""
         later: dict[Value | NamedTensor, NamedTensor] = {
             value: tensor for value, tensor in self.out.waiting.items() if isinstance(value, Value) and not any(
@@ -436,7 +436,7 @@ class BodyPrinter:
                 tensor.name = name_behind(tile, name) if isinstance(op, Filling) else name
 
     def name_waiting(self) -> None:
-        """Name the tiles that are allocated in front of a loop by the operations that write them within it."""
+        """Name the tiles that are allocated before a loop by the operations that write them within it."""
         for value in list(self.out.waiting):
             for use in value.uses if isinstance(value, Value) else ():
                 if is_tile_op(use.owner.operation):

@@ -3,7 +3,7 @@
 
 before:  c = 1;  if p: while c: ... else: while c: ...   after:  if p: c = 1;  while c: ... else: d = 1;  while d: ...
 
-A tile that only one loop uses, and that is set in front of it, is the loop's register in the text.
+A tile that only one loop uses, and that is set before it, is the loop's register in the text.
 """
 
 from nki_mlir.analysis.dead_code import ancestor_in

@@ -20,7 +20,7 @@ from nki_mlir.waist.function import (
 
 def join_equal_branches(nodes: list[FunctionNode], at: int, indices: IndexValues) -> None:
     """Replace the branch at an index of a block's nodes, and the ones after it under the same condition, by one branch.
-    Allocations and index values in between move in front of it."""
+    Allocations and index values in between move before it."""
     first = nodes[at]
     assert isinstance(first, IfBranch)
     condition, parts = indices.texts.get(first.condition), [first]

@@ -6,7 +6,7 @@ before:  nki.matmul %total = %a0, %b0                         after:  nki.matmul
 
 In the current generation, a product without ``accumulate=`` overwrites elements that no instruction has written since
 the tile's allocation, and adds to the others. The first product of a sum then has the text of the others, and all of
-them roll into one loop. A memset to zero in front of a sum is erased unless elements are read that no product writes: a
+them roll into one loop. A memset to zero before a sum is erased unless elements are read that no product writes: a
 device gives no defined result if a product adds to elements that another instruction wrote. (A sum whose terms are all
 -0 is then -0.)
 

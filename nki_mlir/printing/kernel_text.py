@@ -55,7 +55,7 @@ class NamedTensor:
 class KernelText:
     """Lines that are written so far, and what is known about names.
 
-    ``waiting`` are allocations of the open blocks that nothing has used yet: they are written in front of the first
+    ``waiting`` are allocations of the open blocks that nothing has used yet: they are written before the first
     use, so that a function's result can define them. ``zeroed`` are buffers in which operations read elements that a
     mask left out; these are zeros.
     """
@@ -208,7 +208,7 @@ class KernelText:
         return chosen
 
     def renumber(self) -> None:
-        """Number the tensors without a name in the order of the text: some are defined in front of earlier lines."""
+        """Number the tensors without a name in the order of the text: some are defined before earlier lines."""
         automatic = {t.name for t in self.named.values() if AUTOMATIC.fullmatch(t.wanted)}
         free = (name for n in count() if (name := f"t{n}") not in self.names - automatic)
         numbers: dict[str, str] = {}
@@ -246,7 +246,7 @@ class KernelText:
                     self.write(f"nisa.memset(dst={tensor.name}, value=0)")
 
     def flush(self) -> None:
-        """Write all waiting allocations, in front of a block that may use them."""
+        """Write all waiting allocations, before a block that may use them."""
         self.use(*list(self.waiting))
 
     def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "",
@@ -302,14 +302,14 @@ class KernelText:
             self.write(f"nisa.memset(dst={self.tensors[seed.handle].name}, value=0)")
             self.write(f"nl.random_seed({self.tensors[seed.handle].name})")
         elif begins and loops != self.repeats:
-            raise Unprintable(what="a sum of a loop that begins in front of it with a value of its registers",
+            raise Unprintable(what="a sum of a loop that begins before it with a value of its registers",
                               fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
         self.started[name] = user
         return begins
 
     def repeated_row(self, tile: Tile, expression: str) -> Tile:
         """Return a new tile whose partitions all hold one row. If nothing writes that row again, it is repeated once,
-        in front of the loops around."""
+        before the loops around."""
         settled = self.settled.get(tile.handle)
         if settled is None or tile.access.symbols_used():
             return self.temporary(tile.shape, tile.dtype, "sbuf", expression, name="rows")

@@ -106,7 +106,7 @@ def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
 
 
 def copy_rows(text: KernelText, op: Copying) -> None:
-    """Write a copy within SBUF of rows from or to any partition: a transfer, and in front of it a copy that reverses
+    """Write a copy within SBUF of rows from or to any partition: a transfer, and before it a copy that reverses
     elements if one of the tiles steps backwards."""
     op = with_target_forwards(op)
     take_rows(text, op, op.dst, op.src)

@@ -32,14 +32,14 @@ class LoopTest:
 
 @dataclass(frozen=True)
 class LoopRegister:
-    """A register that only a loop uses and that ``begin`` sets in front of it; it is the loop's counter if ``step`` is
+    """A register that only a loop uses and that ``begin`` sets before it; it is the loop's counter if ``step`` is
     set."""
 
     register: Value
     begin: Op
     limit: Value | int
     step: int = 0
-    outer: Value | None = None      # the tiles that it copies, in front of the loop and at the end of its body
+    outer: Value | None = None      # the tiles that it copies, before the loop and at the end of its body
     adds: waist.FunctionNode | None = None        # the node that adds the step, which the loop's text has
 
 
@@ -180,7 +180,7 @@ class Registers:
 
 def _begin(loop: waist.WhileLoop, register: Value, before: Sequence[waist.FunctionNode]
            ) -> waist.TileInstruction | None:
-    """Return the node that sets a register in front of a loop, or None if anything but that node and the loop uses it.
+    """Return the node that sets a register before a loop, or None if anything but that node and the loop uses it.
     """
     begins = [n for n in before if isinstance(n, waist.TileInstruction) and _uses(n, register)]
     inside = sum(_uses(node, register) for node in [*waist.nodes_of(loop.test), *waist.nodes_of(loop.body)])

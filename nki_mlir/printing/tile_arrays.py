@@ -54,8 +54,8 @@ def merge_tiles(function: Operation) -> None:
 
 
 def _move_allocations(block: Block) -> None:
-    """Allocate each tile in front of the instruction that writes it, so that an iteration of a loop allocates what it
-    alone uses, and tensors in HBM first. Tiles that several instructions write stay in front of all of them."""
+    """Allocate each tile before the instruction that writes it, so that an iteration of a loop allocates what it
+    alone uses, and tensors in HBM first. Tiles that several instructions write stay before all of them."""
     operations, used = [op.operation for op in block.operations], set[Value]()
     writers = Counter(buffer for op in operations for buffer in local_effects(op).writes)
     for op in operations:

@@ -83,7 +83,7 @@ def _is_in_hbm(buffer: Value) -> bool:
 
 def _order(earlier: list[EarlierOperations]) -> list[int]:
     """Return the operations by group. A group computes one tile, for transfers into one or more buffers; what several
-    transfers into a buffer need stands in front of their first group."""
+    transfers into a buffer need stands before their first group."""
     group = {k: k for k, edges in enumerate(earlier) if edges.targets}
     transfers_of = defaultdict[int, list[int]](list)
     for transfer in group:

@@ -33,7 +33,7 @@ def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> Non
         name = text.define(tensor)
         del text.waiting[op.dst.handle]
     else:
-        text.use(op.dst.handle)                 # in front of the result, which may then be written there at once
+        text.use(op.dst.handle)                 # before the result, which may then be written there at once
         if text.becomes(op.dst, call):
             text.write(f"{text.tensors[op.dst.handle].name} = {call}")
             return

@@ -33,7 +33,7 @@ TENSOR, VECTOR, SCALAR, GPSIMD = Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, En
 
 
 class Emitter:
-    """Writes the instructions that replace an operation, in front of it (``at``). Forms of tiles number its symbols.
+    """Writes the instructions that replace an operation, before it (``at``). Forms of tiles number its symbols.
     ``row_quotients``: quotients by one number for each row are divided row by row where that takes less time."""
 
     def __init__(self, machine: Machine, row_quotients: bool = True) -> None:
@@ -273,7 +273,7 @@ def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
 
 
 # -- loops that leave a buffer as it is --------------------------------------------------------------------------------
-# Copies of a buffer for the bodies of loops that do not change it can be made once, in front of these loops.
+# Copies of a buffer for the bodies of loops that do not change it can be made once, before these loops.
 
 def outermost_loop(buffer: Value, block: Block) -> Operation | None:
     """Return the outermost loop directly around a block that leaves a buffer unchanged, as do all loops inside of it;

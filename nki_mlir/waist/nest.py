@@ -198,7 +198,7 @@ class Nest(Generic[AnyOperand]):
         return self.grouped(self._joined(a for a, n in enumerate(self.extents) if n != 1))
 
     def arranged(self, leading: int | None, keep: int | None = None) -> "Nest[AnyOperand]":
-        """Return the simplified nest with an axis, the partition, in front of all others; for None it is a new axis of
+        """Return the simplified nest with an axis, the partition, before all others; for None it is a new axis of
         extent 1.
 
         The axis ``keep`` stays even if it has one element, and at least one axis follows the first.

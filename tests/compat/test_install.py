@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Vendor module names: importable where the vendor's packages are absent, never in front of installed ones unasked.
+"""Vendor module names: importable where the vendor's packages are absent, never before installed ones unasked.
 
 Each case runs in its own process, since it changes what can be imported.
 """

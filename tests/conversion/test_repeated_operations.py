@@ -160,7 +160,7 @@ def folds_apart(x):
 
 
 def rows_in_a_loop(x, y):
-    """A loop in front of which rows are repeated to all partitions, behind a load that repeats another."""
+    """A loop before which rows are repeated to all partitions, behind a load that repeats another."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     scale, shift = nl.load(y[0:1]), nl.load(y[1:2])
     for i in nl.affine_range(2):
@@ -229,7 +229,7 @@ def origins(x, y):
 
 
 def allocated(x):
-    """A group of two operations, with the allocation of the second's result in front of them or between them."""
+    """A group of two operations, with the allocation of the second's result before them or between them."""
     out = nl.ndarray((2, 128, 1), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     tile = nl.load(x)
     for k in nl.static_range(2):

@@ -15,7 +15,7 @@ LOADED = "print(sorted(m for m in ('torch_mlir', 'nki_mlir.frameworks.jax', 'nki
 
 @pytest.fixture
 def metadata(tmp_path):
-    """The project's entry points as an installation has them, in front of all others."""
+    """The project's entry points as an installation has them, before all others."""
     text = (ROOT / "pyproject.toml").read_text()
     groups = re.findall(r'^\[project\.entry-points\."?([\w.]+)"?\]\n((?:.+\n)+)', text, re.MULTILINE)
     assert [name for name, _ in groups] == ["jax_plugins", "torch.backends"]

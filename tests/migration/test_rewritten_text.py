@@ -46,7 +46,7 @@ def test_local_gather__has_16_results_for_each_column_of_indices(count, shape, t
 
 
 def masked(folder: Path, mask: str) -> tuple[list[str], str]:
-    """Return the assignments in front of a load under a mask, and the subscripts of the store."""
+    """Return the assignments before a load under a mask, and the subscripts of the store."""
     lines = rewritten(folder, f"""n, m = index.shape
 i_p = nl.arange(128)[:, None]
 i_f = nl.arange(64)[None, :]

@@ -106,7 +106,7 @@ def fifth_row_of_products(x):
 
 @nki.jit
 def compared_with_a_row(x):
-    """A row, which two operations write, is repeated once in front of the loop."""
+    """A row, which two operations write, is repeated once before the loop."""
     out, tile = nl.ndarray((3, 8, 8), nl.float32, buffer=nl.shared_hbm), nl.zeros((8, 8), nl.float32)
     tile[:, 0:4] = nl.load(x[:, 0:4])
     for i in nl.sequential_range(3):

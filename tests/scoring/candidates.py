@@ -96,7 +96,7 @@ SUMS = BETA + "@nki.jit\ndef kernel(x):\n" + OUT + "    tile = nl.load(x)\n    n
 
 
 def before(text: str) -> str:
-    """A right kernel with something in front of it."""
+    """A right kernel with something before it."""
     return RIGHT.replace("@nki.jit", text + "\n@nki.jit")
 
 

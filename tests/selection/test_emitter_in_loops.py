@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions in loops, under conditions and limits: NumPy's values, and copies in front of loops that allow it."""
+"""Instructions in loops, under conditions and limits: NumPy's values, and copies before loops that allow it."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ scf.for %i = %c0 to %outer step %c1 {{ scf.for %j = %c0 to %inner step %c1 {{ }}
 
 
 class Kernel:
-    """A kernel on two matrices of P x F with a result of this shape, and an emitter in front of its end."""
+    """A kernel on two matrices of P x F with a result of this shape, and an emitter before its end."""
 
     def __init__(self, body: str = "", machine: object = TRN2) -> None:
         kind = f'memref<{P}x{F}xf32, "hbm">'
@@ -90,7 +90,7 @@ DEPTH = {"nowhere": 0, "outer": 1, "allocated in outer": 1, "inner": 2}
 @pytest.mark.parametrize("moving", [False, True])
 @pytest.mark.parametrize("changed", DEPTH)
 def test_copies_of_operands_in_loops(changed, moving):
-    """GpSimd reads a copy of a buffer in PSUM, made in front of the loops that change neither the buffer nor the
+    """GpSimd reads a copy of a buffer in PSUM, made before the loops that change neither the buffer nor the
     tile."""
     kernel = Kernel(LOOPS)
     emitter = kernel.emitter

@@ -14,7 +14,7 @@ from nki_mlir.waist.fusion import ElementMove, read_through
 from nki_mlir.waist.generic import GenericOperation, generic_of
 from nki_mlir.waist.nest import Nest, Operand
 
-START = 40          # bytes in front of what the copy reads
+START = 40          # bytes before what the copy reads
 
 
 def move(extents: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...]) -> ElementMove:
@@ -63,7 +63,7 @@ def test_operand_that_reads_a_copy__reads_the_same_elements_of_the_source() -> N
 @pytest.mark.parametrize(("dtype", "strides", "offset", "extents"), [
     (BFLOAT16, (1,), Linear(8), (4,)),                  # elements that were not copied
     (FLOAT32, (1,), Linear(10), (4,)),                  # between two elements
-    (FLOAT32, (1,), Linear(4), (4,)),                   # in front of the first
+    (FLOAT32, (1,), Linear(4), (4,)),                   # before the first
     (FLOAT32, (1,), Linear(8), (9,)),                   # over the end of a row
     (FLOAT32, (8,), Linear(8), (5,)),                   # over the last row
     (FLOAT32, (-1,), Linear(36), (4,)),

@@ -12,7 +12,7 @@ from math import ceil
 MOST_HEIGHT = 11_500            # estimated pixels of a part, in a window 1,280 wide; it may have a quarter more
 LINE, ROW, CODE, EMPTY, HEADING = 26, 48, 21, 12, 62        # pixels of a line of text, of a row of a table, ...
 WIDTH, CELLS = 95, 85           # characters of a line of text, and of a row of a table that has one line
-# A heading, with the target of links in front of it.
+# A heading, with the target of links before it.
 BEFORE_SECTION = re.compile(r"^(?=\([\w-]+\)=\n## )|(?<!\)=\n)^(?=## )", re.MULTILINE)
 
 

@@ -59,14 +59,14 @@ class TileIndex:
 class BadScalar(KernelError, TypeError):
     code = "NKI-SCALAR"
     message = "nt.scalar is given {found}; it takes True, or a tile of one element"
-    fix = "set the condition to scalar(True) in front of the loop, and to scalar(tile) at the end of its body"
+    fix = "set the condition to scalar(True) before the loop, and to scalar(tile) at the end of its body"
 
 
 def scalar(value: object) -> object:
     """Return a run-time scalar of a [1, 1] tile, as the condition of a device loop.
 
     Arguments:
-        value: a [1, 1] tile; True, in front of the loop, for its first condition
+        value: a [1, 1] tile; True, before the loop, for its first condition
 
     Result:
         A condition for ``while``.

@@ -191,7 +191,7 @@ def test_mask__that_may_not_is_checked_element_by_element() -> None:
     with pytest.raises(OutOfBounds, match="an index is 6 elements outside"):
         copy(masked("5 - p >= 0", 8))
     with pytest.raises(OutOfBounds, match="an index is 2 elements outside"):
-        copy(masked("4 - p >= 0, 5 - f >= 0", 3, -1))               # in front of the first element
+        copy(masked("4 - p >= 0, 5 - f >= 0", 3, -1))               # before the first element
 
 
 def loop_until(limit: int) -> Any:

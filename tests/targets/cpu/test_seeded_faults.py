@@ -255,7 +255,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
         nest := PRODUCT(nodes)) and replace(nest, regions=tuple(
             replace(region, offset=Linear()) for region in nest.regions)), products),
-    # The rows behind the last whole panel are those in front of it.
+    # The rows behind the last whole panel are those before it.
     "form-products of odd sizes": ("packed_products.PackedProduct", "pieces", property(lambda product: [
         (row and row - product.a.width, count) for row, count in PIECES.fget(product)]), odd_products),
     "form-products of pieces": ("loop_products", "_follows", lambda second, first, nest, axis: (

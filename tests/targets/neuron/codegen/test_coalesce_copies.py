@@ -35,7 +35,7 @@ def test_random_code__has_copies_that_go():
 
 
 def left(between=lambda b, x, t, q: None, dtype=FLOAT32, fixed=False, engine="unknown", address=None):
-    """The instructions that are left of t = x; t = t + 1; q = copy t, with something in front of the copy."""
+    """The instructions that are left of t = x; t = t + 1; q = copy t, with something before the copy."""
     b = Builder()
     x, q = b.on_chip("x", (ROWS, WIDTH)), b.on_chip("q", (ROWS, WIDTH), address=(0, 0) if fixed else None)
     t = b.on_chip("t", (ROWS, WIDTH), dtype=dtype, address=address)

@@ -121,7 +121,7 @@ def test_streams__compute_the_same_in_any_order(seed: int) -> None:
 
 
 def test_search__merges_loads_where_triggers_take_long() -> None:
-    """A product whose tiles are all loaded one by one in front of its loops."""
+    """A product whose tiles are all loaded one by one before its loops."""
     kernel = load_kernel(str(ROOT / "examples/matmul_walk.py:loaded_once"), "trn2")
     arguments = [np.zeros((1024, 2048), np.float16)] * 2
     specialization = kernel.lower(*arguments).specialization

@@ -22,7 +22,7 @@ def steps(code):
 
 
 def products(width=64, cleared=64, value=0):
-    """Two sums with one address, each cleared in front of all."""
+    """Two sums with one address, each cleared before all."""
     b = Builder()
     b.source, b.total = b.hbm("x", (128, 64), "input"), b.hbm("y", (128, 128), "output")
     left = b.on_chip("l", (128, 64))
