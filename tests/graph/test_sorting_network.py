@@ -125,17 +125,17 @@ def test_a_sort_that_does_not_say_the_axis():
 
 
 def test_a_comparison_that_is_not_elementwise():
-    text = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    text = """func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> {
   %0 = "stablehlo.sort"(%x) <{dimension = 0 : i64, is_stable = true}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %1 = stablehlo.exponential %a : tensor<f32>
-    %2 = stablehlo.compare LT, %1, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %1 = stablehlo.count_leading_zeros %a : tensor<i32>
+    %2 = stablehlo.compare LT, %1, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
     stablehlo.return %2 : tensor<i1>
-  }) : (tensor<4xf32>) -> tensor<4xf32>
-  return %0 : tensor<4xf32>
+  }) : (tensor<4xi32>) -> tensor<4xi32>
+  return %0 : tensor<4xi32>
 }"""
-    with pytest.raises(Unsupported, match=r"'stablehlo.exponential' in the comparison of a sort"):
-        results_of(text, [np.zeros(4, np.float32)])
+    with pytest.raises(Unsupported, match=r"'stablehlo.count_leading_zeros' in the comparison of a sort"):
+        results_of(text, [np.zeros(4, np.int32)])
 
 
 @pytest.mark.parametrize("function, argument", [
