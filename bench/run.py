@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "examples"), str(ROOT / "bench")]
 ROUNDS, SLICE_SECONDS = 7, 0.1
 IDLE_SECONDS = 0.03                     # a process that uses no tick of 10 ms in this time is idle
-MOST_IDLE_SECONDS = 1.0
+MOST_IDLE_SECONDS = 20.0                # processes that run on after it, run beside the slice
 SLOW = 10                           # times the fastest one's time, above which a contestant runs in one round
 PEERS = 2                           # the fastest peers, which run in further races of a case
 
@@ -61,22 +61,34 @@ class Contestant:
     def seconds(self) -> float:
         assert self.process.stdin is not None and self.process.stdout is not None
         print(SLICE_SECONDS, file=self.process.stdin, flush=True)
-        best = float(self.process.stdout.readline())
-        self.wait_until_idle()
-        return best
-
-    def wait_until_idle(self) -> None:
-        """Wait until no thread of the process runs: OpenBLAS ignores OMP_WAIT_POLICY, its threads spin for 100 ms."""
-        stat = Path(f"/proc/{self.process.pid}/stat")
-        used, until = None, time.monotonic() + MOST_IDLE_SECONDS
-        while stat.exists() and time.monotonic() < until:
-            before, used = used, stat.read_text().rsplit(")", 1)[1].split()[11:13]  # user, system ticks
-            if used == before:
-                return
-            time.sleep(IDLE_SECONDS)
+        return float(self.process.stdout.readline())
 
     def close(self) -> None:
         self.process.communicate()
+
+
+def wait_until_idle(contestants: Iterable[Contestant]) -> None:
+    """Wait until no thread of the contestants and of their processes runs. OpenBLAS ignores OMP_WAIT_POLICY, its
+    threads spin for 100 ms; PyTorch's compiler starts processes, which import it for seconds."""
+    before, until = None, time.monotonic() + MOST_IDLE_SECONDS
+    while time.monotonic() < until:
+        ticks = [ticks_of(contestant.process.pid) for contestant in contestants]
+        if ticks == before:
+            return
+        before = ticks
+        time.sleep(IDLE_SECONDS)
+
+
+def ticks_of(pid: int) -> int:
+    """Return the ticks of processor time that a process and its descendants have used; 0 where the system has no
+    /proc."""
+    try:
+        user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        tasks = Path(f"/proc/{pid}/task")
+        children = [child for file in tasks.glob("*/children") for child in file.read_text().split()]
+    except OSError:                     # it has ended
+        return 0
+    return int(user) + int(system) + sum(ticks_of(int(child)) for child in children)
 
 
 def race(case: str, names: Sequence[str], rounds: int = ROUNDS, one_thread: bool = False) -> dict[str, Any]:
@@ -91,6 +103,7 @@ def race(case: str, names: Sequence[str], rounds: int = ROUNDS, one_thread: bool
         fastest = min((first for first, *_ in filter(None, times.values())), default=0.0)
         for name, contestant in running.items():
             if not times[name] or times[name][0] <= SLOW * fastest:
+                wait_until_idle(running.values())
                 times[name].append(contestant.seconds())
         limits.append(measured())
     for contestant in running.values():
