@@ -34,7 +34,7 @@ from nki_mlir.targets.neuron.codegen.records import Code  # noqa: E402
 from .examples import EXAMPLES  # noqa: E402
 from .forced_passes import FORCED, OPTIONAL  # noqa: E402
 
-settings.register_profile("test", max_examples=60, derandomize=True, deadline=None, database=None,
+settings.register_profile("test", max_examples=40, derandomize=True, deadline=None, database=None,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fuzz", max_examples=4_000, deadline=None, print_blob=True,
                           suppress_health_check=[HealthCheck.too_slow])
