@@ -20,6 +20,7 @@ SYMBOLS, WITH_ADDENDS, NO_BITS, OF_LINKER = 2, 4, 8, 11         # kinds of secti
 FUNCTION = 2                                            # kind of symbol
 WRITABLE, LOADED = 1, 2                                 # flags of a section
 SYMBOL, RELOCATION = struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
+MOST_BYTES = 1 << 30            # of the sections of a file that is not damaged; code of kernels takes kilobytes
 
 
 class RelocationKind(IntEnum):
@@ -63,7 +64,7 @@ def load_object(image: bytes, symbol: str) -> tuple[int, mmap.mmap]:
             raise NotLoadable("not a relocatable x86-64 ELF object")
         sections, symbols = read(image, SYMBOLS)
         return map_sections(image, sections, symbols, symbol)
-    except (struct.error, IndexError, ValueError, UnicodeDecodeError, OSError) as error:
+    except (struct.error, IndexError, OverflowError, ValueError, OSError) as error:
         raise NotLoadable(str(error)) from None
 
 
@@ -97,6 +98,8 @@ def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymb
                 starts[number], end = end, end + section.size
         if not writable:
             data = end = -(-end // PAGE) * PAGE
+    if end > MOST_BYTES:
+        raise NotLoadable(f"sections of {end:,} bytes")
     memory = pages(max(PAGE, -(-end // PAGE) * PAGE))
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for number, start in starts.items():

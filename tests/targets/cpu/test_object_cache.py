@@ -2,6 +2,7 @@
 """Compiled code on disk: another process gets the same values without compiling, and damage is compiled again."""
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -251,6 +252,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return kept[0]
 
 
+@pytest.mark.fuzz
 @given(st.data())
 def test_load_object__refuses_or_loads_what_is_damaged(image: bytes, data: st.DataObject) -> None:
     """Nothing is written outside of the memory that was made for it: a crash would end this process."""
@@ -262,6 +264,17 @@ def test_load_object__refuses_or_loads_what_is_damaged(image: bytes, data: st.Da
         load_object(bytes(raw), f"_mlir_{jit.ADDRESSES}")
     except NotLoadable:
         pass
+
+
+@pytest.mark.parametrize(("field", "number"), [(32, 1 << 31), (32, 1 << 62), (48, 1 << 63)], ids=["2 GB", "4 EB", "alignment"])
+def test_load_object__refuses_sections_of_more_bytes_than_any_code_has(image: bytes, field: int, number: int) -> None:
+    """``field`` is the position of the size or alignment in the header of a section."""
+    table, = struct.unpack_from("<Q", image, 40)
+    raw, count = bytearray(image), struct.unpack_from("<H", image, 60)[0]
+    loaded = [k for k in range(count) if struct.unpack_from("<Q", image, table + 64 * k + 8)[0] & 2]
+    struct.pack_into("<Q", raw, table + 64 * loaded[-1] + field, number)
+    with pytest.raises(NotLoadable, match=r"sections of [0-9,]+ bytes"):
+        load_object(bytes(raw), f"_mlir_{jit.ADDRESSES}")
 
 
 def test_load_object__wants_its_symbol(image: bytes) -> None:
