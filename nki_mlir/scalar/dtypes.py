@@ -159,6 +159,9 @@ def dtype_of(value: Any) -> DType:
     if isinstance(value, str) and value in BY_NAME:
         return BY_NAME[value]
     try:
+        # Before NumPy 2.3 a tile would be the dtype that its attribute ``dtype`` names.
+        if not isinstance(value, type) and not isinstance(getattr(value, "dtype", None), np.dtype | None):
+            raise TypeError
         dtype = np.dtype(value)
     except TypeError:
         advice = _nearest(value if isinstance(value, str) else "")
