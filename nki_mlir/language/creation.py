@@ -198,8 +198,6 @@ def located_dtype(dtype: object) -> DType:
         return dtype_of(dtype)
     except TypeError as error:
         raise UnknownDtype(str(error)).here() from None
-    except ValueError:                              # NumPy's for an object whose ``dtype`` is not NumPy's
-        raise UnknownDtype(f"a value of type {type(dtype).__name__} is not an element type").here() from None
 
 
 def filled(shape: object, value: float, dtype: object, space: str = SBUF, *, name: str = "",

@@ -163,7 +163,9 @@ def dtype_of(value: Any) -> DType:
         if not isinstance(value, type) and not isinstance(getattr(value, "dtype", None), np.dtype | None):
             raise TypeError
         dtype = np.dtype(value)
-    except TypeError:
+    except (TypeError, ValueError):                 # ValueError: the attribute ``dtype`` of a class is no NumPy dtype
+        if hasattr(value, "dtype"):                 # the text of a tile would be all of its elements
+            raise TypeError(f"a value of type {type(value).__name__} is not an element type") from None
         advice = _nearest(value if isinstance(value, str) else "")
         raise TypeError(f"{value!r} is not an element type; {advice}") from None
     if dtype.metadata and dtype.metadata.get("nki") == "tfloat32":
