@@ -89,6 +89,7 @@ def test_values__stay() -> None:
 @pytest.mark.parametrize("old, new", [
     ("tile.access != target.access", "False"),
     ("waits[k] = len(earlier)", "waits[k] = 0"),
+    ("if not waits[other]:", "if waits[other] <= 1:"),
     ("Linear(by * start)", "Linear(by)"),
     ("min(width, count - start)", "width")])
 def test_each_condition__is_needed(old: str, new: str) -> None:
