@@ -29,10 +29,10 @@ demo: setup
 	$(BIN)/python tools/demo.py
 
 test: setup
-	$(BIN)/python tools/run_tests.py --jobs $(JOBS)
+	$(BIN)/python -m tools.run_tests --jobs $(JOBS)
 
 test-fast: setup
-	$(BIN)/python tools/run_tests.py --jobs $(JOBS) --fast
+	$(BIN)/python -m tools.run_tests --jobs $(JOBS) --fast
 
 lint: setup
 	$(BIN)/ruff check .

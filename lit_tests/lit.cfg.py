@@ -19,12 +19,15 @@ root = os.path.dirname(config.test_source_root)  # noqa: F821
 config.environment["PYTHONPATH"] = root  # noqa: F821
 if any(shutil.which(name) for name in ("g++", "c++", "clang++")):
     config.available_features.add("cxx")  # noqa: F821
-tool = os.path.join(os.path.dirname(sys.executable), "filecheck")
+run = f"{sys.executable} -m"
+if server := os.environ.get("NKI_MLIR_WARM"):       # most of the time of these tests would be imports
+    config.environment["NKI_MLIR_WARM"] = server  # noqa: F821
+    run = f"{sys.executable} -S -E {os.path.join(root, 'tools', 'warm_client.py')}"
 config.substitutions += [  # noqa: F821
-    ("nki-opt", f"{sys.executable} -m nki_mlir.cli.opt"),
-    ("nki-run", f"{sys.executable} -m nki_mlir.cli.run"),
-    ("nki-translate", f"{sys.executable} -m nki_mlir.cli.translate"),
-    ("FileCheck", tool),
+    ("nki-opt", f"{run} nki_mlir.cli.opt"),
+    ("nki-run", f"{run} nki_mlir.cli.run"),
+    ("nki-translate", f"{run} nki_mlir.cli.translate"),
+    ("FileCheck", f"{run} filecheck"),
     ("%pairs", "PAIRS" if host.multiplies_pairs() else "APART"),
     ("%dots", "DOTS" if host.adds_word_products() else "APART"),
     ("%words", "WORDS" if host.lanes() == 16 else "SPREAD"),

@@ -11,6 +11,8 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
+from .warm_commands import warm_commands
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -34,11 +36,9 @@ class Counts:
         return f"{self.tests - self.failed - self.skipped} passed, {self.failed} failed, {self.skipped} skipped"
 
 
-def run(name: str, command: list[str], results: Path) -> tuple[bool, str]:
+def run(name: str, command: list[str], results: Path, environment: dict[str, str]) -> tuple[bool, str]:
     """Run a test command. Return whether it failed, and a line about the result. A run without tests fails."""
     started = time.monotonic()
-    # What one process compiles to bytecode, the other worker and the processes that tests start need not compile again.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     status = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False).returncode
     counts = Counts.read(results)
     return bool(status) or not counts.tests, f"{name}: {counts} in {time.monotonic() - started:.0f} s"
@@ -50,13 +50,15 @@ def main() -> int:
     parser.add_argument("--fast", action="store_true", help="leave out slow tests and tests of JAX and PyTorch")
     options = parser.parse_args()
     chosen = ["-m", "not slow and not jax and not torch"] if options.fast else []
+    # What one process compiles to bytecode, the other worker and the processes that tests start need not compile again.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder) / "pytest.xml", Path(folder) / "lit.xml"
-        outcomes = [
-            run("pytest", ["-m", "pytest", "-n", options.jobs, "--dist", "worksteal", f"--junitxml={first}", *chosen,
-                           "tests"], first),
-            run("lit", [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs,
-                        f"--xunit-xml-output={second}", "lit_tests"], second)]
+        outcomes = [run("pytest", ["-m", "pytest", "-n", options.jobs, "--dist", "worksteal", f"--junitxml={first}",
+                                   *chosen, "tests"], first, environment)]
+        with warm_commands(environment) as warm:
+            outcomes += [run("lit", [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs,
+                                     f"--xunit-xml-output={second}", "lit_tests"], second, warm)]
     print("\n".join(line for _, line in outcomes), flush=True)
     return int(any(failed for failed, _ in outcomes))
 
