@@ -85,11 +85,13 @@ class Rewriting:
         self.graph, self.line_of = graph, line_of
         self.masks: dict[Node, Node] = {}
         self.keys: dict[object, Node] = {}
+        self.firsts: dict[Node, Node] = {}              # by node, the first one that computes the same
         self.mode = next(node.meta["val"] for node in graph.nodes
                          if isinstance(node.meta.get("val"), torch.Tensor)).fake_mode
 
     def run(self) -> None:
         for node in list(self.graph.nodes):
+            self.note(node)
             if selects_by_mask(node):
                 base, (mask,) = node.args
                 shape = base.meta["val"].shape
@@ -217,6 +219,7 @@ class Rewriting:
         node = self.graph.call_function(target, args, keywords)
         node.meta |= {k: v for k, v in old.meta.items() if k in ("stack_trace", "nn_module_stack", "torch_fn")}
         node.meta["val"] = self.value(target, args, keywords)
+        self.note(node)
         return node
 
     def value(self, target: Any, args: Any, keywords: Any) -> Any:
@@ -224,13 +227,16 @@ class Rewriting:
             return target(*torch.fx.map_arg(args, lambda n: n.meta["val"]),
                           **torch.fx.map_arg(keywords, lambda n: n.meta["val"]))
 
+    def note(self, node: Node) -> None:
+        """Find the first node that computes the same as a node whose operands have been noted."""
+        key: object = node
+        if node.op == "call_function" and torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+            key = node.target, str(torch.fx.map_arg((node.args, node.kwargs), self.first_equal))
+        self.firsts[node] = self.keys.setdefault(key, node)
+
     def first_equal(self, node: Node) -> Node:
         """Return the first node that computes the same, so that masks that a program computes twice are one."""
-        def key(n: Node) -> object:
-            if n.op != "call_function" or torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()):
-                return n
-            return n.target, str(torch.fx.map_arg((n.args, n.kwargs), self.first_equal))
-        return self.keys.setdefault(key(node), node)
+        return self.firsts.get(node, node)
 
     def refused(self, node: Node) -> NkiMlirError:
         return refused(str(node.target), self.line_of(node))

@@ -73,6 +73,18 @@ def test_selected_elements(function):
             torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+def test_masks_of_deep_programs__are_compared_once():
+    """Each layer reads the previous one twice, so that 2 ** 40 paths lead to the mask."""
+    def deep(x, y):
+        for _ in range(40):
+            y = y * 0.5 - y.square()
+        x = x.clone()
+        x[y < 0] = x[y < 0] * 2
+        return x
+    text = stablehlo_of(torch.export.export(Program(deep), (X, Y)))
+    torch.testing.assert_close(torch.from_numpy(run_linked(text, [X.numpy(), Y.numpy()])[0]), deep(X, Y), equal_nan=True)
+
+
 class Refused(nn.Module):
     def forward(self, x, y):
         return self.compute(x, y)
