@@ -45,7 +45,7 @@ Value = int | LoopVariable | Computed
 
 
 NEUTRAL = {"add": 0, "subtract": 0, "mult": 1}
-TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge", "and", "or")
+TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def compute(op: str, lhs: Value, rhs: Value) -> Value:
@@ -75,12 +75,22 @@ def value_range(value: Value) -> tuple[int, int]:
         return 0, 1
     low, high = value_range(value.lhs)
     match value.op, value.rhs:
+        case "and" | "or", rhs:
+            return range_of_bits(value.op, (low, high), value_range(rhs))
         case "mod", int(by):
             return (low, high) if 0 <= low and high < by else (0, by - 1)
         case "floordiv", int(by):
             return low // by, high // by
     corners = [ARITHMETIC[value.op](a, b) for a in (low, high) for b in value_range(value.rhs)]
     return min(corners), max(corners)
+
+
+def range_of_bits(op: str, lhs: tuple[int, int], rhs: tuple[int, int]) -> tuple[int, int]:
+    """Return an interval that contains ``lhs and rhs``, or ``lhs or rhs``, of numbers in two intervals."""
+    bits = max([number.bit_length() for number in (*lhs, *rhs)])
+    if min(lhs[0], rhs[0]) < 0:
+        return -1 << bits, (1 << bits) - 1
+    return (0, min(lhs[1], rhs[1])) if op == "and" else (max(lhs[0], rhs[0]), (1 << bits) - 1)
 
 
 def variables_of(value: Value) -> Iterator[LoopVariable]:

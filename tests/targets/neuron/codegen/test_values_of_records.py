@@ -77,6 +77,21 @@ def test_interval_contains_the_value() -> None:
     assert exact > 200
 
 
+@pytest.mark.parametrize("op", ["and", "or"])
+def test_interval_of_bits__contains_the_value(op: str) -> None:
+    """A clamp whose limits the interval keeps is left out, so that numbers must not count as truths."""
+    r = random.Random(1)
+    for _ in range(300):
+        lows = [r.randint(-9, 9) for _ in range(2)]
+        sides = [LoopVariable(name, low, low + r.randint(0, 6)) for name, low in zip("ij", lows)]
+        low, high = value_range(compute(op, *sides))
+        numbers = [ARITHMETIC[op](a, b) for a, b in itertools.product(*[range(v.low, v.high + 1) for v in sides])]
+        assert low <= min(numbers) and max(numbers) <= high
+    truths = [LoopVariable(name, 0, 1) for name in "ij"]
+    assert value_range(compute(op, *truths)) == (0, 1)
+    assert isinstance(compute("min", compute("and", LoopVariable("i", 0, 5), 6), 2), Computed)
+
+
 def loops(block: Block) -> tuple[Loop, Loop]:
     outer, = (node for node in block.nodes if isinstance(node, Loop))
     inner, = outer.body.nodes
