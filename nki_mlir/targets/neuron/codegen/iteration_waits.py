@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nki_mlir.dialects.isa.instruction import COMPLETIONS
+from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop, meets, nodes_in
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 
@@ -208,17 +208,26 @@ class SignalledIteration:
                 queues[lane] += 1
                 self.transfers[lane, 2 * k + 1] = queues[lane]
         self.events = {pair: sorted(times) for pair, times in awaited.items()}
-        self.amounts = {(lane, waits.waiting[lane]): count * COMPLETIONS for lane, count in queues.items()}
+        self.amounts = {(lane, waits.waiting[lane]): count * isa.COMPLETIONS for lane, count in queues.items()}
         self.amounts |= {pair: len(times) for pair, times in self.events.items()}
         self.signals: dict[tuple[int, int], list[int]] = defaultdict(list)      # the engines that wait for an event
         for (lane, engine), times in sorted(self.events.items()):
             for time in times:
                 self.signals[lane, time].append(engine)
 
+        # Engines that know nothing of the previous iteration of the one that waits for them may be far ahead of it.
+        self.ahead = [(lane, engine) for lane, engine in self.events
+                      if waits.clocks[lane][engine] < waits.begin - waits.length]
+
+    def may_overflow(self, iterations: int) -> bool:
+        """Return whether a semaphore may exceed its limit in a loop of so many iterations, because an engine waits for
+        nothing that bounds how far it is ahead."""
+        return any(self.amounts[pair] * (iterations + 1) > isa.SEMAPHORE_MAX for pair in self.ahead)
+
     def value(self, event: IterationEvent, engine: int) -> int:
         """Return the value of the semaphore by which an engine knows that an event is complete. At the beginning of an
         iteration a semaphore counts from the beginning of the previous one."""
         transfer = self.transfers.get((event.lane, event.time))
         number = (bisect_left(self.events[event.lane, engine], event.time) + 1 if transfer is None else
-                  transfer * COMPLETIONS)
+                  transfer * isa.COMPLETIONS)
         return number if event.before else number + self.amounts[event.lane, engine]

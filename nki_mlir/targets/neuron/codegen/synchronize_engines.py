@@ -214,7 +214,7 @@ class _Emitter:
 
     def overlapping(self, loop: Loop) -> IterationWaits | None:
         """Return the waits of a straight loop; None if a semaphore may overflow with an engine two iterations ahead, or
-        if nearly every step may share bytes with every other one."""
+        further where nothing holds it up, or if nearly every step may share bytes with every other one."""
         steps, issuers = loop.body.nodes, self.issuers(loop.body.nodes)
         most = max(len(steps), isa.COMPLETIONS * sum(group is not None for _, group in issuers))
         if len(self.engines) < 2 or most * 4 > isa.SEMAPHORE_MAX:
@@ -224,7 +224,9 @@ class _Emitter:
             return None
         before = self.ordered.get(steps[0]) or list(dependences_of(steps, issuers))
         waits = IterationWaits(steps, issuers, len(self.engines), stores, before, carried)
-        return waits if waits.plan is not None else None
+        if waits.plan is None or SignalledIteration(waits).may_overflow(len(loop.span)):
+            return None
+        return waits
 
     def loop(self, loop: Loop) -> None:
         tables = self.enter(loop.body)

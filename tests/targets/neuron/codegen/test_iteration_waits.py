@@ -115,6 +115,36 @@ def test_long_bodies__overlap_where_no_semaphore_can_overflow(adds, copies, over
     assert clears_in_loops(synchronized(code, overlap=True)) == (not overlaps)
 
 
+@pytest.mark.parametrize(("iterations", "moves", "overlaps"), [(48, True, True), (49, True, False), (49, False, True)])
+def test_an_engine_that_nothing_holds_up__overflows_no_semaphore(iterations, moves, overlaps, monkeypatch):
+    """Where each iteration has other columns, the engine that writes them may be all iterations ahead: 4 signals each,
+    and 4 before the loop."""
+    monkeypatch.setattr("nki_mlir.dialects.isa.instruction.SEMAPHORE_MAX", 196)      # of the emission and the simulator
+    b, width = Builder(), 4 * iterations
+    y = b.hbm("y", (ROWS, width), "output")
+    sums, squares = b.on_chip("s", (ROWS, width)), b.on_chip("q", (ROWS, width))
+    b.memset((squares, 0, ROWS, 0, width), 2)
+    b.memset((sums, 0, ROWS, 0, width), 1)
+    with b.loop(iterations) as i:
+        for k in range(4):
+            column = (k, {i: 4}) if moves else k
+            add, activate = [((tile, 0, ROWS, column, 1), (other, 0, ROWS, column, 1)) for tile, other in (
+                (sums, squares), (squares, sums))]
+            b.add(*add, add[1], "maximum", engine="gpsimd")
+            b.activation(*activate)
+    b.copy((y, 0, ROWS, 0, width), (sums, 0, ROWS, 0, width))
+    expected = np.zeros(y.shape, np.float32)
+    run_in_order(b.code, {y: expected})
+    allocate(b.code)
+    program = synchronized(b.code, overlap=True)
+    assert clears_in_loops(program) == (not overlaps)
+    assert check_streams([program]).verdict == "proved"
+    for scheduler in (None, *range(10)):
+        output = np.zeros_like(expected)
+        simulate(program, [], [output], scheduler)
+        np.testing.assert_array_equal(output, expected)
+
+
 def scattered(steps):
     """A loop of so many steps, each at addresses that registers compute."""
     b = Builder()
