@@ -63,13 +63,13 @@ class DeadStores:
             earlier.clear()
         earlier[part] = statement
 
-    def findings(self, has_idle_loops: bool) -> list[CheckFinding]:
-        """Return the dead statements of a complete run. The caller reads outputs; loops that did not run may read
-        others."""
+    def findings(self, has_idle_loops: bool, results: Sequence[object] = ()) -> list[CheckFinding]:
+        """Return the dead statements of a complete run. The caller reads outputs, and the arrays of private tensors
+        that are ``results``; loops that did not run may read others."""
         unused: dict[Statement, CheckFinding] = {}
         for buffer, parts in () if has_idle_loops else self.unread.items():
             for at, name in parts.values():
-                if buffer.role == "local":
+                if buffer.role == "local" and not any(buffer.handle is array for array in results):
                     unused[at, name] = CheckFinding(
                         "dead-store", WARNING, f"nothing reads what {name} writes to {buffer.name}", at,
                         "remove the statement, or use its result")

@@ -148,7 +148,7 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
     except NkiMlirError as error:
         report.findings.append(finding("failed", error))
         return report, observer, False
-    observer.end(any(builder.properties.get("idle_loops") for builder in builders))
+    observer.end(any(builder.properties.get("idle_loops") for builder in builders), values)
     first_write = {b.name: at for builder in builders for b, at in builder.first_writes.items()}
     for array, original, spec in zip(arrays, originals, bound.specs):
         if structure is not None and (

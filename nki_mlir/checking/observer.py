@@ -87,9 +87,10 @@ class OperationObserver:
                                 f"which is {tile.dtype}, and rounds each sum", at,
                                 "accumulate in float32, and convert once at the end")
 
-    def end(self, has_idle_loops: bool) -> None:
-        """Finish the run. Loops whose bodies did not run may read what no other statement reads."""
-        self.findings += self.stores.findings(has_idle_loops)
+    def end(self, has_idle_loops: bool, results: Sequence[object] = ()) -> None:
+        """Finish a run that returned these arrays. Loops whose bodies did not run may read what no other statement
+        reads."""
+        self.findings += self.stores.findings(has_idle_loops, results)
 
     # -- values --------------------------------------------------------------------------------------------------------
     def look(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:

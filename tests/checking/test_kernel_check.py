@@ -73,6 +73,18 @@ def messages(report: KernelReport) -> dict[str, list[str]]:
     return {kind: [f.message for f in report.of(kind)] for kind in dict.fromkeys(f.kind for f in report.findings)}
 
 
+@pytest.mark.parametrize("buffer", [nl.hbm, nl.shared_hbm])
+def test_stores_to_a_returned_tensor__are_read_by_the_caller(buffer):
+    @beta.jit
+    def copied(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=buffer)
+        nl.store(out[:, 0:32], nl.load(x[:, 0:32]))
+        nl.store(out[:, 32:64], nl.load(x[:, 32:64]))
+        return out
+
+    assert nki_mlir.check(copied, x).findings == []
+
+
 def test_one_report__has_all_mistakes():
     before = x.copy()
     report = nki_mlir.check(mistakes, x)
