@@ -169,7 +169,8 @@ class Builder:
 
     def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
         """Yield the numbers of an unrolled loop, and begin an iteration with each."""
-        outside, loop = self.touches.turn, LoopRun(parallel, name)
+        start = span.start if isinstance(span, range) else None
+        outside, loop = self.touches.turn, LoopRun(parallel, name, site=site, start=start)
         several = not isinstance(span, range) or len(span) > 1      # a single one races with none
         try:
             for number in span:

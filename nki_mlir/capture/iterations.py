@@ -9,12 +9,15 @@ from nki_mlir.capture.affine import Symbol
 
 @dataclass(eq=False)
 class LoopRun:
-    """One run of a loop. ``symbol`` is the variable of a rolled loop, whose one captured iteration stands for all."""
+    """One run of a loop. ``symbol`` is the variable of a rolled loop, whose one captured iteration stands for all.
+    ``site`` is where the kernel has an unrolled loop, ``start`` the number of its first iteration."""
 
     parallel: bool
     name: str
     symbol: Symbol | None = None
     meets: bool = False                 # a barrier or collective of programs is inside
+    site: object = None
+    start: int | None = None
 
 
 @dataclass(eq=False)

@@ -97,7 +97,9 @@ def annotated(value: object, annotation: Callable[[], object]) -> object:
 
 
 def named(value: object, name: str) -> object:
-    """Name a tensor without a name after the variable that it is assigned to."""
+    """Name a tensor without a name after the variable that it is assigned to. A reduction over a loop becomes one."""
+    if hasattr(value, "assigned_to"):
+        return value.assigned_to(name)
     if isinstance(value, View) and (automatic := value.buffer.name)[:1] == "t" and automatic[1:].isdigit():
         builder = current.get()
         if builder is not None:

@@ -27,6 +27,7 @@ class DeadStores:
         self.overwritten: dict[Statement, CheckFinding] = {}
         self.last: Statement = (None, "")
         self.last_read: list[View] = []                         # what the last operation read
+        self.last_results: list[Buffer] = []                    # what it wrote, if it has several results
 
     def note(self, op: Op, views: Sequence[View], statement: Statement) -> None:
         """Record the reads and writes of an operation that has run."""
@@ -39,9 +40,13 @@ class DeadStores:
         of_the_same = len(last_read) == len(only_read) and all(map(View.same_elements, last_read, only_read))
         if name == statement[1] and (at_once_again or (op.mask and of_the_same)):     # once more, into its target
             self.live.add((at, name))
+        if at_once_again and any(view.buffer in self.last_results for view in only_read):
+            self.live.add(statement)                            # it assigns one of several results to its target
         for (field, _), view in operands:
             if field.name in read:
                 self.live.update(self.unread.pop(view.buffer, {}).values())
+        results = [view.buffer for (field, _), view in operands if field.writes]
+        self.last_results = results if len(results) > 1 else []
         targets = [(tile, view) for (field, tile), view in operands if field.writes and field.name not in read]
         if len(targets) == 1 and not op.acts_outside and targets[0][1].mask is None:
             self.note_write(op, *targets[0], statement)

@@ -17,7 +17,7 @@ from nki_mlir.language import assignment, creation, indirect, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import MemoryRegion, region_of
 from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
-from nki_mlir.language.loops import LoopReduction
+from nki_mlir.language.loop_reductions import LoopReduction
 from nki_mlir.language.signatures.table import BETA, language_functions
 from nki_mlir.scalar.dtypes import FLOAT32, NUMBER_CLASSES
 

@@ -3,6 +3,7 @@
 
 import ast
 import re
+from dataclasses import replace
 
 import libcst as cst
 import numpy as np
@@ -420,10 +421,12 @@ def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
     loops = [calls.text(e.value) for e in node.elements] if isinstance(node, (cst.List, cst.Tuple)) else [
         calls.text(node)]
     first = " and ".join(f"{i} == {calls.loop_starts.get(i, '0')}" for i in loops)
+    fact = replace(calls.on_chip(source))
 
     def into(dst: str, target: TensorFact) -> list[str]:
+        if target is fact:                  # a new tile, which the loop around it would allocate in each iteration
+            raise LeftForAPerson("nl.loop_reduce that is not assigned to a part of a tensor")
         accumulated = f"{calls.nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={a.token('op')})"
         return [accumulated if target.filled else
                 f"if {first}:\n    {calls.nisa}.tensor_copy(dst={dst}, src={text})\nelse:\n    {accumulated}"]
-    return OperationText(calls.on_chip(source), "", into, calls.shape_text(source, text), a.dtype or f"{text}.dtype",
-                         "total")
+    return OperationText(fact, "", into, calls.shape_text(source, text), a.dtype or f"{text}.dtype", "total")

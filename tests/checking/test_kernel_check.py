@@ -85,6 +85,18 @@ def test_stores_to_a_returned_tensor__are_read_by_the_caller(buffer):
     assert nki_mlir.check(copied, x).findings == []
 
 
+def test_a_result_beside_the_one_that_is_used__is_not_a_dead_store():
+    @beta.jit
+    def sums(x):
+        out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        squares, total = nl.ndarray((128, 64), dtype=x.dtype), nl.ndarray((128, 1), dtype=x.dtype)
+        squares[...] = beta_isa.activation_reduce(np.square, nl.load(x), reduce_op=np.add, reduce_res=total)
+        nl.store(out, total)
+        return out
+
+    assert nki_mlir.check(sums, x).findings == []
+
+
 def test_one_report__has_all_mistakes():
     before = x.copy()
     report = nki_mlir.check(mistakes, x)

@@ -110,7 +110,7 @@ class Case:
         if access.turns is None:
             act()
             return
-        from nki_mlir.language.loops import decide
+        from nki_mlir.language.loop_reductions import decide
         decide(i[0] < access.turns, act, lambda: None)
 
 

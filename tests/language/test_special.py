@@ -11,7 +11,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import scalar
 
-from .running import check, floats, run
+from .running import check, compare, floats, run
 
 P = 128
 pytestmark = pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])
@@ -447,6 +447,56 @@ def test_loop_reduce(executor):
         return o
     x = -np.abs(floats(P, 128))
     check(executor, kernel, x.reshape(P, 4, 32).max(1), x)
+
+
+@pytest.mark.parametrize("loop", [nl.affine_range, nl.static_range, range])
+def test_loop_reduce_in_a_loop_that_does_not_begin_at_0(executor, loop):
+    """The first iteration is that of the loop, also where another loop around it has the same number."""
+    @nki.jit
+    def kernel(x):
+        o, each = out((P, 32)), out((4, P, 32))
+        best = nl.ndarray((P, 32), nl.float32)
+        most = nl.ndarray((4, nl.par_dim(P), 32), nl.float32)
+        for i in loop(2, 6):
+            best[...] = nl.loop_reduce(nl.load(x[:, nl.ds(i * 32, 32)]), op=np.maximum, loop_indices=[i])
+        for i in loop(0, 4):
+            for j in loop(2, 6):
+                most[j - 2] = nl.loop_reduce(nl.load(x[:, nl.ds((i + j) * 32, 32)]), op=np.max, loop_indices=i)
+        nl.store(o, best)
+        for j in range(4):
+            nl.store(each[j], most[j])
+        return o, each
+    x = -np.abs(floats(P, 288))
+    parts = x.reshape(P, 9, 32)
+    check(executor, kernel, (parts[:, 2:6].max(1), np.stack([parts[:, j:j + 4].max(1) for j in range(2, 6)])), x)
+
+
+def test_loop_reduce_into_a_variable(executor):
+    """The reduction allocates a tile, which each run of the loops outside of it reduces into anew. The evaluator cannot
+    know what the call's value is assigned to."""
+    @nki.jit
+    def kernel(x):
+        o, total, last = out((4, P, 8)), out((P, 1)), out((P, 8))
+        runs = []
+        for i in nl.affine_range(4):
+            for j in nl.affine_range(2, 8):
+                t = nl.load(x[:, nl.ds(i * 64 + j * 8, 8)])
+                part = nl.loop_reduce(t, op=np.add, loop_indices=[j], dtype=nl.float32)
+                everything = nl.loop_reduce(nl.sum(t, axis=1), op=np.add, loop_indices=[i, j])
+            nl.store(o[i], part)
+        for i in nl.static_range(2):
+            most = nl.zeros((P, 8), nl.float32)
+            for j in nl.affine_range(2 * i, 2 * i + 2):
+                most = nl.loop_reduce(nl.load(x[:, nl.ds(j * 8, 8)]), op=np.max, loop_indices=j)
+            runs.append(most)
+        nl.store(total, everything)
+        nl.store(last, runs[0] * 2 + runs[1])
+        return o, total, last
+    x = np.round(floats(P, 256) * 64) / 64
+    parts = x.reshape(P, 4, 8, 8)[:, :, 2:]
+    first, second = (x.reshape(P, 32, 8)[:, k:k + 2].max(1) for k in (0, 2))
+    expected = parts.sum(2).swapaxes(0, 1), parts.sum((1, 2, 3))[:, None], first * 2 + second
+    compare(run(executor, kernel, x), expected)
 
 
 @pytest.mark.parametrize("written", [True, False])

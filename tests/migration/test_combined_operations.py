@@ -101,6 +101,26 @@ def logarithm(tile):
     assert "from nki.language import exp\n" in one.new and "import nki.isa\n" in one.new
 
 
+def test_a_loop_reduction_into_a_variable_is_left(tmp_path):
+    """A tile that the rewritten loop allocates would be another one in each iteration."""
+    file = tmp_path / "reduced.py"
+    file.write_text("""import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def most(x):
+    o = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    for j in nl.affine_range(2, 8):
+        best = nl.loop_reduce(nl.load(x[:, nl.ds(j * 8, 8)]), op=nl.maximum, loop_indices=[j])
+    nl.store(o, best)
+    return o
+""")
+    one, = migrated(file, "2.32")
+    assert [(e.line, e.text) for e in one.report.entries if e.left] == [
+        (9, "nl.loop_reduce that is not assigned to a part of a tensor")]
+
+
 def test_names_that_nothing_defines_are_left(tmp_path):
     file = tmp_path / "names.py"
     file.write_text("""import neuronxcc.nki.language as nl

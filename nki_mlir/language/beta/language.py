@@ -23,7 +23,7 @@ from nki_mlir.language.creation import Allocation, InitialisedAllocation, Memory
 from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.functions import TileSize, token
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
-from nki_mlir.language.loops import loop_reduce
+from nki_mlir.language.loop_reductions import loop_reduce
 from nki_mlir.language.operations import select as where
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, names_of, published

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reductions over the iterations of loops: ``nl.loop_reduce``.
+
+    best[...] = nl.loop_reduce(tile, op=np.max, loop_indices=[i])       # reduces into a tensor of the kernel
+    best = nl.loop_reduce(tile, op=np.max, loop_indices=[i])            # into a tile that it allocates
+
+A reduction assigns the first value to a tensor that nothing has written; all others are combined with it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.iterations import Turn, outward
+from nki_mlir.capture.locations import user_frame
+from nki_mlir.capture.tensor import View
+from nki_mlir.language import assignment, creation
+from nki_mlir.language import operations as ops
+from nki_mlir.scalar.tokens import alu_token
+
+
+@dataclass
+class LoopReduction:
+    """The result of ``loop_reduce``: it becomes operations when it is assigned."""
+
+    value: View
+    op: str
+    first: object                  # a condition on loop variables: True, False or a Mask
+    mask: object
+    at: object                     # the call
+    outside: Turn | None           # the iteration around the loops
+    numbers: tuple[int, ...]       # of the variables whose loops the builder does not run
+
+    def write(self, target: View) -> None:
+        """Emit target = op(target, value), or target = value in the first iteration if nothing wrote to target before
+        the loop."""
+        filled = active().properties.setdefault("filled before a reduction", {})
+        key = target.buffer, self.at
+        is_filled = filled.setdefault(key, target.buffer.is_written)
+        is_first = not is_filled and self.begins_again(target) and self.first
+        with active().touches.combining(), assignment.accumulating():
+            decide(is_first, lambda: assignment.assign(target, self.value, self.mask),
+                   lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))
+
+    def assigned_to(self, name: str) -> View:
+        """Reduce into a tile of SBUF that the variable ``name`` gets: the first value allocates it."""
+        builder: Any = active()
+        tiles = builder.properties.setdefault("tiles of reductions", {})
+        begins = self.begins_again(None) and self.first is not False and not getattr(builder, "replaying", False)
+        if begins or self.at not in tiles:
+            buffer = builder.allocate_state(tuple(self.value.shape), self.value.dtype, builder.new_name(name))
+            buffer.turn = self.outside
+            builder.properties.setdefault("filled before a reduction", {})[buffer, self.at] = False
+            tiles[self.at] = creation.tensor_of(buffer)
+        tile: View = tiles[self.at]
+        self.write(tile)
+        return tile
+
+    def begins_again(self, target: View | None) -> bool:
+        """Return whether the numbers of loops that the builder does not run begin a reduction into this target: they
+        are the first, or it has had them."""
+        if not self.numbers:
+            return True
+        elements = None if target is None else (target.buffer, target.partition, target.free, target.dims)
+        earlier = active().properties.setdefault("numbers of reductions", {}).setdefault((self.at, elements), set())
+        begins = not earlier or self.numbers in earlier
+        if begins:
+            earlier.clear()
+        earlier.add(self.numbers)
+        return begins
+
+
+def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = None, mask: object = None
+                ) -> LoopReduction:
+    """Reduce x by ``op`` over the iterations of the loops whose variables are ``loop_indices``."""
+    at = call_of_kernel()
+    several = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
+    is_first: Any = True
+    turns: list[Turn] = []
+    numbers: list[int] = []             # variables of loops that the builder does not run
+    for position, variable in enumerate(several):
+        index = Index.of(variable)
+        turn = turn_of((at, position), index)
+        if turn is not None:
+            turns.append(turn)
+        elif not index.symbols:
+            numbers.append(index.const)
+            continue
+        low = index.interval()[0] if index.symbols else turn.loop.start if turn is not None else None
+        condition = (index == low) if index.symbols else index.const == low
+        is_first = condition if is_first is True else is_first & condition if condition is not False else False
+    value = x if dtype is None else ops.copy(x, dtype=dtype)
+    outside = [turn.outside for turn in outward(active().touches.turn) if turn in turns][-1:]
+    return LoopReduction(value, alu_token(op).name, is_first, mask, at, outside[0] if outside else None,
+                         tuple(numbers))
+
+
+def call_of_kernel() -> object:
+    """Return a key of the instruction of the kernel's code that calls the language."""
+    frame = user_frame()
+    return frame and (frame.f_code, frame.f_lasti)
+
+
+def turn_of(key: object, variable: Index) -> Turn | None:
+    """Return the current iteration of the loop that has this variable; None if the builder does not run it. Each time
+    that the kernel reaches the same variable, ``key`` is the same: a number may be that of several loops."""
+    sites = active().properties.setdefault("loops of reductions", {})
+    turns = [turn for turn in outward(active().touches.turn) if (
+        turn.loop.symbol in variable.symbols if variable.symbols else turn.number == variable.const)]
+    turns = [turn for turn in turns if turn.loop.site in sites.get(key, ())] or turns
+    sites[key] = {turn.loop.site for turn in turns}
+    return turns[0] if turns else None
+
+
+def decide(condition: object, then: Callable[[], object], otherwise: Callable[[], object]) -> None:
+    """Emit an ``if`` of the program: only one branch if the condition is sites, else both."""
+    builder: Any = active()
+    if isinstance(condition, Mask) and condition.truth() is None and builder.symbolic:
+        builder.open_if(condition)
+        then()
+        builder.open_else()
+        otherwise()
+        builder.close_if()
+    elif bool(condition):
+        then()
+    else:
+        otherwise()
