@@ -393,7 +393,9 @@ def read(function: Any) -> Read:
     parsed = _read.get(owner) if hashable else None
     if parsed is None or parsed.bound is not bound or len(parsed.defaults) != len(defaults) or not all(
             map(is_, parsed.defaults, defaults)):
-        signature = inspect.signature(function)
+        signature = inspect.signature(function, follow_wrapped=False)
+        if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in signature.parameters.values()):
+            signature = inspect.signature(function)             # a wrapper that passes its arguments on
         usual = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values())
         plain = tuple(signature.parameters), {n: p.default for n, p in signature.parameters.items()
                                               if p.default is not p.empty}

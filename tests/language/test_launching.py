@@ -51,6 +51,25 @@ def test_kernels_have_the_names_of_their_functions_and_take_attributes(tmp_path)
     assert caller.__wrapped__ is doubled and functools.update_wrapper(nki.jit(doubled), caller).__name__ == "doubled"
 
 
+def test_a_function_that_wraps_another__has_its_parameters_only_if_it_passes_them_on():
+    def scaled(x, scale=1.0, *, shift=0.0):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * scale + shift)
+        return out
+
+    @nki.jit
+    @functools.wraps(scaled)
+    def twice(x):
+        return scaled(x, scale=2.0)
+
+    @nki.jit
+    @functools.wraps(scaled)
+    def passed(*arguments, **keywords):
+        return scaled(*arguments, **keywords)
+    compare(twice(X), X * 2)
+    compare(passed(X, 2.0, shift=1.0), X * 2 + 1)
+
+
 def test_launches_have_the_attributes_that_the_kernel_had():
     kernel = nki.jit(doubled.func)
     first = kernel[1, 2]
