@@ -20,7 +20,7 @@ from nki_mlir.cli.command import fail, is_kernel
 from nki_mlir.cli.expected_diagnostics import check_expected
 from nki_mlir.cli.runnable import set_target, specialized
 from nki_mlir.custom_form.printer import custom_text
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.passes.pass_manager import PassObserver, pass_named, passes_named, run_passes
@@ -91,6 +91,8 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
     """Run the passes and the lowering; return the output. ``report`` observes the passes."""
     run_named(module, options.passes, report)
     match options.goal:
+        case "isa" if options.emit_bytecode:
+            return bytecode_of_streams(module, report, options.level)
         case "isa":
             return lower_to_isa(module, options.emit, report, options.level, lambda program: text_of(program, options))
         case "vector" | "llvm":
@@ -148,6 +150,20 @@ def text_of(module: Module, options: argparse.Namespace) -> str:
                                          print_generic_op_form=options.mlir_print_op_generic,
                                          use_local_scope=options.mlir_print_local_scope)
     return text
+
+
+def bytecode_of_streams(module: Module, observer: PassObserver, level: int) -> bytes:
+    """Lower a module to the isa module of its one program, and return this in MLIR's binary form."""
+    written: list[bytes] = []
+
+    def printed(program: Module) -> str:
+        written.append(bytecode_of(program))
+        return ""
+    lower_to_isa(module, "mlir", observer, level, printed)
+    if len(written) > 1:
+        raise Unsupported(feature="bytecode of the programs of several cores",
+                          instead="leave --emit-bytecode out: the text separates programs by // -----")
+    return written[0]
 
 
 def bytecode_of(module: Module) -> bytes:

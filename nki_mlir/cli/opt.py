@@ -101,6 +101,9 @@ def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = 
     return p
 
 
+FORMS = {"asm": "assembly", "bin": "a binary container"}            # forms of --emit that are no module
+
+
 def add_lowering(lowering: argparse._ArgumentGroup) -> None:
     """Add the options that lower a module."""
     goals = lowering.add_mutually_exclusive_group()
@@ -191,6 +194,10 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         if options.goal not in (None, "vector", "llvm"):
             parser.error(f"--cpu-passes works on a program of the CPU: leave --lower-to-{options.goal} out")
         options.goal = options.goal or "vector"
+    if options.emit_bytecode and (options.goal in ("vector", "llvm") or (
+            options.goal == "isa" and options.emit != "mlir")):
+        parser.error(f"--emit-bytecode writes one module, and --lower-to-{options.goal} writes "
+                     + ("a text of several" if options.goal != "isa" else f"{FORMS[options.emit]}: add --emit=mlir"))
     return options
 
 

@@ -250,6 +250,25 @@ def test_bytecode__has_the_module(tmp_path, capsys):
         assert str(ir.Module.parse(data)) + "\n" == plain
 
 
+def test_bytecode__of_streams_has_their_module(tmp_path, capsys):
+    file, streams = tmp_path / "module.mlirbc", ("--lower-to-isa", "--emit=mlir", "-O0")
+    plain = opted(capsys, *streams)[0]
+    assert opt.main([*streams, "--emit-bytecode", "-o", str(file), FILE]) == 0
+    with new_context() as context:
+        context.allow_unregistered_dialects = True
+        assert str(ir.Module.parse(file.read_bytes())) == plain
+
+
+@pytest.mark.parametrize("option, writes", [
+    ("--lower-to-isa", "assembly: add --emit=mlir"), ("--lower-to-llvm", "a text of several")])
+def test_bytecode__is_that_of_a_module(capsys, option, writes):
+    with pytest.raises(SystemExit) as ended:
+        opt.main([option, "--emit-bytecode", FILE])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(
+        f"error: --emit-bytecode writes one module, and {option} writes {writes}\n")
+
+
 def test_dialects__are_shown(capsys):
     assert opt.main(["--show-dialects"]) == 0
     assert capsys.readouterr().out.startswith("Available Dialects: affine, arith, ")
