@@ -94,7 +94,8 @@ def running_product(op: Operation) -> Value | None:
 
 
 def max_pool_gradient(op: Operation) -> Value | None:
-    """Lower the gradient of a max pool to a scatter to the first greatest element of each window."""
+    """Lower the gradient of a max pool to a scatter to the element that the pool chooses in each window: the last NaN,
+    else the first of the greatest elements."""
     size, stride, padding, dilation = map(integers, op.operands[2:6])
     grad, x = map(builtin, op.operands[:2])
     kind, scalar = ir.RankedTensorType(x.type), ir.RankedTensorType.get([], ir.RankedTensorType(x.type).element_type)
@@ -113,7 +114,12 @@ def max_pool_gradient(op: Operation) -> Value | None:
         block = region.blocks.append(scalar, scalar)
         a, b = block.arguments
         with ir.InsertionPoint(block):
-            result = compared(a, "GE", b) if is_choice else value_of("stablehlo.add", scalar, a, b)
+            if is_choice:
+                is_greater = compared(b, "GT", a)
+                replaces = value_of("stablehlo.or", is_greater.type, is_greater, compared(b, "NE", b))
+                result = value_of("stablehlo.not", is_greater.type, replaces)
+            else:
+                result = value_of("stablehlo.add", scalar, a, b)
             ir.Operation.create("stablehlo.return", operands=[result])
     return scatter.results[0]
 

@@ -11,18 +11,21 @@ after:   %best = %x[0::2], %number = 0
          %r = %init + pad(select(%number == 0, %source, -0.0)) + pad(select(%number == 1, %source, -0.0))
 
 The elements at one position of all windows are a slice of the operand. A later position replaces the selected one where
-the comparison says so; elements of the padding are never selected.
+the comparison says so; elements of the padding are never selected. The comparison ``KEEPS_NAN``, that of PyTorch's
+pools, selects the last NaN, else the first of the greatest elements.
 """
 
 from collections.abc import Sequence
 from itertools import product
 
-from nki_mlir.bindings import Module, Operation, ir, operations_of
+from nki_mlir.analysis.effects import defining
+from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import terminator
 from nki_mlir.graph.comparisons import tensor
 from nki_mlir.graph.upstream import exchange_for_call
 
 DIRECTIONS = ("GE", "GT", "LE", "LT")
+KEEPS_NAN = "keeps NaN"             # a later element replaces the selected one if it is greater or NaN
 
 
 def rewrite_selected_windows(module: Module) -> None:
@@ -40,18 +43,32 @@ def rewrite_selected_windows(module: Module) -> None:
 
 
 def compared(op: Operation) -> str:
-    """Return the direction of the comparison that selects; empty if other code selects, or something else than a sum
-    combines."""
-    (test, *_), (total, *_) = ([inner.operation for inner in region.blocks[0].operations] for region in op.regions)
+    """Return the comparison that selects, a direction or ``KEEPS_NAN``; empty if other code selects, or something else
+    than a sum combines."""
     select, scatter = (region.blocks[0] for region in op.regions)
-    is_sum = total.name == "stablehlo.add" and {*total.operands} == {*scatter.arguments}
-    returned = [terminator(region.blocks[0]).operands[0] for region in op.regions]
-    if returned != [test.results[0], total.results[0]]:
+    total = scatter.operations[0].operation
+    if len(scatter.operations) != 2 or total.name != "stablehlo.add" or {*total.operands} != {*scatter.arguments}:
         return ""
-    if not is_sum or test.name != "stablehlo.compare" or [*test.operands] != [*select.arguments] or any(
-            len(region.blocks[0].operations) != 2 for region in op.regions):
-        return ""
-    return next((d for d in DIRECTIONS if d in str(test.attributes["comparison_direction"])), "")
+    selected, new = select.arguments
+    value = terminator(select).operands[0]
+    match [inner.operation.name for inner in select.operations]:
+        case ["stablehlo.compare", _] if is_comparison(value, DIRECTIONS, selected, new):
+            return next(d for d in DIRECTIONS if is_comparison(value, (d,), selected, new))
+        case ["stablehlo.compare", "stablehlo.compare", "stablehlo.or", "stablehlo.not", _]:
+            greater, is_nan, either, no = (inner.operation.results[0] for inner in list(select.operations)[:4])
+            operations = [v.owner for v in (either, no)]
+            if value == no and [*operations[1].operands] == [either] and [*operations[0].operands] == [
+                    greater, is_nan] and is_comparison(greater, ("GT",), new, selected) and is_comparison(
+                    is_nan, ("NE",), new, new):
+                return KEEPS_NAN
+    return ""
+
+
+def is_comparison(value: Value, directions: Sequence[str], a: Value, b: Value) -> bool:
+    """Return whether a value is the comparison of ``a`` with ``b`` in one of the directions."""
+    op = defining(value)
+    return op is not None and op.name == "stablehlo.compare" and [*op.operands] == [a, b] and any(
+        d in str(op.attributes["comparison_direction"]) for d in directions)
 
 
 class SelectedWindows:
@@ -103,9 +120,19 @@ class SelectedWindows:
         """Return a logical function of truth values, one for each window."""
         return self.add(f"{fn} {', '.join(values)} : {tensor(self.windows, 'i1')}")
 
+    def stays(self, best: str, value: str) -> str:
+        """Return the truth values that say where the selected element stays selected before a later one."""
+        kind = tensor(self.windows, self.element)
+
+        def compare(direction: str, one: str, other: str) -> str:
+            return self.add(f"compare {direction}, {one}, {other}, FLOAT : ({kind}, {kind}) -> "
+                            f"{tensor(self.windows, 'i1')}")
+        if self.direction != KEEPS_NAN:
+            return compare(self.direction, best, value)
+        return self.combined("not", self.combined("or", compare("GT", value, best), compare("NE", value, value)))
+
     def selected(self) -> str:
         """Return the number of the selected position of each window."""
-        kind = tensor(self.windows, self.element)
         operand, within = "%x", ""
         if self.is_padded:
             operand = self.padded("%x", "0.0", self.element)
@@ -118,8 +145,7 @@ class SelectedWindows:
             if not best:
                 best, selected, is_any = value, index, inside
                 continue
-            stays = self.add(f"compare {self.direction}, {best}, {value}, FLOAT : ({kind}, {kind}) -> "
-                             f"{tensor(self.windows, 'i1')}")
+            stays = self.stays(best, value)
             if within:
                 stays = self.combined("or", self.combined("and", stays, is_any), self.combined("not", inside))
                 is_any = self.combined("or", is_any, inside)

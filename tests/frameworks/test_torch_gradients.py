@@ -71,6 +71,20 @@ def test_gradients_of_windows(function):
     same_gradients(function, tensor(1, 2, 7, 8))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_max_pools__go_to_the_last_nan(dtype):
+    x = tensor(1, 1, 6, 6)
+    x[0, 0, 2, 2:4], x[0, 0, 4:, :2] = torch.nan, -torch.inf
+
+    def gradients(x: "torch.Tensor") -> "list[torch.Tensor]":
+        return [torch.func.grad(lambda x, form=form: (pooled := F.max_pool2d(x.to(dtype), *form).float()).mul(torch.arange(
+            float(pooled.numel())).view_as(pooled)).nan_to_num(0.0).add(pooled).sum())(x) for form in ((2, 1), (3, 2, 1))]
+    text = stablehlo_of(torch.export.export(make_fx(gradients)(x), (x,)))
+    for run in (run_linked, simulate_linked):
+        for got, expected in zip(run(text, [x.numpy()]), gradients(x), strict=True):
+            np.testing.assert_array_equal(got, expected.numpy())
+
+
 HIDDEN = torch.zeros(5, 6).index_fill(0, torch.tensor([1, 4]), -float("inf"))          # rows that see no key
 
 
