@@ -23,6 +23,11 @@ from nki_mlir.graph import functions, upstream
 from nki_mlir.graph.comparisons import rewrite_indexed
 from nki_mlir.graph.extremes import rewrite_extremes
 from nki_mlir.graph.greatest_elements import rewrite_searches
+from nki_mlir.graph.integer_functions import (
+    rewrite_counts_of_bits,
+    rewrite_extremes_of_truths,
+    rewrite_unsigned_folds,
+)
 from nki_mlir.graph.joint_reductions import rewrite_joint_reductions
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import (
@@ -47,7 +52,7 @@ LOWER = ("split-masked-loops", "nki-to-linalg")
 
 class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
     widen: bool = True      # let products and sums of narrow floats have results in float32, which are rounded once
-    compare: bool = False   # rewrite scatters, gathers of single elements, sorts and joint reductions
+    compare: bool = False   # rewrite scatters, gathers of elements, sorts and folds for engines
 
     def run(self, module: Module) -> None:
         upstream.load_graph_dialects(module.context)
@@ -69,7 +74,10 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
                 rewrite_sorts(module)
                 rewrite_indexed(module)
             rewrite_extremes(module)
+            rewrite_extremes_of_truths(module)
             if self.compare:
+                rewrite_counts_of_bits(module)
+                rewrite_unsigned_folds(module)
                 rewrite_joint_reductions(module)
             rewrite_concatenations(module)
             rewrite_pads(module)

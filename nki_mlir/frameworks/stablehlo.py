@@ -28,7 +28,8 @@ from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.registry import Callee, callee_from, checked, several
 from nki_mlir.graph import upstream
 from nki_mlir.graph.host_integers import narrowed
-from nki_mlir.graph.rewrites import rewrite_gathers, sign_indices
+from nki_mlir.graph.integer_functions import rewrite_extremes_of_truths
+from nki_mlir.graph.rewrites import drop_barriers, rewrite_gathers, sign_indices
 from nki_mlir.graph.selected_windows import rewrite_selected_windows
 from nki_mlir.graph.sort_and_scatter import rewrite_sequential, saturate_conversions
 from nki_mlir.graph.upstream import (
@@ -270,6 +271,8 @@ class NativeCalls:
         for linked_kernel in linked:
             declare(module, linked_kernel)
         upstream.to_stablehlo(module)
+        drop_barriers(module)
+        rewrite_extremes_of_truths(module)
         widen_sums(module)
         sign_indices(module)
         rewrite_sequential(module)

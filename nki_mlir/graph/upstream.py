@@ -111,7 +111,10 @@ def refuse_leftovers(module: Module | Operation) -> None:
     """Refuse operations that the passes to linalg do not know."""
     leftovers = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))
     if leftovers:
-        raise Unsupported(feature=f"'{leftovers[0].name}' in a linked module",
+        name = leftovers[0].name
+        if "call_target_name" in leftovers[0].attributes:           # JAX's cholesky, for example, is a call of LAPACK
+            name += f" @{leftovers[0].attributes['call_target_name'].value}"
+        raise Unsupported(feature=f"'{name}' in a linked module",
                           instead="run this program with jax.jit, where XLA compiles the program around the kernels"
                           ).located(location_of(leftovers[0]))
 

@@ -10,9 +10,12 @@ Upstream would round each product, and each sum after each addition. A matrix pr
 ``tile-and-place`` accumulates in float32 on chip, and stores narrow results.
 """
 
+from collections.abc import Sequence
+
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.dialects.creation import value_of
+from nki_mlir.graph.tensor_values import of_element
 from nki_mlir.graph.upstream import exchange
 
 PRODUCTS = frozenset({"stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution"})
@@ -29,29 +32,29 @@ def widen_sums(module: Module | Operation) -> None:
                 if op.name in PRODUCTS:
                     wide = value_of(op.name, wide_type(op.results[0].type), *op.operands, **attributes_of(op))
                 elif (combine := combination(op)) is not None:
-                    wide = wide_fold(op, combine)
+                    wide = fold_with(op, combine, [in_float32(value) for value in op.operands])
                 else:
                     continue
                 exchange(op, [value_of("stablehlo.convert", op.results[0].type, wide)])
 
 
-def wide_fold(op: Operation, combine: str) -> Value:
-    """Emit a fold of float32 with the dimensions of a narrow one."""
-    operands = [in_float32(value) for value in op.operands]
-    fold = ir.Operation.create(op.name, results=[wide_type(op.results[0].type)], operands=operands,
-                               attributes=attributes_of(op), regions=1)
+def fold_with(op: Operation, combine: str, operands: Sequence[Value]) -> Value:
+    """Emit a fold of other operands, whose elements ``combine`` combines, with the dimensions of a fold."""
     scalar = operands[1].type
+    kind = of_element(op.results[0].type, ir.RankedTensorType(scalar).element_type)
+    fold = ir.Operation.create(op.name, results=[kind], operands=list(operands), attributes=attributes_of(op),
+                               regions=1)
     block = fold.regions[0].blocks.append(scalar, scalar, arg_locs=[op.location] * 2)
     with ir.InsertionPoint(block):
         ir.Operation.create("stablehlo.return", operands=[value_of(combine, scalar, *block.arguments)])
     return fold.results[0]
 
 
-def combination(op: Operation) -> str | None:
-    """Return the operation of ``COMBINED`` that a fold applies to the old value and each element; else None."""
+def combination(op: Operation, names: frozenset[str] = COMBINED) -> str | None:
+    """Return the operation of ``names`` that a fold applies to the old value and each element; else None."""
     block = op.regions[0].blocks[0]
     first, *following = [inner.operation for inner in block.operations]
-    is_one = first.name in COMBINED and {*first.operands} == {*block.arguments} and len(following) == 1
+    is_one = first.name in names and {*first.operands} == {*block.arguments} and len(following) == 1
     return first.name if is_one and following[0].operands[0] == first.results[0] else None
 
 

@@ -215,3 +215,5 @@ def test_error__module_that_is_linked_already():
 def test_error__operation_that_is_not_lowered():
     with pytest.raises(Unsupported, match=r"'stablehlo\.fft' in a linked module is not supported"):
         run_linked(lowered(lambda a: jnp.fft.rfft(a).real, A), [A])
+    with pytest.raises(Unsupported, match=r"'stablehlo\.custom_call @lapack_spotrf_ffi' in a linked module is not supp"):
+        run_linked(lowered(lambda a: jnp.linalg.cholesky(a[:16]), A), [A])
