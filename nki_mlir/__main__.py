@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from nki_mlir.capture.tracebacks import leave_out_own_frames
+from nki_mlir.capture.tracebacks import leave_out_internal_frames
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except BaseException as error:
-        leave_out_own_frames(error)
+        leave_out_internal_frames(error)
         raise
     return 0
 

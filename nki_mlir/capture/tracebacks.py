@@ -25,7 +25,7 @@ FRAMEWORKS = "jax", "jaxlib", "torch"
 MISUSE = "jax.errors", "jax._src.errors"        # modules whose exceptions stem from the program that uses the framework
 
 
-def leave_out_own_frames(error: BaseException) -> None:
+def leave_out_internal_frames(error: BaseException) -> None:
     """Remove the toolchain's frames from the traceback of an exception, of its causes and of its contexts.
 
     A bare ``raise`` after it adds no frame. Before Python 3.11 the frame of the function with the ``raise`` stays.
@@ -44,14 +44,14 @@ def leave_out_own_frames(error: BaseException) -> None:
                 linked.__traceback__ = first
 
 
-def without_own_frames(function: Callable[P, R]) -> Callable[P, R]:
+def without_internal_frames(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function that users call, so that its exceptions have no frames of the toolchain."""
     @functools.wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
         try:
             return function(*arguments, **keywords)
         except BaseException as error:
-            leave_out_own_frames(error)
+            leave_out_internal_frames(error)
             raise
     return call
 

@@ -17,7 +17,7 @@ from nki_mlir import diagnostics
 from nki_mlir.capture.eager import EagerBuilder, Launch, verdict_on
 from nki_mlir.capture.operation_limit import limited
 from nki_mlir.capture.races.verdicts import ProgramsRepeat, RaceWarning
-from nki_mlir.capture.tracebacks import without_own_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.checking.observer import OperationObserver
 from nki_mlir.checking.report import ERROR, NOTE, WARNING, CheckFinding, KernelReport
 from nki_mlir.diagnostics import DeviceRules, DeviceRuleWarning, Location, NkiMlirError
@@ -60,7 +60,7 @@ class NotDecorated(NkiMlirError, TypeError):
     fix = "decorate the function with nki.jit, or check nki.jit(function)"
 
 
-@without_own_frames
+@without_internal_frames
 def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str, object]) -> KernelReport:
     """Check a kernel for some arguments, which do not change, and return the report."""
     if not isinstance(kernel, Kernel):

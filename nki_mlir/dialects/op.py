@@ -123,8 +123,8 @@ class Iteration:
     reduced: frozenset[int] = frozenset()
 
 
-def with_own_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]], shared: Callable[[str, Tile], int]
-                  ) -> Iteration:
+def with_separate_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]],
+                       shared: Callable[[str, Tile], int]) -> Iteration:
     """Return the iteration over the axes ``main`` and separate axes of tiles. For each tile, ``shared`` returns the
     number of its first dims that are axes of ``main``; each other dim becomes a reduced axis."""
     extents, axes = list(main), {}
@@ -193,10 +193,10 @@ class Op:
         attributes: dict[str, type] = {}
         defaults: dict[str, object] = {}
         for owner in reversed(cls.__mro__):
-            own_tiles, own_attributes = _own_fields(owner)
-            tiles |= own_tiles
-            attributes |= own_attributes
-            defaults |= {field: owner.__dict__[field] for field in own_attributes if field in owner.__dict__}
+            declared_tiles, declared_attributes = _declared_fields(owner)
+            tiles |= declared_tiles
+            attributes |= declared_attributes
+            defaults |= {field: owner.__dict__[field] for field in declared_attributes if field in owner.__dict__}
         cls.tiles, cls.attributes, cls.defaults = tuple(tiles.values()), attributes, defaults
         cls.blank = dict.fromkeys(tiles) | defaults
         cls.tile_names = tuple(tiles)
@@ -405,7 +405,7 @@ def on_engine(op: Op, engine: Engine) -> Op:
 
 
 @cache
-def _own_fields(owner: type) -> tuple[dict[str, TileField], dict[str, type]]:
+def _declared_fields(owner: type) -> tuple[dict[str, TileField], dict[str, type]]:
     """Return the tiles and attributes that a class itself declares, memoized because families have many classes."""
     tiles: dict[str, TileField] = {}
     attributes: dict[str, type] = {}

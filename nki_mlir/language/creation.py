@@ -270,7 +270,7 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
         if (view := views.get(name)) is not None and view.buffer.role == "input":
             check_mutable(view)
     if cls.dialect == "nisa" and Engine.SYNC not in cls.engines:
-        views = {name: own_partitions(view) for name, view in views.items()}
+        views = {name: spread_over_lanes(view) for name, view in views.items()}
     try:
         return builder.emit(cls, views, mask, attributes)
     except KernelError as error:
@@ -279,16 +279,16 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
         raise
 
 
-def has_own_partitions(view: View | None) -> bool:
+def has_a_partition_for_each_lane(view: View | None) -> bool:
     """Return whether each lane reads its own partition of an operand on chip."""
     return view is None or not view.buffer.on_chip or not view.dims or view.dims[0].partition != 0 or (
         view.dims[0].count == 1)
 
 
-def own_partitions(view: View | None) -> View | None:
+def spread_over_lanes(view: View | None) -> View | None:
     """Return an operand in which each lane reads its own partition: one partition that all lanes share is spread by a
     copy."""
-    if has_own_partitions(view):
+    if has_a_partition_for_each_lane(view):
         return view
     assert view is not None
     spread = new_tensor(view.shape, view.dtype)

@@ -28,7 +28,7 @@ from nki_mlir.capture.loop_state import Identity
 from nki_mlir.capture.races.verdicts import checked, report
 from nki_mlir.capture.source_text import remember
 from nki_mlir.capture.tensor import Buffer
-from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
+from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
 from nki_mlir.capture.wrapping import definition_location, name_of, underlying, wrap
 from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
@@ -176,10 +176,10 @@ class Kernel(Derived):
             except IndirectOutOfBounds as error:
                 raise plain(error) from error
         except BaseException as error:
-            leave_out_own_frames(error)
+            leave_out_internal_frames(error)
             raise
 
-    @without_own_frames
+    @without_internal_frames
     def lower(self, *arguments: object, **keywords: object) -> "Lowered":
         """Lower the kernel for arguments of these shapes: to text and modules of each level, streams, time, cost.
 

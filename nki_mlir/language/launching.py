@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from nki_mlir.capture.locations import user_location
-from nki_mlir.capture.tracebacks import without_own_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.language.kernel import is_array, plain_index_errors
 from nki_mlir.language.results import DETACHED
@@ -279,7 +279,7 @@ class Decorators:
         chosen = {"options": kernel.options | {"additional_compile_opt": additional_compile_opt}}
         return copy_as(kernel.uncached(**chosen), ProfiledKernel, **options)
 
-    @without_own_frames
+    @without_internal_frames
     def simulate_kernel(self, kernel: object, *args: object, **kwargs: object) -> Any:
         """Run a kernel on NumPy arrays in the simulator.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from nki_mlir import display
 from nki_mlir.alone import alone
-from nki_mlir.capture.tracebacks import without_own_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import Bound, Described, dtype_name, extents_of, map_leaves, zeros_of
 from nki_mlir.language.specialization import Compiled, Specialization
@@ -237,7 +237,7 @@ class Lowered:
     def __deepcopy__(self, memory: object) -> "Lowered":
         return Lowered(self.specialization, self.lowered_from)          # its modules may be changed
 
-    @without_own_frames
+    @without_internal_frames
     def as_text(self, level: str = "nki") -> str:
         """Return the modules of a level as text; ``isa`` is assembly. ``// -----`` separates the modules of a grid.
 
@@ -260,7 +260,7 @@ class Lowered:
             return str(neuron.write(self.streams, "asm"))
         return neuron.SEPARATOR.join(f"{module}\n" for module in self._modules(level))
 
-    @without_own_frames
+    @without_internal_frames
     def module(self, level: str = "nki", number: int = 0) -> "Module":
         """Return an MLIR module of a level. Each call returns the same module, and nothing else uses it.
 
@@ -286,7 +286,7 @@ class Lowered:
         return modules[number]
 
     @property
-    @without_own_frames
+    @without_internal_frames
     def streams(self) -> "list[Program]":
         """The instruction streams that are timed: a program for each core that the kernel uses.
 
@@ -305,7 +305,7 @@ class Lowered:
         """
         return self.specialization.optimized.streams
 
-    @without_own_frames
+    @without_internal_frames
     def time(self, *unnamed: object, as_written: bool = False) -> "Timing":
         """Return the time on the timed machine, and where it is spent, as ``nki-run --time`` does.
 
@@ -328,7 +328,7 @@ class Lowered:
         check_named("time", unnamed)
         return self._compiled(as_written).timing
 
-    @without_own_frames
+    @without_internal_frames
     def profile(self, *unnamed: object, as_written: bool = False) -> Profile:
         """Return the profile. A notebook shows its page, ``write(folder)`` writes it to files.
 
@@ -350,7 +350,7 @@ class Lowered:
         return Profile(self._compiled(as_written).profile)
 
     @property
-    @without_own_frames
+    @without_internal_frames
     def cost(self) -> KernelCost:
         """Time, arithmetic, bytes to and from HBM, and instructions.
 

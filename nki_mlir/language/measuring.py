@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nki_mlir.alone import alone
-from nki_mlir.capture.tracebacks import without_own_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.compiled_files import trace_of
@@ -86,7 +86,7 @@ class MeasuredKernel(Kernel):
     def with_changes(self: M, **changes: object) -> M:
         return super().with_changes(latest=[], origins=[self], **changes)
 
-    @without_own_frames
+    @without_internal_frames
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)

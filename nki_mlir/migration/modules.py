@@ -250,9 +250,9 @@ class Host(GridAxes):
         """Kernels and methods have been rewritten."""
         if id(node) in self.methods:
             return False
-        return self.module.functions.get(node.name.value) is not node or not self.is_own(node)
+        return self.module.functions.get(node.name.value) is not node or not self.belongs_to_a_kernel(node)
 
-    def is_own(self, node: cst.FunctionDef) -> bool:
+    def belongs_to_a_kernel(self, node: cst.FunctionDef) -> bool:
         """Return whether a function is rewritten as part of a kernel."""
         return node.name.value in self.module.kernels.functions
 
@@ -262,7 +262,7 @@ class Host(GridAxes):
         if id(original_node) in self.methods:
             return self.module.kernels.rewrites[self.methods[id(original_node)]]
         name = original_node.name.value
-        if self.module.functions.get(name) is not original_node or not self.is_own(original_node):
+        if self.module.functions.get(name) is not original_node or not self.belongs_to_a_kernel(original_node):
             return updated_node
         kernels = self.module.kernels
         if (name in kernels.lent or any(name == callee for _, callee in kernels.inlined)) and (

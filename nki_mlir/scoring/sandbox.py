@@ -129,7 +129,7 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
     scratch_path, devices = str(scratch.resolve()), set(DEVICES)
     join, absolute, frame = os.path.join, os.path.abspath, sys._getframe
     starts, looks, changes, lists, packages = STARTS, LOOKS, CHANGES, LISTS, dict(PACKAGES)
-    modules, keepers = MODULES, own_files()
+    modules, keepers = MODULES, trusted_files()
     write_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
     def below(path: str, root: str) -> bool:
@@ -182,7 +182,7 @@ FLAGS_OFFSET = 168              # offset of the flags in a class of CPython on 6
 namespace_of: Callable[[ModuleType], dict[str, object]] = vars(ModuleType)["__dict__"].__get__
 
 
-def own_files() -> tuple[str, ...]:
+def trusted_files() -> tuple[str, ...]:
     """Return the prefixes of file names whose code may change the protected modules: their files, and imports that
     bind modules."""
     file_names = (getattr(sys.modules.get(name), "__file__", None) for name in ("nki_mlir", "numpy", "ml_dtypes"))

@@ -93,7 +93,7 @@ def chosen(record, arguments, keywords):
     """Parameter -> value of the call that the function gets, and the form that was recognised."""
     plan = record.plan(len(arguments), tuple(keywords))
     positional, named, form = record.resolve(plan, arguments, keywords)
-    return dict(zip(record.own_signature.positional, positional)) | named, form
+    return dict(zip(record.python_signature.positional, positional)) | named, form
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.indirect import DataAddressed, IndirectOutOfBounds
-from nki_mlir.dialects.op import In, Integers, Iteration, Out, with_own_axes
+from nki_mlir.dialects.op import In, Integers, Iteration, Out, with_separate_axes
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
@@ -137,7 +137,7 @@ class ColumnsAddressed(DataAddressed):
 
     def iteration(self) -> Iteration:
         operands = self.operands()
-        return with_own_axes(operands[0][1].shape[:1], operands, lambda name, tile: 1)
+        return with_separate_axes(operands[0][1].shape[:1], operands, lambda name, tile: 1)
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, with_own_axes
+from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, with_separate_axes
 from nki_mlir.dialects.verifier import Check, OutOfBounds
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
@@ -105,7 +105,7 @@ class DataAddressed(NisaOp):
         """Return the axes of the piece, and the axes of the other tiles, except rows that correspond to the piece's
         rows."""
         rank, piece = len(self.piece.shape), self.piece_field
-        return with_own_axes(self.piece.shape, self.operands(),
+        return with_separate_axes(self.piece.shape, self.operands(),
                              lambda name, tile: rank if name == piece else int(self.goes_with_piece(name)))
 
     def read(self, before: Sequence[np.ndarray], flat: np.ndarray, at: tuple[np.ndarray, ...], good: np.ndarray

@@ -7,7 +7,7 @@ They stay instructions on every path, and their meaning is the class's reference
 from typing import ClassVar
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp, with_own_axes
+from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp, with_separate_axes
 
 
 class Opaque(NisaOp):
@@ -18,7 +18,7 @@ class Opaque(NisaOp):
     def iteration(self) -> Iteration:
         operands = self.operands()
         field, first_tile = operands[0]
-        return with_own_axes(first_tile.shape, operands, lambda name, tile: len(first_tile.shape)
+        return with_separate_axes(first_tile.shape, operands, lambda name, tile: len(first_tile.shape)
                              if name == field.name else 0)
 
     def lower(self, b: LoweringBuilder) -> None:
@@ -43,4 +43,4 @@ class PartitionWise(NisaOp):
             if tile.shape == main.shape and name not in (self.table, self.statistic):
                 return len(main.shape)
             return int(tile.shape[0] == main.shape[0])
-        return with_own_axes(main.shape, operands, shared)
+        return with_separate_axes(main.shape, operands, shared)

@@ -78,7 +78,7 @@ class Beta(Generation):
             dst = None
         if function.title in OTHERWISE:
             remaining = OTHERWISE[function.title](dst, remaining)
-        result = function.call_own(remaining)
+        result = function.call_by_keyword(remaining)
         if dst is None:
             return result
         assignment.assign(dst, result)

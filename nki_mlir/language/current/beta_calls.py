@@ -31,7 +31,7 @@ def call(function: Function, arguments: dict[str, object]) -> object:
         raise NkiTypeError(f"{name} is called without dst, and its result is not used",
                            fix=f"pass the tile that it writes first: {function.title}{function.newest.text}",
                            code="NKI-PARAMETER").here()
-    result = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
+    result = target.record.call_by_keyword({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:
         if isinstance(target_tensor := arguments.get(label), NkiTensor):
             write_history.note(low.core_view(target_tensor))

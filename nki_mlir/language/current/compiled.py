@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.capture.tracebacks import without_own_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.launch_members import RANKS
 from nki_mlir.language.arguments import map_leaves, with_arrays
@@ -86,7 +86,7 @@ class CompileKernel(Kernel):
     _enable_simulation: bool = False
     _enable_backend_opt: bool = False
 
-    @without_own_frames
+    @without_internal_frames
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
@@ -205,7 +205,7 @@ class StandaloneKernel(CompileKernel):
         assert seen == [os.path.join("artifacts", "kernel.neff")]
     """
 
-    @without_own_frames
+    @without_internal_frames
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nki_mlir.capture.tracebacks import without_own_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec, map_leaves, with_arrays, zeros_of
 from nki_mlir.language.current.compile_options import CompileOptions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Executor = Callable[..., object]        # of a CompiledKernel, inputs, outputs; for ranks also rank_id, world_size
 
 
-@without_own_frames
+@without_internal_frames
 def compile_kernel_to_nir(kernel_func: object, *, inputs: Mapping[str, object], compile_opts: CompileOptions,
                           frontend: object = None, enable_cache: bool = True, trace_cache: object = None) -> NirResult:
     """Capture a kernel for given inputs.
@@ -52,7 +52,7 @@ def compile_kernel_to_nir(kernel_func: object, *, inputs: Mapping[str, object], 
     return compile_to_bir(kernel_func, inputs=inputs, compile_opts=compile_opts)
 
 
-@without_own_frames
+@without_internal_frames
 def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts: CompileOptions | None = None,
                    frontend: object = None, output_names: Sequence[str] = (), enable_cache: bool = True) -> NirResult:
     """Capture a kernel for given inputs, with names for its outputs.
@@ -166,7 +166,7 @@ def spec_of_argument(argument: "ArgumentSpec") -> TensorSpec:
     return TensorSpec(argument.name, argument.shape, argument.dtype)                # type: ignore[arg-type]
 
 
-@without_own_frames
+@without_internal_frames
 def run_from_bir(nir: NirResult, compile_opts: CompileOptions, inputs: Mapping[str, object],
                  executor: Executor | None = None) -> Any:
     """Compile a captured kernel to a file, and run it.

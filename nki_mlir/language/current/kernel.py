@@ -16,7 +16,7 @@ from nki_mlir.capture.builder import Builder, active
 from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.capture.races.touches import ValueNumbers
 from nki_mlir.capture.tensor import Buffer, View
-from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
+from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.environment import TARGET, EnvironmentVariable
@@ -170,7 +170,7 @@ class Kernel(CoreKernel):
                 self.leave_compiled(ARTIFACTS.text(), arguments, keywords)
             return super().__call__(*arguments, **keywords)
         except BaseException as error:
-            leave_out_own_frames(error)
+            leave_out_internal_frames(error)
             raise
 
     def leave_compiled(self, folder: str, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
@@ -387,7 +387,7 @@ class Simulation:
     def __getitem__(self, cores: object) -> "Simulation":
         return Simulation(self.kernel[cores])
 
-    @without_own_frames
+    @without_internal_frames
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         with plain_index_errors():
             return simulator.simulate(self.kernel, arguments, keywords, self.kernel.platform, updates=False)

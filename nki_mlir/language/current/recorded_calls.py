@@ -207,7 +207,7 @@ class CallRecorder:
                     view is not None and view.buffer.role == "input" for name, view in views.items()
                     if name in emission.cls.outputs)):
                 emission.verified = self.verified_form(builder, emission, views)
-            if not all(map(creation.has_own_partitions, views.values())):
+            if not all(map(creation.has_a_partition_for_each_lane, views.values())):
                 emission.verified = None
         self.repeatable &= not self.created or all(emission.verified for emission, _ in self.emissions)
         return self.call if self.repeatable else None

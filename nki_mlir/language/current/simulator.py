@@ -23,7 +23,7 @@ import numpy as np
 
 from nki_mlir.capture.eager import EagerBuilder
 from nki_mlir.capture.tensor import Buffer
-from nki_mlir.capture.tracebacks import without_own_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.launch_members import RANKS
 from nki_mlir.dialects.op import Op, changed
@@ -295,7 +295,7 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
                                 for v in values])
 
 
-@without_own_frames
+@without_internal_frames
 def simulate_ranks(kernel: "Kernel", arguments: Sequence[tuple[object, ...]], target: str | None = None,
                    executor: str = "eager") -> list[object]:
     """Run a kernel with collectives once per rank, rank r on ``arguments[r]``, and return the results by rank.

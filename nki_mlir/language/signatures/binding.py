@@ -144,11 +144,11 @@ class Generation(ABC):
         code = function.__code__
         names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
         placed, named = names[:code.co_argcount], names[code.co_argcount:]
-        own_defaults = dict(zip(reversed(placed), reversed(function.__defaults__ or ())))
-        own_defaults |= function.__kwdefaults__ or {}
-        if differ := [n for n in own_defaults if n in table and own_defaults[n] != table[n]]:
+        function_defaults = dict(zip(reversed(placed), reversed(function.__defaults__ or ())))
+        function_defaults |= function.__kwdefaults__ or {}
+        if differ := [n for n in function_defaults if n in table and function_defaults[n] != table[n]]:
             raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not the table's")
-        every = table | own_defaults
+        every = table | function_defaults
         function.__defaults__ = tuple(every[n] for n in placed if n in every)
         function.__kwdefaults__ = {n: every[n] for n in named if n in every}
 
@@ -178,7 +178,7 @@ class Generation(ABC):
 
 
 class Function:
-    """A public function: its own parameters, and the signatures of its name.
+    """A public function: the parameters of the Python function, and the signatures of its name.
 
     It is last in the chain of wrapped functions in which Python looks for a signature, so that it is computed on
     request, not when a module is imported.
@@ -188,7 +188,7 @@ class Function:
                  ) -> None:
         self.function, self.name, self.generation = function, name, generation
         self.title, self.skip = name.rpartition(".")[2], int(bound_first)
-        self.own_kinds = table.own_kinds(name, generation.name)
+        self.named_kinds = table.named_kinds(name, generation.name)
         self.__wrapped__ = function
         self.plans: dict[tuple[object, ...], BindingPlan] = {}
         needs = [need for need in table.needs_of(name) if need.parameter in ("", *self.newest.names)]
@@ -197,7 +197,7 @@ class Function:
 
     def guarded(self, needs: Sequence[Need]) -> Callable[..., object]:
         """Wrap the function to first report what the machine lacks for a call."""
-        function, names = self.function, self.own_signature.positional
+        function, names = self.function, self.python_signature.positional
         defaults = {n: p.default for n, p in self.parameters.items()}
         # For each need its parameter, the number of the positional argument for it, and its default.
         looks = [(need, n := need.parameter, names.index(n) if n in names else len(names), defaults.get(n))
@@ -217,8 +217,8 @@ class Function:
         return dict(list(inspect.signature(self.__wrapped__).parameters.items())[self.skip:])
 
     @cached_property
-    def own_signature(self) -> Signature:
-        """The function's own parameters as a signature."""
+    def python_signature(self) -> Signature:
+        """The parameters of the Python function as a signature."""
         kinds = inspect.Parameter
         parameters = [Parameter(n, None if p.default is p.empty else "default", p.kind is kinds.KEYWORD_ONLY)
                 for n, p in self.parameters.items() if p.kind not in (kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL)]
@@ -227,9 +227,9 @@ class Function:
 
     @property
     def newest(self) -> Signature:
-        """The newest documented signature; the function's own if there is none."""
+        """The newest documented signature; that of the Python function if there is none."""
         documented = table.signatures(self.name, self.generation.name)
-        return documented[0] if documented else self.own_signature
+        return documented[0] if documented else self.python_signature
 
     @cached_property
     def __signature__(self) -> inspect.Signature:
@@ -238,7 +238,7 @@ class Function:
         every = list(inspect.signature(self.__wrapped__).parameters.values())
         shown = [p.replace(annotation=empty) for p in every[:self.skip]]
         shown += ([p.replace(annotation=empty) for n, p in self.parameters.items() if n in newest.names]
-                  if newest is self.own_signature else self.generation.signature_of(newest).parameters.values())
+                  if newest is self.python_signature else self.generation.signature_of(newest).parameters.values())
         shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
         if newest.takes_all:
             shown.insert(sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown), kinds("args", kinds.VAR_POSITIONAL))
@@ -256,7 +256,7 @@ class Function:
         """Return the signatures that a call may follow, with whether they are the other generation's; best first."""
         generation, other_generation = self.generation.name, CURRENT if self.generation.name == BETA else BETA
         followed = table.FOLLOWED.get(self.name, ()) if generation == CURRENT else ()
-        signatures = [self.own_signature, *table.signatures(self.name, generation),
+        signatures = [self.python_signature, *table.signatures(self.name, generation),
                       *(table.parsed(r, text) for r, text in followed)]
         return [(s, False) for s in signatures] + [(s, True) for s in table.signatures(self.name, other_generation)]
 
@@ -264,8 +264,8 @@ class Function:
     def kind(self, parameter: str) -> ParameterKind | None:
         """Return the kind of a parameter: the function's entry decides, else the parameter's name. Parameters of
         methods have other names."""
-        if parameter in self.own_kinds:
-            kind: ParameterKind = getattr(kinds, self.own_kinds[parameter])
+        if parameter in self.named_kinds:
+            kind: ParameterKind = getattr(kinds, self.named_kinds[parameter])
             return kind
         return None if self.skip else KINDS.get(parameter)
 
@@ -320,7 +320,7 @@ class Function:
 
     def form(self, signature: Signature, pairs: list[tuple[int | str, Parameter | None]], crosses: bool
              ) -> BindingForm | None:
-        bound_arguments, positional = [], self.own_signature.positional
+        bound_arguments, positional = [], self.python_signature.positional
         for at, parameter in pairs:
             target = "" if parameter is None else parameter.name if crosses else self.target(parameter.name)
             if target is None:
@@ -360,9 +360,9 @@ class Function:
         tiles = [g for g in differ if g.kind is TILE and (kind := kinds[g.at]) is not None and not kind.is_tile]
         return [g.at for g in (tiles[:1] or differ)]
 
-    def call_own(self, keywords: dict[str, object]) -> object:
+    def call_by_keyword(self, keywords: dict[str, object]) -> object:
         """Make a call in a form of the function's generation, all by keyword."""
-        key = ("own", *keywords)
+        key = ("by keyword", *keywords)
         if key not in self.plans:
             plan_of_all = self.plan(0, tuple(keywords))
             self.plans[key] = plan_of_all._replace(forms=tuple(f for f in plan_of_all.forms if not f.crosses))
@@ -404,7 +404,7 @@ class Function:
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
         """Describe an unknown keyword: the nearest parameter, or the other releases that have it; "" if none is."""
-        every = [self.own_signature, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
+        every = [self.python_signature, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
         names = dict.fromkeys(n for s in every for n in s.names)
         for keyword in keywords:
             if keyword in self.parameters or table.is_ignored(self.name, keyword) or table.same(self.name, keyword):

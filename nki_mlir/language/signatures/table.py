@@ -129,7 +129,7 @@ def histories() -> dict[str, tuple[tuple[str, str], ...]]:
     return {name: tuple(line for line in lines if line[0] in RELEASES) for name, lines in texts().items()}
 
 
-def own_kinds(name: str, generation: str) -> dict[str, str]:
+def named_kinds(name: str, generation: str) -> dict[str, str]:
     """Map the parameters for which a function's entry names a kind to that kind."""
     lines = [text for word, text in texts().get(name, ()) if word in ("kinds", generation)]
     return {parameter: kind for line in lines for part in line.split(", ") for kind, *parameters in [part.split()]

@@ -43,9 +43,9 @@ def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
         return nest.dtype_of(step.operands[0]) is dtype
     if step.kind != "alu" or step.name not in EXTREMA | {"abs", "negative", "multiply"}:
         return False
-    factors = [operand for operand in step.operands if step.name != "multiply" or not _is_truth_value(nest, operand)]
-    return (step.name != "multiply" or len(factors) < 2) and all(
-        is_representable(nest, operand, dtype) for operand in factors)
+    keeps_values = step.name in EXTREMA | {"abs", "negative"}
+    operands = [operand for operand in step.operands if keeps_values or not _is_truth_value(nest, operand)]
+    return (keeps_values or len(operands) < 2) and all(is_representable(nest, operand, dtype) for operand in operands)
 
 
 def has_short_nans(nest: Nest, value: int) -> bool:

@@ -277,9 +277,9 @@ def shared_out(evidence: Evidence, evictions: bool, text: str) -> Change | None:
     costs = evidence.machine.costs.engines[other]
     steps = [s for s in evidence.work if s.engine is loaded and other in type(s.op).engines and evicts(s) is evictions
              and (costs.other is not None or s.instruction.work_of(s.op).law in costs.laws)]
-    own_ns = sum(s.entry[1] for s in steps)
-    both_ns = own_ns + sum(evidence.machine.cost(other, s.instruction.work_of(s.op)).busy for s in steps)
-    gap = min(own_ns, busy - idle)              # other work may be at another time
+    loaded_ns = sum(s.entry[1] for s in steps)
+    both_ns = loaded_ns + sum(evidence.machine.cost(other, s.instruction.work_of(s.op)).busy for s in steps)
+    gap = min(loaded_ns, busy - idle)              # other work may be at another time
     if both_ns <= 0.0 or gap <= 0.0:
         return None
     share, change = min(1.0, gap / both_ns), Change(lines=lines_of(steps))
