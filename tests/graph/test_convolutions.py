@@ -27,9 +27,9 @@ FORMS = {
     "2d": ((2, 3, 8, 8), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME")),
     "strided": ((2, 3, 9, 9), (4, 3, 3, 3), dict(window_strides=(3, 2), padding=((1, 2), (0, 1)))),
     "1 x 1": ((2, 8, 6, 6), (4, 8, 1, 1), dict(window_strides=(1, 1), padding="VALID")),
-    "patches": ((2, 3, 16, 16), (8, 3, 4, 4), dict(window_strides=(4, 4), padding="VALID")),
-    "of each channel": ((2, 6, 8, 8), (6, 1, 3, 3), dict(window_strides=(1, 1), padding="SAME", feature_group_count=6)),
-    "grouped": ((2, 6, 8, 8), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME", feature_group_count=2)),
+    "patches": ((2, 3, 8, 8), (8, 3, 4, 4), dict(window_strides=(4, 4), padding="VALID")),
+    "of each channel": ((2, 6, 5, 5), (6, 1, 3, 3), dict(window_strides=(1, 1), padding="SAME", feature_group_count=6)),
+    "grouped": ((2, 6, 5, 5), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME", feature_group_count=2)),
     "dilated": ((1, 3, 10, 10), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME", rhs_dilation=(2, 3))),
     "transposed": ((1, 3, 5, 5), (4, 3, 3, 3), dict(window_strides=(1, 1), padding=((2, 2), (2, 2)),
                                                     lhs_dilation=(2, 2))),
@@ -47,7 +47,7 @@ FORMS = {
         window_strides=(1, 2), padding="SAME", dimension_numbers=CHANNELS_LAST)),
     "channels last, 1d": ((2, 130, 32), (4, 32, 6), dict(window_strides=(1,), padding=((2, 3),),
                                                          dimension_numbers=("NHC", "HIO", "NHC"))),
-    "groups of the batch": ((4, 3, 6, 6), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME",
+    "groups of the batch": ((4, 3, 5, 5), (4, 3, 3, 3), dict(window_strides=(1, 1), padding="SAME",
                                                              batch_group_count=2)),
 }
 
