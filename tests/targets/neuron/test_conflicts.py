@@ -2,14 +2,18 @@
 """The cells of a memory in which the checker looks for conflicts: two footprints share one where they share a byte."""
 
 import itertools
+from collections import Counter
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Access, Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8, DType
+from nki_mlir.targets.neuron.checker import conflicts
 from nki_mlir.targets.neuron.checker.conflicts import BytesOfRows, Cells, MemoryAccess, blocks_of, folded
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint
 from nki_mlir.targets.neuron.checker.trace import DataDependent
@@ -90,6 +94,36 @@ def pairs_that_share(listed: list[ByteFootprint]) -> tuple[list[bool], list[bool
 def test_footprints__share_a_cell_where_they_share_a_byte(listed: list[ByteFootprint]) -> None:
     by_cells, by_bytes = pairs_that_share(listed)
     assert by_cells == by_bytes
+
+
+@pytest.mark.parametrize("sparse", (0, 1 << 30))
+@settings(max_examples=25)
+@given(st.lists(st.tuples(footprints(), st.booleans()), min_size=2, max_size=12))
+def test_histories__are_of_the_last_writes(sparse: int, steps: list[tuple[ByteFootprint, bool]]) -> None:
+    """Numbers of histories are counted or sorted. Each cell has the last write of all of it, and the reads since."""
+    cells = Cells([footprint for footprint, _ in steps])
+    written = np.full(cells.numbers.shape, -1)
+    reads = np.zeros(cells.numbers.shape, int)              # as bits
+    with patch.object(conflicts, "SPARSE", sparse):
+        for number, (footprint, writes) in enumerate(steps):
+            rows, columns, count = cells.of(footprint)
+            past = cells.at(footprint)
+            touched = Counter(cells.numbers[rows, columns].ravel().tolist())
+            assert {history.number: cells for history, cells in past} == touched and touched.total() == count
+            assert all(history.cells == (cells.numbers == history.number).sum() for history, _ in past)
+            access = MemoryAccess(0, number, SimpleNamespace(core=0), footprint)
+            if writes:
+                cells.begin(footprint, past, access)
+                written[rows, columns], reads[rows, columns] = number, 0
+            else:
+                for history in cells.split(footprint, past):
+                    history.reads[number] = access
+                reads[rows, columns] |= 1 << number
+    for number in np.unique(cells.numbers).tolist():
+        history, same = cells.histories[number], cells.numbers == number
+        last, = np.unique(written[same]).tolist()
+        assert [write.number for write in history.writes] == [n for n in [last] if n >= 0]
+        assert np.unique(reads[same]).tolist() == [sum(1 << read for read in history.reads)]
 
 
 @given(st.lists(st.tuples(DTYPES, st.integers(0, 60), st.lists(st.tuples(st.integers(1, 30), st.integers(1, 4)),

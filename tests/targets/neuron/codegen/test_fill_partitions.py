@@ -10,6 +10,9 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission
+from nki_mlir.targets.neuron.codegen.fill_partitions import fits
+from nki_mlir.targets.neuron.codegen.records import LoopVariable
+from tests.targets.neuron.code_builder import Builder
 
 
 @nki.jit
@@ -168,3 +171,36 @@ def test_values_and_times(kernel, rows, tiles, dtype, fills):
         assert neuron.timed(programs).instructions < neuron.timed(partial).instructions
     else:
         assert neuron.write(programs, "asm") == neuron.write(partial, "asm")
+
+
+def test_tiles_that_fit__have_a_partition_for_each_row_of_an_iteration():
+    """A buffer of the loop from its first partition on; another buffer at one row, or at rows of equal values."""
+    rows, most, b = 32, 128, Builder()
+    local, outer, wide = (b.on_chip(name, (count, 8)) for name, count in (("local", rows), ("outer", rows), ("wide", most)))
+    variable = LoopVariable("i", 0, 3)
+
+    class Equal:
+        writers = dict.fromkeys((outer, wide), ())
+
+        def holds(self, buffer):
+            return self.is_equal
+
+    def holds(tile, written=False, is_equal=False):
+        equal = Equal()
+        equal.is_equal = is_equal
+        return fits(tile, rows, most, {local}, written, equal)
+
+    def one_row(tile):
+        return tile.patterned(free=tile.access.free, dims=((0, rows), *tile.access.dims[1:]))
+    all_rows = b.tile({}, local, 0, rows, 0, 8)
+    assert holds(all_rows) and holds(all_rows, written=True) and holds(b.tile({}, local, 0, rows, 3, 2), written=True)
+    assert not any(map(holds, (b.tile({}, local, 0, rows // 2, 0, 8), b.tile({}, local, 16, rows // 2, 0, 8), one_row(all_rows),
+                               b.tile({}, local, (0, {variable: 1}), rows, 0, 8),
+                               b.tile({}, local, 0, rows, (0, {variable: 1}), 8))))
+    for buffer in (outer, wide):
+        tile = b.tile({}, buffer, 0, rows, 0, 8)
+        assert not holds(tile) and holds(tile, is_equal=True) and holds(one_row(tile))
+        assert not holds(tile, True, is_equal=True) and not holds(one_row(tile), True)
+        assert not holds(b.tile({}, buffer, 0, rows // 2, 0, 8), is_equal=True)
+    assert not holds(b.tile({}, wide, most - rows, rows, 0, 8), is_equal=True)     # too few partitions for more rows
+    assert not holds(b.tile({}, b.hbm("x", (rows, 8), "input"), 0, rows, 0, 8), is_equal=True)

@@ -167,6 +167,19 @@ def test_copies_from_psum__are_one_for_all_tiles_of_a_bank() -> None:
         ("sbuf", (32, 128)), ("sbuf", (32, 4, 32)), ("psum", (32, 4, 32))]
 
 
+def test_operand_that_all_instructions_read__stays_and_one_that_all_write_does_not() -> None:
+    """Of the writes of one tile the last one counts, so they are not one instruction."""
+    for same, merged in ((True, 0), (False, 3)):
+        b = Builder()
+        shared, tiles, results = (b.on_chip(name, (ROWS, 4 * WIDTH)) for name in ("shared", "tiles", "results"))
+        for k in range(4):
+            b.add(part_of(results, 0 if same else k), part_of(tiles, k), part_of(shared, 0), "maximum")
+        assert merge_instructions(b.code) == merged
+        if merged:
+            op, = (step.op for step in steps_in(b.code.body))
+            assert (op.dst.shape, op.rhs.access.dims) == ((ROWS, 4, WIDTH), ((1, ROWS), (0, 4), (1, WIDTH)))
+
+
 def test_elements__bound_merged_instructions() -> None:
     b = transposes(6)
     assert merge_instructions(b.code, elements=64) == 3

@@ -11,11 +11,12 @@ import pytest
 
 from nki_mlir.cli.source import load_kernel
 from nki_mlir.dialects.nisa.elementwise import TensorScalarOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.nisa.reduction import TensorReduceOp
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import split_columns as tested
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.codegen.records import Code
+from nki_mlir.targets.neuron.codegen.records import Code, steps_in
 from nki_mlir.targets.neuron.codegen.split_columns import split_columns
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
@@ -116,6 +117,19 @@ def test_streams__compute_the_same_in_any_order(seed: int) -> None:
         y = np.zeros_like(expected)
         simulate(program, [mixture.array.copy()], [y], scheduler)
         np.testing.assert_array_equal(y, expected)
+
+
+def test_tiles_of_one_axis__stay_whole() -> None:
+    """A column of a tile that is read into one element of each partition, and the same tile with its columns."""
+    b = Builder()
+    x, tile, column = b.hbm("x", (ROWS, 4096), "input"), b.on_chip("tile", (ROWS, 4096)), b.on_chip("column", (ROWS, 2))
+    target, source = b.tile({}, column, 0, ROWS, 0, 1), b.tile({}, x, 0, ROWS, 0, 1)
+    one_axis = [t.patterned(free=t.access.free, dims=t.access.dims[:1]) for t in (target, source)]
+    b.step(DmaCopyOp, dst=one_axis[0], src=one_axis[1])
+    b.copy((tile, 0, ROWS, 0, 4096), (x, 0, ROWS, 0, 4096))
+    b.tensor_copy((column, 0, ROWS, 1, 1), (tile, 0, ROWS, 4095, 1))
+    assert split_columns(b.code, 4) == 1
+    assert [step.op.dst.shape for step in steps_in(b.code.body)] == [(ROWS,), *[(ROWS, 1024)] * 4, (ROWS, 1)]
 
 
 def test_search__splits_a_large_load_before_a_chain_of_instructions() -> None:

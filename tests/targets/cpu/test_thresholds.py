@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""An option that is a least or greatest size takes exactly this size, and not the next one."""
+
+from math import prod
+from types import SimpleNamespace
+
+import pytest
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import host_measurements
+from nki_mlir.targets.cpu.addressed_nest import with_memory
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD
+from nki_mlir.targets.cpu.function_pass import function_pass
+from nki_mlir.targets.cpu.passes import fit_functions
+from nki_mlir.targets.cpu.passes.pair_factors import PairFactors
+from nki_mlir.targets.cpu.passes.prefetch_rows import LEAST_ROWS
+from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, schedule
+from nki_mlir.targets.runtime import host
+from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.overlap import ByteRegion
+
+M, N, K = 24, 40, 16
+
+
+def product(left: int = M) -> Nest:
+    """A product of two factors in bfloat16."""
+    return Nest((left, N, K), frozenset({2}), (Operand(BFLOAT16, (K, 0, 1)), Operand(BFLOAT16, (0, 1, N))), 0,
+                (Operand(FLOAT32, (N, 1, 0)),), MULTIPLY_ADD, (4,))
+
+
+def row_function(columns: int, count: int = 1) -> Nest:
+    """So many functions of a row, one after the other."""
+    steps = tuple(Step("activation", FLOAT32, (0 if k == 0 else k + 1,), "exp") for k in range(count))
+    return Nest((columns,), frozenset(), (Operand(FLOAT32, (1,)),), 0, (Operand(FLOAT32, (1,)),), steps, (count + 1,))
+
+
+@pytest.mark.parametrize("name", ("widen-factors", "pair-factors"))
+def test_factors__are_converted_that_products_read_often_enough(name: str) -> None:
+    nest = product()
+    larger, smaller = max(M * K, N * K), min(M * K, N * K)
+    often = nest.elements // larger                     # each element of the larger factor is read so often
+    size = larger * (FLOAT32.itemsize if name == "widen-factors" else BFLOAT16.itemsize)
+
+    def takes(least: int, most: int) -> bool:
+        one = function_pass(name, f"least={least} most={most}")
+        return one.are_worth_it(nest) if isinstance(one, PairFactors) else one.are_worth_it(nest, [0, 1])
+    assert smaller < larger and takes(often, size)
+    assert not takes(often + 1, size) and not takes(often, size - 1)
+
+
+def test_wide_tiles__are_of_factors_that_products_read_often_enough() -> None:
+    nest = product()
+    assert function_pass("widen-tiles", f"least={N}").is_read_often(nest, 0)
+    assert not function_pass("widen-tiles", f"least={N + 1}").is_read_often(nest, 0)
+
+
+@pytest.mark.parametrize("functions", (1, 2))
+def test_stores__are_delayed_in_loops_of_enough_iterations_and_functions(functions: int) -> None:
+    plan = schedule(row_function(4096, functions))
+    step = plan.lanes * plan.unroll
+    least = 4096 // step
+    delays = function_pass("delay-stores", f"least={least} functions={functions}")
+    assert delays.is_worth_it(row_function(4096, functions))
+    assert not function_pass("delay-stores", f"least={least + 1}").is_worth_it(row_function(4096, functions))
+    assert not function_pass("delay-stores", f"functions={functions + 1}").is_worth_it(row_function(4096, functions))
+
+
+@pytest.mark.parametrize("ratio, percent", [(1.5, 150), (1.25, 125), (3.0, 300)])
+def test_functions__are_looked_up_from_the_least_gain_on(ratio: float, percent: int,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gain_of_table", "gain_of_fit"):
+        monkeypatch.setattr(host_measurements, name, lambda function: ratio)
+    monkeypatch.setattr(host, "lanes", lambda: WITH_32_REGISTERS)
+    monkeypatch.setattr(host, "multiplies_pairs", lambda: True)
+    fits: list[object] = [object()]
+    monkeypatch.setattr(fit_functions, "fit_of", lambda function: fits[0])
+
+    class Function:
+        alone = None
+    for name in ("tabulate-functions", "fit-functions"):
+        gains = {gain: function_pass(name, f"gain={gain}").is_worth_it(Function()) for gain in (0, percent, percent + 1)}
+        assert gains == {0: True, percent: True, percent + 1: False}
+    fits[0] = None
+    assert not function_pass("fit-functions", "gain=0").is_worth_it(Function())
+
+
+def test_words__are_loaded_for_sums_of_enough_elements() -> None:
+    row = Operand(BFLOAT16, (1024, 32, 1))
+    steps = (Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (1, 2), "add"))
+    extents = (3, 32, 32)
+    nest = Nest(extents, frozenset({1, 2}), (row,), 0, (Operand(FLOAT32, (1, 0, 0)),), steps, (3,))
+    added = prod(extents[1:])
+    assert schedule(nest).folds
+    assert function_pass("load-words", f"least={added}").is_worth_it(nest)
+    assert not function_pass("load-words", f"least={added + 1}").is_worth_it(nest)
+    copies = row_function(64)
+    assert not schedule(copies).folds and function_pass("load-words", "least=1000000").is_worth_it(copies)
+
+
+def test_rows__are_prefetched_if_they_are_short_many_and_on_different_pages() -> None:
+    short, page = 1024, host.PAGE
+
+    def ahead(row: int, step: int, rows: int) -> int:
+        operand = Operand(FLOAT32, (step // 4, 1))
+        nest = Nest((rows, row // 4), frozenset(), (operand,), 0, (operand,), (Step("alu", FLOAT32, (0, 0), "add"),), (2,))
+        return function_pass("prefetch-rows", f"short={short}").ahead(nest, operand)
+    assert ahead(short, page, LEAST_ROWS) == 2 * page and ahead(short // 2, page, LEAST_ROWS) == 4 * page
+    assert ahead(host.LINE, 2 * page, 128) == 2 * short // host.LINE * 2 * page
+    assert ahead(short, -page, LEAST_ROWS) == -2 * page
+    for row, step, rows in ((short + 4, page, LEAST_ROWS), (host.LINE - 4, page, 128), (short, page - 4, 128),
+                            (short, page, LEAST_ROWS - 1)):
+        assert ahead(row, step, rows) == 0, (row, step, rows)
+
+
+def test_rows__of_inputs_alone_are_prefetched() -> None:
+    """A tile that the kernel wrote is in a cache."""
+    operand, tile = Operand(FLOAT32, (host.PAGE // 4, 1)), cpu.ScratchBuffer(16 * host.PAGE, 0)
+    nest = Nest((16, 128), frozenset(), (operand, operand), 0, (operand,), (Step("alu", FLOAT32, (0, 1), "add"),), (3,))
+    for roots, ahead in ((("x", "y"), (0, 1)), (("x", tile), (0,)), ((tile, "y"), (1,)), ((tile, tile), ()), (("o", tile), ())):
+        regions = [ByteRegion(root, Linear(), tile.size, Linear()) for root in (*roots, "o")]
+        call = cpu.compute(nest, regions)
+        function = SimpleNamespace(body=cpu.NativeBlock([call]), inputs=("x", "y"))
+        function_pass("prefetch-rows").rewrite(function)
+        assert with_memory(call.function).use.ahead == tuple((k, 4 * host.PAGE) for k in ahead), roots
