@@ -8,8 +8,10 @@ import pytest
 from nki_mlir.cli import opt
 from nki_mlir.cli.source import MalformedInput, read_module
 from nki_mlir.custom_form.lexing import Cursor
+from nki_mlir.custom_form.operation_printer import OperationPrinter
 from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.custom_form.subscripts import buffer_of, read_subscripts, subscripts
+from nki_mlir.custom_form.value_types import ValueTypes
 from nki_mlir.dialects.access import Access, Linear
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.text_limits import TextTooDeep
@@ -240,3 +242,17 @@ def test_errors_of_streams(old, new, line, column, message):
         read_module(STREAMS.replace(old, new), "kernel.mlir")
     diagnostic = caught.value.diagnostics[0]
     assert (diagnostic.line, diagnostic.column, diagnostic.message) == (line, column, message)
+
+
+def test_operation_whose_operands_have_other_names__stays_in_the_generic_form():
+    module = read_module(HEAD + '  "nisa.dma_copy"(%t, %t) {access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 512]]>, '
+                         '#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 512]]>], engine = "sync", '
+                         'mask = affine_set<() : (0 == 0)>} : (memref<128x512xf32, "sbuf">, memref<128x512xf32, "sbuf">) -> ()\n'
+                         '  return\n}\n', "<text>")
+    copy, end = module.body.operations[0].regions[0].blocks[0].operations
+    types = ValueTypes()
+    types.define("%t", 'memref<128x512xf32, "sbuf">')
+    assert OperationPrinter().text(copy.operation, ["%t", "%t"], types) == "nisa.dma_copy %t = %t {engine = sync}"
+    for names in ([], ["%t"], ["%t"] * 3):
+        assert OperationPrinter().text(copy.operation, names, types) is None
+    assert OperationPrinter().text(end.operation, [], types) is None

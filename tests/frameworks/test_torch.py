@@ -352,6 +352,26 @@ def test_vmap__one_call_after_the_other():
     equal(torch.vmap(kernels.add[2], in_dims=(0, 2))(stacked, torch.stack([B] * 3, 2)), stacked + B)
 
 
+class SquaredByKernels(torch.autograd.Function):
+    generate_vmap_rule = True
+    forward = staticmethod(lambda x: nki.jit(squared)(x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, = ctx.saved_tensors
+        return kernels.add[2](x, x) * gradient
+
+
+def test_vmap__of_gradients_that_a_kernel_computes():
+    """As of each sample of a batch."""
+    stacked = torch.stack([A, A * 2, A * 3])
+    equal(torch.vmap(torch.func.grad(lambda x: SquaredByKernels.apply(x).sum()))(stacked), stacked * 2)
+
+
 def test_operators__pass_the_checks_of_torch():
     from nki_mlir.frameworks.registry import callees
     kernels.add[2](A, B)

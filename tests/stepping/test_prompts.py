@@ -7,6 +7,7 @@ import pdb
 import numpy as np
 import pytest
 
+from nki_mlir.capture.prompts import variable
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import language as beta_language
 from nki_mlir.language.beta import nki as beta
@@ -91,3 +92,21 @@ def test_kernels__have_no_values(function, on) -> None:
         with pytest.raises(NkiMlirError, match=r"the device|binary operators on tensors|not a NumPy array") as caught:
             kernel.on(on)(X)
         assert caught.value.at is not None and caught.value.at.file == __file__
+
+
+class Wanted:
+    """A value that variables are looked up by."""
+
+
+def test_variable__is_that_of_the_innermost_function_that_has_one() -> None:
+    def innermost(other: object) -> str:
+        return variable(lambda value: type(value) is Wanted)
+
+    def inner(passed: object, other: object) -> str:
+        return innermost(other)
+
+    def outer(first: object) -> str:
+        return inner(None, first)
+    assert (innermost(Wanted()), inner(Wanted(), 1), outer(Wanted()), outer(1)) == ("other", "passed", "other", "")
+    local = Wanted()
+    assert outer(1) == "local" and variable(lambda value: value == "no such value") == "" and local

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A tensor argument that names a file alone has the file's shape, dtype and values."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.cli.arguments import BadArgumentText, tensor_of_file
+
+NAMED = ("float32", "float16", "int32", "uint32", "int16", "uint16", "int8", "uint8")
+
+
+@pytest.mark.parametrize("values", (True, False))
+@pytest.mark.parametrize("name", NAMED)
+def test_file__names_shape_and_dtype(name, values, tmp_path):
+    array = np.arange(6).reshape(2, 3).astype(name)
+    np.save(tmp_path / "x.npy", array)
+    tensor = tensor_of_file(str(tmp_path / "x.npy"), values)
+    assert tensor.dtype == array.dtype and np.array_equal(tensor, array if values else np.zeros_like(array))
+
+
+@pytest.mark.parametrize("array, told", [
+    (np.zeros((2, 3), np.complex64), "holds complex64; choose one, as in --arg 2x3xf32="),
+    (np.zeros((4,), "M8[s]"), "holds datetime64[s]; choose one, as in --arg 4xf32="),
+    (np.zeros((2, 5), ml_dtypes.bfloat16), "does not name its dtype; choose one, as in --arg 2x5xbf16=")])
+def test_file__of_another_dtype_is_an_error_that_names_the_form(array, told, tmp_path):
+    np.save(tmp_path / "x.npy", array)
+    for values in (True, False):
+        with pytest.raises(BadArgumentText) as error:
+            tensor_of_file(str(tmp_path / "x.npy"), values)
+        assert f"the file {told}{tmp_path}/x.npy" in str(error.value)
