@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tracebacks of users' errors have no frames of the toolchain; those of its defects have them."""
 
+import json
 import subprocess
 import sys
 import traceback
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nki_mlir.capture import attempts
+from nki_mlir.capture import attempts, locations
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import language as beta_language
 from nki_mlir.language.beta import nki as beta
@@ -140,3 +143,22 @@ def test_of_a_script__python_prints_as_many_lines_as_the_user_wrote(tmp_path):
                       "nki.jit(f)(np.ones((4, 8), np.float32))\n")
     ended = subprocess.run([sys.executable, "-m", "nki_mlir", str(script)], capture_output=True, text=True)
     assert ended.returncode == 1 and "nki_mlir/" not in ended.stderr.replace("nki_mlir/__main__.py", "")
+
+
+@pytest.mark.parametrize("file, scope, is_users", [
+    ("/home/kernels.py", {}, True), ("/usr/lib/site-packages/other/code.py", {}, False),
+    ("/usr/lib/dist-packages/another/code.py", {}, False),
+    ("/usr/lib/site-packages/kernels/code.py", {"nl": nl}, True), ("/usr/lib/site-packages/jax/code.py", {"nl": nl}, False),
+    (f"{Path(attempts.__file__).parent}/no_such_file.py", {}, False),
+    (f"{Path(json.__file__).parent}/no_such_file.py", {}, False), ("<frozen code>", {}, False)])
+def test_location__is_the_innermost_line_of_a_user(file, scope, is_users):
+    """Installed packages are users' if they name NKI, except frameworks, which call kernels."""
+    exec(compile("def called(fault):\n    fault()", file, "exec"), scope)
+    for fault, within in ((divide, True), (partial(json.loads, "{"), False)):
+        with pytest.raises((ZeroDivisionError, json.JSONDecodeError), match=r"zero|property name") as error:
+            scope["called"](fault)
+        location = locations.raised_at(error.value.__traceback__)
+        if within:
+            assert (location.file, location.line) == (__file__, divide.__code__.co_firstlineno + 1)
+        else:
+            assert location[:2] == (file, 2) if is_users else location.file == __file__

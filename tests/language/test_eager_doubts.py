@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Eager runs refuse what capture refuses, and ask it only where they have to."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from nki_mlir.capture import errors
+from nki_mlir.capture.races.verdicts import UnknownRaceLevel
+from nki_mlir.language import eager_run
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
@@ -159,3 +163,45 @@ def test_capture_is_asked_only_in_doubt():
     expected = np.broadcast_to(X.sum(0) + 3, X.shape)
     np.testing.assert_array_equal(run("eager", kernel, X), expected)
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize("doubtful", (False, True))
+@pytest.mark.parametrize("races, undecided", [([], False), (["race"], False), ([], True)])
+@pytest.mark.parametrize("captured", [[], ["race of capture"], ValueError("cannot compile"), UnknownRaceLevel(found="x")],
+                         ids=("none", "races", "obstacle", "refusal"))
+def test_capture__decides_where_there_is_a_doubt(doubtful, races, undecided, captured, monkeypatch):
+    """An eager run reports its races if capture has none, or cannot take the kernel."""
+    reported, requests = [], []
+
+    def specialize(bound):
+        requests.append(bound)
+        if isinstance(captured, Exception):
+            raise captured
+        return SimpleNamespace(captured=SimpleNamespace(verdict=SimpleNamespace(races=captured)))
+    monkeypatch.setattr(eager_run, "verdict_on", lambda programs: SimpleNamespace(races=races, undecided=undecided))
+    monkeypatch.setattr(eager_run, "report", reported.append)
+    arguments = SimpleNamespace(specialize=specialize), "bound", SimpleNamespace(doubtful=doubtful), []
+    is_asked = bool(doubtful or races or undecided)
+    if is_asked and isinstance(captured, UnknownRaceLevel):
+        with pytest.raises(UnknownRaceLevel) as error:
+            eager_run.ask_capture(*arguments)
+        assert str(error.value) == str(captured) and not reported
+        return
+    eager_run.ask_capture(*arguments)
+    assert requests == ["bound"] * is_asked
+    assert reported == ([races] if is_asked and captured != ["race of capture"] else [])
+
+
+def test_memory_that_the_machine_lacks__is_an_error_with_its_bytes():
+    def copied(x):
+        out = nl.ndarray((16, 3), nl.bfloat16, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x[0, :, 0:3]))
+        return out
+    specialization = nki.jit(copied).lower(X).specialization
+    for lack in (MemoryError, OverflowError, ValueError):
+        def fails(lack=lack):
+            raise lack
+        specialization.makers = [fails]
+        with pytest.raises(errors.NoRoomForTensor) as error:
+            specialization.new_shared()
+        assert "a tensor of shape [16, 3] of bfloat16 takes 96 bytes, which this machine cannot allocate" in str(error.value)

@@ -237,6 +237,21 @@ def test_rows_written_at_run_time_from_any_partition(on):
     np.testing.assert_array_equal(run(on, kernel, x, at), expected)
 
 
+def test_rows_written_at_run_time_from_a_tile_of_another_shape(on):
+    x, at = numbers(4, 16), np.array([[3, 1]], np.int32)
+
+    def kernel(x, at):
+        out = nl.ndarray((5, 64), x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, nl.zeros((5, 64), x.dtype))
+        i, t = nl.load(at), nl.load(x)
+        nisa.dma_copy(out.select(0, i[0:1, 0:1]), t)                                    # a row of 64 elements
+        nisa.dma_copy(out.ap([[8, 8], [1, 8]], scalar_offset=i[0:1, 1:2], indirect_dim=0), t)
+        return out
+    expected = np.zeros((5, 64), np.float32)
+    expected[at[0]] = x.reshape(-1)
+    np.testing.assert_array_equal(run(on, kernel, x, at), expected)
+
+
 def test_a_row_longer_than_an_engine_counts(on):
     x = numbers(2, 3, 25000, dtype=np.int8)
 

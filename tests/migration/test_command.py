@@ -580,6 +580,23 @@ def test_functions_of_several_files_know_their_arguments(tmp_path, capsys):
     assert "nl.store(out[nl.ds(i * 32, 32), :], nl.maximum(tile, LOWEST, dtype=nl.float32))" in kernel
 
 
+ROWS = "import neuronxcc.nki.language as nl\n\n\ndef rows_of(x, rows):\n    return nl.load(x[rows, :])\n"
+BY_INDICES = KERNEL.replace("\n\n\n", "\nfrom common import rows_of\n\n\n", 1).replace(
+    "nl.load(x) * 2", "rows_of(x, nl.arange(128)[:, None])")
+BY_SLICE = KERNEL.replace("\n\n\n", "\nimport common\n\n\n", 1).replace("nl.load(x) * 2", "common.rows_of(x, slice(0, 128))")
+
+
+@pytest.mark.parametrize("others", (True, False))
+def test_a_helper_whose_body_replaces_a_call_stays_if_another_file_calls_it(others, tmp_path, capsys):
+    """No value of the new text is an index vector, so the new kernel cannot pass one to the helper."""
+    for name, text in ({"common": ROWS, "first": BY_INDICES} | ({"second": BY_SLICE} if others else {})).items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert main([str(tmp_path), "--quiet", "--in-place"]) == 0
+    assert ("def rows_of(x, rows):" in (tmp_path / "common.py").read_text()) is others
+    assert "rows_of" not in (tmp_path / "first.py").read_text()
+    assert not others or "common.rows_of(x, slice(0, 128))" in (tmp_path / "second.py").read_text()
+
+
 def test_line_ends_stay(file, capsys):
     file.write_bytes(KERNEL.replace("\n", "\r\n").encode())
     assert main([str(file), "--in-place", "--quiet"]) == 0

@@ -5,7 +5,9 @@ import ast
 
 import pytest
 
-from nki_mlir.migration.engine_rows import divisor, integer, values_of
+from nki_mlir.machine import Machine
+from nki_mlir.migration.engine_rows import divisor, integer, is_between, values_of
+from nki_mlir.migration.facts import TensorFact
 
 TEXT = """
 def kernel(x, rows):
@@ -34,3 +36,18 @@ def test_numbers_of_names(text: str, divides: int, number: int | None) -> None:
     assert isinstance(tree, ast.FunctionDef)
     node, values = ast.parse(text, mode="eval").body, values_of(tree)
     assert (divisor(node, values), integer(node, values)) == (divides, number)
+
+
+@pytest.mark.parametrize(("view", "first", "count"), [
+    ("t[nl.ds(0, 16), :]", 0, 16), ("t[nl.ds(32, 16), :]", 32, 16), ("t[nl.ds(33, 16)]", 33, 16),
+    ("t[nl.ds(32, 64), 0:4]", 32, 64), ("t[nl.ds(64, 64)]", 64, 64), ("t[64:96, :]", 64, 32), ("t[5:6]", 5, 1),
+    ("t[32:96]", 32, 64), ("t[0:128, 3]", 0, 128), ("t[0:100]", 0, 100)])
+def test_rows__that_no_engine_starts_at_are_between(view: str, first: int, count: int) -> None:
+    illegal = not Machine.legal_start_partition(first, count)
+    assert is_between(view, TensorFact("sbuf")) is is_between(view, TensorFact("psum")) is illegal
+    assert not is_between(view, TensorFact("hbm"))
+
+
+@pytest.mark.parametrize("view", ["t", "t[i:8]", "t[nl.ds(i, 16)]", "t[5]", "t[:, 5:6]", "f(t[5:6])"])
+def test_rows__at_unknown_numbers_are_not_between(view: str) -> None:
+    assert not is_between(view, TensorFact("sbuf"))

@@ -83,6 +83,16 @@ def test_functions_move_and_compute_the_same(body, heads):
     assert with_lifted_functions(new, {"f"}) == (new, set())
 
 
+@pytest.mark.parametrize("head", ("def double(a):", "double = lambda a: 2 * a"))
+def test_functions_move_with_the_comments_above_them(head):
+    body = "" if "lambda" in head else "        return 2 * a\n"
+    text = f"def f(x, y=3):\n    k = x\n\n    # Twice\n    # or more\n    {head}\n{body}    # The result\n    return double(k)\n"
+    new, _ = with_lifted_functions(text, {"f"})
+    assert results(new) == results(text)
+    assert new.lstrip().startswith("# Twice\n# or more\ndef double(a):\n    return 2 * a\n")
+    assert new.endswith("def f(x, y=3):\n    k = x\n    # The result\n    return double(k)\n")
+
+
 @pytest.mark.parametrize("body", STAY)
 def test_functions_that_might_compute_something_else_stay(body):
     text = source(body)
