@@ -55,7 +55,7 @@ def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> 
         return _migrated(path, release, only)
     except RecursionError:
         files = [path] if path.is_file() else [p for p in path.rglob("*.py") if p.is_file() and readable_text(p)]
-        _, line, file = max((*deepest(readable_text(p)), p) for p in files)
+        _, line, file = max((*deepest(ast.parse(readable_text(p))), p) for p in files)
         raise MigrationError(what="an expression or statement nests too deeply to be rewritten",
                              how="assign its parts to variables").located(Location(str(file), line, 0)) from None
 

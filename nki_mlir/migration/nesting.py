@@ -8,6 +8,7 @@ import tokenize
 
 from nki_mlir.input_limits import SYNTAX_NODES
 
+LEVELS = 3_000              # of a syntax tree. Python 3.11 reads no more; the library takes seconds for as many
 NODE_BYTES = 20             # of a source, for each node of its syntax tree; most sources have fewer nodes
 STRING_OR_COMMENT = re.compile(
     r"""#[^\n]*|'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL)
@@ -31,7 +32,10 @@ def check_syntax(text: str, name: str) -> None:
     if len(text) > 2 * SYNTAX_NODES.value():
         SYNTAX_NODES.check(least_nodes(text), "the syntax tree of the file", name)
     try:
-        SYNTAX_NODES.check(sum(1 for _ in ast.walk(ast.parse(text))), "the syntax tree of the file", name)
+        tree = ast.parse(text)
+        if deepest(tree)[0] > LEVELS:
+            raise NestsTooDeeply(_longest_line(text))
+        SYNTAX_NODES.check(sum(1 for _ in ast.walk(tree)), "the syntax tree of the file", name)
     except (RecursionError, MemoryError):
         raise NestsTooDeeply(_longest_line(text)) from None
     except SyntaxError as error:
@@ -50,9 +54,9 @@ def least_nodes(text: str) -> int:
     return max(code.count(",") + code.count(";"), words // 4, lines // 2)
 
 
-def deepest(text: str) -> tuple[int, int]:
-    """Return how deeply the syntax tree of a text nests, and the line of the deepest node."""
-    depth_and_line, waiting = (0, 1), list[tuple[ast.AST, int, int]]([(ast.parse(text), 0, 1)])
+def deepest(tree: ast.AST) -> tuple[int, int]:
+    """Return how deeply a syntax tree nests, and the line of the deepest node."""
+    depth_and_line, waiting = (0, 1), list[tuple[ast.AST, int, int]]([(tree, 0, 1)])
     while waiting:
         node, depth, line = waiting.pop()
         line = getattr(node, "lineno", line)

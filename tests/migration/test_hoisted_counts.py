@@ -135,15 +135,15 @@ def test_examples_of_scans(text, nodes):
 
 
 def test_depths_of_texts():
-    assert nesting.deepest("") == (0, 1) and nesting.deepest("a\n\nb.c.d\n")[1] == 3
-    depths = [nesting.deepest("x = " + "(" * k + "1" + "+1)" * k)[0] for k in range(5)]
+    assert nesting.deepest(ast.parse("")) == (0, 1) and nesting.deepest(ast.parse("a\n\nb.c.d\n"))[1] == 3
+    depths = [nesting.deepest(ast.parse("x = " + "(" * k + "1" + "+1)" * k))[0] for k in range(5)]
     assert [b - a for a, b in itertools.pairwise(depths)] == [depths[1] - depths[0]] + [1] * 3
     nesting.check_syntax("x = 1\n", "k.py")
 
 
 @pytest.mark.parametrize("text, line", [
     ("a = 1\nb = " + "+".join(["1"] * 20_000) + "\n", 2), ("b = 1\n\n\nc = x" + ".y" * 20_000 + "\n", 4),
-    ("a = 1\nb = " + "(" * 300 + ")" * 300 + "\n", 2),
+    ("b = 1\nc = x" + ".y" * 3_001 + "\n", 2), ("a = 1\nb = " + "(" * 300 + ")" * 300 + "\n", 2),
     ("".join(" " * k + "if x:\n" for k in range(120)) + " " * 120 + "pass\n", 101),
     ("y = 1\nif x == 0:\n    pass\n" + "".join(f"elif x == {k}:\n    y = f(1, 2, 3)\n" for k in range(4_000)), 2)])
 def test_texts_that_nest_too_deeply__are_refused_at_their_line(text, line):
