@@ -77,6 +77,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     program = rewrite_masks(program, line_of)
     nearest_by_vectors(program.graph)
     program = program.run_decompositions(decompositions(load("extras.fx_decomp_util").get_decomposition_table()))
+    refuse_checks(program.graph)
     drop_positions(program.graph)
     fold_constants(program)
     refuse_random_numbers(program.graph)
@@ -99,6 +100,15 @@ def refuse_random_numbers(graph: torch.fx.Graph) -> None:
             raise Unsupported(feature=f"a StableHLO program that draws random numbers ({node.target})",
                               instead="pass a tensor of random numbers as an argument; a model in eval() has no dropout"
                               ).located(line_of(node))
+
+
+def refuse_checks(graph: torch.fx.Graph) -> None:
+    """Raise an error for an operator that checks numbers while the program runs: ``cholesky``, ``inv`` and ``solve``
+    check whether their factorization exists."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
+        checked = next((arg.name for arg in node.all_input_nodes[1].all_input_nodes), "")
+        raise Unsupported(feature=f"PyTorch's {checked or node.args[1]} and the check of its result, as StableHLO",
+                          instead="compute it outside of the program").located(line_of(node))
 
 
 def line_of(node: torch.fx.Node) -> Location | None:

@@ -325,3 +325,12 @@ def test_program__with_numbers_of_float64_as_streams(function):
             return function(a)
     (got,) = simulate_linked(stablehlo_of(Model(), A), [A.numpy()])
     torch.testing.assert_close(torch.from_numpy(got), Model()(A), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [torch.linalg.cholesky, torch.linalg.inv])
+def test_program__with_a_check_of_a_factorization_is_refused_at_its_line(function):
+    class Model(torch.nn.Module):
+        def forward(self, a):
+            return function(a @ a.T)
+    with pytest.raises(Unsupported, match=rf"{__file__}:\d+:\d+: error: PyTorch's linalg_\w+_ex and the check of its"):
+        stablehlo_of(Model(), A)
