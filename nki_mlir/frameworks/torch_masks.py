@@ -8,7 +8,9 @@ after:   %t = mul(reshape(%x), 2)                       (all elements, along the
          %r = where(%mask, reshape(%t), %x)
 
 Operators that compute each selected row alone compute all rows. Then ``index_put`` selects the rows of the mask, a sum
-adds zeros for the other ones, and a mean divides by the number of the selected ones.
+adds zeros for the other ones, and a mean divides by the number of the selected ones. A loss of classes ignores the
+targets of the other rows. ``torch.where(mask)`` and ``nonzero`` are the positions that a mask selects of all positions,
+which may index tensors, and tensors to which rows are added.
 """
 
 import re
@@ -24,18 +26,25 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
+from nki_mlir.frameworks.torch_mask_losses import elementwise_losses, expand_losses
 
 aten = torch.ops.aten
 Node = torch.fx.Node
 
 # Operators of the rows of all operands, or of one operand, and of axes, with the argument that has it or them.
-ROWS = (aten.clone.default, aten._to_copy.default, aten.alias.default, aten.detach.default)
+ROWS = (aten.clone.default, aten._to_copy.default, aten.alias.default, aten.detach.default, aten.zeros_like.default,
+        aten.ones_like.default, aten.full_like.default, aten.log_sigmoid.default)
+NEW = (aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default)
+NORMS = (aten.layer_norm.default, aten.rms_norm.default)
 ROWS_OF: dict[object, int] = {aten.mm.default: 0, aten.matmul.default: 0, aten.linear.default: 0,
                               aten.addmm.default: 1, aten.embedding.default: 1}
+POSITIONS = (aten.nonzero.default, aten.argwhere.default)
 ALONG: dict[object, int] = dict.fromkeys((
     aten._softmax.default, aten._log_softmax.default, aten.softmax.int, aten.log_softmax.int, aten.unsqueeze.default,
     aten.select.int, aten.slice.Tensor, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default,
-    aten.argmax.default), 1)
+    aten.argmax.default, aten.gather.default), 1) | dict.fromkeys((
+        aten._log_softmax_backward_data.default, aten._softmax_backward_data.default), 2)
+LOSSES = (aten.nll_loss_forward.default, aten.nll_loss_backward.default)
 SUMS = (aten.sum.default, aten.mean.default, aten.sum.dim_IntList, aten.mean.dim)
 
 
@@ -59,7 +68,8 @@ def rewrite_masks(program: torch.export.ExportedProgram, line_of: Callable[[Node
                                   f"{list(dynamic[0].meta['val'].shape)}, as StableHLO",
                           instead="export the program for the sizes of its arguments, once for each")
     try:
-        program = program.run_decompositions({})
+        expand_losses(program.graph)
+        program = program.run_decompositions(elementwise_losses())
     except GuardOnDataDependentSymNode as error:
         name = re.search(r"target=torch\.ops\.([\w.]+)", str(error))
         tensors = (node for node in dynamic if isinstance(node.meta["val"], torch.Tensor))
@@ -84,6 +94,7 @@ class Rewriting:
     def __init__(self, graph: torch.fx.Graph, line_of: Callable[[Node], Location | None]) -> None:
         self.graph, self.line_of = graph, line_of
         self.masks: dict[Node, Node] = {}
+        self.names: dict[Node, str] = {}                        # the operators whose results are positions
         self.keys: dict[object, Node] = {}
         self.firsts: dict[Node, Node] = {}              # by node, the first one that computes the same
         self.mode = next(node.meta["val"] for node in graph.nodes
@@ -100,6 +111,15 @@ class Rewriting:
                     rows = self.call(node, aten.reshape.default, base, [prod(shape[:len(shape) - len(rest)]), *rest])
                 node.replace_all_uses_with(rows)
                 self.masks[rows] = self.first_equal(mask)
+            elif node.target in POSITIONS and node.args[0] not in self.masks:
+                rows = self.positions(node)
+                node.replace_all_uses_with(rows)
+                self.names[rows] = str(node.target)
+                mask = node.args[0]
+                if mask.meta["val"].dtype != torch.bool:
+                    with self.graph.inserting_before(rows):
+                        mask = self.call(node, aten.ne.Scalar, mask, 0)
+                self.masks[rows] = self.first_equal(mask)
             elif node.op != "output" and any(arg in self.masks for arg in node.all_input_nodes):
                 self.rewrite(node)
         self.graph.eliminate_dead_code()
@@ -112,7 +132,7 @@ class Rewriting:
         """Raise an error if the program returns selected rows."""
         for node in self.graph.output_node().all_input_nodes:
             if node in self.masks:
-                raise refused(str(aten.index.Tensor), self.line_of(node))
+                raise refused(self.names.get(node, str(aten.index.Tensor)), self.line_of(node))
 
     def rewrite(self, node: Node) -> None:
         """Let a node compute all rows, or select those of the mask."""
@@ -121,6 +141,10 @@ class Rewriting:
         args: Any = node.args
         if target is aten.sym_size.int:
             return self.drop_size(node)
+        if target in NEW and not size_of(node):
+            return None
+        if target is aten._assert_tensor_metadata.default:
+            return self.graph.erase_node(node)
         if any(self.masks[arg] is not mask for arg in selected):
             raise self.refused(node)
         with self.graph.inserting_before(node):
@@ -129,8 +153,13 @@ class Rewriting:
                 return self.put(node, mask)
             if target in SUMS and 0 in self.axes(node):
                 return self.total(node, mask)
+            if target in LOSSES:
+                return self.loss(node, mask)
+            if target in (aten.index_put.default, aten.index_add.default) and self.adds_rows(node, mask):
+                return None
         if not (self.is_elementwise(node, selected) or target in ROWS or self.is_product(node, selected) or (
-                target in ALONG and 0 not in self.axes(node))):
+                target in ALONG and 0 not in self.axes(node) and selected == node.all_input_nodes)
+                or self.reads_rows(node, selected)):
             raise self.refused(node)
         node.meta["val"] = self.value(node.target, args, node.kwargs)
         self.masks[node] = mask
@@ -145,7 +174,10 @@ class Rewriting:
             isinstance(v, torch.Tensor) and (v.dim() < rank or v.shape[0] == 1) for v in operands)
 
     def is_product(self, node: Node, selected: list[Node]) -> bool:
-        """Return whether a node multiplies the rows by a matrix, or reads a table's row for each."""
+        """Return whether a node normalizes the rows, multiplies them by a matrix, or reads a table's row for each."""
+        if node.target in NORMS:
+            args: Any = node.args
+            return selected == [args[0]] and len(args[1]) < args[0].meta["val"].dim()
         at = ROWS_OF.get(node.target)
         if at is None or selected != [node.args[at]]:
             return False
@@ -195,6 +227,60 @@ class Rewriting:
             result = self.call(node, aten._to_copy.default, result, dtype=dtype)
         node.replace_all_uses_with(result)
         self.graph.erase_node(node)
+
+    def positions(self, node: Node) -> Node:
+        """Return the positions of all elements of a mask, [elements, axes]."""
+        shape = node.args[0].meta["val"].shape                                                # type: ignore[union-attr]
+        with self.graph.inserting_before(node):
+            number = self.call(node, aten.arange.default, prod(shape))
+            columns = []
+            for axis, size in enumerate(shape):
+                quotient = self.call(node, aten.div.Tensor_mode, number, prod(shape[axis + 1:]), rounding_mode="floor")
+                columns.append(self.call(node, aten.remainder.Scalar, quotient, size))
+            return self.call(node, aten.stack.default, columns, 1)
+
+    def loss(self, node: Node, mask: Node) -> None:
+        """Let a loss of classes ignore the targets of rows that the mask leaves out."""
+        at = 2 if node.target is aten.nll_loss_backward.default else 1
+        rows, target, _, reduction, ignored = node.args[at - 1:at + 4]
+        if target not in self.masks or rows.meta["val"].dim() != 2:                           # type: ignore[union-attr]
+            raise self.refused(node)
+        other = self.call(node, aten.full_like.default, target, ignored)
+        node.update_arg(at, self.call(node, aten.where.self, self.rows_of(node, mask, 1), target, other))
+        node.meta["val"] = self.value(node.target, node.args, node.kwargs)
+        if at == 2:
+            self.masks[node] = mask
+        elif reduction == 0:                                             # a loss for each row
+            values = [user for user in node.users if user.args[1] == 0]
+            self.masks.update(dict.fromkeys(values, mask))
+            for user in values:
+                user.meta["val"] = node.meta["val"][0]
+
+    def reads_rows(self, node: Node, selected: list[Node]) -> bool:
+        """Return whether a node reads an element or row of a tensor at each of the selected positions."""
+        indices: Any = node.args[1] if node.target is aten.index.Tensor else []
+        return len(indices) > 0 and None not in indices and node.args[0] not in self.masks and all(
+            index in selected and index.meta["val"].dim() == 1 for index in indices)
+
+    def adds_rows(self, node: Node, mask: Node) -> bool:
+        """Let a node that adds selected rows to a tensor add zeros for the other rows. Return whether it is one."""
+        if node.target is aten.index_add.default:
+            base, axis, index, rows = node.args[:4]
+            indices: Any = [index] if axis == 0 else []
+            at = 3
+        else:
+            base, indices, rows, *accumulate = node.args
+            at = 2
+            if not (accumulate and accumulate[0]):
+                return False
+        if base in self.masks or not indices or any(index not in self.masks or index.meta["val"].dim() != 1
+                                                    for index in indices) or rows not in self.masks:
+            return False
+        zeros = self.call(node, aten.zeros_like.default, rows)
+        rank = rows.meta["val"].dim()                                                         # type: ignore[union-attr]
+        node.update_arg(at, self.call(node, aten.where.self, self.rows_of(node, mask, rank), rows, zeros))
+        node.meta["val"] = self.value(node.target, node.args, node.kwargs)
+        return True
 
     def rows_of(self, node: Node, mask: Node, rank: int) -> Node:
         """Return the mask along the first of ``rank`` axes."""

@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from nki_mlir.diagnostics import Unsupported  # noqa: E402
 from nki_mlir.frameworks.stablehlo import run_linked, simulate_linked  # noqa: E402
@@ -64,7 +65,32 @@ def counts(x, y):
     return (x > 0)[y > 0].sum(), x.bfloat16()[y > 0].mean().float()
 
 
-@pytest.mark.parametrize("function", [scale, update_rows, one_row, add_to_rows, totals, rows, counts])
+def losses(x, y):
+    m, classes = y[:, 0] > 0, torch.where(y[:, 0] > 0, y.argmax(1), -100)
+    weight = torch.arange(1.0, 6.0)
+    return (F.cross_entropy(x[m], classes[m], label_smoothing=0.1), F.mse_loss(x[m], y[m]),
+            F.cross_entropy(y[m], classes[m], weight, ignore_index=2), F.l1_loss(y[m], 2 * x[m], reduction="sum"),
+            F.nll_loss(y[m], classes[m], reduction="none").exp().sum(), x[m].gather(1, classes[m][:, None]).mean(),
+            F.cross_entropy(y[y[:, 0] > 9], classes[y[:, 0] > 9]), x.masked_select(y > 0).sum())
+
+
+def normalized_rows(x, y):
+    rows = F.layer_norm(x[y > 0][:, None] * torch.arange(3.0), (3,))
+    return F.rms_norm(rows, (3,)).sum(0), torch.zeros_like(rows).sum()
+
+
+def positions(x, y):
+    """Experts of the rows that chose them, as mixtures of experts compute them."""
+    share, expert = y.abs().topk(2)
+    result = torch.zeros_like(x)
+    for number in (1, 4):
+        row, choice = torch.where(expert == number)
+        result.index_add_(0, row, x[row] * share[row, choice, None])
+    return result, torch.zeros(5).index_put((torch.nonzero(y > 0)[:, 1],), y[y > 0], accumulate=True)
+
+
+@pytest.mark.parametrize("function", [
+    scale, update_rows, one_row, add_to_rows, totals, rows, counts, losses, normalized_rows, positions])
 def test_selected_elements(function):
     expected = function(X, Y)
     text = stablehlo_of(torch.export.export(Program(function), (X, Y)))
@@ -85,6 +111,19 @@ def test_masks_of_deep_programs__are_compared_once():
     torch.testing.assert_close(torch.from_numpy(run_linked(text, [X.numpy(), Y.numpy()])[0]), deep(X, Y), equal_nan=True)
 
 
+def test_gradients_of_a_loss_of_selected_rows():
+    """Rows that the mask leaves out get no gradient, even if they are NaN."""
+    def gradient(x, y):
+        mask = y[:, 0] > 0
+        return torch.func.grad(lambda x: F.cross_entropy(x[mask], y.argmax(1)[mask]))(x)
+    y = Y.clone()
+    y[0, 0] = -1.0
+    text = stablehlo_of(torch.export.export(make_fx(gradient)(X, y), (X, y)))
+    for run in (run_linked, simulate_linked):
+        torch.testing.assert_close(torch.from_numpy(run(text, [X.numpy(), y.numpy()])[0]), gradient(X, y), rtol=1e-5,
+                                   atol=1e-6)
+
+
 class Refused(nn.Module):
     def forward(self, x, y):
         return self.compute(x, y)
@@ -98,7 +137,9 @@ def refused(compute):
     (lambda x, y: x[y > 0], "aten.index.Tensor"), (lambda x, y: torch.nonzero(y > 0), "aten.nonzero.default"),
     (lambda x, y: x[y > 0].sort()[0].sum(), "aten.sort.default"),
     (lambda x, y: x[y > 0] @ torch.ones(20)[y.flatten() > 0], "aten.matmul.default"),
-    (lambda x, y: F.cross_entropy(x[y[:, 0] > 0], y.argmax(1)[y[:, 0] > 0]), "aten.cross_entropy_loss.default")])
+    (lambda x, y: F.cross_entropy(x[y[:, 0] > 0], y.argmax(1)[y[:, 0] > 0], torch.ones(5), label_smoothing=0.1),
+     "aten.cross_entropy_loss.default"),
+    (lambda x, y: x.clone().index_put((torch.where(y > 0)[0],), y[0]), "aten.index_put.default")])
 def test_sizes_that_depend_on_values__are_refused_at_the_operator(compute, name):
     exported = torch.export.export(refused(compute), (X, Y))
     with pytest.raises(Unsupported, match=rf"error: PyTorch's {name} with sizes or numbers that depend on values, as "
