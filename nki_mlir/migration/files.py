@@ -107,7 +107,9 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
                 if other_text not in still_read:
                     continue
                 report.left(line, f"{other_text} is of the beta generation, too: migrate the directory")
-        new = older(newest(new, report, release), texts[file], report, release)
+        before = Names(texts[file])
+        new = newest(new, report, release, is_current=before.imports_nki and not before.is_beta)
+        new = older(new, texts[file], report, release)
         if new != texts[file]:
             new = formatted(new, file, report)
         results.append(Migrated(file, texts[file], new, report))

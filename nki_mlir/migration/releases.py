@@ -8,12 +8,13 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from nki_mlir.language.current import isa
-from nki_mlir.language.signatures.older_releases import MODULES, has_parameter
+from nki_mlir.language.signatures.older_releases import MODULES, NEWEST, has_parameter
 from nki_mlir.language.signatures.table import RELEASES, releases_with
 from nki_mlir.migration.expressions import BUFFERS, MODULE
-from nki_mlir.migration.names import RENAMED, Names
+from nki_mlir.migration.names import RENAMED, Names, unresolved
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.terms import factor
+from nki_mlir.migration.unbound_calls import why_absent, why_unbound
 
 KEYWORDS = {"nisa.register_move": {"imm": "src"}, "nisa.nc_matmul": {"is_moving_zero": "is_moving_onezero",
                                                                      "is_stationary_zero": "is_stationary_onezero"},
@@ -21,7 +22,8 @@ KEYWORDS = {"nisa.register_move": {"imm": "src"}, "nisa.nc_matmul": {"is_moving_
             "nl.device_print": {"prefix": "print_prefix", "x": "tensor"}}
 DEAD = {"nisa.nc_matmul": {"psumAccumulateFlag", "psum_accumulate_flag", "psum_accumulate_flags"},
         "nisa.nc_matmul_mx": {"psum_accumulate_flag"}, "nki.jit": {"platform_target", "mode"},
-        "nisa.dma_copy": {"unique_indices"}}
+        "nisa.dma_copy": {"unique_indices"},
+        "nccl.collective_permute_implicit_current_processing_rank_id": {"num_channels"}}
 WITHOUT_DTYPE = {"nisa.tensor_copy", "nisa.scalar_tensor_tensor"}       # 2.27 ignores it, the destination has the dtype
 POSITIONS = {"nisa.affine_select": ("dst", "pattern", "offset", "channel_multiplier", "on_true_tile",
                                     "on_false_value", "cmp_op", "name"),
@@ -33,6 +35,8 @@ POSITIONS = {"nisa.affine_select": ("dst", "pattern", "offset", "channel_multipl
 RANGES = {"nl.affine_range", "nl.sequential_range", "nl.static_range"}
 INTEGERS = {"int8", "int16", "int32", "uint8", "uint16", "uint32"}
 DTYPE_WORDS = INTEGERS | {"float32", "float16", "bfloat16"}
+REPLACED = RANGES | {"nl.par_dim", "nisa.tensor_copy_dynamic_src", "nisa.tensor_copy_dynamic_dst"}
+REGIONS = {"sbuf": "sbuf", "psum": "psum", "hbm": "shared_hbm"}         # names that kernels of 2.27 do not import
 ENUMS: dict[str, type[enum.Enum]] = {"dge_mode": isa.dge_mode, "engine": isa.engine, "oob_mode": isa.oob_mode,
                                      "reduce_cmd": isa.reduce_cmd}
 CREATION = {"nl.ndarray": ("shape", "dtype", "buffer"), "nl.zeros": ("shape", "dtype", "buffer"),
@@ -40,12 +44,15 @@ CREATION = {"nl.ndarray": ("shape", "dtype", "buffer"), "nl.zeros": ("shape", "d
             "nl.shared_identity_matrix": ("n", "dtype")}
 
 
-def newest(text: str, report: MigrationReport, release: str = RELEASES[-1]) -> str:
-    """Return the text with calls as ``release`` documents them. Texts that import no ``nki`` do not change."""
+def newest(text: str, report: MigrationReport, release: str = RELEASES[-1], is_current: bool = True) -> str:
+    """Return the text with calls as ``release`` documents them. Texts that import no ``nki`` do not change. With
+    ``is_current``, a person wrote the text for the current generation, and calls that no release takes are reported."""
     names = Names(text)
     if names.is_beta or not names.imports_nki:
         return text
-    return transformed(text, lambda lines: _Newest(names, report, lines, RELEASES.index(release)))
+    regions = {name for _, name in unresolved(text)} & REGIONS.keys()
+    return transformed(text, lambda lines: _Newest(names, report, lines, RELEASES.index(release), regions,
+                                                   is_current))
 
 
 def transformed(text: str, transformer: Callable[[dict[int, int]], cst.CSTTransformer]) -> str:
@@ -77,15 +84,27 @@ def _older(name: str, values: list[cst.BaseExpression]) -> bool:
 
 
 class _Newest(cst.CSTTransformer):
-    def __init__(self, names: Names, report: MigrationReport, lines: dict[int, int], release: int) -> None:
+    def __init__(self, names: Names, report: MigrationReport, lines: dict[int, int], release: int,
+                 regions: set[str], is_current: bool) -> None:
         super().__init__()
-        self.names, self.report, self.lines, self.release = names, report, lines, release
+        self.names, self.report, self.lines, self.release, self.regions = names, report, lines, release, regions
+        self.is_current = is_current
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
         self.dtypes: dict[str, str] = {}            # of tensors by name; "" where assignments differ
         self.kernels = 0                            # how many are around a node
+        self.launched: set[str] = set()             # kernels of the text so far
 
     def _changed(self, node: cst.CSTNode, text: str) -> None:
         self.report.changed(self.lines.get(id(node), 0), text)
+
+    def _left(self, node: cst.CSTNode, why: str) -> None:
+        if why and self.is_current:
+            self.report.left(self.lines.get(id(node), 0), why)
+
+    def _left_if_absent(self, node: cst.BaseExpression) -> None:
+        meaning = self.names.meaning(node)
+        if meaning not in REPLACED and RELEASES[self.release] == NEWEST:        # older_texts reports it for others
+            self._left(node, why_absent(meaning))
 
     def _has(self, meaning: str, parameter: str) -> bool:
         """Return whether a function has a parameter in the release that the text is for."""
@@ -96,7 +115,10 @@ class _Newest(cst.CSTTransformer):
         """Names that were replaced."""
         package, _, name = self.names.meaning(original_node).partition(".")
         new = RENAMED.get(name) if package == "nl" else None
-        if new is None or self.release < RELEASES.index("2.32"):
+        if RELEASES[self.release] != NEWEST:
+            return updated_node
+        if new is None:
+            self._left_if_absent(original_node)
             return updated_node
         self._changed(original_node, f"the name becomes {new}")
         return cst.parse_expression(f"{self.nl}.{new}")
@@ -115,8 +137,17 @@ class _Newest(cst.CSTTransformer):
                     keyword=cst.Name(value="new_shape"), value=shape)]) if not meaning:
                 self._changed(original_node, "the parameter new_shape of reshape becomes positional")
                 return updated_node.with_changes(args=[cst.Arg(shape)])
-        if not meaning.startswith(("nl.", "nisa.", "nki.")):
+            case cst.Call(func=cst.Attribute(value=cst.Name(value=region), attr=cst.Name(value="view"))) if (
+                    region in self.regions):
+                return self._tensor_of(region, original_node, updated_node)
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value="view")), args=[cst.Arg(value=cst.SimpleString(
+                    ) as dtype)]) if self.kernels and (word := dtype.evaluated_value) in DTYPE_WORDS:
+                self._changed(original_node, f"the string for dtype becomes {self.nl}.{word}")
+                return updated_node.with_changes(args=[cst.Arg(cst.parse_expression(f"{self.nl}.{word}"))])
+        if not meaning.startswith(("nl.", "nisa.", "nki.", "nccl.")):
             return updated_node
+        if isinstance(original_node.func, cst.Name):
+            self._left_if_absent(original_node.func)
         match meaning, updated_node.args:
             case "nl.shared_constant", [cst.Arg(value=constant), cst.Arg(value=dtype)]:
                 self._changed(original_node, "the parameter dtype of nl.shared_constant becomes astype")
@@ -135,12 +166,27 @@ class _Newest(cst.CSTTransformer):
         by_name = {a.keyword.value: a for a in arguments if a.keyword is not None}
         if meaning == "nisa.dma_copy" and "dst_rmw_op" in by_name and not self._has(meaning, "dst_rmw_op"):
             return self._accumulating(original_node, arguments, by_name)
+        self._left(original_node, why_unbound(meaning, arguments, self.names))
         if function is updated_node.func and len(arguments) == len(updated_node.args) and all(
                 a is b for a, b in zip(arguments, updated_node.args)):
             return updated_node
         if arguments:
             arguments[-1] = arguments[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(func=function, args=arguments)
+
+    def _tensor_of(self, region: str, node: cst.Call, call: cst.Call) -> cst.BaseExpression:
+        """Return the creation of a tensor for ``sbuf.view(dtype, shape)`` of release 2.27."""
+        values = {a.keyword.value if a.keyword is not None else ("dtype", "shape")[min(k, 1)]: a.value
+                  for k, a in enumerate(call.args)}
+        if values.keys() != {"dtype", "shape"}:
+            self._left(node, f"{region}.view without a dtype and a shape: create a tensor with {self.nl}.ndarray")
+            return call
+        memory = f"{self.nl}.{REGIONS[region]}"
+        self._changed(node, f"{region}.view becomes a tensor in {memory}")
+        shape, dtype = (MODULE.code_for_node(values[n]) for n in ("shape", "dtype"))
+        word = dtype.strip("'\"")
+        dtype = f"{self.nl}.{word}" if dtype != word in DTYPE_WORDS else dtype
+        return cst.parse_expression(f"{self.nl}.ndarray({shape}, dtype={dtype}, buffer={memory})")
 
     def _named(self, meaning: str, node: cst.Call, arguments: list[cst.Arg]) -> list[cst.Arg]:
         positional = [a.value for a in arguments if a.keyword is None]
@@ -194,6 +240,14 @@ class _Newest(cst.CSTTransformer):
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         """Count the kernels around a node."""
         self.kernels += self._is_kernel(node)
+        if self._is_kernel(node):
+            self.launched.add(node.name.value)
+
+    def visit_Subscript(self, node: cst.Subscript) -> None:
+        """Report a launch of a kernel of the file on a grid of several axes."""
+        if isinstance(node.value, cst.Name) and node.value.value in self.launched and not self.kernels and (
+                len(node.slice) > 1):
+            self._left(node, "a launch grid of several axes: a launch of the current generation has 1 or 2 cores")
 
     def _is_kernel(self, node: cst.FunctionDef) -> bool:
         return any("jit" in self.names.meaning(d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator)
@@ -228,6 +282,13 @@ class _Newest(cst.CSTTransformer):
                 return None
             if meaning == "nisa.dma_copy" and name == "dst_rmw_op" and text == "None" and not self._has(meaning, name):
                 return None
+            if argument.keyword is not None and text == "None" and (
+                    (name == "buffer" and parameters) or (name == "mask" and not self._has(meaning, name))):
+                self._changed(node, f"{meaning} loses {name}=None, which the release does not have")
+                return None
+            if name == "buffer" and text in self.regions:
+                self._changed(node, f"{text} becomes {self.nl}.{REGIONS[text]}")
+                return argument.with_changes(value=cst.parse_expression(f"{self.nl}.{REGIONS[text]}"))
             if meaning == "nisa.sendrecv" and name == "use_gpsimd_dma" and self._has(meaning, "dma_engine"):
                 self._changed(node, "the engine of nisa.sendrecv becomes a member of an enumeration")
                 if text in ("True", "False"):

@@ -8,7 +8,7 @@ from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
 
-HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
+HEAD = "import nki, nki.collectives as nccl\nimport nki.isa as nisa\nimport nki.language as nl\n"
 
 
 @pytest.mark.parametrize(("old", "new"), [
@@ -44,7 +44,13 @@ HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
      "nisa.activation(d, nl.exp, t, reduce_cmd=nisa.reduce_cmd.reset_reduce)"),
     ("nisa.nc_matmul(d, s, m, psum_accumulate_flags=1)", "nisa.nc_matmul(d, s, m)"),
     ("nisa.tensor_copy(dst=d, src=t, dtype=nl.float32)", "nisa.tensor_copy(dst=d, src=t)"),
-    ("nisa.tensor_copy(t, dtype=nl.float32)", "nisa.tensor_copy(t, dtype=nl.float32)"),
+    ("nl.ndarray((4, 4), nl.float32, buffer=None)", "nl.ndarray((4, 4), nl.float32)"),
+    ("nl.load(x, mask=None)", "nl.load(x)"),
+    ("nccl.collective_permute_implicit_current_processing_rank_id(0, g, num_channels=1)",
+     "nccl.collective_permute_implicit_current_processing_rank_id(0, g)"),
+    ("sbuf.view('float32', (4, 4))", "nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.sbuf)"),
+    ("hbm.view(shape=x.shape, dtype=x.dtype)", "nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)"),
+    ("nl.zeros((4, 4), dtype=nl.float32, buffer=psum)", "nl.zeros((4, 4), dtype=nl.float32, buffer=nl.psum)"),
     ("nl.shared_identity_matrix(128, 'bfloat16')", "nl.shared_identity_matrix(128, nl.bfloat16)"),
     ("nl.tile_size.psum_fmax_bytes", "nl.tile_size.psum_bank_fmax_bytes"),
     ("t.reshape(new_shape=(4, 4))", "t.reshape((4, 4))"),
@@ -53,6 +59,42 @@ def test_call(old, new):
     report = MigrationReport("file.py")
     assert newest(HEAD + old + "\n", report) == HEAD + new + "\n"
     assert bool(report.entries) == (old != new and "dst_rmw_op=None" not in old)
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("y = nisa.tensor_copy(t, dtype=nl.float32)",
+     "a call of nisa.tensor_copy in the beta form: create its destination, and pass it as dst"),
+    ("y = nisa.activation(nl.exp, t, b)",
+     "a call of nisa.activation in the beta form: create its destination, and pass it as dst"),
+    ("y = nisa.iota(i, nl.int32)", "a call of nisa.iota in the beta form: create its destination, and pass it as dst"),
+    ("nisa.activation(dst=d, op=nl.exp)", "a call of nisa.activation without data, which release 2.32 requires"),
+    ("t = nl.ndarray((4, 4))", "a call of nl.ndarray without dtype, which release 2.32 requires"),
+    ("t = nl.load(x, mask=i < n)", "nl.load has no mask in the current generation: slice its operands"),
+    ("nl.store(x, t, mode=m)", "nl.store has no parameter mode in the current generation"),
+    ("i = nl.arange(128)[:, None]", "nki.language.arange, which release 2.32 does not have (2.20 to 2.26.1 have)"),
+    ("x: nki.tensor = y", "nki.tensor, which release 2.32 does not have (2.20 to 2.26.1 have)"),
+    ("kernel[2, 2](x)", "a launch grid of several axes: a launch of the current generation has 1 or 2 cores"),
+    ("t = sbuf.view(nl.float32)", "sbuf.view without a dtype and a shape: create a tensor with nl.ndarray")])
+def test_what_no_release_takes(text, why):
+    report, kernel = MigrationReport("file.py"), f"{HEAD}@nki.jit\ndef kernel(x):\n    pass\n"
+    assert newest(f"{kernel}{text}\n", report) == f"{kernel}{text}\n"
+    assert [(e.line, e.text) for e in report.entries] == [(7, why)] and not report.is_complete
+
+
+@pytest.mark.parametrize("text", [
+    "nisa.activation(d, nl.exp, t)", "nisa.activation(*values)", "nisa.tensor_tensor(d, a, b, nl.add)",
+    "nl.load(x, nl.float32)", "nisa.iota(d, [[1, 4]])", "nl.broadcast_to(x, (4, 4))", "kernel[2](x)", "y = other[2, 2]"])
+def test_what_releases_take(text):
+    report = MigrationReport("file.py")
+    newest(f"{HEAD}@nki.jit\ndef kernel(x):\n    pass\n{text}\n", report)
+    assert not report.entries
+
+
+def test_dtypes_of_views__are_names_in_kernels():
+    kernel = f"{HEAD}@nki.jit\ndef kernel(x):\n    return x.view('int32')\n"
+    assert newest(kernel, MigrationReport("file.py")) == kernel.replace("'int32'", "nl.int32")
+    host = f"{HEAD}def host(x):\n    return x.view('int32')\n"
+    assert newest(host, MigrationReport("file.py")) == host
 
 
 def test_kernel__has_no_keyword_only_parameters_and_returns_shared_memory():
