@@ -9,8 +9,9 @@ from functools import reduce
 import libcst as cst
 
 from nki_mlir.migration.facts import Fact, NumberFact, TensorFact, Unknown, join
+from nki_mlir.migration.run_time_loops import RunTimeLoops
 from nki_mlir.migration.selected_vectors import Selections, selected_names, with_assignments
-from nki_mlir.migration.statements import Statements, parsed
+from nki_mlir.migration.statements import parsed
 
 
 def either(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Collection[str] = ()) -> dict[str, Fact]:
@@ -38,7 +39,7 @@ def pattern_names(pattern: cst.MatchPattern) -> set[str]:
     return {name for name in names if isinstance(name, str)}
 
 
-class Branches(Statements):
+class Branches(RunTimeLoops):
     """Adds ``if``, ``try`` and ``match``."""
 
     selected_numbers: set[str] = set()          # names of numbers in which the index vectors of branches differ

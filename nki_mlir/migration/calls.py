@@ -41,7 +41,7 @@ from nki_mlir.migration.indices import any_of
 from nki_mlir.migration.names import operator
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.selected_vectors import SELECTED
-from nki_mlir.migration.views import render
+from nki_mlir.migration.views import Integer, Part, render
 
 OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
              cst.Modulo: "mod", cst.Power: "power", cst.BitAnd: "bitwise_and", cst.BitOr: "bitwise_or",
@@ -54,6 +54,9 @@ HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", "nisa.tensor_scalar_cumulative"
     f"nisa.{name}" for name in INSTRUCTIONS for forms in [signatures(f"nki.isa.{name}", BETA)]
     if forms and "dst" in forms[0].names)}
 DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a call writes
+ROWWISE = {*ELEMENTWISE, "nl.rms_norm", *(f"nisa.{name}" for name in (
+    "activation_reduce", "bn_stats", "bn_aggr", "range_select", "tensor_tensor_scan"))
+    } - {"nl.load", "nl.store"}
 OTHER_COLUMNS = {*(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(f"nisa.{n}" for n in (
     "tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))}     # a mask's columns are not the result's
 
@@ -339,7 +342,7 @@ class Calls(ElementwiseTexts):
         if package in ("nl", "nisa"):
             return self._public_call(meaning, updated_node)
         if meaning == "nt.scalar":
-            self.left("nt.scalar: keep the condition in a register (nisa.register_load), and loop by nl.while_loop")
+            self.left("nt.scalar within an expression: keep the condition in a register, and loop by nl.while_loop")
         if package == "np" and name in DTYPES:          # a number of the host: dtypes of nl cannot be called
             kind = "float" if "float" in name else "int"
             return self.note(updated_node.with_changes(func=original_node.func), NumberFact(kind))
@@ -349,9 +352,23 @@ class Calls(ElementwiseTexts):
         """Rewrite a call of a function that is not public. Subclasses know the functions of the file."""
         return self.note(updated, Fact())
 
+    def from_first_row(self, arguments: Arguments) -> MaskFact | None:
+        """Return the mask of a call with the rows before those that it selects, if the result is a new tile and rows do
+        not depend on each other. The beta generation leaves these rows undefined, and an engine starts at few rows."""
+        mask, package = arguments.mask, arguments.function.partition(".")
+        by_rows = arguments.function in ROWWISE or (package[0] == "nl" and package[2] in {*BINARY, *UNARY})
+        views = [self.views[id(n)] for n in arguments.nodes.values() if id(n) in self.views]
+        if mask is None or not self.assigned or not by_rows or any(n in arguments for n in DESTINATIONS) or not all(
+                isinstance(item, IndexFact) and (terms.number(item.base) or 0) >= 0 for v in views for item in v.items
+                if not isinstance(item, Integer | Part)):
+            return mask
+        return replace(mask, bounds=tuple(replace(b, low="", high=terms.simplified(terms.add(b.low, b.high)))
+                                          if b.low and b.axis == -b.rank else b for b in mask.bounds))
+
     def _public_call(self, meaning: str, node: cst.Call) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")
         arguments = self.arguments(meaning, node)
+        arguments.mask = self.from_first_row(arguments)
         recipe = self.recipes.get(meaning)
         if arguments.selects_no_box and meaning not in ELEMENTWISE and not (
                 package == "nl" and name in {*BINARY, *UNARY}):

@@ -12,16 +12,20 @@ A new tile gets all elements, since the beta generation leaves the others undefi
 them. A store writes row by row, and each row as many columns as the mask selects.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import eq, ge, gt, le, lt, ne
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.engine_rows import EngineRows
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Comparison, IndexFact, MaskBound, MaskFact, TensorFact
 from nki_mlir.migration.indices import INVERSES
-from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.migration.operation_text import LATER_ROWS, OperationText
 from nki_mlir.migration.views import bound_of, clamped, span
 
+ORDERS = ("less", "less_equal", "greater", "greater_equal")
+HOLDS: dict[str, Callable[[int, int], bool]] = {"less": lt, "less_equal": le, "greater": gt, "greater_equal": ge,
+                                                "equal": eq, "not_equal": ne}
 IDENTITIES = {"add": "0.0", "multiply": "1.0", "maximum": "-math.inf", "minimum": "math.inf"}
 ELEMENTWISE = {"nl.load", "nl.copy", "nl.where", "nl.store", *(f"nisa.{name}" for name in (
     "activation", "tensor_scalar", "tensor_tensor", "scalar_tensor_tensor", "tensor_copy", "reciprocal", "memset",
@@ -99,11 +103,37 @@ class Diagonals(EngineRows):
         self.report.changed(self.line, f"the mask becomes a tile of 0 and 1, {name}")
         return name
 
+    def some_selected(self, mask: MaskFact, tensor: TensorFact, largest: Callable[[str], str]
+                      ) -> Callable[[], str] | None:
+        """Return a function that names a tile with 1 where a mask selects an element of a reduction of ``tensor``, else
+        0; None if the mask selects an element in each row. ``largest`` returns the text of the same reduction of
+        another tile to its largest elements."""
+        if selects_in_each_row(mask.diagonals, tensor.shape or ()):
+            return None
+
+        def named() -> str:
+            self.report.changed(self.line, "rows in which the mask selects nothing keep their values")
+            return self.named(largest(self.predicate(mask, tensor)), "has_some")
+        return named
+
+    def predicate_of(self, result: OperationText | None, into: TensorFact) -> str:
+        """Return the name of a tile with 1 where an operation's mask lets it write a tile; empty if it writes all."""
+        if result is not None and result.starts_later and (
+                result.mask is None or result.mask.selects_no_box or result.name == "total"):
+            raise LeftForAPerson(LATER_ROWS)
+        if result is None or (result.some is None and (result.mask is None or not result.mask.selects_no_box)):
+            return ""
+        return result.some() if result.some is not None else self.predicate(result.mask, into)
+
     def predicated(self, dst: str, into: TensorFact, mask: MaskFact, write: Callable[[str, TensorFact], list[str]],
                    hint: str) -> list[str]:
         """Return the statements that write the elements of a tile that a mask selects; ``write`` returns statements
         that write all."""
-        predicate = self.predicate(mask, into)
+        return self.written_where(self.predicate(mask, into), dst, into, write, hint)
+
+    def written_where(self, predicate: str, dst: str, into: TensorFact, write: Callable[[str, TensorFact], list[str]],
+                      hint: str) -> list[str]:
+        """Return the statements that write the elements of a tile where the tile ``predicate`` has 1."""
         name = self.fresh(hint)
         tile = TensorFact(SBUF, into.shape, into.dtype)
         create = (f"{name} = {self.nl}.ndarray({self.shape_text(tile, dst)}, dtype={terms.tensor_of(dst)}.dtype, "
@@ -120,9 +150,7 @@ class Diagonals(EngineRows):
         shape, items = list(result.fact.shape), [":"] * len(result.fact.shape)
         for bound in bounds:
             axis = 0 if bound.axis == -bound.rank else len(shape) + bound.axis
-            if not axis and result.name != "loaded":
-                raise LeftForAPerson("an instruction under a mask that leaves out its first rows, at which no engine "
-                                     "may start")
+            result.starts_later |= not axis and result.name != "loaded"
             shape[axis] = terms.simplified(terms.add(bound.low, bound.high))
             items[axis] = span(bound.low, bound.high).replace("nl.ds(", f"{self.nl}.ds(")
         result.part = f"[{', '.join(items)}]"
@@ -157,6 +185,22 @@ class Diagonals(EngineRows):
         self.report.changed(self.line, "the store writes row by row, because the mask does not select a box")
         rows = after if first == "0" else f"{first}, {after}"
         return "\n    ".join([f"for {row} in range({rows}):", *lines])
+
+
+def selects_in_each_row(comparisons: Sequence[Comparison], shape: tuple[str, ...]) -> bool:
+    """Return whether one element of the free axes, the first or the last, satisfies all comparisons in each row. False
+    if numbers of the text do not show it."""
+    def at_element(comparison: Comparison, is_last: bool) -> bool:
+        for row in ("0", terms.subtract(shape[0], "1")):
+            value = terms.add(comparison.index.base, terms.multiply(comparison.index.axes[0].step, row))
+            for axis, size in zip(comparison.index.axes[1:], shape[1:]):
+                value = terms.add(value, terms.multiply(axis.step, terms.subtract(size, "1") if is_last else "0"))
+            number = terms.number(terms.simplified(value))
+            if number is None or not HOLDS[comparison.operator](number, 0):
+                return False
+        return comparison.operator in ORDERS    # which hold in all rows if they hold in the first and in the last
+    is_known = bool(shape) and "?" not in shape and all(len(c.index.axes) == len(shape) for c in comparisons)
+    return is_known and any(all(at_element(c, is_last) for c in comparisons) for is_last in (False, True))
 
 
 def _span(bound: MaskBound | None, size: str) -> tuple[str, str]:

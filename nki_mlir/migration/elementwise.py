@@ -312,9 +312,9 @@ class ElementwiseTexts(NamedViews):
         kind = "int" if name in BITWISE else other.kind if isinstance(other, NumberFact) else ""
         if name == "divide" and fact.dtype in INTEGERS:
             return text, "", ""
-        if kind == "int":
-            return (text, f"{self.nl}.int32", "nl.int32") if fact.dtype in NARROW else (text, "", "")
-        if fact.dtype == FLOAT32:
+        if fact.dtype in NARROW and kind == "int":
+            return text, f"{self.nl}.int32", "nl.int32"
+        if fact.dtype == FLOAT32 or (kind == "int" and (fact.is_float or self.plain(fact))):
             return text, "", ""
         if kind == "float":
             return text, f"{self.nl}.float32", FLOAT32
@@ -454,7 +454,8 @@ class ElementwiseTexts(NamedViews):
         """Return that function of an operand whose text is known."""
         dtype_argument = f", dtype={dtype}" if dtype else ""
         if name == "logical_not" and not dtype:
-            dtype_argument, meaning = f", dtype={self.nl}.bool_", "nl.bool_"
+            dtype, meaning = f"{self.nl}.bool_", "nl.bool_"
+            dtype_argument = f", dtype={dtype}"
         if name == "rsqrt" and fact.memory == "psum":
             text = f"{self.nl}.copy({text})"
         result = self.on_chip(fact.like(fact.shape, meaning or dtype or fact.dtype))

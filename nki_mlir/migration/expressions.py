@@ -40,7 +40,7 @@ from nki_mlir.migration.facts import (
     part_of,
 )
 from nki_mlir.migration.names import RENAMED, Names, limit_of
-from nki_mlir.migration.operation_text import OperationText, name_of_result
+from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, name_of_result
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
@@ -137,8 +137,8 @@ class Expressions(cst.CSTTransformer):
     def allocated(self, name: str, result: OperationText) -> list[str]:
         """Return the statements that create a tile for a result and write it, under the condition of the result."""
         memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
-        if not (dtype.strip() and result.shape) or (not result.into and result.fact.shape is None):
-            self.left("a tile that is computed under a condition")
+        if result.starts_later or not (dtype.strip() and result.shape) or not (result.into or result.fact.shape):
+            self.left(LATER_ROWS if result.starts_later else "a tile that is computed under a condition")
         texts = [self.settled(t) for t in result.into(name + result.part, result.fact)] if result.into else []
         shape = self.settled(result.shape)
         for operand in (self.settled(text) for text in result.operands):

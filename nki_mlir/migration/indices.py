@@ -116,7 +116,8 @@ class Indices(Expressions):
         least = terms.subtract("0", terms.subtract(upper, "1")) if value == -1 else f"-(({upper} - 1) // {-value})"
         start = self.count(terms.largest("0", terms.subtract(terms.add(first.base, "1" if operator == "less" else "0"),
                                                              second.base) if value == -1 else least), axis, "start")
-        return MaskFact((MaskBound(axis - rank, start, terms.subtract(extent, start), rank),), (), (plain,))
+        low = "" if start == "0" else start
+        return MaskFact((MaskBound(axis - rank, low, terms.subtract(extent, start), rank),), (), (plain,))
 
     def _may_be_empty(self, bound: str) -> bool:
         """Return whether loops over tiles may have more iterations than there are tiles: a loop with one more if the

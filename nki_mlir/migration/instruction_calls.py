@@ -20,7 +20,7 @@ from nki_mlir.migration.diagonals import pattern
 from nki_mlir.migration.elementwise import FLOATING, literal
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
-from nki_mlir.migration.language_calls import axes_of, last_axes, reduced
+from nki_mlir.migration.language_calls import axes_of, largest, last_axes, reduced
 from nki_mlir.migration.operation_text import OperationText
 
 INSTRUCTIONS: dict[str, Recipe] = {}
@@ -109,6 +109,8 @@ def regular(calls: Calls, a: Arguments) -> OperationText:
             f"{terms.factor(text)}.shape[0]")
         return instruction(a, name, (rows, str(form.columns)), text, form.dtype or source.dtype)
     result = instruction(a, name, source.shape, text, source.dtype, source=source)
+    if "dst_idx" in a:
+        calls.report.changed(calls.line, "the indices of equal values come in another order in the current generation")
     if name.startswith("activation") and not a.dtype and a.token("op").rpartition(".")[2] in FLOATING:
         result.fact = replace(result.fact, floating=True)
     return result
@@ -137,7 +139,9 @@ def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
         assert isinstance(mean, OperationText)
         return mean
     text, source = a.tensor("data")
+    some = None
     if a.mask is not None and a.selects_no_box:
+        some = calls.some_selected(a.mask, source, lambda tile: largest(calls, a, tile, source))
         text, source = calls.selected(text, source, a.mask, a.token("op").rpartition(".")[2])
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     data, shown = last_axes(calls, text, source, axes, keep)
@@ -145,8 +149,10 @@ def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
     rows = f"({terms.factor(text)}.shape[0], 1)"
     if shape is None and source.shape is None and axes not in ([1], [-1]):
         raise LeftForAPerson("a reduction of a tile whose rank is unknown")
-    return instruction(a, "tensor_reduce", shape, text, source.dtype, shape_text=rows, data=data,
-                       axis=shown or a.text("axis"))
+    result = instruction(a, "tensor_reduce", shape, text, source.dtype, shape_text=rows, data=data,
+                         axis=shown or a.text("axis"))
+    result.some = some
+    return result
 
 
 @recipe("nc_matmul")

@@ -179,9 +179,11 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     text, source = a.tensor(first)
     if a.mask is not None and a.selects_no_box and name in ("mean", "var"):
         return moment(calls, a, a.mask, name)
-    if a.mask is not None and a.selects_no_box:
-        text, source = calls.selected(text, source, a.mask, functions.REDUCTIONS.get(name, name))
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
+    some = None
+    if a.mask is not None and a.selects_no_box:
+        some = calls.some_selected(a.mask, source, lambda tile: largest(calls, a, tile, source))
+        text, source = calls.selected(text, source, a.mask, functions.REDUCTIONS.get(name, name))
     data, shown = last_axes(calls, text, source, axes, keep)
     shown = shown or a.text("axis")
     keep_argument = ", keepdims=True" if keep and name not in ("var", "all") else ""
@@ -200,7 +202,14 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
                     f"operand0={inverse(count)})"]
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
     return OperationText(fact, expression, into, "" if axes is None else calls.shape_text(fact, data),
-                         dtype or source.dtype or terms.dtype_of(text), name)
+                         dtype or source.dtype or terms.dtype_of(text), name, some=some)
+
+
+def largest(calls: Calls, a: Arguments, tile: str, source: TensorFact) -> str:
+    """Return the maximum of a tile along the axes of a reduction of ``source``, which has the tile's shape."""
+    axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
+    data, shown = last_axes(calls, tile, source, axes, keep)
+    return f"{calls.nl}.max({data}, axis={shown or a.text('axis')}{', keepdims=True' if keep else ''})"
 
 
 def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationText:
@@ -225,7 +234,9 @@ def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationTe
     fact = calls.on_chip(source.like(reduced(source, axes, True), a.dtype_meaning or source.dtype))
     dtype = a.dtype or ("" if source.dtype == "nl.float32" else terms.dtype_of(text))
     expression = f"{nl}.multiply({total(values)}, {nl}.reciprocal({count}){f', dtype={dtype}' if dtype else ''})"
-    return OperationText(fact, expression, None, calls.shape_text(fact, text), dtype or f"{nl}.float32", name)
+    some = calls.some_selected(mask, source, lambda tile: f"{nl}.max({tile}, axis=1, keepdims=True)")
+    return OperationText(fact, expression, None, calls.shape_text(fact, text), dtype or f"{nl}.float32", name,
+                         some=some)
 
 
 @recipe("softmax")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nki_mlir.migration.facts import MaskFact, TensorFact
 
+LATER_ROWS = "an instruction under a mask that leaves out its first rows, at which no engine may start"
 RESULTS = {"sum": "total", "max": "largest", "min": "smallest"}
 
 
@@ -36,7 +37,10 @@ class OperationText:
     mask: MaskFact | None = None
     operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
     part: str = ""               # the subscript of the part of a new tile that a mask selects
+    starts_later: bool = False      # whether the part leaves out rows, so that an engine may not start at its first
     step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
+    some: "Callable[[], str] | None" = None     # of a reduction whose mask may select nothing in a row: the name of a
+                                                # tile with 1 in the other rows, after the statements that write it
 
 
 @dataclass(frozen=True)

@@ -406,8 +406,8 @@ class Statements(FunctionCalls):
         if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
             dst, into = self.shortened(dst, into, source)       # a mask has left a smaller tile
         condition = result.condition if result is not None else ""
-        if result is not None and result.mask is not None and result.mask.selects_no_box:
-            return self.under(condition, self.predicated(dst, into, result.mask, lambda to, target: [
+        if result is not None and (predicate := self.predicate_of(result, into)):
+            return self.under(condition, self.written_where(predicate, dst, into, lambda to, target: [
                 self.settled(t) for t in self._store_statements(to, target, value, source)], result.name))
         return self.under(condition, self.destination(dst, into, lambda to: self.apart(to, into, lambda at: [
             self.settled(t) for t in self._store_statements(at, into, value, source)])))

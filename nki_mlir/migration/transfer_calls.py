@@ -133,7 +133,9 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if wide is not None and narrow is not None and len(wide) == len(narrow):
         if any(n == "1" != w for n, w in zip(narrow, wide)):
             text = calls.stretched(text, source, wide)
-        if not calls.counts().isdisjoint(narrow) or (isinstance(value, cst.Name) and calls.masks.get(value.value)):
+        is_less = any(1 < (terms.number(n) or 0) < (terms.number(w) or 0) for n, w in zip(narrow, wide))
+        if is_less or not calls.counts().isdisjoint(narrow) or (
+                isinstance(value, cst.Name) and calls.masks.get(value.value)):
             dst, target = calls.shortened(dst, target, source)          # a mask has left a smaller tile
     if "mode" in a:
         return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())

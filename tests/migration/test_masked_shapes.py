@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiles that a mask restricts, where the text reads their shape or stores them without the mask."""
 
+import pytest
+
 from .test_text import assert_same_values, floats, migrated
 
 MEANS = """def kernel(x):
@@ -82,3 +84,73 @@ GRID = """def kernel(x):
 
 def test_inner_function_that_returns_may_be_in_a_loop_over_programs(tmp_path):
     assert_same_values(GRID, tmp_path, floats(96, 8), grid=(3,))
+
+
+STATISTICS = """def kernel(x):
+    out = nl.ndarray((40, 6), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((40, 6), dtype=nl.float32))
+    stats = nisa.bn_stats(nl.load(x[0:40, 0:16]), mask=nl.arange(40)[:, None] < 28)
+    nl.store(out[...], stats)
+    return out
+"""
+
+
+def test_store_of_a_tile_that_a_number_of_rows_cuts():
+    assert "nl.store(out[0:28], stats)" in migrated(STATISTICS)
+
+
+SOME = """def kernel(x):
+    out = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:64, 0:32]
+    tile = nl.load(x[0:64, 0:32])
+    result = nl.full((64, 1), 7.0, dtype=nl.float32)
+    result[...] = {reduction}, mask={mask})
+    nl.store(out, result)
+    return out
+"""
+REDUCTIONS = ["nl.max(tile, axis=1, keepdims=True", "nisa.tensor_reduce(np.add, tile, axis=(1,)",
+              "nl.mean(tile, axis=1, keepdims=True", "nl.min(tile, axis=[1], keepdims=True"]
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("mask", ["i_f >= i_p", "i_f < i_p - 3", "i_f == i_p", "(i_f > i_p - 40) & (i_f < i_p)"])
+def test_rows_in_which_a_mask_selects_nothing_keep_their_values(reduction, mask, tmp_path):
+    kernel = SOME.format(reduction=reduction, mask=mask)
+    assert "has_some = nl.max(is_selected" in migrated(kernel)
+    if "mean" not in reduction:             # whose quotient is rounded twice
+        assert_same_values(kernel, tmp_path, floats(64, 32))
+
+
+@pytest.mark.parametrize("mask", ["i_f <= i_p", "i_f >= i_p - 32", "i_f + 3 > i_p - 30"])
+def test_mask_that_selects_an_element_in_each_row_needs_no_other_tile(mask, tmp_path):
+    kernel = SOME.format(reduction=REDUCTIONS[0], mask=mask)
+    assert "has_some" not in migrated(kernel)
+    assert_same_values(kernel, tmp_path, floats(64, 32))
+
+
+LATER = """def kernel(x):
+    out = nl.ndarray((40, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:40, 0:16]
+    tile = nl.load(x[i_p, i_f])
+    {statements}
+    nl.store(out[i_p, i_f], result, mask=i_p >= {first})
+    return out
+"""
+
+
+@pytest.mark.parametrize("first", ["0", "13", "num"])
+def test_new_tile_under_a_mask_that_leaves_out_its_first_rows_has_all_rows(first, tmp_path):
+    statements = f"num = 7\n    result = nl.exp(tile, mask=i_p >= {first})"
+    assert "result = nl.exp(tile" in migrated(LATER.format(statements=statements, first=first))
+    kernel = LATER.format(statements=statements, first=first).replace("    tile =", "    nl.store(out, nl.zeros((40, 16), dtype=nl.float32))\n    tile =")
+    assert_same_values(kernel, tmp_path, floats(40, 16))
+
+
+def test_rows_of_a_tile_from_which_a_mask_begins(tmp_path):
+    statements = "result = nl.full((40, 16), 3.0, dtype=nl.float32)\n    result[...] = nl.exp(tile, mask=i_p >= 13)"
+    assert_same_values(LATER.format(statements=statements, first="0"), tmp_path, floats(40, 16))
+
+
+def test_condition_leaves_the_dtype_of_a_verdict():
+    kernel = LATER.format(statements="other = nl.logical_not(tile, mask=x.shape[0] > 3)\n    result = tile", first="0")
+    assert "other = nl.ndarray((40, 16), dtype=nl.bool_, buffer=nl.sbuf)" in migrated(kernel)

@@ -280,3 +280,18 @@ def kernel(x):
         going = nt.scalar(nl.load(x))
 """, report)
     assert [e.text for e in report.entries if e.left and "keep the condition in a register" in e.text]
+
+
+def test_order_of_the_indices_of_equal_values_is_reported():
+    report = MigrationReport("kernel.py")
+    rewritten("""import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+def kernel(x):
+    data = nl.load(x[0:64, 0:32])
+    places = nl.ndarray((64, 8), dtype=nl.uint32, buffer=nl.sbuf)
+    rest = nisa.nc_match_replace8(data=data, vals=nisa.max8(src=data), imm=0.0, dst_idx=places)
+""", report)
+    assert (8, "the indices of equal values come in another order in the current generation") in [
+        (e.line, e.text) for e in report.entries] and report.is_complete

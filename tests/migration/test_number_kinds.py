@@ -42,12 +42,15 @@ CASES = [
     ("result = by(b, n)", "nl.multiply(tile, number, dtype=number_dtype("),
     ("i = nl.load(x, dtype=nl.int8); result = i * n", "result = nl.multiply(i, n, dtype=number_dtype(nl.int8, n))"),
     ("i = nl.load(x, dtype=nl.int32); result = i / n", "result = nl.divide(i, n)"),
+    ("result = a * 2", "result = nl.multiply(a, 2, dtype=number_dtype(x.dtype, 2))"),
+    ("result = nl.maximum(3 - a, 1)", "tile = nl.subtract(3, a, dtype=number_dtype(x.dtype, 3))"),
 ]
 KNOWN = [       # texts that no function of the kind lengthens
     ("result = b * k", "result = nl.multiply(b, k)"),
     ("result = b / 7", "result = nl.multiply(b, 1 / 7)"),
     ("result = b * math.sqrt(k)", "result = nl.multiply(b, math.sqrt(k), dtype=nl.float32)"),
     ("result = b * np.float32(k)", "result = nl.multiply(b, np.float32(k), dtype=nl.float32)"),
+    ("result = nl.exp(a) * 2", "result = nl.multiply(nl.exp(a), 2)"),
     ("result = by(b)", "return nl.multiply(tile, number)"),
     ("result = by(b, 2.5)", "return nl.multiply(tile, number, dtype=nl.float32)"),
     ("w = nl.load(x, dtype=nl.float32); result = w * n / n", "result = nl.multiply(nl.multiply(w, n), 1 / n)"),

@@ -52,7 +52,7 @@ UNPACKED = [
     ("a, b = (nl.exp(nl.load(x)) for _ in range(2)); total = nl.add(a, b)",
      ["a = nl.exp(nl.load(x))", "b = nl.exp(nl.load(x))"]),
     ("t = nl.load(x); a, b = (nl.multiply(t, k) for k in range(2)); total = nl.add(a, b)",
-     ["a = nl.multiply(t, 0)", "b = nl.multiply(t, 1)"]),
+     ["a = nl.multiply(t, 0, dtype=number_dtype(x.dtype, 0))", "b = nl.multiply(t, 1, dtype=number_dtype(x.dtype, 1))"]),
 ]
 # A name that a later element reads, numbers within terms, a condition, another number of names, elements that are computed.
 IN_LOOPS = ["a = b = nl.load(x); a, b = [nl.add(t, a) for t in (b, b)]; total = nl.add(a, b)",

@@ -116,8 +116,8 @@ def test_static_cast_of_an_unknown_number_to_a_narrow_float__is_left(tmp_path):
 
 def test_parentheses_around_an_argument__go(tmp_path):
     assert rewritten(tmp_path, """s = nl.load(x[(64 * 1):(64 * 1) + 64, ((0)):(64)])
-nl.store(out, ((s)))""") == [
-        "s = nl.load(x[nl.ds(64 * 1, 64), 0:64])", "nl.store(out, s)"]
+nl.store(out[0:64], ((s)))""") == [
+        "s = nl.load(x[nl.ds(64 * 1, 64), 0:64])", "nl.store(out[0:64], s)"]
 
 
 @pytest.mark.parametrize("function, name", [
