@@ -35,7 +35,9 @@ from nki_mlir.migration.facts import (
     function_fact,
     join,
     may_have_tiles,
+    varies,
 )
+from nki_mlir.migration.host_methods import value_of_call
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import broadcast
 from nki_mlir.migration.names import dotted, operator
@@ -51,6 +53,7 @@ class FunctionCalls(Calls):
 
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
+    host_methods: Mapping[str, cst.FunctionDef] = {}            # of classes of the file, whose value may replace a call
 
     def is_function(self, name: str) -> bool:
         """Return whether a name is a function that is rewritten for the arguments of its calls."""
@@ -92,7 +95,13 @@ class FunctionCalls(Calls):
             return self.note(updated, Items(kind.declared, kind.fields))
         has_tiles = any(may_have_tiles(self.fact(a.value)) for a in updated.args) or (
             owner is not None and isinstance(self.fact(owner), Unknown))
-        self.without_vectors(name or self.code(original.func), [self.fact(a.value) for a in updated.args])
+        facts = [self.fact(a.value) for a in updated.args]
+        if owner is not None and any(isinstance(f, IndexFact | MaskFact) for f in facts) and (
+                value := value_of_call(original, self.host_methods, self.names)) is not None:
+            self.report.changed(self.line, f"the value of {self.code(original.func)} replaces its call, because no "
+                                           "value of the new text is an index vector or a mask")
+            return self.rewritten(value)
+        self.without_vectors(name or self.code(original.func), facts)
         if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
             return self.note(updated, computed)
         return self.note(updated, Unknown() if has_tiles else self.of_math(name or ""))
@@ -201,7 +210,7 @@ class FunctionCalls(Calls):
 
     def without_vectors(self, name: str, facts: Sequence[Fact]) -> None:
         """Leave a call that gets an index vector or a mask: no text shows how the callee uses it."""
-        if any(isinstance(f, MaskFact) or (isinstance(f, IndexFact) and f.is_vector) for f in facts):
+        if any(isinstance(f, MaskFact) or varies(f) for f in facts):
             self.left(f"an index vector or a mask that {name} gets, a function that the text does not show")
 
     def without_mask(self, node: cst.Call, name: str) -> cst.Call:

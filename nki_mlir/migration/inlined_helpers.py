@@ -47,25 +47,28 @@ def is_inlinable(function: cst.FunctionDef) -> bool:
 
 
 def readable_elsewhere(function: cst.FunctionDef, names: Names, constants: Mapping[str, str], other: Names,
-                       functions: Mapping[str, str]) -> cst.FunctionDef | None:
-    """Return a function as another file can read it: under that file's names of packages and ``functions``, with the
-    numbers of ``constants``. None if the other file lacks a name."""
+                       functions: Mapping[str, str], alias: str) -> cst.FunctionDef | None:
+    """Return a function as another file can read it, which calls it ``alias``: under that file's names of packages, of
+    ``functions`` and of what it imports from the same module, with the numbers of ``constants``. None if the other file
+    lacks a name."""
     tree = tree_of(function)
     local = {*bound_names(tree), *(a.arg for n in ast.walk(tree) if isinstance(n, ast.arguments)
                                    for a in (*n.posonlyargs, *n.args, *n.kwonlyargs))}
-    names_of = {path: name for name, path in other.paths.items()}
+    names_of = {path: name for name, path in {**other.imports, **other.paths}.items()}
+    owner, module = alias.rpartition(".")[0], {**other.imports, **other.paths}.get(alias, "").rpartition(".")[0]
     renamed: dict[str, cst.BaseExpression] = {}
     for name in sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - local):
         path = names.paths.get(name, "")
         text = constants.get(name) or functions.get(name) or names_of.get(path) or (
             other.alias(short) if (short := shortened(path)) in ("nl", "nisa") else
-            name if name in dir(builtins) and name not in other.paths else "")
+            name if name in dir(builtins) and name not in other.paths else "") or (
+            "" if path else f"{owner}.{name}" if owner else names_of.get(f"{module}.{name}", ""))
         if not text:
             return None
         renamed[name] = cst.parse_expression(text)
-    body = function.body.visit(Substitution(renamed))
+    body, parameters = function.body.visit(Substitution(renamed)), function.params.visit(Substitution(renamed))
     assert isinstance(body, cst.BaseSuite)
-    return function.with_changes(body=body)
+    return function.with_changes(body=body, params=parameters)
 
 
 def with_inlined_calls(caller: cst.FunctionDef, name: str, callee: cst.FunctionDef, note: Note) -> cst.FunctionDef:

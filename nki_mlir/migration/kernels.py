@@ -236,7 +236,8 @@ class Kernels(TileObjects):
             caller = self.callers[-1] if self.callers else ""
             if caller and (caller, name) not in self.inlined and is_inlinable(other.functions[function]):
                 named = {imported: alias for alias, (owner, imported) in self.imported.items() if owner is other}
-                borrowed = readable_elsewhere(other.functions[function], other.names, other.literals, self.names, named)
+                borrowed = readable_elsewhere(other.functions[function], other.names, other.literals, self.names, named,
+                                              name)
                 if borrowed is not None:
                     self.borrowed[name] = borrowed
                     other.lent.setdefault(function, set()).add(id(self))

@@ -15,6 +15,7 @@ from nki_mlir.migration.benchmarks import benchmarks, of_kernel, reads_results, 
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
+from nki_mlir.migration.host_methods import host_methods
 from nki_mlir.migration.kernel_aliases import UNCLEAR_LAUNCH, WRAPPERS, kernel_aliases, kernel_groups, wrapper_of
 from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
@@ -34,8 +35,7 @@ MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "ne
 
 
 def rewritten(text: str, report: MigrationReport, gridded: Mapping[str, int] | None = None) -> str:
-    """Return the text in the current generation. ``gridded`` names kernels of other files whose grid is an argument
-    now."""
+    """Return the text in the current generation. ``gridded``: kernels of other files whose grid is an argument now."""
     module = SourceModule(text, report, gridded or {})
     module.prepare()
     module.rewrite_kernels()
@@ -75,14 +75,14 @@ class SourceModule:
         self.kernels.globals = {**self._constants(), **record_classes(self.host), **{
             name: TileClass(name) for name in self.classes}}
         self.kernels.add_classes(rewritable_classes(self.tree, self.nodes, self.classes, self.names))
+        self.kernels.host_methods = host_methods(self.nodes)
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
         self.aliases = kernel_aliases(text, self.names, device_functions.keys(), WRAPPERS)
         self.launches = launches(self.nodes.of(cst.Subscript), self.names, self.functions.keys(), self.aliases)
 
     def _collect(self, node: cst.CSTNode) -> None:
-        """Collect the functions outside of device functions, by name, and the classes whose methods compute on
-        tiles."""
+        """Collect, by name, functions outside of device functions, and classes whose methods compute on tiles."""
         for child in node.children:
             if isinstance(child, cst.ClassDef) and is_tile_class(child, self.names, self.classes):
                 self.classes[child.name.value] = child

@@ -269,3 +269,43 @@ def kernel(x, rows, columns):
     return out
 """, arguments=(x, rows, shape[2] if len(shape) == 3 else 1))
     assert "nl.load(as_rows(x[k]), dtype=nl.float32)" in new and "def as_rows(view):" in new
+
+
+TILING = """import neuronxcc.nki.language as nl
+
+P_MAX = nl.tile_size.pmax
+
+
+def row_index(i, size=P_MAX):
+    return i * size + nl.arange(P_MAX)[:, None]
+"""
+IMPORTING = HEAD + """{imports}
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        rows = {prefix}row_index(i)
+        tile = nl.load(x[rows, nl.arange(16)[None, :]], mask=rows < x.shape[0])
+        nl.store(out[rows, nl.arange(16)[None, :]], tile, mask=rows < x.shape[0])
+    return out
+"""
+
+
+@pytest.mark.parametrize(("imports", "prefix", "size"), [
+    ("from tiling import P_MAX, row_index", "", "P_MAX"), ("from tiling import P_MAX as P, row_index", "", "P"),
+    ("import tiling", "tiling.", "tiling.P_MAX"), ("from .tiling import P_MAX, row_index", "", "P_MAX")])
+def test_function_of_another_file_reads_what_the_kernel_imports_of_it(imports, prefix, size, tmp_path):
+    (tmp_path / "tiling.py").write_text(TILING)
+    (tmp_path / "kernel.py").write_text(IMPORTING.format(imports=imports, prefix=prefix))
+    files = {file.path.name: file for file in migrated(tmp_path, "2.32")}
+    assert all(file.report.is_complete for file in files.values())
+    assert f"tile = nl.load(x[nl.ds(i * {size}, num_rows), 0:16])" in files["kernel.py"].new
+    assert "row_index" not in files["tiling.py"].new
+
+
+def test_function_of_another_file_that_reads_what_the_kernel_lacks_is_left(tmp_path):
+    (tmp_path / "tiling.py").write_text(TILING)
+    (tmp_path / "kernel.py").write_text(IMPORTING.format(imports="from tiling import row_index", prefix=""))
+    assert not all(file.report.is_complete for file in migrated(tmp_path, "2.32"))

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Methods of classes of the host that compute index vectors or masks: their expression replaces the call.
+
+    mask = tiles.row_mask(i, ip)        mask = i * tiles.size + ip < tiles.rows
+"""
+
+import builtins
+from collections.abc import Mapping
+
+import libcst as cst
+
+from nki_mlir.migration.names import Names, NodesByClass, Substitution, nodes_of
+
+
+def host_methods(nodes: NodesByClass) -> dict[str, cst.FunctionDef]:
+    """Return the methods without decorators whose body is one ``return``, by name, if no other function of the file has
+    the name."""
+    functions = nodes.of(cst.FunctionDef)
+    methods = [f for c in nodes.of(cst.ClassDef) for f in c.body.body if isinstance(f, cst.FunctionDef)]
+    count: dict[str, int] = {}
+    for function in functions:
+        count[function.name.value] = count.get(function.name.value, 0) + 1
+    return {m.name.value: m for m in methods if count[m.name.value] == 1 and not m.decorators and returned(m)}
+
+
+def returned(method: cst.FunctionDef) -> cst.BaseExpression | None:
+    """Return the value of the only statement after the docstring, or None for a method with other statements."""
+    statements = [s for line in method.body.body for s in (line.body if isinstance(line, cst.SimpleStatementLine)
+                                                           else [line])]
+    if statements and isinstance(statements[0], cst.Expr) and isinstance(statements[0].value, cst.SimpleString):
+        statements = statements[1:]
+    match statements:
+        case [cst.Return(value=cst.BaseExpression() as value)]:
+            return value
+    return None
+
+
+def value_of_call(call: cst.Call, methods: Mapping[str, cst.FunctionDef], names: Names) -> cst.BaseExpression | None:
+    """Return the expression that a call of such a method computes; None for other calls, and for those whose method
+    reads variables of its file."""
+    if not isinstance(call.func, cst.Attribute) or any(a.keyword is not None or a.star for a in call.args):
+        return None
+    method = methods.get(call.func.attr.value)
+    value = returned(method) if method is not None else None
+    if method is None or value is None or len(method.params.params) != 1 + len(call.args):
+        return None
+    parameters = [p.name.value for p in method.params.params]
+    read = {n.value for n in nodes_of(cst.Expr(value), cst.Name)} - {
+        n.attr.value for n in nodes_of(cst.Expr(value), cst.Attribute)}
+    if not read <= {*parameters, *names.paths, *dir(builtins)}:
+        return None
+    arguments = [call.func.value, *(a.value for a in call.args)]
+    expression = value.visit(Substitution(dict(zip(parameters, map(_in_parentheses, arguments)))))
+    assert isinstance(expression, cst.BaseExpression)
+    return expression
+
+
+def _in_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return an argument as an operand of any operator."""
+    if isinstance(node, cst.Name | cst.Attribute | cst.Integer | cst.Call | cst.Subscript) or node.lpar:
+        return node
+    return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])

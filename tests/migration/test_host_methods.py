@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Methods of classes of the host that get index vectors."""
+
+import pytest
+
+from nki_mlir.compat import install
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+
+from .test_migration import loaded
+from .test_text import floats
+
+TEXT = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+LIMIT = 1000
+
+
+class Tiles:
+    size = 32
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def row(self, i, ip):
+        \"\"\"Return the rows of a tile.\"\"\"
+        return i * self.size + ip
+
+    def valid(self, i, ip):
+        {valid}
+
+
+@nki.jit
+def kernel(x):
+    tiles = Tiles(x.shape[0])
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ip, jf = nl.mgrid[0:32, 0:16]
+    for i in nl.affine_range(3):
+        tile = nl.load(x[tiles.row(i, ip), jf], mask=tiles.valid({arguments}))
+        nl.store(out[tiles.row(i, ip), jf], nl.exp(tile), mask=tiles.valid({arguments}))
+    return out
+"""
+VALID = "return i * self.size + ip < self.rows"
+
+
+@pytest.mark.parametrize("arguments", ["i, ip", "(i + 1) - 1, ip"])
+def test_value_replaces_the_call(arguments, tmp_path):
+    text, report = TEXT.format(valid=VALID, arguments=arguments), MigrationReport("kernel.py")
+    new = rewritten(text, report)
+    assert report.is_complete and "tiles.rows - " in new and "tiles.valid(" not in new
+    install()
+    values = []
+    for name, source in (("methods_old", text), ("methods_new", new)):
+        (tmp_path / f"{name}.py").write_text(source)
+        values.append(loaded(tmp_path / f"{name}.py", name).kernel.run((floats(70, 16),), {}, "eager"))
+    assert (values[0] == values[1]).all()
+
+
+@pytest.mark.parametrize(("valid", "arguments"), [
+    ("limit = self.rows; return i * self.size + ip < limit", "i, ip"), ("return i * self.size + ip < LIMIT", "i, ip"),
+    (VALID, "i, ip=ip"), (VALID, "*(i, ip)"),
+    (VALID + "\n\nclass Other:\n    def valid(self, i, ip):\n        return ip < i", "i, ip")])
+def test_calls_of_other_methods_are_left(valid, arguments):
+    report = MigrationReport("kernel.py")
+    rewritten(TEXT.format(valid=valid, arguments=arguments), report)
+    assert not report.is_complete
