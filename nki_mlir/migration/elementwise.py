@@ -25,6 +25,8 @@ from nki_mlir.migration.views import bound_of, masked, part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
+SATURATING = {"add", "subtract", "multiply", "maximum", "minimum"}
+SMALL = 1 << 15                 # a product of such a number and a 16-bit integer fits into int32
 NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # operators that tensor_tensor lacks
 FLOAT32 = "nl.float32"
 NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}  # an integer operand turns them into int32
@@ -301,8 +303,11 @@ class ElementwiseTexts(NamedViews):
             data = f"{nl}.copy({data})" if on_gpsimd and fact.memory != SBUF else data
             swapped = "" if in_order or name in COMMUTE else ", reverse0=True"
             return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
+        is_small = any(abs(terms.number(text) or SMALL) < SMALL for text in (first, second))
+        narrow = (f"{nl}.{name}({first}, {second})", fact.dtype) if (
+            is_small and name in SATURATING and NUMBER in dtype and len(tiles) == 1) else ("", "")
         return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),
-                             dtype or common_dtype, name, step=self.step_of(name, pair, result))
+                             dtype or common_dtype, name, step=self.step_of(name, pair, result), narrow=narrow)
 
     def number_dtype(self, tile: Operand, number: Operand, name: str) -> tuple[str, str, str]:
         """Return the text of a tile, which is a variable if the dtype names it, and the text and the meaning of the

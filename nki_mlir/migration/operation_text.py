@@ -39,6 +39,8 @@ class OperationText:
     part: str = ""               # the subscript of the part of a new tile that a mask selects
     starts_later: bool = False      # whether the part leaves out rows, so that an engine may not start at its first
     step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
+    narrow: tuple[str, str] = ("", "")          # the expression in the dtype of its operand, and this dtype, if a
+                                                # conversion to that dtype gives the same elements
     some: "Callable[[], str] | None" = None     # of a reduction whose mask may select nothing in a row: the name of a
                                                 # tile with 1 in the other rows, after the statements that write it
 

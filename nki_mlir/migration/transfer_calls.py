@@ -120,6 +120,9 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
         shape = calls.shape_text(target, dst)
         return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "
                          f"dtype={terms.tensor_of(dst)}.dtype))", Fact())
+    result = calls.result(value)
+    if result is not None and result.narrow[1] == target.dtype != "":
+        result.expression = result.narrow[0]
     text, source = a.tensor("value")
     if flipped is not None:
         if source.shape is None or "?" in source.shape or source.shape != target.shape:

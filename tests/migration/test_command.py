@@ -507,7 +507,7 @@ def test_a_helper_that_names_no_package_computes_on_tiles(file, capsys):
     file.write_text(WITH_HELPER.replace("\n\n\n", f"\n\n\n{HELPER}\n\n", 1))
     assert main([str(file), "--quiet", "--check", "128x32xf32"]) == 0
     text = capsys.readouterr().out
-    assert "    return nl.multiply(t, by)\n" in text and "    return (a + b - 1) // b\n" in text
+    assert "    return nl.multiply(t, by, dtype=number_dtype(t.dtype, by))\n" in text and "    return (a + b - 1) // b\n" in text
     assert "nl.store(out, scale(nl.load(x), ceil_div(3, 2)))" in text
 
 
@@ -525,8 +525,9 @@ def test_a_helper_of_another_file_is_rewritten_with_it(file, line, name, capsys)
                                        "tiles: migrate the directory\n")
     assert main([str(file.parent), "--quiet", "--in-place"]) == 0
     assert capsys.readouterr().err == ""
-    assert (file.parent / "helper.py").read_text() == "import nki.language as nl\n\n\n" + HELPER.replace(
-        "t * by", "nl.multiply(t, by)")
+    new = (file.parent / "helper.py").read_text()
+    assert new.startswith("import nki.language as nl\n\n\ndef number_dtype(dtype, number):") and new.endswith(
+        "\n\n\n" + HELPER.replace("t * by", "nl.multiply(t, by, dtype=number_dtype(t.dtype, by))"))
     assert f"nl.store(out, {name}(nl.load(x), ceil_div(3, 2)))" in file.read_text()
 
 

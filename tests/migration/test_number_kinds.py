@@ -50,6 +50,9 @@ KNOWN = [       # texts that no function of the kind lengthens
     ("result = b / 7", "result = nl.multiply(b, 1 / 7)"),
     ("result = b * math.sqrt(k)", "result = nl.multiply(b, math.sqrt(k), dtype=nl.float32)"),
     ("result = b * np.float32(k)", "result = nl.multiply(b, np.float32(k), dtype=nl.float32)"),
+    ("nl.store(out, a); out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm); nl.store(out, a * 200); "
+     "result = nl.load(out, dtype=nl.float32); out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)",
+     "nl.store(out, nl.multiply(a, 200))"),
     ("result = nl.exp(a) * 2", "result = nl.multiply(nl.exp(a), 2)"),
     ("result = by(b)", "return nl.multiply(tile, number)"),
     ("result = by(b, 2.5)", "return nl.multiply(tile, number, dtype=nl.float32)"),
