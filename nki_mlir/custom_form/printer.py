@@ -25,6 +25,8 @@ OURS = re.compile(r'(\s*)((%[\w$.-]+) = )?"((?:' + "|".join(DIALECTS) + r')\.\w+
 LOCATION = re.compile(r" loc\((?:[^()\"]|\"(?:[^\"\\]|\\.)*\"|\((?:[^()\"]|\"(?:[^\"\\]|\\.)*\"|\([^()]*\))*\))*\)$")
 FUNCTION = re.compile(r"\s*func\.func ")
 HBM_ARGUMENT = re.compile(r'(%[\w$.-]+)(: memref<[^%{}]*"hbm">) \{([^{}]*)\}')
+# A string, or an integer, which is i64 without a type, too
+INTEGER = re.compile(r'("(?:[^"\\]|\\.)*")|(\bnki\.\w+ = -?\d+) : i64(?=[,}])')
 ALLOCATION = re.compile(r'(\s*)(%[\w$.-]+) = memref\.alloc\(\) \{(.*)\} : (.*)')
 BODY = re.compile(r"(\s*)(.*linalg\.generic.*) \{")
 ARGUMENTS = re.compile(r"\s*\^bb0\((.*)\):")
@@ -36,7 +38,7 @@ def custom_text(module: Module, with_locations: bool = False, with_aliases: bool
     text: str = module.operation.get_asm(enable_debug_info=with_locations, use_local_scope=not with_aliases)
     lines = ModulePrinter(module).run(named_text(module, text).split("\n"))
     if has_custom_form("\n".join(lines)):           # the reader names the arguments of no other text
-        lines = [HBM_ARGUMENT.sub(_without_name, line) if FUNCTION.match(line) else line for line in lines]
+        lines = [_short_header(line) if FUNCTION.match(line) else line for line in lines]
     if not with_locations:
         lines = with_short_bodies(lines)
     text = "\n".join(lines)
@@ -113,6 +115,11 @@ class ModulePrinter:
                     self.types.define(token["result_name"], Cursor(line, line.rindex(" : ") + 3).type())
                 continue
             self.types.meet(line, token)
+
+
+def _short_header(line: str) -> str:
+    """Return the header of a function without the names of its arguments and the types of its integers."""
+    return INTEGER.sub(lambda match: match[1] or match[2], HBM_ARGUMENT.sub(_without_name, line))
 
 
 def _without_name(argument: "re.Match[str]") -> str:

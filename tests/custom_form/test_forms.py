@@ -123,9 +123,21 @@ func.func @f(%x: !hbm, %y: memref<4x6xf32, "hbm"> {nki.shared = 0 : i64}, %z: !h
     function = module.body.operations[0]
     names = [str(mark["nki.name"]) if "nki.name" in mark else None for mark in function.attributes["arg_attrs"]]
     assert names == ['"x"', '"y"', '"w"', '"v"', None, None, None, None]
-    assert ('func.func @f(%x: !hbm_4x6xf32, %y: !hbm_4x6xf32 {nki.shared = 0 : i64}, %w: !hbm_4x6xf32, %v: !hbm_4x6xf32 '
-            '{nki.shared = 1 : i64}, %arg4: !hbm_4x6xf32, %arg5: !hbm_4x6xf32, %arg6: memref<4x6xf32, "sbuf">, '
+    assert ('func.func @f(%x: !hbm_4x6xf32, %y: !hbm_4x6xf32 {nki.shared = 0}, %w: !hbm_4x6xf32, %v: !hbm_4x6xf32 '
+            '{nki.shared = 1}, %arg4: !hbm_4x6xf32, %arg5: !hbm_4x6xf32, %arg6: memref<4x6xf32, "sbuf">, '
             '%arg7: index)') in custom_text(module)
+
+
+def test_integers_of_arguments_have_no_type():
+    text = '''func.func @f(%x: memref<4x6xf32, "hbm"> {nki.shared = 0 : i64, nki.other = 1 : i32}, %t: memref<4x6xf32, "sbuf">)
+    attributes {nki.count = -3 : i64, nki.text = "{nki.shared = 0 : i64}"} {
+  nki.load %t = %x
+  return
+}'''
+    module = read_module(text, "<text>")
+    shown = custom_text(module)
+    assert "{nki.other = 1 : i32, nki.shared = 0}" in shown and "nki.count = -3, " in shown
+    assert str(read_module(shown, "<text>")) == str(module)
 
 
 def test_text_without_our_operations_keeps_the_names_of_buffers():
