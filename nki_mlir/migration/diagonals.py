@@ -23,6 +23,7 @@ from nki_mlir.migration.indices import INVERSES
 from nki_mlir.migration.operation_text import LATER_ROWS, OperationText
 from nki_mlir.migration.views import bound_of, clamped, span
 
+NO_BOX = "the mask does not select a box"
 ORDERS = ("less", "less_equal", "greater", "greater_equal")
 HOLDS: dict[str, Callable[[int, int], bool]] = {"less": lt, "less_equal": le, "greater": gt, "greater_equal": ge,
                                                 "equal": eq, "not_equal": ne}
@@ -157,11 +158,12 @@ class Diagonals(EngineRows):
         result.fact = result.fact.like(tuple(shape))
         result.shape = self.shape_text(result.fact, "")
 
-    def by_rows(self, mask: MaskFact, shape: tuple[str, ...], write: Callable[[MaskFact], str]) -> str:
+    def by_rows(self, mask: MaskFact, shape: tuple[str, ...], write: Callable[[MaskFact], str], why: str = NO_BOX
+                ) -> str:
         """Return a loop over rows; ``write`` returns the statement that writes the elements of a box."""
         self._within(mask, shape)
         if len(shape) != 2:
-            raise LeftForAPerson("a store under a mask that compares indices, of more than two dimensions")
+            raise LeftForAPerson("a store by rows, of more than two dimensions")
         row, is_some = self.fresh("row"), True
         (first, after), (start, stop) = (_span(bound_of(mask, axis), size) for axis, size in zip((-2, -1), shape))
         for comparison in mask.diagonals:
@@ -176,13 +178,15 @@ class Diagonals(EngineRows):
             name = self.fresh("start")
             lines.append(f"{name} = {start}")
             start = name
-        count = self.fresh("num_columns")
-        lines.append(f"{count} = {terms.subtract(stop, start)}")
+        count = terms.subtract(stop, start)
+        if mask.diagonals:
+            lines.append(f"{(name := self.fresh('num_columns'))} = {count}")
+            count = name
         body = write(MaskFact((MaskBound(-2, row, "1"), MaskBound(-1, start if start != "0" else "", count))))
         if not is_some:
             body = f"if {count} > 0:\n    {body}"
         lines += body.split("\n")
-        self.report.changed(self.line, "the store writes row by row, because the mask does not select a box")
+        self.report.changed(self.line, f"the store writes row by row, because {why}")
         rows = after if first == "0" else f"{first}, {after}"
         return "\n    ".join([f"for {row} in range({rows}):", *lines])
 

@@ -33,7 +33,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.names import Names, Substitution
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
-from nki_mlir.migration.reversed_axes import forwards
+from nki_mlir.migration.reversed_axes import forwards, reverses_rows
 from nki_mlir.migration.selected_vectors import (
     SELECTED,
     NotSelectable,
@@ -42,7 +42,7 @@ from nki_mlir.migration.selected_vectors import (
     conditional,
     selected,
 )
-from nki_mlir.migration.views import Integer, Item, Part, SubscriptText, render
+from nki_mlir.migration.views import Integer, Item, Part, SubscriptText, extents_of, render
 
 INVERSES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less",
             "equal": "not_equal", "not_equal": "equal"}
@@ -202,12 +202,13 @@ class Indices(Expressions):
         """Return a view. One of HBM that steps backwards has no text: loads and stores read its items, other operations
         leave it."""
         flipped = forwards(view, None)
-        if flipped is None:
+        if flipped is None and not reverses_rows(view, None):
             return super()._noted(view, node)
+        fact = view.tensor.like(tuple(extents_of(view.items))) if flipped is None else render(flipped[0])[1]
 
         def refuse(dst: str, target: TensorFact) -> list[str]:
             self.left("a step backwards")
-        expression = self.deferred(OperationText(render(flipped[0])[1], "", refuse, "()", self.code(node)))
+        expression = self.deferred(OperationText(fact, "", refuse, "()", self.code(node)))
         self.views[id(expression)] = view
         return expression
 
@@ -438,7 +439,8 @@ def any_of(facts: Sequence[Fact]) -> MaskFact:
     """Return the mask of the elements that one of two comparisons selects. The beta generation has no other ``|``."""
     alternatives: list[Comparison] = []
     for mask in facts:
-        if not isinstance(mask, MaskFact) or mask.is_selected or mask.conditions or len(mask.comparisons) != 1:
+        if not isinstance(mask, MaskFact) or mask.is_selected or len(mask.comparisons) != 1 or (
+                mask.conditions and (mask.bounds or mask.diagonals)):       # more than a comparison of one element
             return MaskFact((), is_known=False)
         alternatives += mask.comparisons
     return MaskFact((), alternatives=tuple(alternatives))

@@ -10,7 +10,17 @@ from dataclasses import replace
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import Axis, IndexFact, MaskFact, TensorFact
-from nki_mlir.migration.views import Item, Part, RowNumbers, SubscriptText, clamped, extents_of, render, steps_of
+from nki_mlir.migration.views import (
+    Integer,
+    Item,
+    Part,
+    RowNumbers,
+    SubscriptText,
+    clamped,
+    extents_of,
+    render,
+    steps_of,
+)
 
 
 def forwards(view: SubscriptText | None, mask: MaskFact | None) -> tuple[SubscriptText, frozenset[int]] | None:
@@ -28,6 +38,20 @@ def forwards(view: SubscriptText | None, mask: MaskFact | None) -> tuple[Subscri
             (terms.number(axes[k]) or 0) > 0 for axes in steps for k in backwards):
         return None
     return replace(view, items=tuple(_flipped(item, extents, backwards) for item in items)), frozenset(backwards)
+
+
+def reverses_rows(view: SubscriptText | None, mask: MaskFact | None) -> bool:
+    """Return whether only the first axis of a view of HBM steps backwards, which one index of the view does alone, and
+    a mask leaves more than one row."""
+    if view is None or view.tensor.on_chip or not all(isinstance(i, IndexFact | Integer) for i in view.items):
+        return False
+    items = [clamped(i, mask) for i in view.items if isinstance(i, IndexFact)]
+    if not items or any(i.moved for i in items):
+        return False
+    steps = [steps_of(item, len(extents_of(items))) for item in items]
+    first = [axes for axes in steps if axes[0] != "0"]
+    return len(first) == 1 and (terms.number(first[0][0]) or 0) < 0 and {*first[0][1:]} <= {"0"} and not any(
+        (terms.number(step) or 0) < 0 for axes in steps for step in axes[1:])
 
 
 def _flipped(item: Item, extents: list[str], backwards: Collection[int]) -> Item:

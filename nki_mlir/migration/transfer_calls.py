@@ -13,8 +13,8 @@ from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.language_calls import copy
 from nki_mlir.migration.operation_text import OperationText
-from nki_mlir.migration.reversed_axes import forwards, reversed_tile
-from nki_mlir.migration.views import Integer, SubscriptText, bound_of, is_backwards, render, span
+from nki_mlir.migration.reversed_axes import forwards, reversed_tile, reverses_rows
+from nki_mlir.migration.views import Integer, SubscriptText, bound_of, extents_of, is_backwards, render, span
 
 
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
@@ -99,10 +99,18 @@ def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("store")
 def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return the store of a tile to HBM: a tile in PSUM, or a number, goes through SBUF."""
-    flipped = forwards(calls.views.get(id(a.nodes.get("dst"))), a.mask)
-    dst, target = render(flipped[0]) if flipped is not None and not a.selects_no_box else a.tensor("dst")
+    view = calls.views.get(id(a.nodes.get("dst")))
     if a.mask is not None and a.mask.alternatives:
         return _stored_twice(calls, a, a.mask)
+    if view is not None and "value" in a and reverses_rows(view, a.mask):
+        return _stored_row_by_row(calls, a, view)
+    flipped = forwards(view, a.mask)
+    if flipped is not None and not a.selects_no_box:
+        dst, target = render(flipped[0])
+    elif view is not None and reverses_rows(view, None):            # of which the mask leaves one row
+        dst, target = render(view, a.mask)
+    else:
+        dst, target = a.tensor("dst")
     if a.mask is not None and a.selects_no_box:
         return _stored_by_rows(calls, a, a.mask, target)
     if (value := a.nodes.get("value")) is None:
@@ -179,9 +187,24 @@ def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFa
         stored = store(calls, a)
         assert isinstance(stored, cst.BaseExpression)
         return calls.text(stored)
-    loop = calls.by_rows(mask, target.shape or (), write)
-    expression = calls.new(calls.text(a.nodes["dst"]), Fact())
-    calls.loops[id(expression)] = loop
+    return _loop(calls, calls.by_rows(mask, target.shape or (), write))
+
+
+def _stored_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> cst.BaseExpression:
+    """Return a loop that stores the rows of a tile backwards."""
+    shape, mask, value = tuple(extents_of(view.items)), a.mask or MaskFact(()), _named_value(calls, a)
+
+    def write(box: MaskFact) -> str:
+        a.mask, a.nodes["value"] = box, value
+        stored = store(calls, a)
+        assert isinstance(stored, cst.BaseExpression)
+        return calls.text(stored)
+    return _loop(calls, calls.by_rows(mask, shape, write, "no DMA steps backwards"))
+
+
+def _loop(calls: Calls, text: str) -> cst.BaseExpression:
+    expression = calls.new("loop", Fact())
+    calls.loops[id(expression)] = text
     return expression
 
 

@@ -141,7 +141,8 @@ def clamped(index: IndexFact, mask: MaskFact | None) -> IndexFact:
             continue
         if bound.low:
             base = terms.add(base, terms.multiply(axis.step, bound.low))
-        axes[k] = replace(axis, extent=bound.high)
+        is_alone = bound.high == "1" and (terms.number(axis.step) or 0) < 0      # one position steps either way
+        axes[k] = Axis(bound.high, terms.multiply("-1", axis.step) if is_alone else axis.step)
     return replace(index, base=base, axes=tuple(axes))
 
 

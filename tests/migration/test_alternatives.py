@@ -40,12 +40,16 @@ def test_store_becomes_two():
     "kept[p, f] = nisa.activation(op=nl.exp, data=tile, mask=(p > f) | (f - p > 9))",
     "kept[p, f] = nl.copy(tile, mask=~(p - f < 3))",
     "kept[p, f] = nl.copy(tile, mask=~(f < 4))",
-    "kept[p, f] = nl.load(x[p, f], mask=(p > 3) | (f < 5))"])
+    "kept[p, f] = nl.load(x[p, f], mask=(p > 3) | (f < 5))",
+    "kept[p, f] = nl.copy(tile, mask=(nl.arange(1)[None, :] >= 0) | (f < 5))",
+    "kept[p, f] = nl.copy(tile, mask=(nl.arange(1)[:, None] < 0) | (f < 5))",
+    "kept[p, f] = nl.copy(tile, mask=(p > 3) | (nl.arange(1)[None, :] > cols))"])
 def test_values_of_operations(statement, tmp_path):
     assert_same_values(KERNEL.format(statement=statement, after=""), tmp_path, floats(32, 24), floats(32, 24))
 
 
-@pytest.mark.parametrize("mask", ["(p < 8) | (f >= cols - 5)", "(p > f + 9) | (f < 2)", "~(p < 20)"])
+@pytest.mark.parametrize("mask", ["(p < 8) | (f >= cols - 5)", "(p > f + 9) | (f < 2)", "~(p < 20)",
+                                  "(nl.arange(1)[None, :] >= 0) | (f < 5)", "(p < 8) | (nl.arange(1)[:, None] < 0)"])
 def test_values_of_stores(mask, tmp_path):
     after = f"nl.store(out[p, f], nl.exp(tile), mask={mask})"
     assert_same_values(KERNEL.format(statement="", after=after), tmp_path, floats(32, 24), floats(32, 24))

@@ -65,3 +65,29 @@ def test_other_forms_are_left(statement):
     report = MigrationReport("kernel.py")
     rewritten(HEAD + FLIP.replace("tile = nl.load(x[p, cols - 1 - f])", statement), report)
     assert "a step backwards" in [e.text for e in report.entries if e.left]
+
+
+ROWS = """def kernel(x):
+    rows, cols = x.shape
+    out = nl.ndarray((40, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((40, 24), dtype=x.dtype))
+    p, f = nl.mgrid[0:32, 0:24]
+    tile = nl.load(x[p, f])
+    nl.store(out[{row}, f], {value}{mask})
+    return out
+"""
+
+
+def test_rows_are_stored_backwards_one_after_the_other():
+    text = migrated(ROWS.format(row="31 - p", value="nl.exp(tile)", mask=", mask=p >= 5"))
+    assert """    stored = nl.exp(tile)
+    for row in range(5, 32):
+        nl.store(out[nl.ds(31 - row, 1), :], stored[nl.ds(row, 1)])
+""" in text
+
+
+@pytest.mark.parametrize("row", ["31 - p", "39 - p", "rows - p - 1"])
+@pytest.mark.parametrize("value", ["tile", "nl.exp(tile)", "2.5"])
+@pytest.mark.parametrize("mask", ["", ", mask=p >= 5", ", mask=(p < 20) & (f >= 3)", ", mask=f < 7", ", mask=p >= f"])
+def test_values_of_rows_that_are_stored_backwards(row, value, mask, tmp_path):
+    assert_same_values(ROWS.format(row=row, value=value, mask=mask), tmp_path, floats(32, 24))
