@@ -57,8 +57,10 @@ DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a 
 ROWWISE = {*ELEMENTWISE, "nl.rms_norm", *(f"nisa.{name}" for name in (
     "activation_reduce", "bn_stats", "bn_aggr", "range_select", "tensor_tensor_scan"))
     } - {"nl.load", "nl.store"}
-OTHER_COLUMNS = {*(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(f"nisa.{n}" for n in (
-    "tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))}     # a mask's columns are not the result's
+TRANSPOSES = {"nl.transpose", "nl.load_transpose2d", "nisa.nc_transpose", "nisa.dma_transpose"}
+OTHER_COLUMNS = {*TRANSPOSES, *(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(
+    f"nisa.{n}" for n in ("tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))
+    }                                   # a mask's columns are not the result's
 
 
 @dataclass
@@ -373,6 +375,8 @@ class Calls(ElementwiseTexts):
         if arguments.selects_no_box and meaning not in ELEMENTWISE and not (
                 package == "nl" and name in {*BINARY, *UNARY}):
             raise LeftForAPerson(f"{meaning} under a mask that does not select a box of elements")
+        if meaning in TRANSPOSES and arguments.mask is not None and any(b.low for b in arguments.mask.bounds):
+            raise LeftForAPerson(f"{meaning} under a mask that leaves out its first elements")
         if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:
             return self._with_destination(recipe, arguments)
         if recipe is not None:

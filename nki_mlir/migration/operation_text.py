@@ -21,6 +21,12 @@ def name_of_result(text: str, language: str, used_names: Collection[str]) -> str
     return RESULTS.get(called[1], called[1])
 
 
+def unshadowed(name: str) -> str:
+    """Return a name for a tile that is called after an operation: not that of a function of Python, which the new text
+    may call, for example ``max``."""
+    return RESULTS.get(name, f"{name}_tile") if name in dir(builtins) else name
+
+
 @dataclass
 class OperationText:
     """The text of an operation: an expression, or statements that write its result into a destination, or both."""

@@ -210,9 +210,19 @@ def _loop(calls: Calls, text: str) -> cst.BaseExpression:
 
 @recipe("atomic_rmw")
 def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return an addition by DMA that allows equal rows."""
-    dst, text = calls.named(a.tensor("dst")[0], "updated"), a.tensor("value")[0]
-    return calls.new(f"{calls.nisa}.dma_compute(dst={dst}, srcs=[{text}, {dst}], reduce_op={a.token('op')})", Fact())
+    """Return a loop that adds the rows of a tile one after the other: a DMA requires that the rows that it updates
+    differ, and the beta generation adds to equal rows, too."""
+    mask, a.mask, value = a.mask or MaskFact(()), None, _named_value(calls, a)
+    shape = a.tensor("dst")[1].shape
+    if shape is None or "?" in shape:
+        raise LeftForAPerson("nl.atomic_rmw of rows whose number the text does not show")
+    updated = calls.fresh("updated")
+
+    def write(box: MaskFact) -> str:
+        a.mask, a.nodes["value"] = box, value
+        return (f"{updated} = {a.tensor('dst')[0]}\n{calls.nisa}.dma_compute(dst={updated}, "
+                f"srcs=[{a.tensor('value')[0]}, {updated}], reduce_op={a.token('op')})")
+    return _loop(calls, calls.by_rows(mask, shape, write, "one DMA may not update equal rows"))
 
 
 TRANSFERS: dict[str, Recipe] = {f"nl.{name}": LANGUAGE[f"nl.{name}"]

@@ -4,6 +4,7 @@
 import ast
 import contextlib
 
+import numpy as np
 import pytest
 
 from nki_mlir.migration.files import MigrationError
@@ -11,7 +12,7 @@ from nki_mlir.migration.files import migrated as migrated_files
 from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
 
-from .test_text import HEAD, assert_same_values, floats
+from .test_text import HEAD, assert_same_values, floats, migrated
 
 KERNEL = """def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -155,3 +156,59 @@ def test_a_text_that_nests_too_deeply_for_python_has_the_line(tmp_path, text, li
         migrated_files(file, "2.32")
     assert (caught.value.at.file, caught.value.at.line) == (str(file), line)
     assert "fix: assign its parts to variables, or write functions for them" in str(caught.value)
+
+
+ATOMIC = """def kernel(x, numbers):
+    out = nl.ndarray((20, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((20, 16), dtype=x.dtype))
+    chosen = nl.load(numbers[0:32, 0:1])
+    nl.atomic_rmw(out[chosen, nl.arange(16)[None, :]], value=nl.load(x[0:32, 0:16]), op=np.add{mask})
+    return out
+"""
+
+
+@pytest.mark.parametrize("mask", ["", ", mask=nl.arange(32)[:, None] >= 5", ", mask=nl.arange(16)[None, :] < 7"])
+def test_equal_rows_are_updated_one_after_the_other(mask, tmp_path):
+    text = migrated(ATOMIC.format(mask=mask))
+    assert "        updated = out.ap(" in text and "vector_offset=chosen[nl.ds(row, 1)]" in text
+    numbers = np.random.default_rng(1).integers(0, 20, (32, 1)).astype(np.int32)
+    assert_same_values(ATOMIC.format(mask=mask), tmp_path, floats(32, 16), numbers)
+
+
+def test_tiles_do_not_hide_functions_of_python(tmp_path):
+    kernel = """def kernel(x):
+    out = nl.ndarray((32, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:16]
+    tile = nl.load(x[p, f])
+    kept = nl.copy(tile)
+    kept[...] = nl.abs(tile, mask=p >= f)
+    peak = nl.full((32, 1), 2.0, dtype=nl.float32)
+    peak[...] = nl.max(tile, axis=1, keepdims=True, mask=p < f)
+    nl.store(out, kept)
+    for i in nl.sequential_range(2):
+        nl.store(out[p, f], nl.multiply(kept, peak), mask=p >= 3 - i * 2)
+    return out
+"""
+    text = migrated(kernel)
+    assert "    abs_tile = nl.ndarray(" in text and "    largest = nl.ndarray(" in text
+    assert_same_values(kernel, tmp_path, floats(32, 16))
+
+
+TRANSPOSED = """def kernel(x):
+    out = nl.ndarray((16, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = nl.zeros((16, 32), dtype=nl.float32)
+    for i in nl.sequential_range(2):
+        kept[...] = nisa.nc_transpose(nl.load(x[0:32, 0:16]), mask=nl.arange(16)[None, :] {bound} - i)
+    nl.store(out, kept)
+    return out
+"""
+
+
+def test_transpose_writes_the_rows_of_the_columns_that_a_mask_selects(tmp_path):
+    assert_same_values(TRANSPOSED.format(bound="< 10"), tmp_path, floats(32, 16))
+
+
+def test_transpose_of_the_last_columns_is_left():
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + TRANSPOSED.format(bound=">= 10"), report)
+    assert "nisa.nc_transpose under a mask that leaves out its first elements" in [e.text for e in report.entries if e.left]
