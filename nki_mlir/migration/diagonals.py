@@ -122,9 +122,10 @@ class Diagonals(EngineRows):
         if result is not None and result.starts_later and (
                 result.mask is None or result.mask.selects_no_box or result.name == "total"):
             raise LeftForAPerson(LATER_ROWS)
-        if result is None or (result.some is None and (result.mask is None or not result.mask.selects_no_box)):
-            return ""
-        return result.some() if result.some is not None else self.predicate(result.mask, into)
+        if result is not None and result.some is not None:
+            return result.some()
+        mask = result.mask if result is not None else None
+        return self.predicate(mask, into) if mask is not None and mask.selects_no_box else ""
 
     def predicated(self, dst: str, into: TensorFact, mask: MaskFact, write: Callable[[str, TensorFact], list[str]],
                    hint: str) -> list[str]:

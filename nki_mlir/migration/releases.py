@@ -141,7 +141,7 @@ class _Newest(cst.CSTTransformer):
                     region in self.regions):
                 return self._tensor_of(region, original_node, updated_node)
             case cst.Call(func=cst.Attribute(attr=cst.Name(value="view")), args=[cst.Arg(value=cst.SimpleString(
-                    ) as dtype)]) if self.kernels and (word := dtype.evaluated_value) in DTYPE_WORDS:
+                    value=quoted))]) if self.kernels and (word := quoted.strip("'\"")) in DTYPE_WORDS:
                 self._changed(original_node, f"the string for dtype becomes {self.nl}.{word}")
                 return updated_node.with_changes(args=[cst.Arg(cst.parse_expression(f"{self.nl}.{word}"))])
         if not meaning.startswith(("nl.", "nisa.", "nki.", "nccl.")):

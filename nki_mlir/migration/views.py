@@ -150,7 +150,8 @@ def _selected(item: Item, mask: MaskFact | None) -> Item:
     """Return the row numbers that a mask leaves; slices and integers stay."""
     if not isinstance(item, RowNumbers):
         return item
-    text, fact = masked(item.text, TensorFact(SBUF, item.shape), mask)
+    rows = None if mask is None else replace(mask, bounds=tuple(b for b in mask.bounds if b.axis == -b.rank))
+    text, fact = masked(item.text, TensorFact(SBUF, item.shape), rows)
     return RowNumbers(text, fact.shape)
 
 

@@ -175,6 +175,13 @@ def test_equal_rows_are_updated_one_after_the_other(mask, tmp_path):
     assert_same_values(ATOMIC.format(mask=mask), tmp_path, floats(32, 16), numbers)
 
 
+def test_rows_by_numbers_of_a_tensor_of_unknown_shape(tmp_path):
+    kernel = ATOMIC.format(mask="").replace("numbers[0:32, 0:1]", "numbers")
+    assert "vector_offset=chosen[nl.ds(row, 1)]" in migrated(kernel)
+    numbers = np.random.default_rng(1).integers(0, 20, (32, 1)).astype(np.int32)
+    assert_same_values(kernel, tmp_path, floats(32, 16), numbers)
+
+
 def test_tiles_do_not_hide_functions_of_python(tmp_path):
     kernel = """def kernel(x):
     out = nl.ndarray((32, 16), dtype=x.dtype, buffer=nl.shared_hbm)
