@@ -17,7 +17,7 @@ def call(operator: Operator, arguments: Sequence[object]) -> object:
     """Call an operator and return the result as a JAX array, or as a tracer if an argument is one."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
     if not any(isinstance(a, jax.core.Tracer) for a in tensors):
-        values = [np.asarray(a) if p == "T" else a for a, p in zip(arguments, operator.parameters)]
+        values = [np.asanyarray(a) if p == "T" else a for a, p in zip(arguments, operator.parameters)]
         return jax.numpy.asarray(operator.on_numpy(values, current_engine()))
     from nki_mlir.customop.graph_binding import callee  # start-up: loads MLIR
     from nki_mlir.frameworks.jax_primitive import bind

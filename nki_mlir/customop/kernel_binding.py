@@ -9,6 +9,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from functools import cache
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
     for number, tensor in enumerate(tensors):
         if not isinstance(tensor, View):
             operator.refuse(number, tensor, "a tensor of the kernel")
-    numbers = tuple(float(a) for a, p in zip(arguments, operator.parameters) if p != "T")
+    numbers = numbers_of(operator, arguments)
     kinds = [(operator.code_of(number, t.dtype.numpy), tuple(t.shape)) for number, t in enumerate(tensors)]
     shape, code = operator.infer(merged(operator, [DenseArray(0, *kind) for kind in kinds], numbers))
     try:
@@ -73,6 +74,17 @@ def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
                                     space=HBM, library=path, function=operator.name, numbers=json.dumps(numbers),
                                     shapes=json.dumps([shape for _, shape in kinds]), **attributes)
     return result
+
+
+def numbers_of(operator: Operator, arguments: Sequence[Any]) -> tuple[float, ...]:
+    """Return the numbers among the arguments; a loop's variable gets its number by unrolling. Raise
+    ``WrongArgument``."""
+    numbers: list[float] = []
+    for index, (argument, parameter) in enumerate(zip(arguments, operator.parameters)):
+        if parameter != "T":
+            is_symbol = not isinstance(argument, Real | np.bool_) and hasattr(argument, "__float__")
+            numbers.append(operator.number_of(index, float(argument) if is_symbol else argument))
+    return tuple(numbers)
 
 
 def check_instruction(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> None:

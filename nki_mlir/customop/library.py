@@ -157,7 +157,7 @@ class Operator:
 
     def measured(self, arguments: Sequence[object], engine: CallSettings) -> tuple[np.ndarray, list[abi.Counters]]:
         """Run the operator on arrays and numbers. Return the result and the counters of each core."""
-        arrays = [np.asarray(a, order="C") if p == "T" and isinstance(a, (np.ndarray, np.generic)) else a
+        arrays = [np.asanyarray(a, order="C") if p == "T" and isinstance(a, (np.ndarray, np.generic)) else a
                   for p, a in zip(self.parameters, arguments)]
         values = self.values(arrays, lambda a: a.ctypes.data)
         shape, code = self.infer(values)
@@ -192,13 +192,9 @@ class Operator:
         values: list[DenseArray | float] = []
         for number, (parameter, argument) in enumerate(zip(self.parameters, arguments)):
             if parameter != "T":
-                if not isinstance(argument, numbers.Real | np.bool_):
-                    self.refuse(number, argument, "a number")
-                if parameter == "i" and not float(argument).is_integer():
-                    self.refuse(number, argument, "a whole number")
-                if parameter == "i" and not (-2**63 <= int(argument) == int(float(argument)) < 2**63):
-                    self.refuse(number, argument, "a whole number of at most 53 bits, because numbers pass as doubles")
-                values.append(float(argument))
+                values.append(self.number_of(number, argument))
+            elif isinstance(argument, np.ma.MaskedArray):
+                self.refuse(number, argument, "array.filled(value): an operator would not see the mask")
             elif not hasattr(argument, "shape") or not hasattr(argument, "dtype"):
                 self.refuse(number, argument, "an array")
             else:
@@ -206,9 +202,20 @@ class Operator:
                 values.append(DenseArray(address(argument), code, tuple(map(int, argument.shape))))
         return values
 
+    def number_of(self, index: int, argument: Any) -> float:
+        """Return a number as the engine gets it. Raise ``WrongArgument``."""
+        if not isinstance(argument, numbers.Real | np.bool_):
+            self.refuse(index, argument, "a number")
+        if self.parameters[index] == "i" and not float(argument).is_integer():
+            self.refuse(index, argument, "a whole number")
+        if self.parameters[index] == "i" and not (-2**63 <= int(argument) == int(float(argument)) < 2**63):
+            self.refuse(index, argument, "a whole number of at most 53 bits, because numbers pass as doubles")
+        return float(argument)
+
     def refuse(self, index: int, argument: object, expected: str) -> None:
         """Raise ``WrongArgument``: an argument is not what its parameter expects."""
-        raise WrongArgument(index=index, signature=self.signature, given=f"{argument!r:.60}", wanted=expected)
+        raise WrongArgument(index=index, signature=self.signature, given=" ".join(repr(argument).split())[:60],
+                            wanted=expected)
 
     def code_of(self, index: int, dtype: Any) -> int:
         """Return the engine's code of a NumPy or PyTorch dtype. Raise ``WrongArgumentDtype``."""

@@ -35,6 +35,7 @@ from nki_mlir.customop.library import (
     WrongArgumentDtype,
     WrongArity,
 )
+from nki_mlir.language.current import nki
 
 from ..at_once import at_once
 
@@ -397,9 +398,29 @@ def test_calls__that_are_wrong_run_nothing(files):
     for number in (2**53 + 1, 2**63, -2**70):
         with pytest.raises(WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass a whole number of at most 53 bits"):
             twice(X, 1, number)
+    with pytest.raises(WrongArgument, match=r"argument 0 .* is masked_array\( data=.*\n.*pass array.filled\(value\): an operator "
+                                            "would not see the mask"):
+        twice(np.ma.masked_array(X, X > 2), 1, 1)
     with pytest.raises(UnknownOperator, match="library my_ops has no operator thrice; it has twice"):
         customop.load_library("libtwice.so").thrice  # noqa: B018
     assert not hasattr(customop.load_library("libtwice.so"), "thrice")
+
+
+@pytest.mark.parametrize("on", ["eager", "jit"])
+def test_numbers_in_kernels__are_those_of_other_calls(files, on):
+    (files / "kernel.cpp").write_text(KERNEL.replace("x)", "x, double d, int64_t i)").replace("(x, 2)", "(x, torch::Scalar(d * i))"))
+    (files / "shape.cpp").write_text(SHAPE.replace("x)", "x, double d, int64_t i)", 1))
+    scale = load().twice
+
+    def scaled(x, d, i):
+        return scale(x, d, i)
+    for d, i in ((0.5, 4), (True, np.int64(3))):
+        assert np.array_equal(nki.jit(scaled).on(on)(X, d, i), X * d * i)
+    for index, d, i, expected in ((1, "2", 3, "a number"), (2, 2, "3", "a number"), (2, 2, None, "a number"),
+                                  (2, 2, 1.5, "a whole number"),
+                                  (2, 2, 2**53 + 1, "a whole number of at most 53 bits")):
+        with pytest.raises(WrongArgument, match=rf"argument {index} of my_ops.*\n(.*\n)*  fix: pass {expected}"):
+            nki.jit(scaled).on(on)(X, d, i)
 
 
 def test_load__follows_a_link_to_a_library(files):
