@@ -42,11 +42,14 @@ def as_rows(view):
 
 
 def with_added_functions(text: str) -> str:
-    """Return a text with each function, after its imports, that the text calls and does not define."""
+    """Return a text with each function that the text calls and does not define. It is after the imports in front of the
+    first function, which another import may follow, as late as calls of kernels."""
     for name, definition in reversed(DEFINITIONS.items()):
         if not re.search(rf"\b{name}\(", text) or f"def {name}(" in text:
             continue
-        imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+        body = ast.parse(text).body
+        first = next((k for k, n in enumerate(body) if isinstance(n, ast.FunctionDef | ast.ClassDef)), len(body))
+        imports = [n for n in body[:first] if isinstance(n, ast.Import | ast.ImportFrom)]
         lines, at = text.splitlines(), max((n.end_lineno or 0 for n in imports), default=0)
         aliased = re.sub(r"\bnl\.", f"{Names(text).alias('nl')}.", definition)
         text = "\n".join([*lines[:at], *aliased.splitlines(), *lines[at:]]) + "\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statements with branches: after them, a value has the fact that holds whichever branch ran."""
+"""Statements with branches: after them, a value has the fact that holds whichever branch ran. Imports in functions."""
 
 import ast
 from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ def pattern_names(pattern: cst.MatchPattern) -> set[str]:
 
 
 class Branches(RunTimeLoops):
-    """Adds ``if``, ``try`` and ``match``."""
+    """Adds ``if``, ``try`` and ``match``, and imports of the beta generation."""
 
     selected_numbers: set[str] = set()          # names of numbers in which the index vectors of branches differ
 
@@ -54,6 +54,14 @@ class Branches(RunTimeLoops):
             case cst.Match():
                 return [self._match(node)]
         return super().statement(node)
+
+    def small(self, node: cst.BaseSmallStatement) -> list[str] | None:
+        """Return the statements that replace a small statement; none for an import that the module gets instead."""
+        if isinstance(node, cst.Import) and self.names.are_packages(
+                (item.evaluated_name, item.evaluated_alias) for item in node.names):
+            self.report.changed(self.line, "the import becomes one of the module")
+            return []
+        return super().small(node)
 
     def _if(self, node: cst.If) -> cst.If:
         test = self.settled_node(self.rewritten(node.test))

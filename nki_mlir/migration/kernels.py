@@ -365,7 +365,8 @@ class Kernels(TileObjects):
             name = construct.name if isinstance(construct, ast.FunctionDef) else lambdas.get(id(construct))
             if name and rule in (python_subset.INNER_FUNCTION, python_subset.LAMBDA):
                 self.inner_functions[tree.name, name] = line, rule
-            elif rule not in REWRITTEN:
+            elif rule not in REWRITTEN and not (isinstance(construct, ast.Import) and self.names.are_packages(
+                    (item.name, item.asname) for item in construct.names)):
                 self.line = line
                 self.stays(rule)
 

@@ -5,7 +5,7 @@ import ast
 import builtins
 import re
 import symtable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
 
 import libcst as cst
@@ -85,6 +85,12 @@ class Names:
             if shortened(path) == short:
                 return name
         return short
+
+    def are_packages(self, imported: Iterable[tuple[str, str | None]]) -> bool:
+        """Return whether all that an import names, each with its alias, are packages of the beta generation under the
+        module's aliases."""
+        shorts = [(shortened(path), alias) for path, alias in imported]
+        return all(short in ("nki", "nl", "nisa") and alias == self.alias(short) for short, alias in shorts)
 
     def meaning(self, node: cst.BaseExpression) -> str:
         """Return the public name, such as ``nl.load``, that a node refers to, or an empty text."""

@@ -121,6 +121,34 @@ def most(x):
         (9, "nl.loop_reduce that is not assigned to a part of a tensor")]
 
 
+def test_imports_of_the_beta_generation_in_a_kernel_become_the_module_s(tmp_path):
+    """Generated kernels import what they need themselves. An added function is in front of the first that calls it,
+    also if the module imports more later."""
+    file = tmp_path / "generated.py"
+    file.write_text("""from neuronxcc import nki
+
+
+@nki.jit
+def kernel(v1, n):
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.language as nl
+    import neuronxcc.nki.isa as nisa
+    import numpy as np
+    v2 = nl.ndarray((128, 64), dtype=np.float32, buffer=nl.shared_hbm)
+    v3 = nisa.activation(op=np.exp, data=nl.load(v1), mask=None)
+    nl.store(v2, v3 + nl.load(v1, dtype=nl.int32) * n)
+    return v2
+
+
+import math
+""")
+    one, = migrated(file, "2.32")
+    assert "neuronxcc" not in one.new and one.report.is_complete
+    assert one.new.index("import nki.isa as nisa") < one.new.index("def number_dtype") < one.new.index("def kernel")
+    assert sorted(e.line for e in one.report.entries if "within a function" in e.text) == [9]
+    assert [e.line for e in one.report.entries if "becomes one of the module" in e.text] == [6, 7, 8]
+
+
 def test_names_that_nothing_defines_are_left(tmp_path):
     file = tmp_path / "names.py"
     file.write_text("""import neuronxcc.nki.language as nl
