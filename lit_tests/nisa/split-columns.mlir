@@ -32,6 +32,40 @@ func.func @columns(%x: !x) {
   return
 }
 
+// The greatest values of a row are those among the greatest of its pieces.
+// CHECK:         func.func @greatest(
+// CHECK:         %[[V:.*]] = memref.alloc() {{.*}}: memref<128x8xf32, "sbuf">
+// CHECK:         %[[P:.*]] = memref.alloc() {{.*}}: memref<128x16xf32, "sbuf">
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T:[a-z0-9_]+]], %
+// CHECK-NEXT:    "nisa.max8"(%[[P]], %[[T]]) {access = [#nki.access<f32, #[[LOW]], {{\[\[}}1, 128], [1, 8]]>, #nki.access<f32, #[[LOW]], {{\[\[}}1, 128], [1, 512]]>]
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T]], %
+// CHECK-NEXT:    "nisa.max8"(%[[P]], %[[T]]) {access = [#nki.access<f32, #{{.*}}, {{\[\[}}1, 128], [1, 8]]>, #nki.access<f32, #[[HIGH]], {{\[\[}}1, 128], [1, 512]]>]
+// CHECK-NEXT:    "nisa.max8"(%[[V]], %[[P]])
+// CHECK-NEXT:    return
+func.func @greatest(%x: !x) {
+  %t = memref.alloc() : !tile
+  %v = memref.alloc() : memref<128x8xf32, "sbuf">
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #rows], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.max8"(%v, %t) {access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 8]]>, #tile], engine = "vector", mask = #all} : (memref<128x8xf32, "sbuf">, !tile) -> ()
+  return
+}
+
+// A maximum is that of the maxima of the pieces, negated once.
+// CHECK:         func.func @maximum(
+// CHECK:         %[[V:.*]] = memref.alloc() {{.*}}: memref<128x1xf32, "sbuf">
+// CHECK:         %[[P:.*]] = memref.alloc() {{.*}}: memref<128x2xf32, "sbuf">
+// CHECK:         "nisa.tensor_reduce"(%[[P]], %[[T:.*]]) {{.*}}[1, 512]]>]{{.*}} negate = false
+// CHECK:         "nisa.tensor_reduce"(%[[P]], %[[T]]) {{.*}}[1, 512]]>]{{.*}} negate = false
+// CHECK-NEXT:    "nisa.tensor_reduce"(%[[V]], %[[P]]) {{.*}} negate = true
+// CHECK-NEXT:    return
+func.func @maximum(%x: !x) {
+  %t = memref.alloc() : !tile
+  %v = memref.alloc() : memref<128x1xf32, "sbuf">
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #rows], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.tensor_reduce"(%v, %t) {access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>, #tile], axes = [1], engine = "vector", mask = #all, negate = true, op = "maximum"} : (memref<128x1xf32, "sbuf">, !tile) -> ()
+  return
+}
+
 // A result that overlaps an operand in other columns stays whole: a piece would read what another has written.
 // CHECK:         func.func @overlap(
 // CHECK:         "nisa.dma_copy"(%[[T:[a-z0-9_]+]], %

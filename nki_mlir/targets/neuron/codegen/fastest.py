@@ -50,7 +50,7 @@ from nki_mlir.targets.neuron.codegen.records import Code, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
-from nki_mlir.targets.neuron.codegen.split_columns import has_large_loads
+from nki_mlir.targets.neuron.codegen.split_columns import largest_load
 from nki_mlir.targets.neuron.codegen.transpose_tiles import transposed_tiles
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
@@ -65,6 +65,7 @@ BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candida
 MERGED = 1.02                   # merged instructions are timed if balanced engines are busy for that much less time
 COMPUTING = Engine.TENSOR, *MERGED_ENGINES      # which may wait for loads, and transpose tiles or copy these
 PIECES = 2, 4, 8                # into which large tiles are split by columns
+LOADED = 0.25                   # part of the time beyond the bound that a load must take to be split
 SHARES = range(0, 101, 5)       # percent of the transposes that the DMA engines may get
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
@@ -237,10 +238,14 @@ class TimedCandidates:
 
     def splitting(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variant of a timed candidate with the fewest pieces of large tiles whose first order is nearly the
-        fastest, if all programs take longer than the bound, and than this order's estimate. Keep its code."""
-        ns = self.least_time()
+        fastest, if all programs take longer than the bound, and than this order's estimate. Keep its code. If the
+        largest load is short for what the programs take beyond the bound, something else takes this time."""
+        ns, bound = self.least_time(), prepared.bound()
         if not self.options.split_columns or candidate.columns or candidate.pipelined or candidate.memory or (
-                ns <= prepared.bound() * WAITS or not has_large_loads(prepared.code, PIECES[0])):
+                ns <= bound * WAITS):
+            return []
+        load = largest_load(prepared.code, PIECES[0]) / self.code.machine.hbm_bytes_per_ns(1)
+        if load < (ns - bound) * LOADED:
             return []
         best: Candidate | None = None
         for pieces in PIECES:

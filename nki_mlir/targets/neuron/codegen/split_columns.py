@@ -6,10 +6,12 @@ before:  t = load x[:, 0:8192]          after:  t[:, 0:4096] = load x[:, 0:4096]
 
 An engine waits for the complete tile that an instruction reads. The pass splits loads, stores, and instructions that
 compute each element by itself along their first free axis into ``pieces`` of equal size, each of at least ``LEAST``
-elements in a partition. It splits code that loads such tiles, none of them twice: else loads wait until the tile is
-free, in pieces or not. A piece comes before the second pieces of earlier instructions where it does not depend on them.
-An instruction whose result overlaps an operand with another pattern stays, because a piece would read what an earlier
-one has written. Each value is computed as before.
+elements in a partition. Others, such as products, begin when the pieces that they read are loaded. The pass splits
+code that loads such tiles, none of them twice: else loads wait until the tile is free, in pieces or not. A piece comes
+before the second pieces of earlier instructions where it does not depend on them. An instruction whose result overlaps
+an operand with another pattern stays, because a piece would read what an earlier one has written. A maximum or minimum
+of the rows of a tile in pieces is that of the pieces' maxima or minima, and the eight greatest values (``nisa.max8``)
+are among the eight greatest of each piece: one more instruction computes them. Each value is computed as before.
 """
 
 from collections.abc import Sequence
@@ -17,20 +19,23 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from math import prod
 
-from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
+from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
+from nki_mlir.dialects.nisa.reduction import TensorReduceOp
+from nki_mlir.dialects.nisa.search import Max8Op
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.fuse_instructions import plain
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, blocks
+from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
 
 LEAST = 512                     # elements of a piece in each partition: below, the fixed time of instructions counts
-FEW = 64                        # instructions of code that is split: in longer code, other tiles fill the time
+FEW = 1_000                     # instructions of code that is split: in longer code, other tiles fill the time
 ROUND = 64                      # elements: the widths of pieces are multiples
 AXIS = 1                        # the first one after the partitions
+EXTREMA = Max8Op, TensorReduceOp
 
 
 class SplitColumns(RecordsPass, name="split-columns", reads=Level.NISA):
@@ -45,26 +50,41 @@ def split_columns(code: Code, pieces: int) -> int:
     split_count = 0
     for block in blocks(code.body):
         for run in list(runs_of(block.nodes)):
-            if loads_large_tile(run, pieces):
-                parts = [split(step, pieces) for step in run]
+            if large_tiles(run, pieces):
+                parts = parts_of(run, pieces, block)
                 begin = next(at for at, node in enumerate(block.nodes) if node is run[0])
                 block.nodes[begin:begin + len(run)] = by_pieces(parts)
                 split_count += sum(len(part) > 1 for part in parts)
     return split_count
 
 
-def has_large_loads(code: Code, pieces: int) -> bool:
-    """Return whether code loads a tile that may be split into pieces."""
-    return any(loads_large_tile(run, pieces) for block in blocks(code.body) for run in runs_of(block.nodes))
+def largest_load(code: Code, pieces: int) -> int:
+    """Return the bytes of the largest tile that code loads and that may be split into pieces; 0 if there is none."""
+    return max((prod(tile.shape) * tile.dtype.itemsize for block in blocks(code.body) for run in runs_of(block.nodes)
+                for tile in large_tiles(run, pieces)), default=0)
 
 
-def loads_large_tile(run: Sequence[InstructionStep], pieces: int) -> bool:
-    """Return whether a short run may be split: it loads large tiles, each once."""
+def large_tiles(run: Sequence[InstructionStep], pieces: int) -> list[Tile]:
+    """Return the large tiles that a short run loads, each once; none if the run may not be split."""
     if len(run) > FEW or any(NO_REORDER in step.op.extra for step in run):
-        return False
-    loaded = [step.op.dst.handle for step in run if type(step.op) is DmaCopyOp and step.op.src.space == HBM
-              and len(split(step, pieces)) > 1]
-    return 0 < len(loaded) == len(set(loaded))
+        return []
+    tiles = [step.op.dst for step in run if type(step.op) is DmaCopyOp and step.op.src.space == HBM
+             and len(split(step, pieces)) > 1]
+    return tiles if len({tile.handle for tile in tiles}) == len(tiles) else []
+
+
+def parts_of(run: Sequence[InstructionStep], pieces: int, block: Block) -> list[list[InstructionStep]]:
+    """Return the steps that replace each step of a run. The block gets the buffers that they need."""
+    in_pieces: set[DeviceBuffer] = set()        # whose columns are written one piece after the other
+    parts = []
+    for step in run:
+        part = split(step, pieces)
+        if len(part) > 1:
+            in_pieces.update(tile.handle for _, tile in step.op.targets())
+        elif isinstance(step.op, EXTREMA) and step.op.src.handle in in_pieces:
+            part = split_extremum(step, pieces, block)
+        parts.append(part)
+    return parts
 
 
 def split(step: InstructionStep, pieces: int) -> list[InstructionStep]:
@@ -73,16 +93,42 @@ def split(step: InstructionStep, pieces: int) -> list[InstructionStep]:
     if not has_columns(op):
         return [step]
     tiles = {field.name: tile for field, tile in op.operands()}
-    shape = next(iter(tiles.values())).shape
+    return [step.with_op(changed(op, None, **{name: columns_of(tile, *span) for name, tile in tiles.items()}))
+            for span in spans_of(next(iter(tiles.values())).shape, pieces)] or [step]
+
+
+def spans_of(shape: Sequence[int], pieces: int) -> list[tuple[int, int]]:
+    """Return the first column of each piece of a tile and their number; none if the tile stays whole."""
     count = shape[AXIS]
     if count < pieces or prod(shape[AXIS:]) < LEAST * pieces:
-        return [step]
+        return []
     width = -(-count // pieces)
     if width >= ROUND:
         width = -(-width // ROUND) * ROUND
-    return [step.with_op(changed(op, None, **{
-        name: columns_of(tile, start, min(width, count - start)) for name, tile in tiles.items()}))
-        for start in range(0, count, width)]
+    return [(start, min(width, count - start)) for start in range(0, count, width)]
+
+
+def split_extremum(step: InstructionStep, pieces: int, block: Block) -> list[InstructionStep]:
+    """Return the steps that compute the extrema of each piece of a tile's rows, and those of all rows from these; the
+    step alone if it stays whole."""
+    op = step.op
+    assert isinstance(op, EXTREMA)
+    src, count = op.src, op.dst.shape[-1]       # of values of a row
+    if op.mask or op.limits or op.symbols or op.extra or len(src.shape) > AXIS + 1 or not src.dtype.is_float or (
+            isinstance(op, TensorReduceOp) and (op.op not in ("maximum", "minimum") or op.axes != (AXIS,))):
+        return [step]
+    spans = spans_of(src.shape, pieces)
+    if not spans or spans[-1][1] < count:
+        return [step]
+    rows, dtype = src.shape[0], src.dtype       # which has all values of ``src``, and the zero that an extremum may be
+    buffer = DeviceBuffer("extrema", SBUF, (rows, count * len(spans)), dtype, location=step.location)
+    block.buffers.append(buffer)
+    access = Access(dtype, Linear(), Linear(), ((1, rows), (1, buffer.shape[1])))
+    values = Tile(buffer, SBUF, buffer.shape, dtype, access, buffer.name)
+    of_piece: dict[str, object] = {"negate": False} if isinstance(op, TensorReduceOp) else {}
+    return [*(step.with_op(changed(op, None, dst=columns_of(values, count * k, count), src=columns_of(src, *span),
+                                   **of_piece)) for k, span in enumerate(spans)),
+            step.with_op(changed(op, None, src=values))]
 
 
 def has_columns(op: Op) -> bool:
