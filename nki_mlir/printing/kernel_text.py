@@ -6,8 +6,10 @@ import keyword
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Location
@@ -185,11 +187,10 @@ class KernelText:
             self.write(f"# {source_text(at)}")
 
     def saved(self) -> "KernelText":
-        """Return a copy for ``restore``."""
-        return replace(self, lines=[*self.lines], names={*self.names}, tensors={**self.tensors},
-                       defined={*self.defined}, waiting={**self.waiting}, started={**self.started},
-                       filled={**self.filled}, loads={**self.loads}, begins={**self.begins}, settled={**self.settled},
-                       spread={**self.spread}, heads=[*self.heads], indices=IndexValues({**self.indices.texts}))
+        """Return a copy for ``restore``, whose lists, sets and tables are others."""
+        tables: dict[str, Any] = {
+            name: copy(value) for name, value in vars(self).items() if isinstance(value, list | set | dict)}
+        return replace(self, **tables, indices=IndexValues({**self.indices.texts}))
 
     def restore(self, saved: "KernelText") -> None:
         """Return to a saved state."""
