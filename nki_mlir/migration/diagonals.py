@@ -120,7 +120,8 @@ class Diagonals(EngineRows):
     def predicate_of(self, result: OperationText | None, into: TensorFact) -> str:
         """Return the name of a tile with 1 where an operation's mask lets it write a tile; empty if it writes all."""
         if result is not None and result.starts_later and (
-                result.mask is None or result.mask.selects_no_box or result.name == "total"):
+                result.mask is None or result.mask.selects_no_box or result.name == "total" or any(
+                    terms.number(b.low or "0") is None for b in result.mask.bounds if b.axis == -b.rank)):
             raise LeftForAPerson(LATER_ROWS)
         if result is not None and result.some is not None:
             return result.some()

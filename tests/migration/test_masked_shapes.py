@@ -3,7 +3,11 @@
 
 import pytest
 
-from .test_text import assert_same_values, floats, migrated
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.operation_text import LATER_ROWS
+from nki_mlir.migration.report import MigrationReport
+
+from .test_text import HEAD, assert_same_values, floats, migrated
 
 MEANS = """def kernel(x):
     rows, cols = x.shape
@@ -149,6 +153,14 @@ def test_new_tile_under_a_mask_that_leaves_out_its_first_rows_has_all_rows(first
 def test_rows_of_a_tile_from_which_a_mask_begins(tmp_path):
     statements = "result = nl.full((40, 16), 3.0, dtype=nl.float32)\n    result[...] = nl.exp(tile, mask=i_p >= 13)"
     assert_same_values(LATER.format(statements=statements, first="0"), tmp_path, floats(40, 16))
+
+
+def test_rows_of_a_tile_from_a_row_that_is_no_number_are_left():
+    statements = ("result = nl.full((40, 16), 3.0, dtype=nl.float32)\n"
+                  "    result[...] = nl.exp(tile, mask=i_p >= x.shape[0] // 3)")
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + LATER.format(statements=statements, first="0"), report)
+    assert [e.text for e in report.entries if e.left] == [LATER_ROWS]
 
 
 def test_condition_leaves_the_dtype_of_a_verdict():
