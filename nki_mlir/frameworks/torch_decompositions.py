@@ -208,31 +208,44 @@ def max_pool(op: Any, rank: int) -> Callable[..., object]:
     return computed
 
 
-def average_pool(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+def adaptive_average_pool(a: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
+    """Compute the means of windows along each of the last three dimensions."""
+    wide = a.float() if a.is_floating_point() and a.dtype.itemsize < 4 else a
+    for axis, count in zip((-3, -2, -1), output_size):
+        size = a.shape[axis]
+        windows = [(n * size // count, -(-(n + 1) * size // count)) for n in range(count)]
+        wide = torch.stack([wide.narrow(axis, start, end - start).mean(axis) for start, end in windows], axis)
+    return wide.to(a.dtype)
+
+
+def average_pool(rank: int) -> Callable[..., object]:
+    """Add the windows of a pool with ``ceil_mode``, which may leave the padded tensor, and divide each sum by the
+    number of its elements: upstream refuses it. Upstream ignores a divisor in three dimensions."""
+    def computed(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None
                  ) -> object:
-    """Add the windows of a pool with ``ceil_mode``, which may leave the padded tensor, and divide each sum by the
-    number of its elements: upstream refuses it."""
-    if not ceil_mode:
-        return NotImplemented
-    sizes, steps, pads = ([*v] * (2 // len(v)) for v in (kernel_size, stride or kernel_size, padding))
-    after = [pad + max(0, extent_of_windows(n, size, step, pad) - n - 2 * pad)
-             for n, size, step, pad in zip(a.shape[-2:], sizes, steps, pads)]
+        if not ceil_mode and (rank == 2 or divisor_override is None):
+            return NotImplemented
+        sizes, steps, pads = ([*v] * (rank // len(v)) for v in (kernel_size, stride or kernel_size, padding))
+        shape, none = a.shape[-rank:], [0] * rank
+        after = [pad + max(0, extent_of_windows(n, size, step, pad) - n - 2 * pad) if ceil_mode else pad
+                 for n, size, step, pad in zip(shape, sizes, steps, pads)]
 
-    def sums(x: torch.Tensor, leading: Sequence[int], trailing: Sequence[int]) -> torch.Tensor:
-        x = torch.constant_pad_nd(x, [leading[1], trailing[1], leading[0], trailing[0]])
-        result: torch.Tensor = aten.convolution(
-            x.reshape(-1, 1, *x.shape[-2:]), torch.ones([1, 1, *sizes], dtype=x.dtype), None, steps, [0, 0], [1, 1],
-            False, [0, 0], 1)
-        return result.reshape(*x.shape[:-2], *result.shape[-2:])
-    wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
-    total = sums(wide, pads, after)
-    if divisor_override is not None:
-        return (total / divisor_override).to(a.dtype)
-    counted = [n + 2 * pad for n, pad in zip(a.shape[-2:], pads)] if count_include_pad else a.shape[-2:]
-    leading, trailing = ([0, 0], [n - pad for n, pad in zip(after, pads)]) if count_include_pad else (pads, after)
-    count = sums(torch.ones([*counted], dtype=wide.dtype), leading, trailing)
-    return (total / count).to(a.dtype)
+        def sums(x: torch.Tensor, leading: Sequence[int], trailing: Sequence[int]) -> torch.Tensor:
+            x = torch.constant_pad_nd(x, [n for ends in reversed([*zip(leading, trailing)]) for n in ends])
+            result: torch.Tensor = aten.convolution(
+                x.reshape(-1, 1, *x.shape[-rank:]), torch.ones([1, 1, *sizes], dtype=x.dtype), None, steps, none,
+                [1] * rank, False, none, 1)
+            return result.reshape(*x.shape[:-rank], *result.shape[-rank:])
+        wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
+        total = sums(wide, pads, after)
+        if divisor_override is not None:
+            return (total / divisor_override).to(a.dtype)
+        counted = [n + 2 * pad for n, pad in zip(shape, pads)] if count_include_pad else shape
+        leading, trailing = (none, [n - pad for n, pad in zip(after, pads)]) if count_include_pad else (pads, after)
+        count = sums(torch.ones([*counted], dtype=wide.dtype), leading, trailing)
+        return (total / count).to(a.dtype)
+    return computed
 
 
 def extent_of_windows(extent: int, size: int, step: int, pad: int) -> int:
@@ -294,8 +307,10 @@ OWN: dict[object, Callable[..., object]] = {
     aten.var_mean.correction: variance_and_mean,
     aten.abs.default: absolute,
     aten.clamp.default: clamp,
-    aten.avg_pool2d.default: average_pool,
+    aten.avg_pool2d.default: average_pool(2),
+    aten.avg_pool3d.default: average_pool(3),
     aten.max_pool2d_with_indices.default: max_pool(aten.max_pool2d_with_indices, 2),
+    aten._adaptive_avg_pool3d.default: adaptive_average_pool,
     aten.max_pool3d_with_indices.default: max_pool(aten.max_pool3d_with_indices, 3),
     aten.__lshift__.Scalar: shift(aten.bitwise_left_shift.Tensor),
     aten.__lshift__.Tensor: shift(aten.bitwise_left_shift.Tensor),

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import torch
 
@@ -14,8 +15,9 @@ aten = torch.ops.aten
 def drop_positions(graph: torch.fx.Graph) -> None:
     """Let gradients of max pools not read the positions of the extrema, which their lowering searches again: upstream
     lowers no pool whose positions are read."""
-    for node in graph.find_nodes(op="call_function", target=aten.max_pool2d_with_indices_backward.default):
-        node.args = (*node.args[:-1], node.args[1])
+    for target in (aten.max_pool2d_with_indices_backward.default, aten.max_pool3d_with_indices_backward.default):
+        for node in graph.find_nodes(op="call_function", target=target):
+            node.args = (*node.args[:-1], node.args[1])
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
@@ -98,33 +100,39 @@ def unfolded(grad: torch.Tensor, input_sizes: Sequence[int], dim: int, size: int
 
 
 # -- pools and interpolations ------------------------------------------------------------------------------------------
-def average_pool(grad: torch.Tensor, x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int],
+def average_pool(rank: int) -> Callable[..., object]:
+    """Distribute each mean's gradient over its window, of the last ``rank`` dimensions."""
+    def computed(grad: torch.Tensor, x: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int],
                  padding: Sequence[int], ceil_mode: bool, count_include_pad: bool, divisor_override: int | None
                  ) -> object:
-    """Distribute each mean's gradient over its window."""
-    if ceil_mode:
-        return NotImplemented
-    steps, pads = (list(stride) or list(kernel_size)), list(padding)
-    grad = grad.reshape(-1, 1, *grad.shape[-2:])
-    if divisor_override is not None:
-        grad = grad / divisor_override
-    elif count_include_pad or not any(pads):
-        grad = grad / (kernel_size[0] * kernel_size[1])
-    else:
-        ones, zeros = torch.ones([1, 1, *x.shape[-2:]], dtype=x.dtype), [0, 0]
-        window = torch.ones([1, 1, *kernel_size], dtype=x.dtype)
-        grad = grad / aten.convolution(ones, window, None, steps, pads, [1, 1], False, zeros, 1)
-    window = torch.ones([1, 1, *kernel_size], dtype=grad.dtype)
-    return of_input(grad, window, x.shape[-2:], steps, pads, (1, 1), 1).reshape(x.shape)
+        if ceil_mode:
+            return NotImplemented
+        sizes, steps, pads = ([*v] * (rank // len(v)) for v in (kernel_size, stride or kernel_size, padding))
+        grad = grad.reshape(-1, 1, *grad.shape[-rank:])
+        if divisor_override is not None:
+            grad = grad / divisor_override
+        elif count_include_pad or not any(pads):
+            grad = grad / prod(sizes)
+        else:
+            ones, zeros = torch.ones([1, 1, *x.shape[-rank:]], dtype=x.dtype), [0] * rank
+            window = torch.ones([1, 1, *sizes], dtype=x.dtype)
+            grad = grad / aten.convolution(ones, window, None, steps, pads, [1] * rank, False, zeros, 1)
+        window = torch.ones([1, 1, *sizes], dtype=grad.dtype)
+        return of_input(grad, window, x.shape[-rank:], steps, pads, [1] * rank, 1).reshape(x.shape)
+    return computed
 
 
-def adaptive_average_pool(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    def means(size: int, results: int) -> torch.Tensor:
-        """Return the matrix of the means, [results, size]."""
-        number, position = torch.arange(results).unsqueeze(-1), torch.arange(size)
-        start, end = number * size // results, ((number + 1) * size + results - 1) // results
-        return ((position >= start) & (position < end)).to(grad.dtype) / (end - start).to(grad.dtype)
-    return by_matrices(grad, *(means(x.shape[d], grad.shape[d]) for d in (-2, -1)))
+def adaptive_average_pool(rank: int) -> Callable[..., torch.Tensor]:
+    """Distribute each mean's gradient over its window, of the last ``rank`` dimensions."""
+    def computed(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        for d in range(-rank, 0):
+            size, results = x.shape[d], grad.shape[d]
+            number, position = torch.arange(results).unsqueeze(-1), torch.arange(size)
+            start, end = number * size // results, ((number + 1) * size + results - 1) // results
+            means = ((position >= start) & (position < end)).to(grad.dtype) / (end - start).to(grad.dtype)
+            grad = (grad.movedim(d, -1) @ means).movedim(-1, d)
+        return grad
+    return computed
 
 
 def nearest(grad: torch.Tensor, output_size: Sequence[int], input_size: Sequence[int], scale_h: float | None = None,
@@ -170,8 +178,10 @@ GRADIENTS: dict[object, Callable[..., object]] = {
     aten.unfold_backward.default: unfolded,
     aten.hardshrink_backward.default: shrink,
     aten.softshrink_backward.default: shrink,
-    aten.avg_pool2d_backward.default: average_pool,
-    aten._adaptive_avg_pool2d_backward.default: adaptive_average_pool,
+    aten.avg_pool2d_backward.default: average_pool(2),
+    aten.avg_pool3d_backward.default: average_pool(3),
+    aten._adaptive_avg_pool2d_backward.default: adaptive_average_pool(2),
+    aten._adaptive_avg_pool3d_backward.default: adaptive_average_pool(3),
     aten.upsample_nearest2d_backward.default: nearest,
     aten.upsample_bilinear2d_backward.default: bilinear,
 }

@@ -101,9 +101,11 @@ def max_pool_gradient(op: Operation) -> Value | None:
     kind, scalar = ir.RankedTensorType(x.type), ir.RankedTensorType.get([], ir.RankedTensorType(x.type).element_type)
     if any(each != 1 for each in dilation):
         return None
-    steps, outer = stride or size, [1] * (kind.rank - 2)
+    rank = 3 if "max_pool3d" in operator_of(op) else 2
+    size, stride, padding = ([*each] * (rank // max(1, len(each))) for each in (size, stride, padding))
+    steps, outer = stride or size, [1] * (kind.rank - rank)
     after = [max(0, (count - 1) * step + width - extent - before) for count, step, width, extent, before in zip(
-        ir.RankedTensorType(grad.type).shape[-2:], steps, size, kind.shape[-2:], padding)]
+        ir.RankedTensorType(grad.type).shape[-rank:], steps, size, kind.shape[-rank:], padding)]
     around = np.array([*[(0, 0)] * len(outer), *zip(padding, after)], np.int64)
     array = ir.DenseI64ArrayAttr.get
     scatter = ir.Operation.create(
@@ -228,6 +230,7 @@ def without_sign(value: Value, direction: str, other: Value, number: float) -> V
 LOWERINGS: dict[str, Callable[[Operation], Value | None]] = {
     "torch.aten.fmod.Tensor": remainder, "torch.aten.eq.Tensor": equal,
     "torch.aten.cumprod": running_product, "torch.aten.max_pool2d_with_indices_backward": max_pool_gradient,
+    "torch.aten.max_pool3d_with_indices_backward": max_pool_gradient,
     "torch.aten.silu_backward": silu_gradient, "torch.aten.mish_backward": mish_gradient,
     **dict.fromkeys(FUNCTIONS, function)}
 __all__ = ["described", "lower_operators", "order_numbers", "order_pools"]

@@ -178,3 +178,9 @@ def test_bags_of_embeddings():
                             F.embedding_bag(i, w, o, mode="sum", include_last_offset=True),
                             F.embedding_bag(i, w, o, mode="sum", per_sample_weights=w.view(-1)[:7])), table, indices,
            offsets)
+
+
+def test_means_in_three_dimensions():
+    x = torch.arange(60.0).reshape(1, 3, 4, 5)
+    agrees(lambda x: (F.adaptive_avg_pool3d(x, (2, 3, 4)), F.avg_pool3d(x, (1, 3, 2), divisor_override=4)), x)
+    agrees(lambda x: (F.avg_pool3d(x, 2, ceil_mode=True, padding=1),), x, streams=False)
