@@ -280,7 +280,7 @@ def shared_out(evidence: Evidence, evictions: bool, text: str) -> Change | None:
     loaded_ns = sum(s.entry[1] for s in steps)
     both_ns = loaded_ns + sum(evidence.machine.cost(other, s.instruction.work_of(s.op)).busy for s in steps)
     gap = min(loaded_ns, busy - idle)              # other work may be at another time
-    if both_ns <= 0.0 or gap <= 0.0:
+    if gap <= 0.0:
         return None
     share, change = min(1.0, gap / both_ns), Change(lines=lines_of(steps))
     for step in steps:

@@ -2,11 +2,13 @@
 """Advice is right: following it saves about what it said, and afterwards it is not said again."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.profile import advice, profile_of
 from nki_mlir.targets.neuron.profile.advice import RULES, WORTH, Evidence
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
@@ -122,3 +124,38 @@ def test_rules_look_at_each_load_a_few_times(monkeypatch):
     programs = streams(FILE + "many_small", "128x32768xf32")
     assert profile_of(programs)["advice"]
     assert 256 <= len(looked) <= 4 * sum(map(len, programs[0].streams.values()))
+
+
+class Elementwise:
+    """An operation that both engines can do, on tiles in SBUF."""
+
+    engines = (Engine.VECTOR, Engine.SCALAR)
+
+    def sources(self):
+        return [("src", SimpleNamespace(space="sbuf"))]
+
+    targets = sources
+
+
+def of_two_engines(vector: float, scalar: float, *times: float, factor: float = 1.0) -> SimpleNamespace:
+    """The times of both engines, and of instructions on the vector engine, which take ``factor`` as long on the other."""
+    steps = [SimpleNamespace(where=(0, k), op=Elementwise(), engine=Engine.VECTOR, entry=(0, ns, 0.0, 0.0, 0), location=None,
+                             transfer=None, instruction=SimpleNamespace(work_of=lambda op, ns=ns: ns)) for k, ns in enumerate(times)]
+    machine = SimpleNamespace(costs=SimpleNamespace(engines=dict.fromkeys(Engine, SimpleNamespace(other=1.0))),
+                              cost=lambda engine, ns: SimpleNamespace(busy=factor * ns))
+    return SimpleNamespace(busy={Engine.VECTOR: vector, Engine.SCALAR: scalar}, work=steps, machine=machine, total=vector)
+
+
+@pytest.mark.parametrize("vector, scalar, times, factor, left", [
+    (100.0, 20.0, (60.0,), 1.0, (30.0,)),               # as much of it as both engines do in the same time
+    (100.0, 20.0, (60.0, 20.0), 1.0, (30.0, 10.0)), (100.0, 80.0, (60.0,), 1.0, (50.0,)),
+    (100.0, 20.0, (60.0,), 2.0, (40.0,)), (100.0, 98.0, (100.0,), 1.0, (99.0,)),
+    (100.0, 100.0, (60.0,), 1.0, None), (100.0, 20.0, (), 1.0, None), (100.0, 20.0, (0.0,), 1.0, None)])
+def test_work_is_shared__until_both_engines_are_busy_for_as_long(vector, scalar, times, factor, left):
+    change = advice.shared_out(of_two_engines(vector, scalar, *times, factor=factor), False, "{share:.0%} of {count}")
+    if left is None:
+        assert change is None
+    else:
+        assert tuple(entry[1] for entry in change.entries.values()) == pytest.approx(left)
+        assert change.text == f"{1 - left[0] / times[0]:.0%} of {len(times)}"
+    assert advice.shared_out(of_two_engines(vector, scalar, *times, factor=factor), True, "") is None       # it moves nothing out of PSUM
