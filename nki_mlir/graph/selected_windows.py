@@ -55,9 +55,9 @@ def compared(op: Operation) -> str:
         case ["stablehlo.compare", _] if is_comparison(value, DIRECTIONS, selected, new):
             return next(d for d in DIRECTIONS if is_comparison(value, (d,), selected, new))
         case ["stablehlo.compare", "stablehlo.compare", "stablehlo.or", "stablehlo.not", _]:
-            greater, is_nan, either, no = (inner.operation.results[0] for inner in list(select.operations)[:4])
-            operations = [v.owner for v in (either, no)]
-            if value == no and [*operations[1].operands] == [either] and [*operations[0].operands] == [
+            operations = [inner.operation for inner in select.operations]
+            greater, is_nan, either, stays = (op.results[0] for op in operations[:4])
+            if value == stays and [*operations[3].operands] == [either] and [*operations[2].operands] == [
                     greater, is_nan] and is_comparison(greater, ("GT",), new, selected) and is_comparison(
                     is_nan, ("NE",), new, new):
                 return KEEPS_NAN
