@@ -262,6 +262,9 @@ def checked(arguments: Sequence[object], expected: Sequence[tuple[tuple[int, ...
                            expected=f"{len(expected)} arrays")
     arrays = []
     for number, value in enumerate(arguments):
+        if isinstance(value, np.ma.MaskedArray):
+            raise BadArguments(number=number, found="a masked array, whose mask it would not see", function=function,
+                               expected=f"{expected[number][0]} {expected[number][1]}")
         try:
             arrays.append(np.asarray(value, order="C"))
         except (ValueError, TypeError, OverflowError) as error:

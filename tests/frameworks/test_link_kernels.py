@@ -187,7 +187,8 @@ def test_error__of_a_kernel_while_it_runs(executor):
 @pytest.mark.parametrize("arguments, says", [
     ([A], "argument 1 is missing; @main takes 2 arrays"), ([A, B, B], "argument 3 is extra; @main takes 2 arrays"),
     ([A, B.astype(np.float64)], "argument 1 is (32, 16) float64; @main takes (32, 16) float32"),
-    ([A, B[:8]], "argument 1 is (8, 16) float32; @main takes (32, 16) float32")])
+    ([A, B[:8]], "argument 1 is (8, 16) float32; @main takes (32, 16) float32"),
+    ([A, np.ma.masked_array(B, B > 0)], "argument 1 is a masked array, whose mask it would not see; @main takes (32, 16)")])
 def test_error__arguments_that_do_not_fit(arguments, says):
     with pytest.raises(BadArguments, match=re.escape(says)):
         run_linked(lowered(program, A, B), arguments)
