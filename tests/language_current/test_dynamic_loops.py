@@ -153,6 +153,30 @@ def test_a_loops_register_is_frozen():
         simulated(lambda x: nl.fori_loop(0, 2, lambda i: nisa.register_move(i, 3)))
 
 
+@pytest.mark.parametrize("loop", [nl.fori_loop, lambda lower, upper, body: [body(i) for i in nl.dynamic_range(lower, upper)]])
+def test_a_loops_bound_cannot_be_written_in_its_body(on, loop):
+    """The device compares the counter with the register before each iteration; a Python range has its bounds."""
+    def kernel(n, changes):
+        out, total = nl.ndarray((1, 1), nl.int32, buffer=nl.shared_hbm), nl.zeros((1, 1), nl.int32)
+        bound = nisa.register_alloc()
+        nisa.register_load(bound, nl.load(n))
+
+        def body(i):
+            nisa.tensor_scalar(total, total, nl.add, 1)
+            if changes:
+                nisa.register_move(bound, i)
+
+        def twice(i):
+            nl.fori_loop(0, bound, body)
+        loop(0, bound, twice)
+        nisa.register_move(bound, 5)
+        nl.store(out, total)
+        return out
+    assert run(on, lambda n: kernel(n, False), np.array([[3]], np.int32)) == 9
+    with pytest.raises(AssertionError, match=r"(register_move: the counter and the bound|the register) of a loop cannot be written"):
+        run(on, lambda n: kernel(n, True), np.array([[3]], np.int32))
+
+
 def test_what_loops_do_not_allow():
     with pytest.raises(AssertionError, match="step must be a positive int"):
         simulated(lambda x: nl.fori_loop(0, 2, lambda i: None, step=0))

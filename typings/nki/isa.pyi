@@ -753,7 +753,7 @@ def register_move(dst, src) -> Any:
         None. dst gets src's value.
 
     Errors:
-        A dst that is not a register, or is a loop's variable, is an error.
+        A dst that is not a register, or is the variable or the bound of a loop around it, is an error.
         The message names the line of the call.
     """
 

@@ -145,10 +145,23 @@ def nesting() -> Iterator[None]:
         loops.pop()
 
 
+@contextmanager
+def unwritten(bound: object) -> Iterator[None]:
+    """Refuse writes of a register in the block: the device compares the counter with it before each iteration."""
+    if not isinstance(bound, VirtualRegister):
+        yield
+        return
+    before, bound.frozen = bound.frozen, True
+    try:
+        yield
+    finally:
+        bound.frozen = before
+
+
 def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[], dict[str, object]]
             ) -> Iterator[VirtualRegister]:
     """Yield the counter once for each time the body's Python runs: per iteration in simulation, once in capture. The
-    body must not change ``state``."""
+    body must not change ``state``, nor the registers that count and bound the loop."""
     builder: Any = active("a dynamic loop")
     for label, value in (("lower", lower), ("upper", upper)):
         require(isinstance(value, (VirtualRegister, int)), f"the {label} bound is an int or a register",
@@ -157,7 +170,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
             f"step must be a positive int, got {shown(step)}", fix="give a positive Python integer")
     counter = register_alloc(lower)
     counter.frozen = True
-    with nesting():
+    with nesting(), unwritten(upper):
         if not builder.symbolic:
             limit = upper.value if isinstance(upper, VirtualRegister) else upper
             begin = counter.value

@@ -243,9 +243,10 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
 
 # -- values of registers -----------------------------------------------------------------------------------------------
 def writable(register: VirtualRegister, subject: str) -> View:
-    """Return the tile of a register for an instruction that writes it. A loop counter is an error."""
+    """Return the tile of a register for an instruction that writes it. The counter or bound of an open loop is an
+    error."""
     check_register(register, subject)
-    require(not register.frozen, f"{subject}: a loop's own register cannot be written",
+    require(not register.frozen, f"{subject}: the counter and the bound of a loop cannot be written in its body",
             fix="copy it with nisa.register_move to a register from nisa.register_alloc")
     return register.state
 

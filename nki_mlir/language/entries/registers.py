@@ -36,7 +36,7 @@ GROUP = Group("registers", "Registers, cores and the machine", {
             "dst": "a register",
             "src": "an integer or a register"},
             "None. dst gets src's value.",
-            "A dst that is not a register, or is a loop's variable, is an error."),
+            "A dst that is not a register, or is the variable or the bound of a loop around it, is an error."),
         example=REGISTERS),
     "register_load": InstructionEntry(
         releases="""

@@ -214,10 +214,16 @@ sequential_range = static_range = affine_range
 
 
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
-    """A loop of the device: its variable is a frozen register."""
+    """A loop of the device: its variable is a frozen register, and the device reads its bound in each iteration."""
     require(isinstance(step, int) and step > 0, "the step of a dynamic loop is a positive number")
-    for i in affine_range(start, stop, step):
-        yield VirtualRegister(i, frozen=True)
+    bound = start if stop is None else stop
+    register = bound if isinstance(bound, VirtualRegister) else VirtualRegister()
+    before, register.frozen = register.frozen, True
+    try:
+        for i in affine_range(start, stop, step):
+            yield VirtualRegister(i, frozen=True)
+    finally:
+        register.frozen = before
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], None], step: int = 1) -> None:
