@@ -39,6 +39,8 @@ PAIRS = {
     "table-loads": ("nisa.activation(nl.exp, tile", "functions_in_turn", ("128x8192xf32",), "functions_together", None),
 }
 ABOUT = 0.1                     # of the time that is left
+# When this advice is followed, the loads take most of what is left, and the back end also splits them.
+SPLIT_AFTERWARDS = ("weight-loads", "table-loads")
 
 
 def said(profile, rule):
@@ -55,7 +57,11 @@ def test_following_it_saves_about_what_it_said(rule):
     one, total = said(first, rule), first["timing"]["total_ns"]
     assert one is not None, first["advice"]
     assert line in first["files"][one["file"]][one["line"] - 1]
-    assert total - one["saves_ns"] == pytest.approx(second["timing"]["total_ns"], rel=ABOUT)     # a model of an order
+    changed = second
+    if rule in SPLIT_AFTERWARDS:
+        changed = profile_of(streams(FILE + after, *(others or arguments), split_columns=False))
+        assert second["timing"]["total_ns"] < changed["timing"]["total_ns"]
+    assert total - one["saves_ns"] == pytest.approx(changed["timing"]["total_ns"], rel=ABOUT)    # a model of an order
     assert one["ratio"] == total / (total - one["saves_ns"]) >= 1 / (1 - WORTH)
     assert f"{one['ratio']:.2f}x" in one["text"]
     again = said(second, rule)
