@@ -268,7 +268,8 @@ def absolute(a: torch.Tensor) -> object:
     return a.clone() if a.dtype == torch.uint8 else NotImplemented
 
 
-def shift(op: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, object], torch.Tensor]:
+def of_one_dtype(op: Callable[..., torch.Tensor]) -> Callable[[object, object], torch.Tensor]:
+    """Compute an operator of two tensors for operands of different dtypes, or for a number."""
     return lambda a, b: op(*same_dtype(a, b))
 
 
@@ -312,10 +313,12 @@ OWN: dict[object, Callable[..., object]] = {
     aten.max_pool2d_with_indices.default: max_pool(aten.max_pool2d_with_indices, 2),
     aten._adaptive_avg_pool3d.default: adaptive_average_pool,
     aten.max_pool3d_with_indices.default: max_pool(aten.max_pool3d_with_indices, 3),
-    aten.__lshift__.Scalar: shift(aten.bitwise_left_shift.Tensor),
-    aten.__lshift__.Tensor: shift(aten.bitwise_left_shift.Tensor),
-    aten.__rshift__.Scalar: shift(aten.bitwise_right_shift.Tensor),
-    aten.__rshift__.Tensor: shift(aten.bitwise_right_shift.Tensor),
+    aten.__lshift__.Scalar: of_one_dtype(aten.bitwise_left_shift.Tensor),
+    aten.__lshift__.Tensor: of_one_dtype(aten.bitwise_left_shift.Tensor),
+    aten.__rshift__.Scalar: of_one_dtype(aten.bitwise_right_shift.Tensor),
+    aten.__rshift__.Tensor: of_one_dtype(aten.bitwise_right_shift.Tensor),
+    **{form: of_one_dtype(op.Tensor) for op in (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor)
+       for form in (op.Scalar, op.Scalar_Tensor)},
     **{op: of_bytes(op) for op in BYTES},
     **{op: truth(op) for op in TRUTHS},
 }

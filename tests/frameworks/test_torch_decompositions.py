@@ -124,6 +124,13 @@ def test_shifts(dtype):
         assert equals(operator.Scalar, a, 2) and equals(operator.Tensor, a[:, None], torch.arange(4).to(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int64, torch.int16, torch.bool])
+def test_bits_of_tensors_and_numbers(dtype):
+    a = torch.arange(-2, 98, 7).to(dtype)
+    for operator, number in itertools.product((aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor), (6, True, 0)):
+        assert equals(operator.Scalar, a, number) and equals(operator.Scalar_Tensor, number, a)
+
+
 def test_numbers_under_masks():
     rng = random.Random(1)
     for _ in range(30):
