@@ -110,7 +110,7 @@ class Rewriting:
                 with self.graph.inserting_before(node):
                     rows = self.call(node, aten.reshape.default, base, [prod(shape[:len(shape) - len(rest)]), *rest])
                 node.replace_all_uses_with(rows)
-                self.masks[rows] = self.first_equal(mask)
+                self.masks[rows] = self.combined(node)
             elif node.target in POSITIONS and node.args[0] not in self.masks:
                 rows = self.positions(node)
                 node.replace_all_uses_with(rows)
@@ -127,6 +127,18 @@ class Rewriting:
         left = next(filter(size_of, self.graph.nodes), None)
         if left is not None:
             raise self.refused(left)
+
+    def combined(self, node: Node) -> Node:
+        """Return the mask of the rows that ``x[mask]`` selects: of those alone that another mask selected before."""
+        base, (mask,) = node.args                                                              # type: ignore[misc]
+        outer = self.masks.get(base)
+        if self.masks.get(mask) is not outer:
+            raise self.refused(node)
+        if outer is None:
+            return self.first_equal(mask)
+        with self.graph.inserting_before(node):
+            return self.first_equal(self.call(node, aten.logical_and.default, self.rows_of(
+                node, outer, mask.meta["val"].dim()), mask))
 
     def refuse_results(self) -> None:
         """Raise an error if the program returns selected rows."""

@@ -61,6 +61,12 @@ def rows(x, y):
     return F.softmax(x[y[:, 0] > 0], -1).sum(0), (x[y[:, 0] > 0] @ W).mean(), x[y[:, 0] > 0].mean(0, keepdim=True)
 
 
+def rows_of_rows(x, y):
+    elements, several = x[y > 0], x[y[:, 0] > 0]
+    return (elements[elements > 0].sum(), several[several > 0].mean(), several[several[:, 1] > 0].sum(0),
+            elements[elements < 1][elements[elements < 1] > 0].sum())
+
+
 def counts(x, y):
     return (x > 0)[y > 0].sum(), x.bfloat16()[y > 0].mean().float()
 
@@ -90,7 +96,7 @@ def positions(x, y):
 
 
 @pytest.mark.parametrize("function", [
-    scale, update_rows, one_row, add_to_rows, totals, rows, counts, losses, normalized_rows, positions])
+    scale, update_rows, one_row, add_to_rows, totals, rows, rows_of_rows, counts, losses, normalized_rows, positions])
 def test_selected_elements(function):
     expected = function(X, Y)
     text = stablehlo_of(torch.export.export(Program(function), (X, Y)))
