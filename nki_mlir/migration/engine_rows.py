@@ -158,6 +158,12 @@ class EngineRows(Indices):
         self.prelude[-1].append(f"{self.nisa}.dma_copy(dst={rows}, src={text})")
         return rows, tensor
 
+    def updated(self, text: str, tensor: TensorFact) -> tuple[str, list[str]]:
+        """Return the view that an instruction updates, and the statements after the instruction: those of a copy of the
+        rows if they begin where no engine can start."""
+        rows, _ = self.operand(text, tensor)
+        return rows, [f"{self.nisa}.dma_copy(dst={text}, src={rows})"] if rows != text else []
+
     def destination(self, text: str, tensor: TensorFact, write: Callable[[str], Sequence[str]]) -> list[str]:
         """Return the statements that write a view; ``write`` returns those for the text of a destination."""
         texts = list(write(text))

@@ -14,7 +14,7 @@ import libcst as cst
 
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.migration import terms
-from nki_mlir.migration.calls import HAVE_DESTINATION, Arguments, Calls, Recipe
+from nki_mlir.migration.calls import DESTINATIONS, HAVE_DESTINATION, Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import shape_items
 from nki_mlir.migration.diagonals import pattern
 from nki_mlir.migration.elementwise import FLOATING, literal
@@ -345,12 +345,19 @@ def with_destination(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 def call_with_destination(calls: Calls, a: Arguments, name: str) -> cst.BaseExpression:
     """Return the call of an instruction of this name whose first argument is the destination."""
-    dst, target = a.tensor("dst")
-    del a.nodes["dst"]
+    _, target = a.tensor("dst")
     dtype = a.nodes.pop("dtype", None)
     if dtype is not None and calls.code(dtype) != "None" and calls.text(dtype) != target.dtype:
         raise LeftForAPerson(f"nisa.{name} with a dtype: the dtype of its destination decides")
-    return calls.new(f"{calls.nisa}.{name}(dst={dst}{operands(a, name, {})})", Fact())
+    written, after = dict[str, str](), list[str]()
+    for parameter in DESTINATIONS:
+        if parameter in a:
+            written[parameter], copies = calls.updated(*a.tensor(parameter))
+            after += copies
+    call = calls.new(f"{calls.nisa}.{name}(dst={written['dst']}{operands(a, name, written)})", Fact())
+    if after:
+        calls.loops[id(call)] = "\n".join([calls.text(call), *after])
+    return call
 
 
 @recipe("tensor_copy_dynamic_src")

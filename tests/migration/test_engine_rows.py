@@ -9,6 +9,8 @@ from nki_mlir.machine import Machine
 from nki_mlir.migration.engine_rows import divisor, integer, is_between, values_of
 from nki_mlir.migration.facts import TensorFact
 
+from .test_text import assert_same_values, floats, migrated
+
 TEXT = """
 def kernel(x, rows):
     first, second = 32, rows * 16
@@ -51,3 +53,24 @@ def test_rows__that_no_engine_starts_at_are_between(view: str, first: int, count
 @pytest.mark.parametrize("view", ["t", "t[i:8]", "t[nl.ds(i, 16)]", "t[5]", "t[:, 5:6]", "f(t[5:6])"])
 def test_rows__at_unknown_numbers_are_not_between(view: str) -> None:
     assert not is_between(view, TensorFact("sbuf"))
+
+
+SELECTED = """def kernel(x):
+    out, largest = [nl.ndarray(shape, dtype=x.dtype, buffer=nl.shared_hbm) for shape in (x.shape, (128, 1))]
+    p, f = nl.mgrid[0:128, 0:8]
+    tile = nl.load(x)
+    chosen = nl.greater(tile, 0.5)
+    result = nl.full((128, 8), 3.0, dtype=nl.float32)
+    each = nl.full((128, 1), 5.0, dtype=nl.float32)
+    nisa.select_reduce(dst=result, predicate=chosen, on_true=tile, on_false=-3.0, reduce_res=each,
+                       reduce_cmd=nisa.reduce_cmd.reset_reduce, mask=p >= 87)
+    nl.store(out, result)
+    nl.store(largest, each)
+    return out, largest
+"""
+
+
+def test_destinations__at_which_no_engine_starts_are_copied_there_and_back(tmp_path) -> None:
+    text = migrated(SELECTED)
+    assert text.count("nisa.dma_copy(dst=result[87:128], src=rows") == text.count("src=result[87:128])") == 1
+    assert_same_values(SELECTED, tmp_path, floats(128, 8))
