@@ -10,11 +10,12 @@ from nki_mlir.migration.added_functions import ROWS
 from nki_mlir.migration.calls import Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import LANGUAGE, dtype_argument, recipe
 from nki_mlir.migration.expressions import LeftForAPerson
-from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskFact, NumberFact, TensorFact, Unknown
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskBound, MaskFact, NumberFact, TensorFact, Unknown
+from nki_mlir.migration.instruction_calls import through_tile
 from nki_mlir.migration.language_calls import copy
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.reversed_axes import forwards, reversed_tile, reverses_rows
-from nki_mlir.migration.views import Integer, SubscriptText, bound_of, extents_of, is_backwards, render, span
+from nki_mlir.migration.views import Integer, SubscriptText, bound_of, clamped, extents_of, is_backwards, render, span
 
 
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
@@ -52,6 +53,9 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     """Return a new tile from HBM."""
     if (flipped := forwards(calls.views.get(id(a.nodes.get("src"))), a.mask)) is not None and "mode" not in a:
         return _loaded_backwards(calls, a, *flipped)
+    if (view := calls.views.get(id(a.nodes.get("src")))) is not None and reverses_rows(view, a.mask) and (
+            "mode" not in a):
+        return _loaded_row_by_row(calls, a, view)
     element = one_element(calls, a) if calls.assigned in calls.scope.single_elements else None
     text, source = element or rows_first(*a.tensor("src"))
     if source.on_chip and isinstance(a.fact("src"), TensorFact):
@@ -85,6 +89,29 @@ def _loaded_backwards(calls: Calls, a: Arguments, view: SubscriptText, axes: Col
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={part})"]
     shape = calls.shape_text(fact, loaded)
     return OperationText(fact, f"{calls.nl}.copy({part})", into, shape, f"{loaded}.dtype", "tile")
+
+
+def _loaded_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> OperationText:
+    """Return a tile whose rows a loop loads backwards, and which is then copied where a tile exists."""
+    bounds = a.mask.bounds if a.mask is not None else ()
+    if a.selects_no_box or any(bound.low or (terms.number(bound.high) or 0) < 1 for bound in bounds):
+        raise LeftForAPerson("a step backwards")
+    shape = tuple(extents_of([clamped(item, a.mask) for item in view.items if isinstance(item, IndexFact)]))
+    row, rank = calls.fresh("row"), len(shape)
+    free_bounds = (bound for bound in bounds if bound.axis != -rank)
+    source, _ = render(view, MaskFact((MaskBound(-rank, row, "1", rank), *free_bounds)))
+    fact = TensorFact(SBUF, shape, a.dtype_meaning or view.tensor.dtype, base=True)
+    calls.report.changed(calls.line, "the tile is loaded row by row, because no DMA steps backwards")
+    dtype = a.dtype or (view.tensor.dtype if view.tensor.dtype.endswith(".dtype") else terms.dtype_of(source))
+    result = OperationText(fact, "", None, calls.shape_text(fact, ""), dtype, "loaded")
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if target is not result.fact:
+            return through_tile(calls, result, dst)
+        text = f"dst={dst}[{span(row, '1')}], src={source}".replace("nl.ds(", f"{calls.nl}.ds(")
+        return [f"for {row} in range({shape[0]}):\n    {calls.nisa}.dma_copy({text})"]
+    result.into = into
+    return result
 
 
 @recipe("load_transpose2d")

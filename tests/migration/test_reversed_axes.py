@@ -58,8 +58,7 @@ def test_values(kernel, shape, tmp_path):
     assert_same_values(kernel, tmp_path, floats(*shape))
 
 
-@pytest.mark.parametrize("statement", ["tile = nl.load(x[rows - 1 - p, f])",
-                                       "nisa.dma_copy(dst=out[p, f], src=x[p, cols - 1 - f])",
+@pytest.mark.parametrize("statement", ["nisa.dma_copy(dst=out[p, f], src=x[p, cols - 1 - f])",
                                        "tile = nl.load_transpose2d(x[p, cols - 1 - f])"])
 def test_other_forms_are_left(statement):
     report = MigrationReport("kernel.py")
@@ -91,3 +90,40 @@ def test_rows_are_stored_backwards_one_after_the_other():
 @pytest.mark.parametrize("mask", ["", ", mask=p >= 5", ", mask=(p < 20) & (f >= 3)", ", mask=f < 7", ", mask=p >= f"])
 def test_values_of_rows_that_are_stored_backwards(row, value, mask, tmp_path):
     assert_same_values(ROWS.format(row=row, value=value, mask=mask), tmp_path, floats(32, 24))
+
+
+LOADED_ROWS = """def kernel(x):
+    rows, cols = x.shape
+    out = nl.ndarray((40, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((40, 24), dtype=x.dtype))
+    p, f = nl.mgrid[0:32, 0:24]
+    tile = nl.zeros((64, 24), dtype=nl.float32)
+    {target} = {value}
+    nl.store(out[p, f], {stored}{mask})
+    return out
+"""
+
+
+def test_rows_are_loaded_backwards_one_after_the_other():
+    text = migrated(LOADED_ROWS.format(target="read", value="nl.load(x[rows - 1 - p, f])", stored="read", mask=""))
+    assert """    for row in range(32):
+        nisa.dma_copy(dst=read[nl.ds(row, 1)], src=x[nl.ds(rows - 1 - row, 1), 0:24])
+""" in text
+
+
+@pytest.mark.parametrize("mask", ["", ", mask=(p < 20) & (f < 3)"])
+@pytest.mark.parametrize("target, value, stored", [
+    ("read", "nl.load(x[rows - 1 - p, f]{mask})", "read"), ("tile[p, f]", "nl.load(x[31 - p, f]{mask})", "tile[p, f]"),
+    ("tile[p + 16, f]", "nl.load(x[31 - p, f]{mask})", "tile[p + 16, f]"),
+    ("read", "nl.exp(nl.load(x[39 - p, f], dtype=nl.bfloat16){mask})", "read")])
+def test_values_of_rows_that_are_loaded_backwards(target, value, stored, mask, tmp_path):
+    text = LOADED_ROWS.format(target=target, value=value.format(mask=mask), stored=stored, mask=mask)
+    assert_same_values(text, tmp_path, floats(40, 24))
+
+
+@pytest.mark.parametrize("mask", ["p >= 5", "p >= f", "p < rows - 20"])
+def test_rows_under_other_masks_are_left(mask):
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + LOADED_ROWS.format(target="read", value=f"nl.load(x[31 - p, f], mask={mask})", stored="read",
+                                        mask=f", mask={mask}"), report)
+    assert [e.text for e in report.entries if e.left]
