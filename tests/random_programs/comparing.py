@@ -4,6 +4,7 @@
 It compares the results bit for bit, or within the stated bounds.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
@@ -13,21 +14,28 @@ import numpy as np
 from nki_mlir.dialects.nki.movement import print_sink
 from nki_mlir.language.current.simulator import simulate_ranks
 from nki_mlir.targets.neuron import simulator
+from nki_mlir.targets.neuron.codegen import emission
+from nki_mlir.targets.neuron.codegen.emission import Emission
 
 from ..oracle import Outcome
 from .writer import Output, Program
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
+BOTH_EMISSIONS = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 
 
 @contextmanager
 def executing(on: str):
-    """The executor to ask for. Of instruction streams, the order may be another one: ``isa in order 3``."""
-    executor, _, order = on.partition(" in order ")
+    """The executor that runs the kernel. Instruction streams may run in another order, or be the ones that are printed
+    and timed: ``isa in order 3``, ``optimized isa``."""
+    name, _, order = on.partition(" in order ")
+    optimized, executor = name.startswith("optimized "), name.removeprefix("optimized ")
+
     def at_random(cores: Sequence[simulator.Core], step_limit: int) -> None:
         simulator.at_random(cores, simulator.Adversary(int(order)), step_limit)
 
-    with patch.object(simulator, "in_turn", at_random) if order else nullcontext():
+    with (patch.object(simulator, "in_turn", at_random) if order else nullcontext(),
+          patch.object(emission, "emit_for_values", lambda emit: emit(Emission())) if optimized else nullcontext()):
         yield executor
 
 
@@ -89,12 +97,21 @@ def check_oracle(outcomes: list[Outcome], got: list[np.ndarray], program: Progra
         assert not difference, f"{EXECUTORS[0]} is not what the oracle says: {difference}"
 
 
-def check_agreement(kernel, program: Program, oracle: Callable[[Program], list[Outcome]] | None = None) -> None:
+def check_agreement(kernel_of: Callable, program: Program, oracle: Callable[[Program], list[Outcome]] | None = None,
+                    both_emissions: bool = BOTH_EMISSIONS) -> None:
+    """All executors agree with the oracle. Streams are those for values or those that are printed and timed, as
+    ``order_of_streams`` chooses for a test; ``both_emissions`` runs the latter as well.
+    """
+    kernel = kernel_of(program)
     expected, printed = results(kernel, program, EXECUTORS[0])
     if oracle is not None:
         check_oracle(oracle(program), expected, program)
-    for on in (*EXECUTORS[1:], f"isa in order {len(program.text)}"):
-        got, also = results(kernel, program, on)
+    order = f"in order {len(program.text)}"
+    runs = [(kernel, on) for on in (*EXECUTORS[1:], f"isa {order}")]
+    if both_emissions:                  # a kernel keeps the streams that it has run
+        runs += [(kernel_of(program), f"optimized isa {order}")]
+    for of, on in runs:
+        got, also = results(of, program, on)
         outputs = program.outputs * program.ranks
         assert len(got) == len(expected) == len(outputs)
         for array, wanted, output in zip(got, expected, outputs):

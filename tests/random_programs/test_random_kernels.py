@@ -7,6 +7,7 @@ repeats a run. The ordinary run tries the same 200 each time.
 
 import os
 import secrets
+from random import Random
 from unittest.mock import patch
 
 import numpy as np
@@ -22,6 +23,8 @@ from nki_mlir.language.current import collectives as ncc
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
+from nki_mlir.targets.neuron.codegen import emission
+from nki_mlir.targets.neuron.codegen.emission import emit_for_values
 
 from ..language.generated import kernel_from_text
 from ..oracle import beta as beta_evaluator
@@ -39,15 +42,16 @@ PROGRAMS = int(os.environ.get("NKI_MLIR_FUZZ_PROGRAMS", PROGRAMS))
 
 
 @st.composite
-def programs(draw, writer):
-    return writer(lambda n: draw(st.integers(0, n - 1))).program()
+def programs(draw, writer, special=False):
+    return writer(lambda n: draw(st.integers(0, n - 1)), special).program()
 
 
 def part_of(writer, check, part, count=PROGRAMS // PARTS // 2):
+    """Run a part of the programs. In each fifth part the inputs have NaN, infinities and -0 in them."""
     @seed((SEED << 8) + part)
     @settings(max_examples=count, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
-    @given(programs(writer))
+    @given(programs(writer, special=part % 5 == 4))
     def run(program):
         note(program.text)
         check(program)
@@ -65,7 +69,7 @@ def beta_kernel(program):
 
 
 def check_beta(program):
-    check_agreement(beta_kernel(program), program, beta_oracle)
+    check_agreement(beta_kernel, program, beta_oracle)
 
 
 def current_oracle(program):
@@ -81,11 +85,12 @@ def current_kernel(program):
 def check_current(program):
     """For the target that has all instructions."""
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"):
-        check_agreement(current_kernel(program), program, current_oracle)
+        check_agreement(current_kernel, program, current_oracle)
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.filterwarnings("ignore")
 def test_beta_kernels_agree(part):
     part_of(BetaWriter, check_beta, part)
 
@@ -95,3 +100,25 @@ def test_beta_kernels_agree(part):
 @pytest.mark.filterwarnings("ignore")
 def test_current_kernels_agree(part):
     part_of(CurrentWriter, check_current, part)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_both_emissions__run_streams_of_both():
+    """They differ in whether they reorder."""
+    program, reorder = BetaWriter(Random(3).randrange).program(), []
+    emit_cores = emission.emit_cores
+
+    def recorded(modules, grid, options, *more):
+        reorder.append(options.reorder)
+        return emit_cores(modules, grid, options, *more)
+    with patch.object(emission, "emit_for_values", emit_for_values), patch.object(emission, "emit_cores", recorded):
+        check_agreement(beta_kernel, program, beta_oracle, both_emissions=True)
+    assert reorder == [False, True]
+
+
+def test_special_inputs__have_nan_infinities_and_negative_zeros():
+    arrays = [array for array in BetaWriter(Random(3).randrange, special=True).program().arrays.values() if array.dtype.kind == "f"]
+    assert arrays
+    for array in arrays:
+        assert np.isnan(array).any() and np.isposinf(array).any() and np.isneginf(array).any()
+        assert ((array == 0) & np.signbit(array)).any()

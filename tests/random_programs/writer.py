@@ -104,8 +104,9 @@ class Writer:
 
     indent = 1
 
-    def __init__(self, draw: Callable[[int], int]) -> None:
+    def __init__(self, draw: Callable[[int], int], special: bool = False) -> None:
         self.draw = draw
+        self.special = special              # whether all inputs of floats have NaN, infinities and -0 in them
         self.lines: list[str] = []
         self.scopes: list[list[Tile]] = [[]]
         self.loops: list[Loop] = []
@@ -146,6 +147,8 @@ class Writer:
         self.used.update(operations)
 
     def keep(self, tile: Tile) -> Tile:
+        if self.special and tile.dtype.is_integer:      # it may have been converted from an infinity
+            tile = replace(tile, facts=Facts().cast(tile.dtype))
         self.scopes[-1].append(tile)
         return tile
 
@@ -188,7 +191,7 @@ class Writer:
         facts = Facts(min(top, 1) if dtype is BOOL else top, 0.125 if kind == "fraction" and dtype.is_float else
                       0.0 if kind == "wild" and dtype.is_float else 1.0)
         if name not in self.inputs:
-            self.inputs[name] = values(dtype, kind, top).copy()
+            self.inputs[name] = values(dtype, kind, top, self.special).copy()
         return name, facts
 
     def fresh(self, shape: tuple[int, ...], dtype: DType, kind: str | None = None) -> Tile:
@@ -282,8 +285,9 @@ def facts_of(op: str, a: Facts, b: Facts) -> Facts:
 
 
 @cache
-def values(dtype: DType, kind: str, top: float) -> np.ndarray:
-    """An input array: the same for each kind in all programs."""
+def values(dtype: DType, kind: str, top: float, special: bool = False) -> np.ndarray:
+    """An input array: the same for each kind in all programs. ``special``: a few of its floats are no numbers. Where sums
+    of the others are exact, these sums still have one value, whatever the order."""
     rng = np.random.default_rng([ord(c) for c in f"{dtype.name} {kind}"])
     shape = (ROWS, COLUMNS)
     if dtype is BOOL:
@@ -306,4 +310,7 @@ def values(dtype: DType, kind: str, top: float) -> np.ndarray:
         numbers = (rng.standard_normal(shape) * 10.0 ** rng.integers(-40, 38, shape)).astype(np.float32)
         special = np.array([np.inf, -np.inf, np.nan, -0.0, 0.0, 1e-45, -1e-40, 3.4e38, 1.5, 2.5, -0.5], np.float32)
         numbers = np.where(rng.random(shape) < 0.3, special[rng.integers(0, len(special), shape)], numbers)
+    elif special:
+        placed = np.array([np.inf, -np.inf, np.nan, -0.0, -0.0], np.float32)[rng.integers(0, 5, shape)]
+        numbers = np.where(rng.random(shape) < 0.05, placed, numbers)
     return convert(numbers, dtype)

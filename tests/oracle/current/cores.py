@@ -73,13 +73,14 @@ def brought(kind: Any, group: list[int], value: Any) -> list[Any]:
 
 
 def folded(op: Any, parts: list[np.ndarray]) -> np.ndarray:
-    """op of the parts, first to last, in float32 (instructions 1.4); integers stay exact."""
+    """op of the parts, first to last, in float32 (instructions 1.4); integers stay exact, a zero extreme is +0."""
     function = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum}[op.__name__.replace("max", "maximum")
                                                                           if op.__name__ in ("max",) else op.__name__]
     kind = np.int64 if parts[0].dtype.kind in "iu" else np.float32
     total = parts[0].astype(kind)
     for part in parts[1:]:
         total = function(total, part.astype(kind))
+        total = total if function is np.add else total + 0
     return total
 
 

@@ -98,7 +98,7 @@ def transposes(w: BetaWriter):
 @rule()
 def searches(w: BetaWriter):
     a = finite(w)
-    if a is None or w.F < 8:
+    if w.special or a is None or w.F < 8:
         return False
     w.note("searches with dtypes")
     top = w.let(f"nisa.max8(src={a.text}, dtype={kind(a.dtype)})", (w.P, 8), a.dtype, a.facts)

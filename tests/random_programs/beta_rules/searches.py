@@ -24,7 +24,7 @@ def scan(w: BetaWriter):
 @rule()
 def search(w: BetaWriter):
     a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16, FLOAT16), lambda t: t.facts.bound < inf, "small")
-    if w.F < 8 or not a.facts.bound < inf:
+    if w.special or w.F < 8 or not a.facts.bound < inf:        # a NaN has no rank
         return False
     top = w.let(f"nisa.max8(src={a.text}{w.rows_mask(w.P)})", (w.P, 8), a.dtype, a.facts)
     w.note("nisa.max8")

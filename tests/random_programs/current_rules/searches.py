@@ -31,7 +31,7 @@ def cumulative(w: CurrentWriter):
 @rule()
 def search(w: CurrentWriter):
     a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16, FLOAT16), lambda t: t.facts.bound < inf, "small")
-    if w.F < 8 or not a.facts.bound < inf:
+    if w.special or w.F < 8 or not a.facts.bound < inf:        # a NaN has no rank
         return False
     w.note("nisa.max8")
     top = w.into(f"nisa.max8(DST, {a.text})", (w.P, 8), a.dtype, a.facts)
@@ -101,7 +101,7 @@ def lists(w: CurrentWriter):
 
 @rule()
 def topk(w: CurrentWriter):
-    if w.P not in (16, 32, 64, 128):
+    if w.special or w.P not in (16, 32, 64, 128):
         return False
     a = w.operand((w.P, w.F), (BFLOAT16,), lambda t: t.facts.bound < inf, "small")
     if not a.facts.bound < inf:
