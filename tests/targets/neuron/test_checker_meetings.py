@@ -10,9 +10,13 @@ from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import scalar
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.language.current import nki as current_nki
 from nki_mlir.targets.neuron import streams
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.checker.trace import Choices, CoreMeeting, StreamTrace
+from nki_mlir.targets.neuron.checker.violations import UnorderedMeetings
 from nki_mlir.targets.neuron.codegen.emission import Emission
 from nki_mlir.targets.neuron.deadlock import Deadlock
 
@@ -75,6 +79,39 @@ def test_core_that_misses_a_meeting__deadlocks_for_certain():
     stream = [i for k, i in enumerate(second.streams[engine]) if k != at]
     report = check_streams([first, replace(second, streams={**second.streams, engine: stream})])
     assert [type(error) for error in report.violations] == [Deadlock]
+
+
+def barriers_of_two_engines(x):
+    out = current_nl.ndarray((2, 2, 8), x.dtype, buffer=current_nl.shared_hbm)
+    first = current_nl.ndarray((2, 8), x.dtype, buffer=current_nl.shared_hbm, name="first")
+    second = current_nl.ndarray((2, 8), x.dtype, buffer=current_nl.shared_hbm, name="second")
+    i = current_nl.program_id(0)
+    current_nl.store(first[i:i + 1], current_nl.multiply(current_nl.load(x[i:i + 1]), 2.0))
+    nisa.core_barrier(first, (0, 1), engine=nisa.engine.scalar)
+    current_nl.store(second[i:i + 1], current_nl.load(first[1 - i:2 - i]))
+    nisa.core_barrier(second, (0, 1), engine=nisa.engine.gpsimd)
+    current_nl.store(out[0, i:i + 1], current_nl.load(first[1 - i:2 - i]))
+    current_nl.store(out[1, i:i + 1], current_nl.load(second[1 - i:2 - i]))
+    return out
+
+
+def test_barriers_of_two_engines_that_nothing_orders__are_refused(monkeypatch):
+    """Barriers of equal cores match by their order. If one core reaches the second barrier first, the other core takes
+    it for the first one."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    _, (first, second) = programs_of(current_nki.jit(barriers_of_two_engines)[2], X)
+    assert check_streams([first, second]).verdict == "proved"
+    (before, at), _ = ((engine, k) for engine, stream in first.streams.items() for k, one in enumerate(stream)
+                               if isinstance(one.op, Meeting))
+    streams_of_first = {engine: list(stream) for engine, stream in first.streams.items()}
+    awaited = first.streams[before][at].update.semaphore
+    for engine, stream in streams_of_first.items():
+        streams_of_first[engine] = [replace(one, waits=tuple(w for w in one.waits if w.semaphore != awaited))
+                                    for one in stream]
+    report = check_streams([replace(first, streams=streams_of_first), second])
+    headlines = [error.headline for error in report.violations if isinstance(error, UnorderedMeetings)]
+    assert len(headlines) == 1 and "CORE_BARRIER" in headlines[0], [str(error) for error in report.violations]
+    assert headlines[0].endswith("meet the same cores, and nothing orders them")
 
 
 def test_choices__count_the_iterations_of_each_core():

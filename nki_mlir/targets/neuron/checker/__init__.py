@@ -109,6 +109,7 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
         buffers = LiveBuffers(programs[stray.event.core])
         violations.append(words.outside(stray, list(buffers.at(stray.event, str(stray.footprint.memory[0])))))
     violations += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
+    violations += [words.meetings(*pair) for pair in relation.unordered_meetings()[:VIOLATIONS]]
     violations += [words.count(*count) for count in relation.unordered_counts()[:VIOLATIONS]]
     unawaited = [event for lane, events in enumerate(trace.lanes) if trace.is_queue[lane]
                  for event in events[max((clock[lane] for clock in relation.final.values()), default=0):]]

@@ -302,6 +302,19 @@ class HappensBefore:
                     unordered.append((wait.core, wait.instruction.waits[number].semaphore, down, wait))
         return unordered
 
+    # -- meetings ------------------------------------------------------------------------------------------------------
+    def unordered_meetings(self) -> list[tuple[Event, Event]]:
+        """Return pairs of a core's events that meet the same cores on equal occasions, and that nothing orders: cores
+        meet in the order in which they arrive, so another core may meet the later one first."""
+        unordered, last = [], dict[tuple[int, object], Event]()
+        for (occasion, _), events in self.trace.gatherings.items():
+            for event in events:
+                before = last.get((event.core, occasion))
+                last[event.core, occasion] = event
+                if before is not None and not self.knows(event, before.lane, before.index):
+                    unordered.append((before, event))
+        return unordered
+
     def signal_of(self, event: Event) -> tuple[int, int] | None:
         """Return the (semaphore, value) that signals the completion of an event, or None."""
         lane, index = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (event.lane, event.index)

@@ -154,7 +154,7 @@ class StreamTrace:
         self.cores = [CoreProgress(p, {e: 0 for e, s in p.streams.items() if s},
                                 {e: [0] * isa.REGISTERS for e, s in p.streams.items() if s}, [0] * len(p.semaphores))
                       for p in programs]
-        self.gatherings: dict[object, list[Event]] = {}
+        self.gatherings: dict[tuple[object, int], list[Event]] = {}
         self.ready: deque[tuple[int, Engine]] = deque(
             (core, engine) for core, state in enumerate(self.cores) for engine in state.pc)
         while self.ready:

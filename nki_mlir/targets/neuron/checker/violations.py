@@ -60,6 +60,13 @@ class UnorderedCount(StreamViolation):
     fix = "let {event} wait for a semaphore that no other engine counts down, or order them by another one"
 
 
+class UnorderedMeetings(StreamViolation):
+    code = "NKI-STREAM-MEETING"
+    message = "{later} and {event} meet the same cores, and nothing orders them"
+    why = "cores meet in the order in which they arrive; another core may take the one for the other"
+    fix = "{wait}"
+
+
 class WrongMark(StreamViolation):
     code = "NKI-STREAM-MARK"
     message = "{event} touches byte {byte} of a partition of {memory}, but the program declares {mark} bytes"
@@ -173,6 +180,12 @@ class Descriptions:
         error = UnorderedCount(down=self.event(down), event=self.event(event), number=number,
                                name=self.programs[core].semaphores[number].name)
         error.located(event.instruction.location or down.instruction.location)
+        return error
+
+    def meetings(self, event: Event, later: Event) -> UnorderedMeetings:
+        error = UnorderedMeetings(event=self.event(event), later=self.event(later),
+                                  wait=self.wait(event, f"{later.engine.asm} {later.pc:04d}"))
+        error.located(later.instruction.location)
         return error
 
     def mark(self, memory: str, end: int, mark: int, event: Event) -> WrongMark:
