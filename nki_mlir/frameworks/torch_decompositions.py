@@ -164,13 +164,15 @@ def threshold(a: torch.Tensor, limit: float, value: float) -> torch.Tensor:
 
 
 def of_bytes(op: Callable[..., object]) -> Callable[..., object]:
-    """Compute an operator in int32 if all tensors are uint8, which upstream treats as signed here."""
+    """Compute an operator in int32 if all tensors are uint8 or bool, which upstream treats as signed here."""
     def computed(*arguments: object, **keywords: object) -> Any:
-        if any(isinstance(a, torch.Tensor) and a.dtype != torch.uint8 for a in arguments):
+        dtypes = {a.dtype for a in arguments if isinstance(a, torch.Tensor)}
+        if dtypes not in ({torch.uint8}, {torch.bool}):
             return NotImplemented
+        dtype, = dtypes
         result = op(*(a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in arguments), **keywords)
         several = result if isinstance(result, tuple) else (result,)
-        results = tuple(r.to(torch.uint8) if r.dtype == torch.int32 else r for r in several)
+        results = tuple(r.to(dtype) if r.dtype == torch.int32 else r for r in several)
         return results if isinstance(result, tuple) else results[0]
     return computed
 

@@ -181,6 +181,15 @@ def test_folds_of_bytes(operator):
             x.to(torch.int32) if isinstance(x, torch.Tensor) else x for x in arguments))
 
 
+@pytest.mark.parametrize("operator", [aten.amax.default, aten.amin.default, aten.max.dim, aten.min.dim])
+def test_extrema_of_truths(operator):
+    a = torch.tensor([[True, False, True, False], [True, True, False, False]])
+    for axis in (0, 1):
+        got, expected = OWN[operator](a, axis), operator(a, axis)
+        got, expected = (got[0], expected[0]) if isinstance(got, tuple) else (got, expected)
+        assert got.dtype == torch.bool and torch.equal(got, expected)
+
+
 @pytest.mark.parametrize("operator", TRUTHS)
 def test_truths_of_bytes(operator):
     for values in ([4, 2], [0, 0], [0, 6], [255, 1]):
