@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes losses of rows that a mask selects by operators of each row alone, before ``torch_masks`` rewrites these.
+"""Writes losses, norms and deviations of rows that a mask selects by operators of each row and by sums, before
+``torch_masks`` rewrites these.
 
 before:  %r = cross_entropy_loss(%x, %targets)                       (as many rows as a mask selects)
 after:   %r, _ = nll_loss_forward(log_softmax(%x, 1), %targets)
@@ -99,6 +100,46 @@ def absolute_differences(writer: LossWriter) -> None:
     writer.replace(differences if total is None else call(total, differences))
 
 
+def norm(writer: LossWriter) -> None:
+    """Rewrite the sum of the absolute values, or the root of the sum of squares."""
+    arguments, call = writer.arguments, writer.call
+    x, order, dtype = arguments["self"], arguments["ord"], arguments["dtype"] or writer.node.meta["val"].dtype
+    if order not in (1, 2) or not x.meta["val"].is_floating_point():
+        return
+    form = arguments["dim"] or [*range(x.meta["val"].dim())], arguments["keepdim"]
+    sizes = call(aten.abs.default, wide_of(writer, x, dtype))
+    if order == 2:
+        result = call(aten.sqrt.default, call(aten.sum.dim_IntList, call(aten.mul.Tensor, sizes, sizes), *form))
+    else:
+        result = call(aten.sum.dim_IntList, sizes, *form)
+    writer.replace(call(aten._to_copy.default, result, dtype=dtype))
+
+
+def wide_of(writer: LossWriter, x: Node, dtype: torch.dtype) -> Node:
+    """Convert a tensor to a dtype, or to float32 if that has 16 bits."""
+    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return writer.call(aten._to_copy.default, x, dtype=wide)
+
+
+def deviation(writer: LossWriter) -> None:
+    """Rewrite variances and standard deviations. The number of elements is a sum of ones."""
+    arguments, call, name = writer.arguments, writer.call, str(writer.node.target)
+    x, correction = arguments["self"], arguments.get("correction", 1 if arguments.get("unbiased", True) else 0)
+    value = x.meta["val"]
+    if not value.is_floating_point():
+        return
+    dims, keepdim = arguments.get("dim") or [*range(value.dim())], arguments.get("keepdim", False)
+    wide = wide_of(writer, x, value.dtype)
+    differences = call(aten.sub.Tensor, wide, call(aten.mean.dim, wide, dims, True))
+    squares = call(aten.sum.dim_IntList, call(aten.mul.Tensor, differences, differences), dims, keepdim)
+    count = call(aten.sum.dim_IntList, call(aten.ones_like.default, wide), dims, keepdim)
+    rest = call(aten.clamp.default, call(aten.sub.Tensor, count, 1 if correction is None else correction), 0.0)
+    result = call(aten.div.Tensor, squares, rest)
+    if name.startswith("aten.std"):
+        result = call(aten.sqrt.default, result)
+    writer.replace(call(aten._to_copy.default, result, dtype=value.dtype))
+
+
 def same_shapes(writer: LossWriter) -> None:
     """Replace broadcasts of tensors of one shape by the tensors."""
     tensors = writer.arguments["tensors"]
@@ -129,5 +170,8 @@ def positions(writer: LossWriter) -> None:
 EXPANSIONS: dict[object, Callable[[LossWriter], None]] = {
     aten.cross_entropy_loss.default: cross_entropy, aten.nll_loss_nd.default: likelihood,
     aten.broadcast_tensors.default: same_shapes, aten.masked_select.default: selected,
+    aten.linalg_vector_norm.default: norm, **dict.fromkeys((
+        aten.std.correction, aten.std.default, aten.std.dim, aten.var.correction, aten.var.default, aten.var.dim),
+        deviation),
     aten.nonzero_numpy.default: positions, aten.where.default: positions, aten.l1_loss.default: absolute_differences}
 __all__ = ["elementwise_losses", "expand_losses"]

@@ -8,11 +8,14 @@ after:   %t = mul(reshape(%x), 2)                       (all elements, along the
          %r = where(%mask, reshape(%t), %x)
 
 Operators that compute each selected row alone compute all rows. Then ``index_put`` selects the rows of the mask, a sum
-adds zeros for the other ones, and a mean divides by the number of the selected ones. A loss of classes ignores the
+adds zeros for the other ones, and a mean divides by the number of the selected ones. An extremum replaces the other
+rows by infinity. The number of the rows, ``x[mask].shape[0]``, is the sum of the mask where tensors are multiplied or
+divided by it. A loss of classes ignores the
 targets of the other rows. ``torch.where(mask)`` and ``nonzero`` are the positions that a mask selects of all positions,
 which may index tensors, and tensors to which rows are added.
 """
 
+import operator
 import re
 from collections.abc import Callable
 from math import prod
@@ -45,6 +48,13 @@ ALONG: dict[object, int] = dict.fromkeys((
     aten.argmax.default, aten.gather.default), 1) | dict.fromkeys((
         aten._log_softmax_backward_data.default, aten._softmax_backward_data.default), 2)
 LOSSES = (aten.nll_loss_forward.default, aten.nll_loss_backward.default)
+# Operators of a tensor and a number that the number of rows may be; Python's operators of such numbers.
+OF_NUMBERS: dict[object, Any] = {aten.mul.Tensor: aten.mul.Tensor, aten.mul.Scalar: aten.mul.Tensor,
+                                 aten.div.Tensor: aten.div.Tensor, aten.div.Scalar: aten.div.Tensor}
+NUMBERS: dict[object, Any] = {operator.mul: aten.mul.Tensor, operator.truediv: aten.div.Tensor}
+COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+EXTREMA: dict[object, bool] = {aten.amax.default: False, aten.max.default: False,           # is it the least one?
+                               aten.amin.default: True, aten.min.default: True}
 SUMS = (aten.sum.default, aten.mean.default, aten.sum.dim_IntList, aten.mean.dim)
 
 
@@ -89,11 +99,14 @@ def size_of(node: Node) -> str:
 
 
 class Rewriting:
-    """The rewriting of one graph. ``masks`` has the mask for each node whose rows it selects."""
+    """The rewriting of one graph. ``masks`` has the mask for each node whose rows it selects, ``sizes`` the mask for
+    each node that is the number of its rows, ``numbers`` all numbers computed from these."""
 
     def __init__(self, graph: torch.fx.Graph, line_of: Callable[[Node], Location | None]) -> None:
         self.graph, self.line_of = graph, line_of
         self.masks: dict[Node, Node] = {}
+        self.sizes: dict[Node, Node] = {}
+        self.numbers: set[Node] = set()
         self.names: dict[Node, str] = {}                        # the operators whose results are positions
         self.keys: dict[object, Node] = {}
         self.firsts: dict[Node, Node] = {}              # by node, the first one that computes the same
@@ -120,6 +133,8 @@ class Rewriting:
                     with self.graph.inserting_before(rows):
                         mask = self.call(node, aten.ne.Scalar, mask, 0)
                 self.masks[rows] = self.first_equal(mask)
+            elif node.op != "output" and any(arg in self.numbers for arg in node.all_input_nodes):
+                self.compute_number(node)
             elif node.op != "output" and any(arg in self.masks for arg in node.all_input_nodes):
                 self.rewrite(node)
         self.graph.eliminate_dead_code()
@@ -130,7 +145,8 @@ class Rewriting:
 
     def combined(self, node: Node) -> Node:
         """Return the mask of the rows that ``x[mask]`` selects: of those alone that another mask selected before."""
-        base, (mask,) = node.args                                                              # type: ignore[misc]
+        args: Any = node.args
+        base, (mask,) = args
         outer = self.masks.get(base)
         if self.masks.get(mask) is not outer:
             raise self.refused(node)
@@ -152,7 +168,8 @@ class Rewriting:
         mask, target = self.masks[selected[0]], node.target
         args: Any = node.args
         if target is aten.sym_size.int:
-            return self.drop_size(node)
+            self.sizes[node] = mask
+            return self.numbers.add(node)
         if target in NEW and not size_of(node):
             return None
         if target is aten._assert_tensor_metadata.default:
@@ -165,6 +182,8 @@ class Rewriting:
                 return self.put(node, mask)
             if target in SUMS and 0 in self.axes(node):
                 return self.total(node, mask)
+            if target in EXTREMA and 0 in self.axes(node):
+                return self.extremum(node, mask)
             if target in LOSSES:
                 return self.loss(node, mask)
             if target in (aten.index_put.default, aten.index_add.default) and self.adds_rows(node, mask):
@@ -240,6 +259,18 @@ class Rewriting:
         node.replace_all_uses_with(result)
         self.graph.erase_node(node)
 
+    def extremum(self, node: Node, mask: Node) -> None:
+        """Replace the rows that the mask leaves out by the lowest number, or by the greatest one."""
+        rows: Any = node.args[0]
+        value, is_least = rows.meta["val"], EXTREMA[node.target]
+        if value.is_floating_point():
+            limit: float = float("inf") if is_least else float("-inf")
+        else:
+            bounds = torch.iinfo(torch.uint8 if value.dtype == torch.bool else value.dtype)
+            limit = bounds.max if is_least else bounds.min
+        infinities = self.call(node, aten.full_like.default, rows, limit)
+        node.update_arg(0, self.call(node, aten.where.self, self.rows_of(node, mask, value.dim()), rows, infinities))
+
     def positions(self, node: Node) -> Node:
         """Return the positions of all elements of a mask, [elements, axes]."""
         shape = node.args[0].meta["val"].shape                                                # type: ignore[union-attr]
@@ -298,19 +329,40 @@ class Rewriting:
         """Return the mask along the first of ``rank`` axes."""
         return self.call(node, aten.reshape.default, mask, [prod(mask.meta["val"].shape), *[1] * (rank - 1)])
 
-    def drop_size(self, node: Node) -> None:
-        """Erase a size of selected rows, with the assertions about it."""
+    def compute_number(self, node: Node) -> None:
+        """Use the number of selected rows, or a number computed from it, as a tensor; drop assertions about it."""
+        target: Any = node.target
+        args: Any = node.args
+        dtype = getattr(node.meta.get("val"), "dtype", None)
+        if target is aten._assert_scalar.default:
+            return self.graph.erase_node(node)
+        if target in NUMBERS or target in COMPARISONS or target is torch.sym_float:
+            return self.numbers.add(node)
+        if target not in OF_NUMBERS or len(args) != 2 or args[0] in self.numbers:
+            raise self.refused(node)
+        x, number = args
+        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
         with self.graph.inserting_before(node):
-            for user in list(node.users):
-                for check in list(user.users):
-                    if check.target is not aten._assert_scalar.default:
-                        raise self.refused(node)
-                    self.graph.erase_node(check)
-                if user.users or user.target is aten._assert_scalar.default or isinstance(
-                        user.target, torch._ops.OpOverload):
-                    raise self.refused(node)
-                self.graph.erase_node(user)
-        self.graph.erase_node(node)
+            operand = self.call(node, aten._to_copy.default, x, dtype=wide)
+            value = self.call(node, OF_NUMBERS[target], operand, self.tensor_of(node, number, wide))
+            result = self.call(node, aten._to_copy.default, value, dtype=dtype)
+        if x in self.masks:
+            self.masks |= dict.fromkeys((operand, value, result), self.masks[x])
+        node.replace_all_uses_with(result)
+        return self.graph.erase_node(node)
+
+    def tensor_of(self, node: Node, number: Any, dtype: Any) -> Node:
+        """Return a number as a tensor without axes."""
+        if number in self.sizes:
+            ones = self.call(node, aten._to_copy.default, self.sizes[number], dtype=dtype)
+            return self.call(node, aten.sum.default, ones, dtype=dtype)
+        if isinstance(number, Node):
+            if number.target is torch.sym_float:
+                return self.tensor_of(node, next(iter(number.args)), dtype)
+            if number.target not in NUMBERS:
+                raise self.refused(number)
+            return self.call(node, NUMBERS[number.target], *(self.tensor_of(node, n, dtype) for n in number.args))
+        return self.call(node, aten.full.default, [], number, dtype=dtype)
 
     def call(self, old: Node, target: Any, *args: Any, **keywords: Any) -> Node:
         """Emit an operator at the insertion point, with the line of an old node."""
@@ -337,7 +389,9 @@ class Rewriting:
         return self.firsts.get(node, node)
 
     def refused(self, node: Node) -> NkiMlirError:
-        return refused(str(node.target), self.line_of(node))
+        target: Any = node.target
+        name = str(target) if isinstance(target, torch._ops.OpOverload | str) else target.__name__
+        return refused(name, self.line_of(node))
 
 
 def refused(name: str, at: Location | None) -> NkiMlirError:

@@ -63,12 +63,31 @@ def rows(x, y):
 
 def rows_of_rows(x, y):
     elements, several = x[y > 0], x[y[:, 0] > 0]
-    return (elements[elements > 0].sum(), several[several > 0].mean(), several[several[:, 1] > 0].sum(0),
-            elements[elements < 1][elements[elements < 1] > 0].sum())
+    return elements[elements > 0].sum(), several[several > 0].mean(), several[several[:, 1] > 0].sum(0)
 
 
 def counts(x, y):
     return (x > 0)[y > 0].sum(), x.bfloat16()[y > 0].mean().float()
+
+
+def numbers_of_rows(x, y):
+    rows, elements = y[x[:, 1] > 0], x.bfloat16()[y > 0]
+    return (rows.sum(0) / rows.shape[0], rows.square().sum() / (3 * rows.numel()),
+            (elements.sum() / elements.shape[0]).float(), torch.arange(5, dtype=torch.int32) * rows.shape[0],
+            y[y > 9].sum() / y[y > 9].shape[0], y.sum() * (2.0 / rows.shape[0]))
+
+
+def extrema(x, y):
+    mask = y[:, 0] > 0
+    integers = (4 * y).to(torch.int32)
+    return (y[x > 0].amax(), x[y > 0].amin(), y[mask].amin((0, 1), keepdim=True), x[y > 0].max(),
+            integers[mask].amax(0), integers[y < 0].min(), (y > 0)[mask].amin(0), y.bfloat16()[mask].amin(0).float())
+
+
+def deviations(x, y):
+    rows = y[x[:, 1] > 0]
+    return (rows.norm(dim=0), rows.norm(1, dim=1, keepdim=True).sum(), x[y > 0].norm(), y[x > 0].std(),
+            rows.var(0, correction=0), y[y > 9].std(), y.bfloat16()[x > 0].std(unbiased=False).float())
 
 
 def losses(x, y):
@@ -96,7 +115,8 @@ def positions(x, y):
 
 
 @pytest.mark.parametrize("function", [
-    scale, update_rows, one_row, add_to_rows, totals, rows, rows_of_rows, counts, losses, normalized_rows, positions])
+    scale, update_rows, one_row, add_to_rows, totals, rows, rows_of_rows, counts, numbers_of_rows, extrema,
+    deviations, losses, normalized_rows, positions])
 def test_selected_elements(function):
     expected = function(X, Y)
     text = stablehlo_of(torch.export.export(Program(function), (X, Y)))
@@ -117,11 +137,15 @@ def test_masks_of_deep_programs__are_compared_once():
     torch.testing.assert_close(torch.from_numpy(run_linked(text, [X.numpy(), Y.numpy()])[0]), deep(X, Y), equal_nan=True)
 
 
-def test_gradients_of_a_loss_of_selected_rows():
+@pytest.mark.parametrize("loss", [
+    lambda rows, others: F.cross_entropy(rows, others.argmax(1)), F.mse_loss, lambda rows, others: rows.amax(0).sum(),
+    lambda rows, others: rows.norm(), lambda rows, others: rows.norm(dim=0).sum()],
+    ids=["cross_entropy", "mse_loss", "amax", "norm", "norm_of_columns"])
+def test_gradients_of_a_loss_of_selected_rows(loss):
     """Rows that the mask leaves out get no gradient, even if they are NaN."""
     def gradient(x, y):
         mask = y[:, 0] > 0
-        return torch.func.grad(lambda x: F.cross_entropy(x[mask], y.argmax(1)[mask]))(x)
+        return torch.func.grad(lambda x: loss(x[mask], y[mask]))(x)
     y = Y.clone()
     y[0, 0] = -1.0
     text = stablehlo_of(torch.export.export(make_fx(gradient)(X, y), (X, y)))
@@ -141,6 +165,8 @@ def refused(compute):
 
 @pytest.mark.parametrize("compute, name", [
     (lambda x, y: x[y > 0], "aten.index.Tensor"), (lambda x, y: torch.nonzero(y > 0), "aten.nonzero.default"),
+    (lambda x, y: x + x[y > 0].shape[0], "aten.add.Tensor"),
+    (lambda x, y: x * (x[y > 0].shape[0] + 1), "add"),
     (lambda x, y: x[y > 0].sort()[0].sum(), "aten.sort.default"),
     (lambda x, y: x[y > 0] @ torch.ones(20)[y.flatten() > 0], "aten.matmul.default"),
     (lambda x, y: F.cross_entropy(x[y[:, 0] > 0], y.argmax(1)[y[:, 0] > 0], torch.ones(5), label_smoothing=0.1),
