@@ -19,10 +19,11 @@ from math import gcd
 from nki_mlir.machine import Machine
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MARK, LeftForAPerson
-from nki_mlir.migration.facts import PSUM, TensorFact
+from nki_mlir.migration.facts import PSUM, SBUF, TensorFact
 from nki_mlir.migration.indices import Indices
 from nki_mlir.migration.parameters import bound_names
 from nki_mlir.migration.shifted_parts import SHIFTED, reads_shifted
+from nki_mlir.migration.views import is_backwards
 
 FIRST_ROWS = re.compile(r"\w+\[(?:\w+\.ds\((?P<start>\d+), (?P<count>\d+)\)|(?P<first>\d+):(?P<after>\d+))[,\]]")
 PARTITIONS = 128
@@ -85,6 +86,17 @@ def integer(node: ast.expr, values: Mapping[str, ast.expr]) -> int | None:
     return None
 
 
+def _viewed_name(node: ast.expr) -> str:
+    """Return the name of the tensor of which nested subscripts and access patterns are a view; "" for other texts."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name)) | ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="ap")):
+            return name
+        case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(value=inner, attr="ap")):
+            return _viewed_name(inner)
+    return ""
+
+
 class EngineRows(Indices):
     """Adds the copies of rows."""
 
@@ -125,11 +137,19 @@ class EngineRows(Indices):
         return [f"{self.nisa}.dma_copy(dst={dst}, src={expression})"]
 
     def _copied_rows(self, expression: str) -> str:
-        """Return the view that ``nl.copy(view)`` copies if no engine may begin at its rows; "" otherwise."""
+        """Return the view that ``nl.copy(view)`` copies if no engine may begin at its rows; "" otherwise. A DMA also
+        reads a view of a view in SBUF and an access pattern, from any rows."""
         view = expression.removeprefix(f"{self.nl}.copy(").removesuffix(")")
         with suppress(SyntaxError):
-            if expression == f"{self.nl}.copy({view})" and isinstance(ast.parse(view, mode="eval").body, ast.Subscript):
-                return view if self.may_start_between([view]) else ""
+            if expression != f"{self.nl}.copy({view})":
+                return ""
+            match ast.parse(view, mode="eval").body:
+                case ast.Subscript(value=ast.Name()):
+                    return view if self.may_start_between([view]) else ""
+                case node:
+                    fact = self.scope.facts.get(_viewed_name(node))
+                    in_sbuf = isinstance(fact, TensorFact) and fact.memory == SBUF and not fact.blocks
+                    return view if in_sbuf and not is_backwards(view) else ""
         return ""
 
     def shape_text(self, tensor: TensorFact, like: str) -> str:

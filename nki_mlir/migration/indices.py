@@ -178,6 +178,10 @@ class Indices(Expressions):
 
     # -- tiles that a mask does not cut --------------------------------------------------------------------------------
     def _view(self, owner: cst.BaseExpression, tensor: TensorFact, node: cst.Subscript) -> cst.BaseExpression:
+        match node.value:
+            case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
+                if isinstance(self.fact(self.rewritten(index)), MaskFact) and self.items(node, tensor):
+                    self.left("a part of an operand that a mask restricts")     # it may lie beyond these elements
         expression = super()._view(owner, tensor, node)
         view = self.views.get(id(expression))
         if view is not None and isinstance(owner, cst.Name) and tensor.shape is not None and not tensor.blocks:

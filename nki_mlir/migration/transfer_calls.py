@@ -126,6 +126,14 @@ def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("store")
 def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return the store of a tile to HBM: a tile in PSUM, or a number, goes through SBUF."""
+    for bound in a.mask.bounds if a.mask is not None and not a.mask.alternatives and not a.selects_no_box else ():
+        if bound.low and terms.number(bound.low) is None and terms.number(bound.high) is None:      # may select nothing
+            a.condition = " and ".join(filter(None, (a.condition, f"{bound.high} > 0")))
+    return _stored(calls, a)
+
+
+def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Return the store of the elements of a mask, or one for each of its parts or rows."""
     view = calls.views.get(id(a.nodes.get("dst")))
     if a.mask is not None and a.mask.alternatives:
         return _stored_twice(calls, a, a.mask)
@@ -194,7 +202,7 @@ def _stored_twice(calls: Calls, a: Arguments, mask: MaskFact) -> cst.BaseExpress
     value, texts = _named_value(calls, a), list[str]()
     for comparison in mask.alternatives:
         a.mask, a.nodes["value"] = calls.mask_of(comparison.operator, comparison.index), value
-        stored = store(calls, a)
+        stored = _stored(calls, a)
         assert isinstance(stored, cst.BaseExpression)
         texts += calls.under(" and ".join(a.mask.conditions), [calls.loops.get(id(stored)) or calls.text(stored)])
     expression = calls.new(calls.text(a.nodes["dst"]), Fact())
@@ -211,7 +219,7 @@ def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFa
 
     def write(box: MaskFact) -> str:
         a.mask, a.nodes["value"] = box, value
-        stored = store(calls, a)
+        stored = _stored(calls, a)
         assert isinstance(stored, cst.BaseExpression)
         return calls.text(stored)
     return _loop(calls, calls.by_rows(mask, target.shape or (), write))
@@ -223,7 +231,7 @@ def _stored_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> cst.B
 
     def write(box: MaskFact) -> str:
         a.mask, a.nodes["value"] = box, value
-        stored = store(calls, a)
+        stored = _stored(calls, a)
         assert isinstance(stored, cst.BaseExpression)
         return calls.text(stored)
     return _loop(calls, calls.by_rows(mask, shape, write, "no DMA steps backwards"))

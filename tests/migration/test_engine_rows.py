@@ -74,3 +74,21 @@ def test_destinations__at_which_no_engine_starts_are_copied_there_and_back(tmp_p
     text = migrated(SELECTED)
     assert text.count("nisa.dma_copy(dst=result[87:128], src=rows") == text.count("src=result[87:128])") == 1
     assert_same_values(SELECTED, tmp_path, floats(128, 8))
+
+
+KEPT = """def kernel(x):
+    out = nl.ndarray((32, 8), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:8]
+    tile = nl.load(x)
+    kept = nl.zeros((32, 8), dtype=nl.bfloat16)
+    kept[...] = nl.copy({view}, mask=p >= 3)
+    nl.store(out, kept)
+    return out
+"""
+
+
+@pytest.mark.parametrize("view, source", [("tile[:, ::2][:, 0:8]", "tile[:, ::2][:, 0:8][3:32]"),
+                                          ("tile[p, f * 0]", "tile.ap([[tile.strides[0], 29], [0, 8]]")])
+def test_copies__of_views_of_views_and_patterns_move_their_rows_at_once(view, source, tmp_path) -> None:
+    assert f"nisa.dma_copy(dst=kept[3:32], src={source}" in migrated(KEPT.format(view=view))
+    assert_same_values(KEPT.format(view=view), tmp_path, floats(32, 16))

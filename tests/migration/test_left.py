@@ -49,6 +49,7 @@ def migrated(line):
     ("tile = nl.copy(tile[15 - p, f])", "a step backwards"),
     ("tile[...] = nisa.tensor_copy_dynamic_src(tile[tile[0:1, 0] + p, f])",
      "tiles move a pattern along several dimensions, or along the partitions"),
+    ("tile = nl.copy(tile[p, f][f < 2][:, 0:4])", "a part of an operand that a mask restricts"),
     ("tile[p, f] = nl.load(x[p, f], mask=f + tile[0:1, 0] < 4)", "a mask by an index to which a tile is added"),
     ("tile = nl.maximum(tile, nl.finfo(x.dtype).min)", "nl.finfo has no counterpart"),
     ("tile = nl.load_transpose2d(x, mask=nl.program_id(0) < 1)", "a tile that is computed under a condition"),

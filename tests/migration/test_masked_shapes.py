@@ -166,3 +166,19 @@ def test_rows_of_a_tile_from_a_row_that_is_no_number_are_left():
 def test_condition_leaves_the_dtype_of_a_verdict():
     kernel = LATER.format(statements="other = nl.logical_not(tile, mask=x.shape[0] > 3)\n    result = tile", first="0")
     assert "other = nl.ndarray((40, 16), dtype=nl.bool_, buffer=nl.sbuf)" in migrated(kernel)
+
+
+EMPTY = """def kernel(x):
+    out = nl.ndarray((2, 32, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:8]
+    tile = nl.load(x[p, f])
+    for h in nl.affine_range(2):
+        nl.store(out[h, p, f], nl.zeros((32, 8), dtype=x.dtype))
+        nl.store(out[h, p, f], tile, mask=(f < 7) & (f >= 5 + 2 * h))
+    return out
+"""
+
+
+def test_stores__of_columns_that_may_be_none_have_a_condition(tmp_path):
+    assert "        if num_columns > 0:\n            nl.store(out[h, :, nl.ds(start, num_columns)]" in migrated(EMPTY)
+    assert_same_values(EMPTY, tmp_path, floats(32, 8))
