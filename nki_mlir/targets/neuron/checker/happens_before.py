@@ -127,7 +127,7 @@ class HappensBefore:
             return tuple(merged)
         merged = list(clock)
         for event in events[clock[lane]:index]:
-            merged = later_of(merged, event.done if event.met else event.clock)
+            merged = later_of(merged, event.done or event.clock)        # other cores may be awaited in the trace
             merged[event.lane] = max(merged[event.lane], event.index)
         merged[lane] = index
         return tuple(merged)
