@@ -7,6 +7,7 @@ against Python state that the single run would get wrong; a difference is record
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -96,9 +97,17 @@ def annotated(value: object, annotation: Callable[[], object]) -> object:
     return value
 
 
+class Unassigned(ABC):
+    """The result of a call that becomes a tensor when a variable gets it."""
+
+    @abstractmethod
+    def assigned_to(self, name: str) -> View:
+        """Return the tensor of the variable ``name``."""
+
+
 def named(value: object, name: str) -> object:
-    """Name a tensor without a name after the variable that it is assigned to. A reduction over a loop becomes one."""
-    if hasattr(value, "assigned_to"):
+    """Name a tensor without a name after the variable that it is assigned to."""
+    if isinstance(value, Unassigned):
         return value.assigned_to(name)
     if isinstance(value, View) and (automatic := value.buffer.name)[:1] == "t" and automatic[1:].isdigit():
         builder = current.get()

@@ -42,7 +42,7 @@ def rewrite_counts_of_bits(module: Module) -> None:
 
 
 def leading_zeros(value: Value) -> Value:
-    """Emit integers with a 1 for each zero in front of the first 1 of a value."""
+    """Emit integers with a 1 for each zero before the first 1 of a value."""
     kind, distance = value.type, 1
     while distance < ir.RankedTensorType(kind).element_type.width:
         moved = value_of("stablehlo.shift_right_logical", kind, value, splat(kind, distance))

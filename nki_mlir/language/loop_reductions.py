@@ -16,13 +16,14 @@ from nki_mlir.capture.index import Index, Mask
 from nki_mlir.capture.iterations import Turn, outward
 from nki_mlir.capture.locations import user_frame
 from nki_mlir.capture.tensor import View
+from nki_mlir.capture.tracing import Unassigned
 from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops
 from nki_mlir.scalar.tokens import alu_token
 
 
 @dataclass
-class LoopReduction:
+class LoopReduction(Unassigned):
     """The result of ``loop_reduce``: it becomes operations when it is assigned."""
 
     value: View
@@ -115,7 +116,7 @@ def turn_of(key: object, variable: Index) -> Turn | None:
 
 
 def decide(condition: object, then: Callable[[], object], otherwise: Callable[[], object]) -> None:
-    """Emit an ``if`` of the program: only one branch if the condition is sites, else both."""
+    """Emit an ``if`` of the program: only one branch if the condition is known, else both."""
     builder: Any = active()
     if isinstance(condition, Mask) and condition.truth() is None and builder.symbolic:
         builder.open_if(condition)

@@ -99,3 +99,22 @@ def test_variables_of_libraries_name_nothing():
     exec(compile("def applied(function):\n    variable = function()\n    return [variable]", __file__, "exec"), names)
     kept, = names["applied"](returned)
     assert kept == "variable"
+
+
+def test_values_of_users__are_not_taken_for_results_that_a_variable_completes():
+    class Task:
+        def assigned_to(self, name):
+            raise AssertionError(f"a method of the user's is called for {name}")
+    task = Task()
+
+    def the_task():
+        return task
+
+    @beta_nki.jit
+    def doubled(x):
+        out = beta_nl.ndarray(x.shape, dtype=x.dtype, buffer=beta_nl.shared_hbm)
+        chosen = the_task()
+        beta_nl.store(out, beta_nl.load(x) * (2 if chosen is task else 0))
+        return out
+    x = np.ones((4, 4), np.float32)
+    assert np.array_equal(doubled(x), 2 * x)
