@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -19,6 +20,9 @@ from nki_mlir.targets.neuron.checker.trace import Choices, CoreMeeting, StreamTr
 from nki_mlir.targets.neuron.checker.violations import UnorderedMeetings
 from nki_mlir.targets.neuron.codegen.emission import Emission
 from nki_mlir.targets.neuron.deadlock import Deadlock
+from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.targets.neuron.simulator import simulate_cores
+from nki_mlir.targets.neuron.validate import check_program
 
 from .test_cores import X, programs_of, swapped
 
@@ -112,6 +116,59 @@ def test_barriers_of_two_engines_that_nothing_orders__are_refused(monkeypatch):
     headlines = [error.headline for error in report.violations if isinstance(error, UnorderedMeetings)]
     assert len(headlines) == 1 and "CORE_BARRIER" in headlines[0], [str(error) for error in report.violations]
     assert headlines[0].endswith("meet the same cores, and nothing orders them")
+
+
+HEAD = """\
+.nki_isa 1
+.kernel f
+.target trn2
+.sbuf 96 of 212984
+.psum 0 of 16384
+.input x fp32[2,8] 0
+.output out fp32[2,8] 0
+.semaphore 0 GpSimd
+.semaphore 1 qSyncIO0
+.semaphore 2 qSyncIO1
+.queue 0 qSyncIO0 sp 1
+.queue 1 qSyncIO1 sp 2
+"""
+
+
+def exchange_before_a_load(core: int, sends_after_barrier: bool, awaited: int) -> Program:
+    """A core sends its row, then loads it again in the same queue, and stores the other core's. Its barrier waits for
+    ``awaited`` of the two transfers, or it sends after the barrier."""
+    other, row = 1 - core, hex(32 * core)
+    barrier = "CORE_BARRIER cores=(0,1) data=fp32@out[1,8][8,2]"
+    pool = [f"{barrier} S[0] (GpSimd)++@complete" if sends_after_barrier else f"S[1] (qSyncIO0)>={awaited} {barrier}"]
+    sp = [f"DMA queue=1 dst=fp32@0x0[1][8] src=fp32@x+{row}[1,0][8,1] channels=1 S[2] (qSyncIO1)+=16@complete",
+          *(["S[0] (GpSimd)>=1 EVENT_SEMAPHORE"] if sends_after_barrier else []),
+          f"S[2] (qSyncIO1)>=16 DMA_SENDRECV queue=0 send_to={other} receive_from={other} dst=fp32@0x20[1][8] "
+          "src=fp32@0x0[1][8] channels=1 S[1] (qSyncIO0)+=16@complete",
+          f"DMA queue=0 dst=fp32@0x40[1][8] src=fp32@x+{row}[1,0][8,1] channels=1 S[1] (qSyncIO0)+=16@complete",
+          f"S[1] (qSyncIO0)>=32 DMA queue=1 dst=fp32@out+{row}[1,0][8,1] src=fp32@0x20[1][8] channels=1 "
+          "S[2] (qSyncIO1)+=16@complete",
+          "S[2] (qSyncIO1)>=32 EVENT_SEMAPHORE"]
+    lines = [f"{engine} {k:04d}: {text}" for engine, of in (("pool", pool), ("sp", sp)) for k, text in enumerate(of)]
+    return check_program(parse_program("\n".join([*HEAD.splitlines(), ".stream pool", lines[0], ".stream sp", *lines[1:]])))
+
+
+def test_transfer_behind_an_exchange__completes_after_it():
+    """DMA engines report in the order of a queue, so the load of core 0 does not complete before its exchange, which
+    core 1 makes after the barrier."""
+    report = check_streams([exchange_before_a_load(0, False, 16), exchange_before_a_load(1, True, 0)])
+    assert [type(error) for error in report.violations] == [Deadlock]
+
+
+def test_transfer_behind_an_exchange__is_ordered_after_both():
+    programs = [exchange_before_a_load(core, False, 32) for core in (0, 1)]
+    assert check_streams(programs).verdict == "proved"
+    trace = StreamTrace(programs, Choices(), 100)
+    exchange = next(step for step in trace.steps if isinstance(step, CoreMeeting))
+    assert [e.instruction.op.mnemonic for e in exchange.completed if e.core == 0] == ["DMA_SENDRECV", "DMA"]
+    for seed in (None, *range(8)):
+        out = np.zeros((2, 8), np.float32)
+        simulate_cores(programs, [X], [out], seed)
+        np.testing.assert_array_equal(out, X[::-1])
 
 
 def test_choices__count_the_iterations_of_each_core():

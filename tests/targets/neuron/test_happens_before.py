@@ -145,6 +145,20 @@ def test_wait_for_two_transfers_of_a_queue__needs_all_reports():
         assert compare(streams) == (orders, 0)
 
 
+def test_transfers_with_other_amounts__are_ordered_as_in_all_orders():
+    """DMA engines report a transfer in parts if it adds 16. Others of the same queue add their number when complete."""
+    rng = random.Random(3)
+
+    def streams():
+        amounts = [rng.choice([16, 16, 3, 20]) for _ in range(3)]
+        act = [([], (0, amount), True) if rng.random() < 0.8 else
+               ([(0, rng.randrange(1, 20))] if rng.random() < 0.4 else [], None, False) for amount in amounts]
+        values = amounts[0], sum(amounts[:2]), sum(amounts), rng.randrange(1, 40)
+        return {"act": act, "pool": [([(0, rng.choice(values))], (1, 1), False) for _ in range(rng.randrange(1, 3))]}
+    ordered, unknown = total(compare(streams()) for _ in range(50))
+    assert ordered > 50 and unknown < 5           # what precedes a transfer that reports in parts
+
+
 def test_functions_of_clocks_and_sums():
     assert later_of((1, 5, 2), (3, 4, 2)) == [3, 5, 2]
     assert [sums_at([2, 5], count) for count in (-1, 0, 1, 2, 3)] == [0, 0, 2, 5, 5] and sums_at([], 1) == 0

@@ -27,10 +27,12 @@ WaitKey = tuple[int, int, int]              # lane, index, number of the wait
 @dataclass(slots=True)
 class Updates:
     """The updates that a lane makes to a semaphore: for each increment its lane index and the sum so far; the same for
-    decrements."""
+    decrements. ``in_parts`` counts the increments so far that the DMA engines of a queue make in parts, 1 for each
+    engine; other increments of a queue follow the completion of their transfer."""
 
     indices: list[int] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
+    in_parts: list[int] = field(default_factory=list)
     down_indices: list[int] = field(default_factory=list)
     down_sums: list[int] = field(default_factory=list)
 
@@ -38,6 +40,8 @@ class Updates:
         indices, sums = (self.indices, self.sums) if amount > 0 else (self.down_indices, self.down_sums)
         indices.append(index)
         sums.append((sums[-1] if sums else 0) + abs(amount))
+        if amount > 0:
+            self.in_parts.append((self.in_parts[-1] if self.in_parts else 0) + (amount == isa.COMPLETIONS))
 
 
 @dataclass(slots=True)
@@ -95,7 +99,7 @@ class HappensBefore:
             if instruction.waits:
                 self.wait(step)
             step.clock = self.clocks[step.lane]
-            if instruction.update is not None and not step.met:
+            if instruction.update is not None and not step.later:
                 self.update(step, instruction.update)
             if isinstance(instruction.op, isa.RangeClear):
                 self.clear(step, instruction.op)
@@ -127,7 +131,7 @@ class HappensBefore:
             return tuple(merged)
         merged = list(clock)
         for event in events[clock[lane]:index]:
-            merged = later_of(merged, event.done or event.clock)        # other cores may be awaited in the trace
+            merged = later_of(merged, event.done if event.met else event.clock)
             merged[event.lane] = max(merged[event.lane], event.index)
         merged[lane] = index
         return tuple(merged)
@@ -148,6 +152,7 @@ class HappensBefore:
             event.done = clock
             if event.queue_lane < 0:
                 self.clocks[event.lane] = clock
+        for event in gathering.completed:
             if event.instruction.update is not None:
                 self.update(event, event.instruction.update)
 
@@ -174,7 +179,7 @@ class HappensBefore:
             (lane, updates), = epoch.updates.items()
             if not updates.down_indices:
                 count = bisect_left(updates.sums, value) + 1
-                if self.reports_in_parts(lane, updates):
+                if self.is_equally_in_parts(lane, updates):
                     if value < isa.COMPLETIONS:
                         return self.before_transfer(lane, updates.indices[0])
                     count = value // isa.COMPLETIONS
@@ -199,9 +204,9 @@ class HappensBefore:
                 last[lane] = max(last[lane], updates.indices[-1])
         return {lane: index for lane, index in enumerate(last) if lane != wait.lane and index > clock[lane]}
 
-    def reports_in_parts(self, lane: int, updates: Updates) -> bool:
-        """Return whether the lane is a queue whose DMA engines each add 1 for their part of a transfer."""
-        return self.trace.is_queue[lane] and updates.sums[-1] == isa.COMPLETIONS * len(updates.sums)
+    def is_equally_in_parts(self, lane: int, updates: Updates) -> bool:
+        """Return whether the lane is a queue whose DMA engines each add 1 for their part of each transfer."""
+        return self.trace.is_queue[lane] and updates.in_parts[-1] == len(updates.in_parts)
 
     def withdraw(self) -> bool:
         """Withdraw the guesses that the relation does not confirm. Return whether there were any."""
@@ -263,10 +268,12 @@ class HappensBefore:
         before = bisect_left(indices, missing)
         if lane != missing_lane:
             return sums_at(updates.sums, first_true(len(indices), excluded))
-        if not self.reports_in_parts(lane, updates):
+        if not self.trace.is_queue[lane]:
             return sums_at(updates.sums, before)
+        # A DMA engine lags; the others may have reported their parts of transfers from the missing one on.
         ahead = max(bisect_right(indices, missing), first_true(len(indices), excluded))
-        return (isa.COMPLETIONS - 1) * ahead + before
+        in_parts = sums_at(updates.in_parts, ahead) - sums_at(updates.in_parts, before)
+        return sums_at(updates.sums, before) + (isa.COMPLETIONS - 1) * in_parts
 
     # -- semaphores that are cleared -----------------------------------------------------------------------------------
     def unordered_clears(self) -> list[tuple[int, int, Event, Event]]:

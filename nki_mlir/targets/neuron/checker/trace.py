@@ -2,8 +2,8 @@
 """Follow one order in which streams can run, without values: registers are computed, semaphores count, no data move.
 
 An engine runs until a semaphore blocks it; a transfer completes as soon as it is triggered, unless it meets other
-cores. Registers that data decide are unknowns; ``Choices`` decides a branch on one of them, equally for all engines
-that compare the same number.
+cores, or waits in its queue behind one that does. Registers that data decide are unknowns; ``Choices`` decides a branch
+on one of them, equally for all engines that compare the same number.
 """
 
 from collections import Counter, defaultdict, deque
@@ -43,7 +43,8 @@ Number = int | DataDependent
 @dataclass(slots=True, eq=False)
 class Event:
     """One execution of an instruction: number ``index`` (from 1) on the lane of its engine. A transfer also is number
-    ``queue_index`` on the lane of its queue, where it completes; ``met``: it completes in a ``CoreMeeting``."""
+    ``queue_index`` on the lane of its queue, where it completes; ``met``: it meets other cores in a ``CoreMeeting``;
+    ``later``: it completes at a ``CoreMeeting``, its own or that of an earlier transfer of its queue."""
 
     instruction: isa.Instruction
     core: int
@@ -55,6 +56,7 @@ class Event:
     queue_lane: int = -1
     queue_index: int = 0
     met: bool = False
+    later: bool = False
     clock: tuple[int, ...] = ()             # filled by ``happens_before``: what is known to be complete when it starts
     done: tuple[int, ...] = ()              # for an event that meets others, the clock at its completion
 
@@ -68,9 +70,12 @@ Site = tuple[int, Engine, int]              # where an instruction is: its core,
 
 @dataclass(slots=True, eq=False)
 class CoreMeeting:
-    """The events of several cores that wait for each other, at the point where the last one arrives."""
+    """The events of several cores that wait for each other, at the point where the last one arrives.
+
+    ``completed`` has the events that complete there in their order: these, and transfers that waited behind them."""
 
     events: list[Event]
+    completed: list[Event] = field(default_factory=list)
 
 
 class TooLong(Exception):
@@ -134,6 +139,8 @@ class CoreProgress:
     loads: dict[tuple[Engine, object], int] = field(default_factory=lambda: defaultdict(int))
     meetings: dict[object, int] = field(default_factory=lambda: defaultdict(int))
     blocked: set[Engine] = field(default_factory=set)       # by a meeting
+    # By lane, the transfers of a queue from the first one on that waits for other cores
+    behind: dict[int, deque[Event]] = field(default_factory=lambda: defaultdict(deque))
 
 
 class StreamTrace:
@@ -155,6 +162,7 @@ class StreamTrace:
                                 {e: [0] * isa.REGISTERS for e, s in p.streams.items() if s}, [0] * len(p.semaphores))
                       for p in programs]
         self.gatherings: dict[tuple[object, int], list[Event]] = {}
+        self.unmet = set[Event]()               # transfers that wait for other cores
         self.ready: deque[tuple[int, Engine]] = deque(
             (core, engine) for core, state in enumerate(self.cores) for engine in state.pc)
         while self.ready:
@@ -213,7 +221,11 @@ class StreamTrace:
             if isinstance(op, Meeting) and op.between == PROGRAMS:
                 self.alone.add(op.mnemonic)
             self.steps.append(event)
-            self.update(event)
+            if event.queue_lane >= 0 and (waiting := state.behind[event.queue_lane]):
+                event.later = True
+                waiting.append(event)
+            else:
+                self.update(event)
 
     def update(self, event: Event) -> None:
         update, core = event.instruction.update, event.core
@@ -234,9 +246,11 @@ class StreamTrace:
         """Record that an event has arrived at a meeting: its engine blocks, a transfer does not. The last arrival
         completes all."""
         members = tuple(op.members(event.core))
-        event.met = True
+        event.met = event.later = True
         if event.queue_lane >= 0:
             self.steps.append(event)
+            state.behind[event.queue_lane].append(event)
+            self.unmet.add(event)
         else:
             state.blocked.add(event.engine)
         occasion = members, op.occasion()
@@ -246,12 +260,27 @@ class StreamTrace:
         present.append(event)
         if len(present) < len(members):
             return
-        self.steps.append(CoreMeeting(present))
+        meeting = CoreMeeting(present)
+        self.steps.append(meeting)
+        self.unmet.difference_update(present)
         for arrived in present:
-            self.update(arrived)
+            meeting.completed += self.completed_with(arrived)
+        for completed in meeting.completed:
+            self.update(completed)
+        for arrived in present:
             if arrived.queue_lane < 0:
                 self.cores[arrived.core].blocked.discard(arrived.engine)
                 self.ready.append((arrived.core, arrived.engine))
+
+    def completed_with(self, event: Event) -> list[Event]:
+        """Return the events that complete when an event has met the other cores. A transfer that has to wait for an
+        earlier one of its queue completes with that one."""
+        if event.queue_lane < 0:
+            return [event]
+        waiting, completed = self.cores[event.core].behind[event.queue_lane], list[Event]()
+        while waiting and waiting[0] not in self.unmet:
+            completed.append(waiting.popleft())
+        return completed
 
     # -- registers -----------------------------------------------------------------------------------------------------
     def control(self, op: isa.Control, core: int, engine: Engine, pc: int) -> None:
