@@ -5,16 +5,21 @@ import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from nki_mlir.dialects.access import Access, Linear, Tile
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.verification import OutOfBounds
 from nki_mlir.scalar.dtypes import UINT8
+from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.checker.memory import Operands
+from nki_mlir.targets.neuron.checker.register_numbers import DataDependent
 from nki_mlir.targets.neuron.checker.rules import TargetRules
-from nki_mlir.targets.neuron.checker.trace import Choices, DataDependent
+from nki_mlir.targets.neuron.checker.trace import Choices
+from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.targets.neuron.simulator import simulate
 
 
 # -- branches ----------------------------------------------------------------------------------------------------------
@@ -164,3 +169,59 @@ def test_rules_are_for_instructions_whose_registers_are_known():
         return error is not None
     assert [breaks(0, 0), breaks(32, 32), breaks(0, 16), breaks(64, 0)] == [False, False, True, False]
     assert [breaks(unknown, 16), breaks(16, unknown), breaks(unknown, unknown)] == [False] * 3
+
+
+# -- numbers that several engines load ---------------------------------------------------------------------------------
+def loads_of_two_engines(*between: str) -> str:
+    """dve and pool load a number, with these instructions of dve between the loads. If their numbers are not zero, pool
+    signals dve, which waits for it."""
+    vector = ["S[2] (q0)>=16 TENSOR_LOAD dst=r0 src=int32@0x0[1][1]*1", *between,
+              "EVENT_SEMAPHORE S[0] (Vector)++@complete",
+              f"COMPARE_BRANCH op=eq lhs=r0 rhs=0 target={4 + len(between):04d}",
+              "S[1] (GpSimd)>=1 EVENT_SEMAPHORE"]
+    pool = ["S[0] (Vector)>=1 TENSOR_LOAD dst=r0 src=int32@0x0[1][1]*1",
+            "COMPARE_BRANCH op=eq lhs=r0 rhs=0 target=0003",
+            "EVENT_SEMAPHORE S[1] (GpSimd)++@complete"]
+    sync = ["DMA queue=0 dst=int32@0x0[1][3] src=int32@n[1,0][3,1] channels=1 S[2] (q0)+=16@complete"]
+    streams = {"dve": vector, "pool": pool, "sp": sync}
+    return """\
+.nki_isa 1
+.kernel f
+.target trn2
+.sbuf 64 of 212984
+.psum 0 of 16384
+.input n int32[1,3] 0
+.semaphore 0 Vector
+.semaphore 1 GpSimd
+.semaphore 2 q0
+.queue 0 q0 sp 2
+""" + "".join(f".stream {engine}\n" + "".join(f"{engine} {k:04d}: {text}\n" for k, text in enumerate(lines))
+              for engine, lines in streams.items())
+
+
+def test_engines_that_load_one_number__take_equal_sides():
+    assert check_streams([parse_program(loads_of_two_engines())]).verdict == "proved"
+    other = "COPY dst=int32@0x8[1][1] src=int32@0x4[1][1] channels=1"
+    assert check_streams([parse_program(loads_of_two_engines(other))]).verdict == "proved"
+
+
+@pytest.mark.parametrize("write", [
+    "COPY dst=int32@0x0[1][1] src=int32@0x4[1][1] channels=1",
+    "COPY dst=uint8@0x0[1][1] src=uint8@0x4[1][1] channels=1",
+    "COPY dst=int32@0x0+4*r1[1][1] src=int32@0x8[1][1] channels=1"])
+def test_number_that_changes_between_two_loads__may_let_engines_take_other_sides(write):
+    """pool does not signal if its number is zero and that of dve was not."""
+    program = parse_program(loads_of_two_engines(write))
+    report = check_streams([program])
+    assert [type(error) for error in report.violations] == [Deadlock]
+    with pytest.raises(Deadlock, match="dve waits at 0004"):
+        simulate(program, [np.array([[1, 0, 0]], np.int32)], [])
+    simulate(program, [np.array([[1, 1, 1]], np.int32)], [])
+
+
+def test_branches_of_two_cores_on_data__are_not_proved():
+    """Each core may load another number, though it loads it from the same address."""
+    program = parse_program(loads_of_two_engines())
+    report = check_streams([program, program])
+    assert (report.violations, report.not_analysed) == (
+        [], ["data decide on branches of several cores; equal decisions were followed"])

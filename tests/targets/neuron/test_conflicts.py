@@ -16,7 +16,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8, DType
 from nki_mlir.targets.neuron.checker import conflicts
 from nki_mlir.targets.neuron.checker.conflicts import BytesOfRows, Cells, MemoryAccess, blocks_of, folded
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint
-from nki_mlir.targets.neuron.checker.trace import DataDependent
+from nki_mlir.targets.neuron.checker.register_numbers import DataDependent
 
 PITCH = 64                              # bytes of a row of the tensor
 DTYPES = st.sampled_from((UINT8, BFLOAT16, FLOAT32))

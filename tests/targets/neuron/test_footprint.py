@@ -12,7 +12,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8
 from nki_mlir.targets.neuron.checker import footprint as footprints
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, runs_of, share
 from nki_mlir.targets.neuron.checker.memory import WrittenBytes
-from nki_mlir.targets.neuron.checker.trace import DataDependent
+from nki_mlir.targets.neuron.checker.register_numbers import DataDependent
 
 RNG = random.Random(5)
 

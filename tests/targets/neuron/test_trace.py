@@ -12,8 +12,7 @@ from nki_mlir.dialects.isa.program import PARTITION_STRIDE
 from nki_mlir.scalar.dtypes import BOOL, INT8, INT32, UINT16, UINT32
 from nki_mlir.targets.neuron import control
 from nki_mlir.targets.neuron.checker import check_streams
-from nki_mlir.targets.neuron.checker.rules import missing_tables
-from nki_mlir.targets.neuron.checker.trace import (
+from nki_mlir.targets.neuron.checker.register_numbers import (
     REGISTER_HIGH,
     REGISTER_LOW,
     DataDependent,
@@ -22,6 +21,7 @@ from nki_mlir.targets.neuron.checker.trace import (
     key_of,
     limits_of,
 )
+from nki_mlir.targets.neuron.checker.rules import missing_tables
 from nki_mlir.targets.neuron.format.assembly import parse_program
 
 OPERATORS = (*isa.COMPARISONS, *isa.ARITHMETIC)

@@ -63,6 +63,8 @@ def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> Stre
         paths += 1
         if choices.cut and not report.not_analysed:
             report.not_analysed.append("data decide how often a loop runs; up to two iterations were followed")
+        elif choices.of_several_cores and not report.not_analysed:
+            report.not_analysed.append("data decide on branches of several cores; equal decisions were followed")
     report.not_analysed = list(dict.fromkeys(report.not_analysed))
     return report
 

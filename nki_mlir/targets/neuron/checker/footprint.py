@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from nki_mlir.dialects.access import Access
-from nki_mlir.targets.neuron.checker.trace import Number, bounds, key_of
+from nki_mlir.targets.neuron.checker.register_numbers import Number, bounds, key_of
 
 RUNS = 1 << 20                  # runs of a pattern up to which it is compared run by run
 Dims = tuple[tuple[int, int], ...]              # steps in bytes and counts

@@ -10,34 +10,19 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.machine import Engine
-from nki_mlir.scalar.dtypes import BOOL, DType
-from nki_mlir.targets.neuron import control
+from nki_mlir.targets.neuron.checker.loaded_numbers import LoadedNumbers
+from nki_mlir.targets.neuron.checker.register_numbers import DataDependent, Number, computed, limits_of
 from nki_mlir.targets.neuron.control import control_step
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock
 from nki_mlir.targets.neuron.simulated_core import SemaphoreRange
 
 SEEN_TWICE = 2                  # iterations of a loop whose number data decide
-REGISTER_LOW, REGISTER_HIGH = -(1 << 31), (1 << 31) - 1
-
-
-@dataclass(frozen=True)
-class DataDependent:
-    """A number that data decide. Numbers with equal ``key`` are equal in every run."""
-
-    key: object
-    low: int
-    high: int
-
-
-Number = int | DataDependent
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +97,11 @@ class Choices:
         sides = [list(self.of_core[core].values()) for core in range(cores)]
         return any(of_core != sides[0] for of_core in sides)
 
+    @property
+    def of_several_cores(self) -> bool:
+        """Whether several cores took sides. The checker lets cores take equal sides, though their data may differ."""
+        return len(self.of_core) > 1
+
     def others(self, most: int) -> list[list[bool]]:
         """Return scripts that differ from this run in one later decision, at most the last ``most``. A branch is not
         taken at most twice in a run."""
@@ -135,8 +125,8 @@ class CoreProgress:
     pc: dict[Engine, int]
     registers: dict[Engine, list[Number]]
     semaphores: list[int]
+    loaded: LoadedNumbers
     waiting: dict[int, list[Engine]] = field(default_factory=lambda: defaultdict(list))
-    loads: dict[tuple[Engine, object], int] = field(default_factory=lambda: defaultdict(int))
     meetings: dict[object, int] = field(default_factory=lambda: defaultdict(int))
     blocked: set[Engine] = field(default_factory=set)       # by a meeting
     # By lane, the transfers of a queue from the first one on that waits for other cores
@@ -159,8 +149,9 @@ class StreamTrace:
         self.alone: set[str] = set()            # meetings with cores that are not there
         self.executed = 0
         self.cores = [CoreProgress(p, {e: 0 for e, s in p.streams.items() if s},
-                                {e: [0] * isa.REGISTERS for e, s in p.streams.items() if s}, [0] * len(p.semaphores))
-                      for p in programs]
+                                {e: [0] * isa.REGISTERS for e, s in p.streams.items() if s}, [0] * len(p.semaphores),
+                                LoadedNumbers(core, p))
+                      for core, p in enumerate(programs)]
         self.gatherings: dict[tuple[object, int], list[Event]] = {}
         self.unmet = set[Event]()               # transfers that wait for other cores
         self.ready: deque[tuple[int, Engine]] = deque(
@@ -211,6 +202,8 @@ class StreamTrace:
                 continue
             if op.symbols:
                 event.values = tuple([state.registers[engine][s.number] for s in op.symbols])
+            if state.loaded.writes:
+                state.loaded.note_writes(op, event.values, (engine, pc))
             if instruction.queue is not None:
                 event.queue_lane = self.lane_of[core, instruction.queue]
                 self.lanes[event.queue_lane].append(event)
@@ -287,10 +280,7 @@ class StreamTrace:
         state = self.cores[core]
 
         def load(op: isa.TensorLoad) -> Number:
-            key = op.src.space, op.src.access
-            times = state.loads[engine, key]
-            state.loads[engine, key] += 1
-            return DataDependent(("load", *key, times), *limits_of(op.src.dtype))
+            return DataDependent(state.loaded.key(op), *limits_of(op.src.dtype))
 
         def is_taken(holds: Number) -> bool:
             if isinstance(holds, DataDependent):
@@ -303,43 +293,3 @@ class StreamTrace:
         target = control_step(op, state.registers[engine], computed, load, is_taken, clear)
         if target is not None:
             state.pc[engine] = target
-
-
-def limits_of(dtype: DType) -> tuple[int, int]:
-    """Return the least and the largest number that a register can hold after a load of this dtype."""
-    if dtype is BOOL:
-        return 0, 1
-    limits = np.iinfo(dtype.numpy)
-    return max(int(limits.min), REGISTER_LOW), min(int(limits.max), REGISTER_HIGH)
-
-
-def computed(name: str, lhs: Number, rhs: Number) -> Number:
-    """Compute an ALU operator on register values."""
-    if isinstance(lhs, int) and isinstance(rhs, int):
-        return control.computed(name, lhs, rhs)
-    (a, b), (c, d) = bounds(lhs), bounds(rhs)
-    if name in isa.COMPARISONS:
-        corners = {isa.COMPARISONS[name](x, y) for x in (a, b) for y in (c, d)}
-        if len(corners) == 1 and (name not in ("eq", "ne") or b < c or d < a):
-            return int(corners.pop())
-        low, high = 0, 1
-    elif name in ("add", "subtract", "mult", "min", "max"):
-        ends = [isa.ARITHMETIC[name](x, y) for x in (a, b) for y in (c, d)]
-        low, high = min(ends), max(ends)
-        if low < REGISTER_LOW or high > REGISTER_HIGH:
-            low, high = REGISTER_LOW, REGISTER_HIGH
-    elif name == "mod" and c == d and c > 0:
-        low, high = 0, c - 1
-    elif name == "floordiv" and c == d and c > 0:
-        low, high = a // c, b // c
-    else:
-        low, high = REGISTER_LOW, REGISTER_HIGH
-    return DataDependent((name, key_of(lhs), key_of(rhs)), low, high)
-
-
-def bounds(number: Number) -> tuple[int, int]:
-    return (number.low, number.high) if isinstance(number, DataDependent) else (number, number)
-
-
-def key_of(number: Number) -> object:
-    return number.key if isinstance(number, DataDependent) else number
