@@ -36,6 +36,15 @@ module {
       %1 = irdl.region
       irdl.regions(code: %1)
     }
+    irdl.operation @live_range {
+      %0 = irdl.base "#builtin.string"
+      %1 = irdl.base "#builtin.string"
+      %2 = irdl.base "#builtin.integer"
+      %3 = irdl.base "#builtin.integer"
+      %4 = irdl.base "#builtin.integer"
+      %5 = irdl.base "#builtin.dictionary"
+      irdl.attributes {"label" = %0, "memory" = %1, "address" = %2, "partitions" = %3, "size" = %4, "uses" = %5}
+    }
     irdl.operation @instruction {
       %0 = irdl.base "#builtin.array"
       %1 = irdl.base "#builtin.array"

@@ -49,7 +49,7 @@
 // IR:       "isa.branch"()[^bb3, ^bb2] {op = "le", sides = ["r0", 0], update = [], waits = []}
 // IR:       "isa.branch"()[^bb1, ^bb3] {op = "eq", sides = [0, 0], update = [], waits = []}
 
-// PRETTY:      isa.program doubled {target = trn2, sbuf_bytes = 20, psum_bytes = 0,
+// PRETTY:      isa.program doubled {target = trn2, sbuf_bytes = 20, psum_bytes = 0} {
 // PRETTY-NEXT:   isa.variable x {kind = input, index = 0, type = !hbm_8x4xf32}
 // PRETTY:        isa.semaphore Vector
 // PRETTY:        isa.queue qSyncIO0 {engine = sp, semaphore = qSyncIO0}

@@ -64,7 +64,9 @@
 // CHECK-NEXT:   ^bb2:
 // CHECK-NEXT:     "isa.end"()
 // CHECK-NEXT:   }) {engine = "sp"}
-// CHECK-NEXT: }) {isa.live = ["tile sbuf 0x40 128*256 sp:1-2 act:2-2"], kernel = "loop", notes = [], psum_bytes = 0 : i64, sbuf_bytes = 320 : i64, target = "trn2"}
+// CHECK-NEXT:   "isa.live_range"() {address = 64 : i64, label = "tile", memory = "sbuf", partitions = 128 : i64,
+// CHECK-SAME:     size = 256 : i64, uses = {act = [2, 2], sp = [1, 2]}}
+// CHECK-NEXT: }) {kernel = "loop", notes = [], psum_bytes = 0 : i64, sbuf_bytes = 320 : i64, target = "trn2"}
 
 // Iterations overlap: each engine counts down at the end of one what it waits for, which begins one iteration ahead. The
 // load waits for the store of the iteration before, which reads the tile.

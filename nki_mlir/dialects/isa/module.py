@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ``isa`` dialect: a program as IR, with a region of blocks for each engine; it writes and reads programs.
 
-``isa.program`` contains the variables, semaphores and queues, then one ``isa.stream`` an engine. A block ends with
-``isa.branch`` (taken, else), ``isa.next`` or ``isa.end``. Every other operation is ``isa.instruction``, whose mnemonic
-names the class with its tiles, fields and rules.
+``isa.program`` contains the variables, semaphores and queues, then one ``isa.stream`` an engine, then the live ranges
+of buffers on chip, if they are known. A block ends with ``isa.branch`` (taken, else), ``isa.next`` or ``isa.end``.
+Every other operation is ``isa.instruction``, whose mnemonic names the class with its tiles, fields and rules.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,6 @@ from nki_mlir.dialects.source_locations import location_of, with_origin
 from nki_mlir.dialects.verification import verify, verify_mask
 from nki_mlir.machine import DEFAULT_TARGET, Engine, Machine, machine_named
 from nki_mlir.scalar.dtypes import BY_MLIR
-
-LIVE = "isa.live"               # on a program: its live ranges, if they are known
 
 
 class Isa(ext.Dialect, name="isa"):
@@ -68,6 +66,29 @@ class StreamOp(Isa.Operation, name="stream", traits=[ir.NoTerminatorTrait]):
 
     engine: ir.StringAttr
     code: ext.Region
+
+
+class LiveRangeOp(Isa.Operation, name="live_range"):
+    """The live range of a buffer on chip, which checks of a program need.
+
+    The buffer has ``size`` bytes in each of ``partitions``, from ``address`` in ``memory`` on. ``uses`` maps engines to
+    the first and last index in their stream of the instructions that access it.
+    """
+
+    label: ir.StringAttr
+    memory: ir.StringAttr
+    address: ir.IntegerAttr
+    partitions: ir.IntegerAttr
+    size: ir.IntegerAttr
+    uses: ir.DictAttr
+
+    def verify_invariants(self) -> bool:
+        if any(name not in self.attributes for name in ("label", "memory", "address", "partitions", "size", "uses")):
+            return True                         # the presence check, which runs after this one, reports it
+        return reported(self, "isa.live_range", self.check)
+
+    def check(self) -> None:
+        read_live_range(self.operation)
 
 
 class _Signalling(Isa.Operation):
@@ -163,8 +184,7 @@ class _ProgramWriter:
         program_op = self.operation("isa.program", module.body, {
             "kernel": value(program.kernel), "target": value(program.target), "sbuf_bytes": value(program.sbuf_bytes),
             "psum_bytes": value(program.psum_bytes),
-            "notes": value(tuple(program.notes)),
-            **({LIVE: value(tuple(map(str, program.live)))} if program.live else {})}, regions=1)
+            "notes": value(tuple(program.notes))}, regions=1)
         body = program_op.regions[0].blocks.append()
         for v in program.variables:
             self.operation("isa.variable", body, {
@@ -179,6 +199,11 @@ class _ProgramWriter:
             if stream:
                 op = self.operation("isa.stream", body, {"engine": value(engine.asm)}, regions=1)
                 self.stream(op.regions[0], stream)
+        for live in program.live:
+            self.operation("isa.live_range", body, {
+                "label": value(live.name), "memory": value(live.space), "address": value(live.address),
+                "partitions": value(live.partitions), "size": value(live.size),
+                "uses": ir.DictAttr.get({engine.asm: value((first, last)) for engine, first, last in live.spans})})
 
     def operation(self, name: str, block: Block, attributes: dict[str, Attribute], regions: int = 0,
                   successors: Sequence[Block] = (),
@@ -270,11 +295,6 @@ def read_program(module: Module) -> Program:
     program = Program(attributes["kernel"].value, attributes["target"].value,
                       sbuf_bytes=attributes["sbuf_bytes"].value, psum_bytes=attributes["psum_bytes"].value,
                       notes=[n.value for n in attributes["notes"]])
-    for entry_of_live in attributes[LIVE] if LIVE in attributes else ():
-        live = DeviceLiveRange.read(entry_of_live.value)
-        if live is None:
-            raise NotAProgram(what=f"'{entry_of_live.value}' is not a live range")
-        program.live.append(live)
     program.variables = list(variables_of(programs[0].operation).values())
     for nested in programs[0].operation.regions[0].blocks[0].operations:
         op = nested.operation
@@ -288,6 +308,8 @@ def read_program(module: Module) -> Program:
             case "isa.stream":
                 program.streams[engine_named(marks["engine"].value)] = read_stream(
                     op, {v.name: v for v in program.variables})
+            case "isa.live_range":
+                program.live.append(read_live_range(op))
     return program
 
 
@@ -329,6 +351,22 @@ def variables_of(program: Operation) -> dict[str, Variable]:
                 marks["label"].value, marks["kind"].value, marks["index"].value, tuple(kind.shape),
                 BY_MLIR[str(kind.element_type)], bytearray.fromhex(marks["data"].value))
     return variables
+
+
+def read_live_range(op: Operation) -> DeviceLiveRange:
+    """Read one ``isa.live_range``; raise ``MalformedAttribute`` if it is none."""
+    marks = op.attributes
+    uses = {use.name: use.attr for use in marks["uses"]}
+    if not all(isinstance(use, ir.ArrayAttr) and all(isinstance(n, ir.IntegerAttr) for n in use)
+               for use in uses.values()):
+        raise MalformedAttribute(f"needs the first and last index for each engine, not {marks['uses']}")
+    text = " ".join([marks["label"].value, marks["memory"].value, hex(marks["address"].value),
+                     f"{marks['partitions'].value}*{marks['size'].value}",
+                     *(f"{name}:{'-'.join(str(n.value) for n in use)}" for name, use in uses.items())])
+    live = DeviceLiveRange.read(text)
+    if live is None:
+        raise MalformedAttribute(f"is no live range: '{text}'")
+    return live
 
 
 def read_signals(op: Operation) -> tuple[tuple[isa.Wait, ...], isa.Update | None]:

@@ -56,7 +56,8 @@ class Queue:
 
 
 class DeviceLiveRange(NamedTuple):
-    """A buffer on chip, and its uses by instructions: for each engine the first and the last index in its stream.
+    """A buffer on chip, and its uses by instructions: for each engine, in the order of ``ENGINES``, the first and the
+    last index in its stream.
 
     It has ``size`` bytes from ``byte`` on in each of ``partitions`` from ``partition`` on.
     """
@@ -69,11 +70,15 @@ class DeviceLiveRange(NamedTuple):
     size: int
     spans: tuple[tuple[Engine, int, int], ...]
 
+    @property
+    def address(self) -> int:
+        """The address of its first byte in the address space of on-chip memories."""
+        return linear_address(self.space, self.partition, self.byte)
+
     def __str__(self) -> str:
         """Return the range in assembly, as ``t sbuf 0x400 128*512 pe:3-9 act:2-2``."""
-        address = linear_address(self.space, self.partition, self.byte)
         spans = " ".join(f"{engine.asm}:{begin}-{end}" for engine, begin, end in self.spans)
-        return f"{self.name} {self.space} {address:#x} {self.partitions}*{self.size} {spans}"
+        return f"{self.name} {self.space} {self.address:#x} {self.partitions}*{self.size} {spans}"
 
     @classmethod
     def read(cls, text: str) -> "DeviceLiveRange | None":
@@ -84,11 +89,14 @@ class DeviceLiveRange(NamedTuple):
         space, partition, byte = split_address(int(match[3], 16))
         if space != match[2]:
             return None
-        spans = [span.replace("-", ":").split(":") for span in match[6].split()]
+        spans = {engine: (int(begin), int(end)) for engine, begin, end in SPAN.findall(match[6])}
+        if len(spans) < len(match[6].split()):
+            return None                         # it names an engine twice
         return cls(match[1], space, partition, int(match[4]), byte, int(match[5]), tuple(
-            (BY_ASM[engine], int(begin), int(end)) for engine, begin, end in spans))
+            (engine, *spans[engine.asm]) for engine in ENGINES if engine.asm in spans))
 
 
+SPAN = re.compile(r"(\w+):(\d+)-(\d+)")
 LIVE_RANGE = re.compile(r"([A-Za-z_][\w.]*) (sbuf|psum) (0x[0-9a-f]{1,12}) (\d{1,6})\*(\d{1,9})"
                         rf"((?: (?:{'|'.join(BY_ASM)}):\d{{1,9}}-\d{{1,9}}){{1,{len(BY_ASM)}}})")
 

@@ -119,9 +119,9 @@ def test_unwritten_bytes__are_an_error_where_they_are_read():
 
 
 LIVE = """\
-.live t sbuf 0x0 128*512 sp:0-0 act:1-1 dve:1-1
-.live w sbuf 0x200 128*512 pool:0-0 pe:1-1
-.live e sbuf 0x400 128*512 act:1-1 pe:1-1
+.live t sbuf 0x0 128*512 act:1-1 dve:1-1 sp:0-0
+.live w sbuf 0x200 128*512 pe:1-1 pool:0-0
+.live e sbuf 0x400 128*512 pe:1-1 act:1-1
 .live p psum 0x2000000 128*512 pe:1-1 dve:0-0
 .live c sbuf 0x200 128*512 dve:0-1
 .live s sbuf 0x400 128*512 dve:1-1 sp:1-1
@@ -161,8 +161,9 @@ def test_live_ranges__are_in_each_form():
     load_isa(context)
     with context, ir.Location.unknown():
         assert read_program(ir.Module.parse(program_text(program))).live == program.live
-    with pytest.raises(NkiMlirError, match=r"a.nkiasm:[0-9]+:7: error: a live range is NAME MEMORY ADDRESS"):
-        parse_program(TEXT + ".live t sbuf 0x2000000 128*512 sp:0-0\n", "a.nkiasm")
+    for line in ("sbuf 0x2000000 128*512 sp:0-0", "sbuf 0x400 128*512 sp:0-0 sp:1-1"):
+        with pytest.raises(NkiMlirError, match=r"a.nkiasm:[0-9]+:7: error: a live range is NAME MEMORY ADDRESS"):
+            parse_program(f"{TEXT}.live t {line}\n", "a.nkiasm")
 
 
 def test_a_transfer_that_nobody_awaits__is_an_error():

@@ -82,5 +82,5 @@ class PhysicalTiles:
         """Return the live ranges of the buffers on chip."""
         return [DeviceLiveRange(plain(b.name or "tile"), b.space, b.address[0], b.partitions, b.address[1],
                                 b.bytes_per_partition, tuple([(engines[e], begin, end)
-                                                              for e, (begin, end) in placed.spans.items()]))
+                                                              for e, (begin, end) in sorted(placed.spans.items())]))
                 for b, placed in self.buffers.items() if b.address is not None]
