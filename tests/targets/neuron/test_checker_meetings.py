@@ -20,7 +20,7 @@ from nki_mlir.targets.neuron.checker.trace import Choices, CoreMeeting, StreamTr
 from nki_mlir.targets.neuron.checker.violations import UnorderedMeetings
 from nki_mlir.targets.neuron.codegen.emission import Emission
 from nki_mlir.targets.neuron.deadlock import Deadlock
-from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
 from nki_mlir.targets.neuron.simulator import simulate_cores
 from nki_mlir.targets.neuron.validate import check_program
 
@@ -116,6 +116,59 @@ def test_barriers_of_two_engines_that_nothing_orders__are_refused(monkeypatch):
     headlines = [error.headline for error in report.violations if isinstance(error, UnorderedMeetings)]
     assert len(headlines) == 1 and "CORE_BARRIER" in headlines[0], [str(error) for error in report.violations]
     assert headlines[0].endswith("meet the same cores, and nothing orders them")
+
+
+def replaced(program, old, new, times=1):
+    """The program with a part of its text replaced."""
+    text = print_program(program)
+    assert text.count(old) == times, text
+    return check_program(parse_program(text.replace(old, new)))
+
+
+def test_barrier_at_the_end_that_no_other_core_reaches__is_a_deadlock():
+    """Nothing waits for the last barrier of a core, but the core does not end."""
+    first, second = programs_of(swapped(True), X)[1]
+    engine, at = [(engine, k) for engine, stream in first.streams.items() for k, i in enumerate(stream)
+                  if isinstance(i.op, Meeting)][-1]
+    stream = [*first.streams[engine], replace(first.streams[engine][at], waits=(), update=None)]
+    report = check_streams([replace(first, streams={**first.streams, engine: stream}), second])
+    assert [type(error) for error in report.violations] == [Deadlock]
+    assert f"core 0: {engine.asm} waits at {len(stream) - 1:04d} CORE_BARRIER" in str(report.violations[0])
+    assert "for other cores" in str(report.violations[0])
+
+
+def test_exchange_that_the_other_core_does_not_make__is_a_deadlock():
+    programs = [exchange_before_a_load(core, False, 32) for core in (0, 1)]
+    for core in (0, 1):
+        lonely = replaced(programs[core], f"DMA_SENDRECV queue=0 send_to={1 - core} receive_from={1 - core}", "DMA queue=0")
+        report = check_streams([lonely, programs[1]] if core == 0 else [programs[0], lonely])
+        assert [type(error) for error in report.violations] == [Deadlock]
+        assert f"core {1 - core}: sp waits at 0001 DMA_SENDRECV for other cores" in str(report.violations[0])
+
+
+def test_cores_that_pass_unlike_operands_or_send_elsewhere__are_refused():
+    programs = [exchange_before_a_load(core, False, 32) for core in (0, 1)]
+    narrow = replaced(programs[1], "dst=fp32@0x20[1][8] src=fp32@0x0[1][8]", "dst=fp32@0x20[1][4] src=fp32@0x0[1][4]")
+    error, = check_streams([programs[0], narrow]).violations
+    assert str(error).startswith("error: nisa.sendrecv: program 0 passes float32[1, 8], but program 1 passes float32[1, 4]")
+    elsewhere = replaced(programs[1], "send_to=0 receive_from=0", "send_to=1 receive_from=0")
+    error, = check_streams([programs[0], elsewhere]).violations
+    assert str(error).startswith("error: core 0 receives from core 1, which sends to core 1")
+    with pytest.raises(type(error), match="core 0 receives from core 1, which sends to core 1"):
+        simulate_cores([programs[0], elsewhere], [X], [np.zeros((2, 8), np.float32)])
+
+
+def test_barrier_of_other_cores__holds_up_none():
+    """A core that a barrier does not name passes it, and does not arrive in the place of another one."""
+    programs = [exchange_before_a_load(core, False, 32) for core in (0, 1)]
+    passing = replaced(programs[1], "CORE_BARRIER cores=(0,1)", "CORE_BARRIER cores=(0,2)")
+    report = check_streams([programs[0], passing])
+    assert [type(error) for error in report.violations] == [Deadlock]           # core 0 waits, core 1 does not
+    assert "core 1" not in str(report.violations[0])
+    alone = replaced(programs[0], "CORE_BARRIER cores=(0,1)", "CORE_BARRIER cores=(0)")
+    report = check_streams([alone, passing])
+    assert report.verdict == "proved"
+    simulate_cores([alone, passing], [X], [np.zeros((2, 8), np.float32)])
 
 
 HEAD = """\

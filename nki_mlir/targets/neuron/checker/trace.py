@@ -7,7 +7,7 @@ on one of them, equally for all engines that compare the same number.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -16,6 +16,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.machine import Engine
+from nki_mlir.targets.neuron.checker.exchanged_operands import check_exchange
 from nki_mlir.targets.neuron.checker.loaded_numbers import LoadedNumbers
 from nki_mlir.targets.neuron.checker.register_numbers import DataDependent, Number, computed, limits_of
 from nki_mlir.targets.neuron.control import control_step
@@ -153,7 +154,8 @@ class StreamTrace:
                                 LoadedNumbers(core, p))
                       for core, p in enumerate(programs)]
         self.gatherings: dict[tuple[object, int], list[Event]] = {}
-        self.unmet = set[Event]()               # transfers that wait for other cores
+        self.unmet: dict[Event, None] = {}      # transfers that wait for other cores
+        self.exchanged = set[object]()          # operations of cores that met, whose operands fit
         self.ready: deque[tuple[int, Engine]] = deque(
             (core, engine) for core, state in enumerate(self.cores) for engine in state.pc)
         while self.ready:
@@ -161,12 +163,14 @@ class StreamTrace:
         self.check_ended()
 
     def check_ended(self) -> None:
-        """Raise ``Deadlock`` unless all streams have ended."""
-        waiters = []
+        """Raise ``Deadlock`` unless all streams have ended and no core waits for others."""
+        waiters = [Waiter(event.core, event.engine, event.pc, -1, 0, 0) for event in self.unmet]
         for core, state in enumerate(self.cores):
             for engine, pc in state.pc.items():
                 stream = state.program.streams[engine]
-                if pc < len(stream):
+                if engine in state.blocked:
+                    waiters.append(Waiter(core, engine, pc - 1, -1, 0, 0))
+                elif pc < len(stream):
                     short = [w for w in stream[pc].waits if state.semaphores[w.semaphore] < w.value]
                     wait = short[0] if short else None
                     waiters.append(Waiter(core, engine, pc, wait.semaphore if wait else -1, wait.value if wait else 0,
@@ -209,9 +213,14 @@ class StreamTrace:
                 self.lanes[event.queue_lane].append(event)
                 event.queue_index = len(self.lanes[event.queue_lane])
             if isinstance(op, Meeting) and op.between == PROGRAMS and len(self.programs) > 1:
-                self.meet(op, event, state)
-                continue
-            if isinstance(op, Meeting) and op.between == PROGRAMS:
+                try:
+                    members = tuple(op.members(core))
+                except NkiMlirError as error:
+                    raise error.located(instruction.location) from None
+                if core in members:
+                    self.meet(members, op.occasion(), event)
+                    continue
+            elif isinstance(op, Meeting) and op.between == PROGRAMS:
                 self.alone.add(op.mnemonic)
             self.steps.append(event)
             if event.queue_lane >= 0 and (waiting := state.behind[event.queue_lane]):
@@ -235,27 +244,33 @@ class StreamTrace:
         if update.amount > 0 and (engines := state.waiting.pop(update.semaphore, None)):
             self.ready.extend((core, engine) for engine in engines)
 
-    def meet(self, op: Meeting, event: Event, state: CoreProgress) -> None:
-        """Record that an event has arrived at a meeting: its engine blocks, a transfer does not. The last arrival
-        completes all."""
-        members = tuple(op.members(event.core))
+    def meet(self, members: tuple[int, ...], key: Hashable, event: Event) -> None:
+        """Record that an event has arrived at a meeting of cores, which match by ``key`` and order: its engine blocks,
+        a transfer does not. The last arrival completes all."""
+        state = self.cores[event.core]
         event.met = event.later = True
         if event.queue_lane >= 0:
             self.steps.append(event)
             state.behind[event.queue_lane].append(event)
-            self.unmet.add(event)
+            self.unmet[event] = None
         else:
             state.blocked.add(event.engine)
-        occasion = members, op.occasion()
+        occasion = members, key
         number = state.meetings[occasion]
         state.meetings[occasion] += 1
         present = self.gatherings.setdefault((occasion, number), [])
         present.append(event)
         if len(present) < len(members):
             return
+        instructions = {arrived.core: arrived.instruction for arrived in present}
+        checked = tuple((core, instruction.op) for core, instruction in instructions.items())
+        if checked not in self.exchanged:
+            check_exchange(instructions)
+            self.exchanged.add(checked)
         meeting = CoreMeeting(present)
         self.steps.append(meeting)
-        self.unmet.difference_update(present)
+        for arrived in present:
+            self.unmet.pop(arrived, None)
         for arrived in present:
             meeting.completed += self.completed_with(arrived)
         for completed in meeting.completed:
