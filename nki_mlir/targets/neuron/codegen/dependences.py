@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
+from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 from nki_mlir.waist.overlap import ByteNest, Region, nest_of, region_of
 
 MANY = 128                      # regions of a memory that are all compared with each other
@@ -336,12 +336,11 @@ def physical(buffer: DeviceBuffer) -> Address:
     return (buffer.space, *buffer.address)
 
 
-def touched(steps: Sequence[InstructionStep], address_of: Callable[[DeviceBuffer], Address]) -> Touched:
-    """Return the columns of steps."""
+def touched(ops: Sequence[Op], address_of: Callable[[DeviceBuffer], Address]) -> Touched:
+    """Return the columns of steps with these operations."""
     numbers = RegionNumbers(address_of)
     of_buffers, columns = numbers.of_buffers, Touched(numbers.memories, numbers.regions, [], [])
-    for step in steps:
-        op = step.op
+    for op in ops:
         symbols = op.symbols
         sources, targets = accessed(op)
         for tiles, column in ((sources, columns.reads), (targets, columns.writes)):

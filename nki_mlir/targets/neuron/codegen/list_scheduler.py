@@ -86,7 +86,7 @@ class _ListScheduler:
             self.by_rank[rank] = k
         self.is_transfer = [transfer is not None for transfer in graph.transfers]
         self.engine_of = [0] * count            # the engine of each started step
-        self.missing = [len(before) for before in graph.before]
+        self.missing, self.users = [len(before) for before in graph.before], graph.users
         self.set_up_memory(order, base, rotates)
         self.oldest = 0                         # the first step in program order that was not started
         self.started = [False] * count
@@ -125,7 +125,7 @@ class _ListScheduler:
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
         self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
         self.spare = self.limit[0]              # the least that loads have left
-        self.space = graph.space
+        self.space, self.buffer_users = graph.space, graph.buffer_users
         self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0, rotates)
                             for s in SPACES] if base is not None else []
         self.addresses = [0] * len(graph.buffer_by_number)
@@ -197,7 +197,7 @@ class _ListScheduler:
         whether one of them is ready now."""
         missing, only, engine = self.missing, self.only, self.engine_of[k]
         changed = False
-        for user in self.graph.users[k]:
+        for user in self.users[k]:
             if only[user] == engine:
                 missing[user] -= 1
                 if not missing[user]:
@@ -211,7 +211,7 @@ class _ListScheduler:
         missing, only = self.missing, self.only
         changed = transfer = self.is_transfer[k]
         engine = -2 if transfer else self.engine_of[k]
-        for user in self.graph.users[k]:
+        for user in self.users[k]:
             if only[user] != engine:
                 missing[user] -= 1
                 if not missing[user]:
@@ -439,7 +439,7 @@ class _ListScheduler:
                 self.changes[space][oldest] += size
                 self.changes[space][first_use] -= size
                 self.most[space] += size
-            for user in graph.buffer_users[buffer]:
+            for user in self.buffer_users[buffer]:
                 if user != k:
                     self.absent[user].remove(buffer)
                     self.demands[user] = None
@@ -480,7 +480,7 @@ class _ListScheduler:
             self.queues[2 * engine + graph.stores[k]] += 1
         else:
             only = self.only
-            for user in graph.users[k]:
+            for user in self.users[k]:
                 if only[user] == engine:
                     heappush(self.events, (free + choice.result_in_engine, k + self.count))
                     break

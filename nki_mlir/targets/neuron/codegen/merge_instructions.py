@@ -168,7 +168,7 @@ class _MergedRun:
         self.block, self.steps, self.uses, self.forms = block, list(run), uses, forms
         self.local = {buffer for buffer in block.buffers
                       if buffer in uses and uses[buffer].free and not has_registers(buffer, uses[buffer])}
-        dependences = Dependences(touched(run, separate_memory))
+        dependences = Dependences(touched([step.op for step in run], separate_memory))
         self.before = [dependences.add(k, k) for k in range(len(run))]
         self.order = list(range(len(run)))
         self.position = list(range(len(run)))

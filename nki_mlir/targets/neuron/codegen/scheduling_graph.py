@@ -139,19 +139,6 @@ class SchedulingGraph:
         self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
         self.chains: tuple[list[float], list[float]] | None = None
-        self.users: list[list[int]] = [[] for _ in self.ops]
-        self.before: list[list[int]] = []
-        dependences = Dependences(touched(steps, separate_memory))
-        users = self.users
-        for k in range(len(steps)):
-            before = dependences.add(k, k)
-            if len(before) > DIRECT:
-                implied = set(chain.from_iterable([self.before[other] for other in before]))
-                before = [other for other in before if other not in implied]
-            self.before.append(before)
-            for other in before:
-                users[other].append(k)
-
     def __len__(self) -> int:
         return len(self.ops)
 
@@ -162,6 +149,29 @@ class SchedulingGraph:
         self.last.append(k)
         self.uses.append(0)
         return number
+
+    @cached_property
+    def before(self) -> list[list[int]]:
+        """The steps that each depends on. They are found on first use: some graphs tell only how long engines are
+        busy."""
+        several: list[list[int]] = []
+        dependences = Dependences(touched(self.ops, separate_memory))
+        for k in range(len(self.ops)):
+            before = dependences.add(k, k)
+            if len(before) > DIRECT:
+                implied = set(chain.from_iterable([several[other] for other in before]))
+                before = [other for other in before if other not in implied]
+            several.append(before)
+        return several
+
+    @cached_property
+    def users(self) -> list[list[int]]:
+        """The steps that depend on each step."""
+        users: list[list[int]] = [[] for _ in self.ops]
+        for k, before in enumerate(self.before):
+            for other in before:
+                users[other].append(k)
+        return users
 
     @cached_property
     def buffer_users(self) -> list[list[int]]:
@@ -337,13 +347,13 @@ class SchedulingGraph:
     def rests(self, engines: Sequence[Choice]) -> list[float]:
         """Return the time from the start of each step to the end of the longest chain after it."""
         dma = self.machine.costs.dma
-        rests = [0.0] * len(self.ops)
+        rests, users = [0.0] * len(self.ops), self.users
         for k in range(len(self.ops) - 1, -1, -1):
             transfer, (engine, busy, result, result_in_engine) = self.transfers[k], engines[k][:4]
             if transfer is not None:
                 result = dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns - busy
             longest = result
-            for user in self.users[k]:
+            for user in users[k]:
                 same_engine = transfer is None and engines[user].engine is engine
                 rest = (result_in_engine if same_engine else result) + rests[user]
                 if rest > longest:

@@ -75,6 +75,8 @@ class SegmentWaits:
     def merged(self, clock: Clock, needed: dict[int, int]) -> Clock:
         """Return a clock after some waits."""
         for lane, count in needed.items():
+            if lane < len(clock) and clock[lane] >= count:      # an earlier wait implies what is known at that time
+                continue
             other, engine, number = self.reported[lane][count - 1]
             if len(other) > len(clock):
                 clock, other = other, clock
@@ -121,7 +123,7 @@ def group_of(step: InstructionStep) -> tuple[Engine, int]:
 
 def dependences_of(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]]) -> Iterator[list[int]]:
     """Yield the steps that each step depends on by the physical bytes that it touches."""
-    dependences = Dependences(touched(steps, physical))
+    dependences = Dependences(touched([step.op for step in steps], physical))
     for k, (engine, group) in enumerate(issuers):
         # Transfers of an engine may complete in any order.
         yield dependences.add(k, engine if group is None else (k,))

@@ -167,7 +167,7 @@ def by_pieces(parts: Sequence[Sequence[InstructionStep]]) -> list[InstructionSte
     of the steps."""
     steps = list(chain.from_iterable(parts))
     ranks = [(piece, k) for k, part in enumerate(parts) for piece in range(len(part))]
-    dependences = Dependences(touched(steps, separate_memory), every=True)
+    dependences = Dependences(touched([step.op for step in steps], separate_memory), every=True)
     later: list[list[int]] = [[] for _ in steps]
     waits = [0] * len(steps)
     for k in range(len(steps)):
