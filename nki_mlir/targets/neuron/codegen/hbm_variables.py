@@ -12,6 +12,8 @@ from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer
 @lru_cache(1 << 12)
 def plain(name: str) -> str:
     """Return a name as the text and the container take it; a Python name already is one."""
+    if name.isascii() and name.isidentifier():
+        return name
     name = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in name)
     return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
 

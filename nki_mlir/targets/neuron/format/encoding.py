@@ -6,13 +6,13 @@ the class's fields, then its attributes. All numbers are little-endian. Offsets 
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, Register, Scalar, Update, Wait, by_opcode
-from nki_mlir.dialects.isa.program import Variable, hbm_tile, on_chip_tile, scaled
+from nki_mlir.dialects.isa.program import Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.operation_kind import OperationKind
 from nki_mlir.machine import ENGINES, Engine, Machine
@@ -33,6 +33,7 @@ INC, DEC, ADD, SUB = 1, 2, 3, 4             # operations on a semaphore
 BROADCAST = 0x8000                          # in lanes: all read one partition
 WAITS = 3
 DTYPES = (*ALL, *MICROSCALING)             # by number
+NUMBER_OF_DTYPE = {dtype: number for number, dtype in enumerate(DTYPES)}
 
 
 class EncodingError(NkiMlirError):
@@ -47,11 +48,13 @@ class BadBinary(NkiMlirError):
     fix = "assemble or emit it again"
 
 
-def pack(form: struct.Struct, field: str, *values: int) -> bytes:
+def pack(form: struct.Struct, field: str | Callable[[], str], *values: int) -> bytes:
+    """Return the bytes of some values. Raise ``EncodingError``, which names the ``field``, if a value does not fit."""
     try:
         return form.pack(*values)
     except struct.error:
-        raise EncodingError(what=f"{field} {', '.join(map(str, values))}") from None
+        name = field if isinstance(field, str) else field()
+        raise EncodingError(what=f"{name} {', '.join(map(str, values))}") from None
 
 
 T = TypeVar("T")
@@ -80,6 +83,7 @@ class Encoder:
         self.variables = {v: k for k, v in enumerate(variables)}
         self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
         self.tiles: dict[tuple[object, ...], bytes] = {}        # a tile equals itself only
+        self.dims: dict[tuple[tuple[tuple[int, int], ...], struct.Struct], bytes] = {}
         self.kinds: dict[OperationKind, bytes] = {}             # attributes without registers
         self.location_numbers: dict[Location, int] = {}
         self.signals: dict[Update | None, bytes] = {None: bytes(UPDATE.size)}
@@ -131,8 +135,7 @@ class Encoder:
 
     def descriptor(self, tile: Tile, dim: struct.Struct, symbols: tuple[Register, ...]) -> bytes:
         access, size = tile.access, tile.dtype.itemsize
-        free = scaled(access.free, size)
-        terms = [(symbols[k].number, 0, c) for k, c in free.symbols]
+        terms = [(symbols[k].number, 0, c * size) for k, c in access.free.symbols]
         if tile.space == HBM:
             base, lanes = self.variables[tile.handle], 0
         else:
@@ -140,14 +143,16 @@ class Encoder:
             base = access.partition.const
             lanes = tile.partitions | (BROADCAST if access.dims[0][0] == 0 else 0)
             terms += [(symbols[k].number, 1, c) for k, c in access.partition.symbols]
-        pairs = access.free_dims[::-1]
-        label = tile.describe()
-        return b"".join([
-            pack(DESCRIPTOR, label, SPACES[tile.space], DTYPES.index(tile.dtype), len(pairs), len(terms), base, lanes,
-                 free.const),
-            *(pack(dim, f"a step or extent of {label}:", step, count) for step, count in pairs),
-            *(pack(TERM, f"an offset of {label}:", register, unit, 0, c) for register, unit, c in
-              sorted(terms, key=lambda t: (t[1], t[0])))])
+        pairs = access.free_dims
+        dims = self.dims.get((pairs, dim))
+        if dims is None:
+            dims = self.dims[pairs, dim] = b"".join([
+                pack(dim, f"a step or extent of {tile.describe()}:", step, count) for step, count in reversed(pairs)])
+        start = pack(DESCRIPTOR, tile.describe, SPACES[tile.space], NUMBER_OF_DTYPE[tile.dtype], len(pairs), len(terms),
+                     base, lanes, access.free.const * size)
+        return start + dims if not terms else b"".join([start, dims, *[
+            pack(TERM, f"an offset of {tile.describe()}:", register, unit, 0, c)
+            for register, unit, c in sorted(terms, key=lambda t: (t[1], t[0]))]])
 
     # -- attributes ----------------------------------------------------------------------------------------------------
     def attributes(self, op: Op) -> bytes:
