@@ -108,15 +108,22 @@ class _Level(Generic[O]):
         """Return the loops from front to back, each as long as possible. The last equal and the last similar items
         suggest periods."""
         repetitions: list[Repetition[O]] = []
-        latest: dict[Hashable, deque[int]] = {}
+        alike: dict[Hashable, deque[int]] = {}          # by form
+        equal: dict[tuple[Hashable, Steps], int] = {}
         compared: dict[int, int] = {}           # by period, how far
+        most = CANDIDATES if self.pairs else 1
         at = begin = 0
         while at < len(self.items):
             item = self.items[at]
-            equal, alike = [latest.setdefault(key, deque(maxlen=n)) for key, n in (
-                ((item.form, item.starts), 1), (item.form, CANDIDATES if self.pairs else 1))]
-            for start in [n for n in (*reversed(alike), *equal) if n >= begin]:
-                if compared.get(at - start, 0) > at or not (self.pairs or self.goes_on(start, at)):
+            key = item.form, item.starts
+            latest = alike.get(item.form)
+            if latest is None:
+                latest = alike[item.form] = deque(maxlen=most)
+            starts, last_equal = list(reversed(latest)), equal.get(key, -1)
+            if last_equal not in starts:
+                starts.append(last_equal)
+            for start in starts:
+                if start < begin or compared.get(at - start, 0) > at or not (self.pairs or self.goes_on(start, at)):
                     continue
                 steps, end = self.compare(start, at - start)
                 compared[at - start] = end
@@ -135,8 +142,8 @@ class _Level(Generic[O]):
                     at = begin = first + run.count * (at - start)
                     break
             else:
-                equal.append(at)
-                alike.append(at)
+                equal[key] = at
+                latest.append(at)
                 at += 1
         return repetitions
 
@@ -168,7 +175,7 @@ class _Level(Generic[O]):
 
     def step(self, at: int, before: int) -> Steps:
         """Return how far the tiles move from one item to another."""
-        return tuple([a - b for a, b in zip(self.items[at].starts, self.items[before].starts)])
+        return tuple(map(sub, self.items[at].starts, self.items[before].starts))
 
     def compare(self, start: int, period: int) -> tuple[list[Steps], int]:
         """Return how far each item from ``start`` on moves in a period, and where the repetition ends."""
