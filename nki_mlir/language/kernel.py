@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -72,8 +72,13 @@ PUBLIC = ("func", "grid", "lower", "mode", "on", "options", "target")       # th
 TRACKS = ("interpreter", "isa")          # executors that track writes, and find races that depend on data
 
 
+def is_masked(array: object) -> "TypeGuard[np.ma.MaskedArray]":
+    """Return whether an object is a masked array. NumPy imports these late: plain arrays do not need the import."""
+    return isinstance(array, np.ndarray) and type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray)
+
+
 def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         raise MaskedArgument().here()
     try:
         return tuple(array.shape), dtype_of(array.dtype)

@@ -41,7 +41,7 @@ from nki_mlir.language.current.refused_python import warn_of_refused
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
-from nki_mlir.language.kernel import K, NoFunction, capturing, describe_array, is_array, plain_index_errors
+from nki_mlir.language.kernel import K, NoFunction, capturing, describe_array, is_array, is_masked, plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel_attributes import takes_attributes
 from nki_mlir.language.launch_grid import cores_of, refuse_function
@@ -226,7 +226,7 @@ class Kernel(CoreKernel):
     @staticmethod
     def describe(value: object) -> tuple[tuple[int, ...], DType]:
         """Return the shape and dtype of an array argument."""
-        return describe_array(value if isinstance(value, np.ma.MaskedArray) else simulator.to_numpy(value))
+        return describe_array(value if is_masked(value) else simulator.to_numpy(value))
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
         """Run the function's Python on the current builder and return its result. Check the names in the schedule."""
