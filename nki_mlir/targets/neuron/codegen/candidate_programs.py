@@ -8,29 +8,19 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.isa.program import Program
-from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
-from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
+from nki_mlir.targets.neuron.codegen.candidate_code import Instructions, run_step
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
-from nki_mlir.targets.neuron.codegen.merge_loads import merge_loads
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
 from nki_mlir.targets.neuron.codegen.pipeline_loops import Windows, pipeline_loops
-from nki_mlir.targets.neuron.codegen.records import Code
-from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
 from nki_mlir.targets.neuron.codegen.scheduling_order import LOADS, MORE_ORDERS, ORDERS, Order, crowded_orders
 from nki_mlir.targets.neuron.codegen.search_options import Candidate
-from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
-from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.split_columns import split_columns
-from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
-from nki_mlir.targets.neuron.codegen.transpose_tiles import transpose_tiles
-from nki_mlir.targets.neuron.codegen.unroll_loops import unrolled
+from nki_mlir.targets.neuron.codegen.synchronize_engines import overlapped, synchronized
 
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
 ORDERED = 12_000  # steps that are ordered at level 1, all orders together; at least TWO orders are computed
@@ -51,33 +41,13 @@ SHORT = 64                      # instructions of bodies whose iterations overla
 FULL = "on-chip memory is nearly full: instructions stay in program order"
 
 
-def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
-    return run()
-
-
-def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Code:
-    """Return the code with the loops unrolled that the candidate unrolls."""
-    code: Code = step("unroll-loops", rolled, lambda: unrolled(rolled, candidate.limit, candidate.body))
-    step("split-blocks", code, lambda: split_blocks(code))
-    step("sink-constants", code, lambda: sink_constants(code))
-    if rolled.coalesced:            # a copy in one iteration, or under a condition, has its load in the same run now
-        step("coalesce-copies", code, lambda: coalesce_copies(code))
-    return code
-
-
 class Prepared:
-    """Unrolled code with the loads and results of a candidate, and its possible orders."""
+    """Unrolled code with the instructions and results of a candidate, and its possible orders."""
 
-    def __init__(self, code: Code, candidate: Candidate, choice: EngineChoice,
+    def __init__(self, instructions: Instructions, candidate: Candidate, choice: EngineChoice,
                  step: Callable[..., Any] = run_step) -> None:
+        code, self.dropped, _ = instructions
         self.code, self.candidate = code, candidate
-        self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(
-            code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,)))
-        self.merged_loads: int = step("merge-loads", code, lambda: merge_loads(code)) if candidate.merge_loads else 0
-        if candidate.merge:
-            step("merge-instructions", code, lambda: merge_instructions(code))
-        if candidate.transposes:
-            step("transpose-tiles", code, lambda: transpose_tiles(code, candidate.transposes))
         self.split: int = step("split-columns", code, lambda: split_columns(
             code, candidate.columns)) if candidate.columns else 0
         evicts: bool = step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
@@ -87,7 +57,6 @@ class Prepared:
             step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))
         self.pipelined = 0                              # how many loops are pipelined
         self.choice, self.evicts, self.windows = choice, evicts, Windows()
-        self.schedules = Schedules(code, choice, evicts)
         if candidate.pipelined:
             self.balanced = self.schedules.bound(balanced=True)
             self.pipeline(candidate.pipelined, step)
@@ -95,7 +64,15 @@ class Prepared:
         self.limits_unread = not choice.as_written      # without, published times agree better
         self.different = choice.different
         self.late: list[tuple[float, Order]] = []
+        self.skipped = 0
+        # Times the fastest program: orders with longer estimates are not timed. Short bodies may be faster where their
+        # iterations overlap.
+        self.patience = HOPELESS if candidate.body == SHORT else NEARLY
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        return Schedules(self.code, self.choice, self.evicts)
 
     def pipeline(self, memory: int, step: Callable[..., Any] = run_step) -> None:
         """Pipeline the loops, whose iterations in flight may fill this percentage of SBUF."""
@@ -127,10 +104,16 @@ class Prepared:
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())
 
-    def program(self, arrangement: Arrangement, overlap: bool = False) -> Program:
+    def program(self, arrangement: Arrangement) -> Program:
         """Return the program of an order. Raise ``MemoryFull`` if the order finds no addresses."""
         take_addresses(self.schedules, arrangement)
-        return synchronized(self.code, self.schedules.dependences(arrangement), overlap)
+        return synchronized(self.code, self.schedules.dependences(arrangement))
+
+    def overlapped(self, arrangement: Arrangement) -> Program | None:
+        """Return the program of an order with iterations that overlap; None if those of no loop can. Raise
+        ``MemoryFull`` if the order finds no addresses."""
+        take_addresses(self.schedules, arrangement)
+        return overlapped(self.code, self.schedules.dependences(arrangement))
 
     def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
@@ -142,9 +125,9 @@ class Prepared:
         tried, best, count, computed, full = {written[:2]}, 0.0, 0, 0, False
         most = 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
         for until in (enough, 0.0):                 # if an order takes longer than its estimate, compute the others
-            self.late = []
+            self.late, self.skipped = [], 0
             arrangements = list(self.arrangements(level, until, best_known_ns(), computed))
-            computed += len(arrangements) + len(self.late)
+            computed += len(arrangements) + len(self.late) + self.skipped
             arrangements.sort(key=lambda arrangement: arrangement.ns)
             while arrangements or self.late:
                 is_late = bool(self.late) and (not arrangements or arrangements[0].ns > self.late[0][0])
@@ -154,8 +137,8 @@ class Prepared:
                 if count and (ns > best * GOOD or count >= most) and (
                         not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
                     break                           # go on only if the best estimates miss full speed
-                if ns > best_known_ns() * (HOPELESS if self.candidate.body == SHORT else NEARLY):
-                    break                           # short bodies may be faster where their iterations overlap
+                if ns > best_known_ns() * self.patience:
+                    break
                 if is_late:
                     arrangements += [self.schedules.arrangement(order) for _, order in self.late]
                     arrangements.sort(key=lambda arrangement: arrangement.ns)
@@ -186,7 +169,8 @@ class Prepared:
     def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
         """Yield the arrangements of the orders after the first ``computed``. Stop at one whose estimate is at most
         ``enough``, or if the first ones take much longer than the fastest program. Note in ``late`` orders that take
-        much longer than the best, each with ns that it takes at least: they are not computed to their end."""
+        much longer than the best, each with ns that it takes at least: they are not computed to their end. Nor are the
+        ``skipped`` ones, which would not be timed beside the fastest program."""
         best, room = inf, False
         most, orders = self.orders(level)
         if computed >= most:
@@ -194,11 +178,15 @@ class Prepared:
         for count, order in enumerate(orders[computed:], computed + 1):
             order = order._replace(memory=self.memory)
             limit = inf if not room else best / NEARLY if order.unread else best * GOOD
-            arrangement = self.schedules.arrangement_within(order, limit)
+            worst = known_ns * self.patience if room and best <= min(known_ns, enough) * HOPELESS else inf
+            skips = not order.unread and worst < limit
+            arrangement = self.schedules.arrangement_within(order, worst if skips else limit)
             if arrangement is not None:
                 if not order.unread or not room or arrangement.ns * NEARLY < best:      # else engines wait for nothing
                     yield arrangement
                 best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
+            elif skips:
+                self.skipped += 1
             elif not order.unread:
                 insort(self.late, (limit, order))
             crowded = self.schedules.crowded        # an order without addresses may have no room

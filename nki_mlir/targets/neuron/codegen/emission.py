@@ -20,7 +20,8 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict
 from nki_mlir.targets.neuron.codegen.block_loops import block_loops
-from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, expanded, take_addresses
+from nki_mlir.targets.neuron.codegen.candidate_code import expanded, with_instructions
+from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, take_addresses
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
@@ -249,7 +250,8 @@ def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, 
              observation: Observation) -> Program:
     """Emit the same program once more, step by step for the observer."""
     step = observation.step
-    prepared = Prepared(expanded(code, candidate, step), candidate, choice, step)
+    instructions = with_instructions(expanded(code, candidate, step), candidate, step)
+    prepared = Prepared(instructions, candidate, choice, step)
     code, schedules = prepared.code, prepared.schedules
     chosen = arrangement or schedules.as_written()
     schedules.arrange(schedules.as_written())

@@ -21,8 +21,8 @@ memory, the variant is timed first, and the candidate needs no program.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -30,6 +30,7 @@ from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
+from nki_mlir.targets.neuron.codegen.candidate_code import SharedCode, expanded, with_instructions
 from nki_mlir.targets.neuron.codegen.candidate_programs import (
     CLOSE,
     CLOSEST,
@@ -39,14 +40,13 @@ from nki_mlir.targets.neuron.codegen.candidate_programs import (
     NEARLY,
     SHORT,
     Prepared,
-    expanded,
 )
 from nki_mlir.targets.neuron.codegen.cut_short import cut_short
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.merge_instructions import ENGINES as MERGED_ENGINES
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak
-from nki_mlir.targets.neuron.codegen.records import Code, copied
+from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
@@ -93,7 +93,7 @@ class TimedCandidates:
     def __init__(self, code: Code, choice: EngineChoice, options: SearchOptions) -> None:
         self.code, self.choice, self.options = code, choice, options
         self.timed: list[tuple[float, Fastest]] = []
-        self.expanded: dict[tuple[int, int], Code] = {}
+        self.shared = SharedCode(code)
         self.least_in_order = 0.0                              # ns that program order takes at least
         self.crowded: dict[Candidate, float] = {}       # candidates whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
@@ -123,11 +123,7 @@ class TimedCandidates:
         if candidate.pipelined and (unchanged := self.unpipelined.pop(candidate._replace(pipelined=0), None)):
             unchanged.pipeline(candidate.pipelined)
             return unchanged
-        loops = candidate.limit, candidate.body
-        if loops not in self.expanded:
-            self.expanded[loops] = expanded(self.code, candidate)
-        code = self.expanded[loops]
-        return Prepared(replace(code, body=copied(code.body), notes=list(code.notes)), candidate, self.choice)
+        return Prepared(self.shared.instructions(candidate), candidate, self.choice)
 
     def is_near(self, candidate: Candidate) -> bool:
         """Return whether the first order of a candidate takes about as long as its bound."""
@@ -179,10 +175,11 @@ class TimedCandidates:
                     self.postponed[variant] = other
                     several.append(variant)
         if self.options.merge_loads and not candidate.merge_loads and not hopeless and (
-                ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() in COMPUTING):
+                ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() in COMPUTING) and (
+                self.shared.loads_merge(candidate)):
             variant = candidate._replace(merge_loads=True)
             other = self.prepared(variant)
-            if other.merged_loads and next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
+            if next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
                 self.postponed[variant] = other
                 several.append(variant)
         if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * HOPELESS and (
@@ -208,6 +205,8 @@ class TimedCandidates:
         self.unmerged[variant] = bound = prepared.schedules.bound(balanced=True)
         if variant in self.tried:                   # as a variant of another merged candidate
             self.variants.setdefault(variant, candidate)
+            return []
+        if not self.shared.instructions(variant).merged:
             return []
         other = self.prepared(variant)
         if other.schedules.bound(balanced=True) * MERGED > bound:
@@ -290,8 +289,9 @@ class TimedCandidates:
             ns = self.note(candidate, arrangement, program)
             if best is None or ns < best[0]:
                 best = ns, arrangement
-        if self.options.overlap and best is not None and straight_loops(prepared.code):
-            self.note(candidate._replace(overlap=True), best[1], prepared.program(best[1], overlap=True))
+        if self.options.overlap and best is not None and straight_loops(prepared.code) and (
+                overlapping := prepared.overlapped(best[1])) is not None:
+            self.note(candidate._replace(overlap=True), best[1], overlapping)
 
     def time_rounds(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time pipelined loops, in orders that hardly differ from the order of their rounds. Time the first order both
@@ -302,11 +302,17 @@ class TimedCandidates:
             arrangement = prepared.schedules.arrangement_within(order, self.least_time() * HOPELESS)
             if arrangement is None or arrangement.ns > self.least_time() * HOPELESS:
                 return
+            times: list[tuple[float, Candidate]] = []
             try:
-                times = [self.note(form, arrangement, prepared.program(arrangement, form.overlap)) for form in forms]
+                for form in forms:
+                    program = prepared.overlapped(arrangement) if form.overlap else prepared.program(arrangement)
+                    if program is not None:
+                        times.append((self.note(form, arrangement, program), form))
+                    elif len(forms) == 1:
+                        times.append((self.note(form, arrangement, prepared.program(arrangement)), form))
             except MemoryFull:
                 continue
-            forms = [forms[times.index(min(times))]]
+            forms = [min(times, key=itemgetter(0))[1]]
 
     def note(self, candidate: Candidate, arrangement: Arrangement, program: Program) -> float:
         """Time a program, record it, and return its time."""
@@ -406,11 +412,16 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
     if limit is None and search.least_in_order * CLOSE < ns and written_out(rolled.body) > STRAIGHT[level] and (
             in_program_order(rolled, choice) < ns):
         straight = Candidate(UNROLL_LIMIT, BODY)
-        prepared = Prepared(expanded(rolled, straight), straight, choice)
+        prepared = prepared_alone(rolled, straight, choice)
         program = prepared.in_program_order()
         if (end := end_of(program)) < ns:
             return Fastest(straight, prepared.schedules.as_written(), program, end)
     return best
+
+
+def prepared_alone(rolled: Code, candidate: Candidate, choice: EngineChoice) -> Prepared:
+    """Return the code of a candidate that shares it with no other."""
+    return Prepared(with_instructions(expanded(rolled, candidate), candidate), candidate, choice)
 
 
 def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
@@ -428,7 +439,7 @@ def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: E
     for memory in (0, *reversed(SPILLED)) if spill else (0,):
         variant = candidate._replace(memory=memory, loads=candidate.loads and not memory)
         try:
-            return variant, Prepared(expanded(rolled, variant), variant, choice).in_program_order()
+            return variant, prepared_alone(rolled, variant, choice).in_program_order()
         except MemoryFull as error:
             failed = failed or error
     assert failed is not None
@@ -473,7 +484,7 @@ def in_program_order(rolled: Code, choice: EngineChoice) -> float:
         return inf
     straight = Candidate(UNROLL_LIMIT, BODY)
     try:
-        early, late = (end_of(Prepared(expanded(part, straight), straight, choice).in_program_order())
+        early, late = (end_of(prepared_alone(part, straight, choice).in_program_order())
                        for part in parts)
     except NkiMlirError:
         return inf

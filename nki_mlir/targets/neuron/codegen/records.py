@@ -221,6 +221,17 @@ def tiles_of(node: object) -> list[Tile]:
     return []
 
 
+def used_buffers(steps: Sequence[InstructionStep]) -> list[DeviceBuffer]:
+    """Return the buffers that steps use, in the order in which they are first used."""
+    buffers: dict[DeviceBuffer, None] = {}
+    for op in [step.op for step in steps]:
+        values = op.__dict__
+        for name in op.tile_names:
+            if (tile := values[name]) is not None:
+                buffers[tile.handle] = None
+    return list(buffers)
+
+
 def sub_blocks(node: object) -> list[Block]:
     """Return the blocks of a node, in the order in which they run."""
     match node:

@@ -25,6 +25,7 @@ from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.progress import phase
+from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.carried_dependences import carried_dependences
 from nki_mlir.targets.neuron.codegen.hbm_variables import plain, variables_of
 from nki_mlir.targets.neuron.codegen.iteration_waits import (
@@ -48,11 +49,9 @@ from nki_mlir.targets.neuron.codegen.records import (
     Value,
     While,
     blocks,
-    nodes_in,
     steps_in,
-    tiles_of,
+    used_buffers,
 )
-from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
 from nki_mlir.targets.neuron.codegen.registers import RegisterFile, numbers_used
 from nki_mlir.targets.neuron.codegen.schedule_instructions import OrderedRun
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, SegmentWaits, dependences_of, group_of
@@ -83,11 +82,18 @@ class TooManySemaphores(NkiMlirError):
     fix = "use fewer engines for DMA"
 
 
+@phase("streams")
 def synchronized(code: Code, ordered: Sequence[OrderedRun] = (), overlap: bool = False) -> Program:
-    """Return the program of a kernel whose buffers have addresses; ``ordered``: runs whose dependences are known;
-    ``overlap``: iterations of register loops may overlap, where that is possible."""
-    with phase("streams"):
-        return _Emitter(code, ordered, overlap).program
+    """Return the program of a kernel whose buffers have addresses. The dependences of the ``ordered`` runs are known.
+    With ``overlap``, iterations of register loops overlap where that is possible."""
+    return _Emitter(code, ordered, overlap).emitted()
+
+
+@phase("streams")
+def overlapped(code: Code, ordered: Sequence[OrderedRun] = ()) -> Program | None:
+    """Return the same program with iterations that overlap; None if those of no loop can."""
+    emitter = _Emitter(code, ordered, overlap=True)
+    return emitter.emitted() if emitter.iterations else None
 
 
 class _Emitter:
@@ -97,8 +103,8 @@ class _Emitter:
         steps = list(steps_in(code.body))
         buffers = used_buffers(steps)
         check(steps, buffers)
-        variables = variables_of(code, buffers)
-        self.program = Program(plain(code.name), code.machine.name, [*variables.values()], notes=[*code.notes],
+        self.variables = variables_of(code, buffers)
+        self.program = Program(plain(code.name), code.machine.name, [*self.variables.values()], notes=[*code.notes],
                                static_descriptors=code.machine.static_descriptors)
         engine_of = [step.op.runs_on for step in steps]
         used_engines = set(engine_of)
@@ -112,9 +118,13 @@ class _Emitter:
         # For each step the engine that issues it, and the group of queues that a transfer is put into.
         self.issued = {step: (numbers[engine], group_numbers[group])
                        for step, engine, group in zip(steps, engine_of, group_by_step)}
-        loops = straight_loops(code) if overlap else ()
-        self.iterations = {loop.body: waits for loop in loops if (waits := self.overlapping(loop)) is not None}
-        self.parts = {block: list(self.segments(block)) for block in blocks(code.body) if block not in self.iterations}
+        self.iterations = {loop.body: waits for loop in (straight_loops(code) if overlap else ())
+                           if (waits := self.overlapping(loop)) is not None}
+
+    def emitted(self) -> Program:
+        """Return the program."""
+        self.parts = {block: list(self.segments(block)) for block in blocks(self.code.body)
+                      if block not in self.iterations}
         self.program.semaphores = [Semaphore(isa.ENGINE_NAMES[e]) for e in self.engines]
         self.queue_of: dict[int, int] = {}              # by lane: the queue's number
         self.name_queues()
@@ -126,11 +136,12 @@ class _Emitter:
             self.program.semaphores.append(Semaphore("For".join(names)))
         self.data_semaphores = len(self.program.semaphores)
         self.registers = {e: RegisterFile() for e in self.engines}
-        self.tiles = PhysicalTiles(self.machine, variables)
+        self.tiles = PhysicalTiles(self.machine, self.variables)
         self.meets = False
         self.table = ""                                 # the table of the scalar engine, as far as it is known
-        self.block(code.body, ends_program=True)
+        self.block(self.code.body, ends_program=True)
         self.finish()
+        return self.program
 
     def name_queues(self) -> None:
         """Create semaphores for the queues that some segment uses; those of an engine are numbered, loads first."""
@@ -154,7 +165,7 @@ class _Emitter:
         """Emit a block. ``ends_program``: the program ends after it. Numbers that the ``condition`` needs stay
         loaded."""
         segments = self.parts[block]
-        loaded = {part.variable for part in segments if isinstance(part, Load)} - set(variables_in(condition))
+        loaded = {part.variable for part in segments if isinstance(part, Load)} - set(records.variables_of(condition))
         parts = enumerate(segments if loaded else ())
         last_uses = {v: k for k, part in parts for v in numbers_used(part) if v in loaded}
         for k, part in enumerate(segments):
@@ -264,7 +275,7 @@ class _Emitter:
             self.registers[engine].forget()
         self.block(loop.test, condition=loop.condition)
         ends = {engine: self.unless(engine, loop.condition) for engine in self.engines}
-        needed = set(variables_in(loop.condition))
+        needed = set(records.variables_of(loop.condition))
         self.release([n.variable for n in loop.test.nodes if isinstance(n, Load) and n.variable in needed])
         self.block(loop.body)
         for engine in self.engines:
@@ -277,8 +288,8 @@ class _Emitter:
     def live_throughout(self, heads: dict[Engine, int], *repeated: Block) -> None:
         """Extend the live ranges of outer buffers that a loop, which ends here, uses to all of the loop."""
         inner = {buffer for body in repeated for block in blocks(body) for buffer in block.buffers}
-        used = dict.fromkeys(tile.handle for body in repeated for node in nodes_in(body) for tile in tiles_of(node)
-                             if tile.space != HBM)
+        used = dict.fromkeys(tile.handle for body in repeated for node in records.nodes_in(body)
+                             for tile in records.tiles_of(node) if tile.space != HBM)
         for buffer in used:
             for number, span in self.tiles.buffers[buffer].spans.items() if buffer not in inner else ():
                 head = heads[self.engines[number]]
@@ -478,17 +489,6 @@ class _Emitter:
         """Append a control instruction; return its index."""
         self.stream(engine).append(isa.Instruction(op, (wait,) if wait else (), update))
         return len(self.stream(engine)) - 1
-
-
-def used_buffers(steps: Sequence[InstructionStep]) -> list[DeviceBuffer]:
-    """Return the buffers that steps use, in the order in which they are first used."""
-    buffers: dict[DeviceBuffer, None] = {}
-    for op in [step.op for step in steps]:
-        values = op.__dict__
-        for field in op.tiles:
-            if (tile := values[field.name]) is not None:
-                buffers[tile.handle] = None
-    return list(buffers)
 
 
 def check(steps: Sequence[InstructionStep], buffers: Sequence[DeviceBuffer]) -> None:

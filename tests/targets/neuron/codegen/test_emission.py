@@ -10,6 +10,7 @@ import pytest
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import candidate_programs, emission, fastest, scheduling_order
+from nki_mlir.targets.neuron.codegen.candidate_code import with_instructions
 from nki_mlir.targets.neuron.codegen.emission import OPTIMIZATIONS, Emission, emit_code, emit_for_values
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import Code
@@ -130,8 +131,7 @@ def test_loops_that_load_data_again__get_longer_bodies(monkeypatch: pytest.Monke
             b.copy((y, 0, 128, k, 1), (result, 0, 128, 0, 1))
     best = fastest.fastest(b.code, EngineChoice(b.code.machine), Emission())
     assert best.candidate.body == 96
-    short = fastest.Prepared(fastest.expanded(b.code, candidate := fastest.Candidate(24, 24, loads=True)), candidate,
-                             EngineChoice(b.code.machine))
+    short = fastest.prepared_alone(b.code, fastest.Candidate(24, 24, loads=True), EngineChoice(b.code.machine))
     moved, size = short.schedules.traffic()
     assert short.loads_again() and moved >= 24 * x.bytes_per_partition and size == x.bytes_per_partition + 128 * 8 * 4
 
@@ -164,10 +164,11 @@ def test_much_code_whose_loads_fill_sbuf__is_tried_with_fewer_loads(monkeypatch:
     monkeypatch.setattr(candidate_programs, "FEW", 0)
     monkeypatch.setattr(candidate_programs, "ORDERED", 0)
     code = crowded(seed)
-    limited = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
+    candidate = fastest.Candidate(BODY, BODY)
+    limited = fastest.Prepared(with_instructions(code, candidate), candidate, EngineChoice(code.machine))
     assert [one.addresses is None for one in limited.arrangements(1, 0.0, math.inf)][:2] == [True, False]
     monkeypatch.setattr(scheduling_order, "LAST", ((100, 0), *scheduling_order.LAST[1:]))
-    prepared = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
+    prepared = fastest.Prepared(with_instructions(code, candidate), candidate, EngineChoice(code.machine))
     tried = list(prepared.arrangements(1, 0.0, math.inf))
     assert [one.addresses is None for one in tried[:2]] == [True, True] and len(tried) == 2 + len(candidate_programs.LOADS)
     assert min(tried, key=lambda one: one.ns).addresses is not None

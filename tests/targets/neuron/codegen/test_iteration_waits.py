@@ -18,7 +18,7 @@ from nki_mlir.targets.neuron.codegen.carried_dependences import advance_of, meet
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.iteration_waits import shares, straight_loops
 from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, Loop, LoopVariable, compute
-from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
+from nki_mlir.targets.neuron.codegen.synchronize_engines import overlapped, synchronized
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.waist.overlap import region_of
 from tests.targets.neuron.code_builder import Builder, run_in_order
@@ -113,6 +113,7 @@ def test_long_bodies__overlap_where_no_semaphore_can_overflow(adds, copies, over
     code = one_loop(adds, copies)
     allocate(code)
     assert clears_in_loops(synchronized(code, overlap=True)) == (not overlaps)
+    assert (overlapped(code) is not None) == overlaps
 
 
 @pytest.mark.parametrize(("iterations", "moves", "overlaps"), [(48, True, True), (49, True, False), (49, False, True)])

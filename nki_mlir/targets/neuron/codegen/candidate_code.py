@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The code of a candidate: unrolled loops, loads, merged instructions, and transposes by the DMA engines.
+
+The candidates of a search share what takes long: unrolled code, merged instructions and transposes.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.op import Op
+from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
+from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
+from nki_mlir.targets.neuron.codegen.merge_loads import merge_loads
+from nki_mlir.targets.neuron.codegen.records import Code, copied
+from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
+from nki_mlir.targets.neuron.codegen.search_options import Candidate
+from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
+from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
+from nki_mlir.targets.neuron.codegen.transpose_tiles import transpose_tiles
+from nki_mlir.targets.neuron.codegen.unroll_loops import unrolled
+
+
+def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
+    return run()
+
+
+def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Code:
+    """Return the code with the loops unrolled that the candidate unrolls."""
+    code: Code = step("unroll-loops", rolled, lambda: unrolled(rolled, candidate.limit, candidate.body))
+    step("split-blocks", code, lambda: split_blocks(code))
+    step("sink-constants", code, lambda: sink_constants(code))
+    if rolled.coalesced:            # a copy in one iteration, or under a condition, has its load in the same run now
+        step("coalesce-copies", code, lambda: coalesce_copies(code))
+    return code
+
+
+class Instructions(NamedTuple):
+    """Unrolled code with the loads, merged instructions and transposes of a candidate: the loads that it has no more,
+    and how many instructions merging removed."""
+
+    code: Code
+    dropped: list[Op]
+    merged: int
+
+    def copied(self) -> "Instructions":
+        """Return a copy that passes may change in place."""
+        return self._replace(code=copy_of(self.code))
+
+
+def copy_of(code: Code) -> Code:
+    return replace(code, body=copied(code.body), notes=list(code.notes))
+
+
+def with_instructions(code: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Instructions:
+    """Give unrolled code the instructions of a candidate, in place."""
+    dropped = step("reuse-loads", code, lambda: without_repeated_loads(code, candidate))
+    if candidate.merge_loads:
+        step("merge-loads", code, lambda: merge_loads(code))
+    merged = step("merge-instructions", code, lambda: merge_instructions(code)) if candidate.merge else 0
+    if candidate.transposes:
+        step("transpose-tiles", code, lambda: transpose_tiles(code, candidate.transposes))
+    return Instructions(code, dropped, merged)
+
+
+def without_repeated_loads(code: Code, candidate: Candidate) -> list[Op]:
+    """Drop the repeated loads that a candidate drops, in place. Return them."""
+    return reuse_loads(code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,))
+
+
+class SharedCode:
+    """The code of the candidates of a search. Each gets a copy."""
+
+    def __init__(self, rolled: Code) -> None:
+        self.rolled = rolled
+        self.unrolled: dict[tuple[int, int], Code] = {}
+        self.merged: dict[Candidate, Instructions] = {}         # with merged instructions, or with transposes
+        self.have_short_loads: dict[tuple[Any, ...], bool] = {}         # that can be merged
+
+    def expanded(self, candidate: Candidate) -> Code:
+        loops = candidate.limit, candidate.body
+        if loops not in self.unrolled:
+            self.unrolled[loops] = expanded(self.rolled, candidate)
+        return copy_of(self.unrolled[loops])
+
+    def instructions(self, candidate: Candidate) -> Instructions:
+        """Return unrolled code with the instructions of a candidate."""
+        limit, body, loads = candidate[:3]
+        key = Candidate(limit, body, loads, merge=candidate.merge, transposes=candidate.transposes,
+                        merge_loads=candidate.merge_loads)
+        if not key.merge and not key.transposes:
+            return with_instructions(self.expanded(key), key)
+        if key not in self.merged:
+            if key.transposes:
+                self.merged[key] = transposed = self.instructions(key._replace(transposes=0))
+                transpose_tiles(transposed.code, key.transposes)
+            else:
+                self.merged[key] = with_instructions(self.expanded(key), key)
+        return self.merged[key].copied()
+
+    def loads_merge(self, candidate: Candidate) -> bool:
+        """Return whether some loads of a candidate can be merged."""
+        key = candidate[:3]
+        if key not in self.have_short_loads:
+            code = self.expanded(candidate)
+            without_repeated_loads(code, candidate)
+            self.have_short_loads[key] = merge_loads(code) > 0
+        return self.have_short_loads[key]
