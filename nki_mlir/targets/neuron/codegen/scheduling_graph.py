@@ -139,6 +139,7 @@ class SchedulingGraph:
         self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
         self.chains: tuple[list[float], list[float]] | None = None
+
     def __len__(self) -> int:
         return len(self.ops)
 
