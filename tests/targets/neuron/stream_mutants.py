@@ -8,8 +8,10 @@ from dataclasses import replace
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32
 
 Spot = tuple[Engine, int]                       # an instruction: its stream, its place there
 Mutation = Callable[[Program, random.Random], Iterator[Program]]
@@ -136,6 +138,102 @@ def shorter_clear(program: Program, rng: random.Random) -> Iterator[Program]:
         yield edited(program, spot, replace(one, op=replace(one.op, first=one.op.first + 1)))
 
 
+@mutation
+def wait_one_higher(program: Program, rng: random.Random) -> Iterator[Program]:
+    for spot in spots(program, rng, lambda i: i.waits):
+        one = at(program, spot)
+        first = one.waits[0]
+        yield edited(program, spot, replace(one, waits=(first._replace(value=first.value + 1), *one.waits[1:])))
+
+
+@mutation
+def wait_of_the_next(program: Program, rng: random.Random) -> Iterator[Program]:
+    """The instruction behind it waits in its place."""
+    for engine, k in spots(program, rng, lambda i: i.waits):
+        stream = program.streams[engine]
+        if k + 1 < len(stream) and len(stream[k + 1].waits) < 2:
+            waits = *stream[k].waits, *stream[k + 1].waits
+            without = edited(program, (engine, k), replace(stream[k], waits=()))
+            yield edited(without, (engine, k + 1), replace(stream[k + 1], waits=waits))
+
+
+@mutation
+def signal_of_another_semaphore(program: Program, rng: random.Random) -> Iterator[Program]:
+    for spot in spots(program, rng, lambda i: i.update is not None and i.queue is None):
+        one = at(program, spot)
+        assert one.update is not None
+        number = (one.update.semaphore + 1) % len(program.semaphores)
+        yield edited(program, spot, replace(one, update=one.update._replace(semaphore=number)))
+
+
+@mutation
+def transfer_counts_another_number(program: Program, rng: random.Random) -> Iterator[Program]:
+    """DMA engines report a transfer in parts only if it adds the number of DMA engines."""
+    for spot in spots(program, rng, lambda i: i.queue is not None):
+        one = at(program, spot)
+        assert one.update is not None
+        yield edited(program, spot, replace(one, update=one.update._replace(amount=rng.choice((1, 8, 15, 17, 32)))))
+
+
+@mutation
+def exchanged_transfers(program: Program, rng: random.Random) -> Iterator[Program]:
+    """Two transfers of a queue, one after the other; the waits stay where they were."""
+    for engine, k in spots(program, rng, lambda i: i.queue is not None):
+        stream = program.streams[engine]
+        then = next((n for n in range(k + 1, len(stream)) if stream[n].queue == stream[k].queue), None)
+        if then is not None:
+            first, second = replace(stream[k], waits=stream[then].waits), replace(stream[then], waits=stream[k].waits)
+            yield edited(edited(program, (engine, k), second), (engine, then), first)
+
+
+@mutation
+def another_decrement(program: Program, rng: random.Random) -> Iterator[Program]:
+    for spot in spots(program, rng, lambda i: i.update is not None and i.update.amount < 0):
+        one = at(program, spot)
+        assert one.update is not None
+        yield edited(program, spot, replace(one, update=one.update._replace(amount=one.update.amount - 1)))
+        yield edited(program, spot, replace(one, update=None))
+
+
+# -- loops of the device -----------------------------------------------------------------------------------------------
+@mutation
+def bound_of_a_loop(program: Program, rng: random.Random) -> Iterator[Program]:
+    """An engine runs the loop once more or less than the others."""
+    for spot in spots(program, rng, lambda i: isinstance(i.op, isa.CompareBranch)
+                      and isinstance(i.op.lhs, isa.Register) and isinstance(i.op.rhs, int)):
+        one = at(program, spot)
+        yield edited(program, spot, replace(one, op=replace(one.op, rhs=one.op.rhs + rng.choice((-1, 1)))))
+
+
+@mutation
+def first_value_of_a_register(program: Program, rng: random.Random) -> Iterator[Program]:
+    for spot in spots(program, rng, lambda i: isinstance(i.op, isa.Move) and isinstance(i.op.value, int)):
+        one = at(program, spot)
+        yield edited(program, spot, replace(one, op=replace(one.op, value=one.op.value + 1)))
+
+
+@mutation
+def step_of_a_register(program: Program, rng: random.Random) -> Iterator[Program]:
+    for spot in spots(program, rng, lambda i: isinstance(i.op, isa.RegisterAlu) and isinstance(i.op.rhs, int)):
+        one = at(program, spot)
+        yield edited(program, spot, replace(one, op=replace(one.op, rhs=2 * one.op.rhs + 1)))
+
+
+# -- several cores -----------------------------------------------------------------------------------------------------
+@mutation
+def removed_meeting(program: Program, rng: random.Random) -> Iterator[Program]:
+    """A core does not wait for the others, but signals what follows."""
+    for spot in spots(program, rng, lambda i: isinstance(i.op, Meeting) and i.queue is None):
+        yield edited(program, spot, replace(at(program, spot), op=isa.EventSemaphore()))
+
+
+@mutation
+def another_partner(program: Program, rng: random.Random) -> Iterator[Program]:
+    for spot in spots(program, rng, lambda i: isinstance(i.op, SendrecvOp)):
+        one = at(program, spot)
+        yield edited(program, spot, replace(one, op=changed(one.op, lambda t: t, send_to=one.op.send_to ^ 1)))
+
+
 # -- memory ------------------------------------------------------------------------------------------------------------
 def moved(tile: Tile, elements: int = 0, partitions: int = 0) -> Tile:
     partition = tile.access.partition
@@ -177,6 +275,24 @@ def operand_one_tile_back(program: Program, rng: random.Random) -> Iterator[Prog
 
 
 @mutation
+def transfer_one_partition_further(program: Program, rng: random.Random) -> Iterator[Program]:
+    return with_tiles(program, rng, "rw", lambda t: moved(t, partitions=1) if t.partitions < 128 else None, queued=True)
+
+
+@mutation
+def transfer_of_the_next_row(program: Program, rng: random.Random) -> Iterator[Program]:
+    return with_tiles(program, rng, "rw", lambda t: moved(t, t.shape[-1]), (HBM,))
+
+
+@mutation
+def dtype_of_equal_size(program: Program, rng: random.Random) -> Iterator[Program]:
+    def other(tile: Tile) -> Tile | None:
+        dtype = {FLOAT32: INT32, INT32: FLOAT32, BFLOAT16: FLOAT16}.get(tile.dtype)
+        return None if dtype is None else replace(tile, access=replace(tile.access, dtype=dtype))
+    return with_tiles(program, rng, "rw", other)
+
+
+@mutation
 def removed_load(program: Program, rng: random.Random) -> Iterator[Program]:
     """The transfer of a load moves a byte of what it should."""
     for spot in spots(program, rng, lambda i: isinstance(i.op, Op) and i.op.mnemonic == "DMA"):
@@ -202,6 +318,13 @@ def accumulation_that_starts_nowhere(program: Program, rng: random.Random) -> It
                       and not i.op.accumulate):
         one = at(program, spot)
         yield edited(program, spot, replace(one, op=changed(one.op, lambda t: t, accumulate=True)))
+
+
+@mutation
+def accumulation_that_starts_anew(program: Program, rng: random.Random) -> Iterator[Program]:
+    for spot in spots(program, rng, lambda i: isinstance(i.op, Op) and i.op.mnemonic == "MATMUL" and i.op.accumulate):
+        one = at(program, spot)
+        yield edited(program, spot, replace(one, op=changed(one.op, lambda t: t, accumulate=False)))
 
 
 # -- rules of the device -----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 """Programs of real kernels, broken in each way of ``stream_mutants``: the checker refuses them, and names the instruction
 and its source line.
 
-`make fuzz` tries 1,000 of them, other ones each time; the ordinary run the same few. What a mutation may leave as it was
+`make fuzz` tries 5,000 of them, other ones each time; the ordinary run the same few. What a mutation may leave as it was
 (a wait that another one implies) is proved, and has the values of the unbroken program in every adversarial order. What
 still reads bytes that were written, others than before, is another program in good order: it has one result in all.
 """
@@ -20,6 +20,7 @@ import pytest
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.nisa.movement import MemsetOp
+from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.checker import check_streams
@@ -27,9 +28,10 @@ from nki_mlir.targets.neuron.checker.violations import UnorderedClear, Unordered
 from nki_mlir.targets.neuron.codegen.emission import Emission
 from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.simulated_core import SemaphoreRange
-from nki_mlir.targets.neuron.simulator import simulate
+from nki_mlir.targets.neuron.simulator import simulate, simulate_cores
 from nki_mlir.targets.neuron.validate import check_program
 
+from . import test_cores
 from .stream_mutants import MUTATIONS
 
 pytestmark = pytest.mark.usefixtures("example_modules")
@@ -40,12 +42,16 @@ NAMES = ("softmax", "matmul", "tensor_add", "selective_scan", "transpose2d", "no
 EACH = 5 if FUZZ else 1         # mutants of each kind of a program
 # Of these, some change nothing: another wait implies the one that is gone, a sum that is reached anyway.
 EQUIVALENT = {"removed_wait", "lower_wait", "wait_for_another_semaphore", "signal_counts_twice", "swapped_with_the_next",
-              "final_wait", "shorter_clear", "removed_clear"}
+              "final_wait", "shorter_clear", "removed_clear", "wait_one_higher", "wait_of_the_next",
+              "transfer_counts_another_number"}
 # Of these, some read what a memset or another load has written.
-OTHER_VALUES = {"operand_half_a_tile_further", "operand_one_tile_back", "removed_load", "removed_instruction"}
+OTHER_VALUES = {"operand_half_a_tile_further", "operand_one_tile_back", "removed_load", "removed_instruction",
+                "exchanged_transfers", "transfer_one_partition_further", "transfer_of_the_next_row", "dtype_of_equal_size",
+                "accumulation_that_starts_anew"}
 # In loops of the device also these: nothing comes after the last iteration that a signal would hold up, and where a load
 # fills a part of a buffer, a memset has written all of it.
-EQUIVALENT_IN_LOOPS = {"removed_signal"}
+EQUIVALENT_IN_LOOPS = {"removed_signal", "another_decrement", "bound_of_a_loop", "first_value_of_a_register",
+                       "step_of_a_register"}
 OTHER_VALUES_BEHIND_MEMSET = {"result_half_a_tile_further", "result_one_element_further"}
 # At the ends of streams and around loops of the device engines wait for each other, which is of no source line.
 OF_NO_LINE = Deadlock, SemaphoreRange, UnorderedClear, UnorderedCount
@@ -114,6 +120,49 @@ def test_mutants_of_a_kernel__are_refused_or_ordered(name, emission):
     print(f"{sum(tried.values())} mutants of {len(tried)} kinds; of those proved: {dict(left)}")
 
 
+def results_of_cores(cores: list[Program], inputs: list[np.ndarray], seed: int | None) -> list[np.ndarray]:
+    outputs = [np.zeros(v.shape, v.dtype.numpy) for v in cores[0].of_kind("output")]
+    simulate_cores(cores, [a.copy() for a in inputs], outputs, seed, step_limit=100_000)
+    return outputs
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("limit", [50_000, 4], ids=["unrolled", "loops"])
+@pytest.mark.parametrize(("kernel", "x"), [
+    (test_cores.swapped(True), test_cores.X), (nki.jit(test_cores.exchanging)[2], test_cores.X),
+    (test_cores.reduced[4], np.arange(192, dtype=np.float32).reshape(4, 8, 6) % 7)], ids=["barriers", "exchanges", "folds"])
+def test_mutants_of_one_of_several_cores__are_refused_or_ordered(kernel, x, limit, monkeypatch):
+    """A change of one core's program can break what another one reads, or hold it up."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    _, cores = test_cores.programs_of(kernel, x, unroll_limit=limit)
+    assert check_streams(cores).verdict == "proved"
+    right = results_of_cores(cores, [x], None)
+    tried, proved = 0, Counter[str]()
+    for kind, mutate in MUTATIONS.items():
+        for changed in range(len(cores)) if FUZZ else [SEED % 2]:
+            for mutant in islice(mutate(cores[changed], random.Random(SEED)), EACH):
+                tried += 1
+                try:
+                    check_program(mutant)
+                except NkiMlirError:
+                    continue
+                mutants = [*cores[:changed], mutant, *cores[changed + 1:]]
+                report = check_streams(mutants)
+                assert report.verdict != "not analysed", kind
+                if report.violations:
+                    error = report.violations[0]
+                    assert isinstance(error, OF_NO_LINE) or SOURCE_LINE.search(str(error)), f"{kind}: {error}"
+                    continue
+                proved[kind] += 1
+                assert kind in EQUIVALENT | EQUIVALENT_IN_LOOPS | OTHER_VALUES, f"{kind} is let pass"
+                expected = right if kind not in OTHER_VALUES else results_of_cores(mutants, [x], None)
+                for seed in (None, *range(6)):
+                    for one, other in zip(expected, results_of_cores(mutants, [x], seed), strict=True):
+                        np.testing.assert_array_equal(one, other, f"{kind}: order {seed} gives other values")
+    print(f"{tried} mutants; of those proved: {dict(proved)}")
+    assert tried > 20
+
+
 def test_there_are_enough_kinds():
-    assert len(MUTATIONS) >= 30
+    assert len(MUTATIONS) >= 45
 
