@@ -5,14 +5,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission
-from nki_mlir.targets.neuron.codegen.fill_partitions import fits
+from nki_mlir.targets.neuron.codegen.fill_partitions import fill_partitions, fits
 from nki_mlir.targets.neuron.codegen.records import LoopVariable
-from tests.targets.neuron.code_builder import Builder
+from tests.targets.neuron.code_builder import Builder, run_in_order
 
 
 @nki.jit
@@ -204,3 +205,36 @@ def test_tiles_that_fit__have_a_partition_for_each_row_of_an_iteration():
         assert not holds(b.tile({}, buffer, 0, rows // 2, 0, 8), is_equal=True)
     assert not holds(b.tile({}, wide, most - rows, rows, 0, 8), is_equal=True)     # too few partitions for more rows
     assert not holds(b.tile({}, b.hbm("x", (rows, 8), "input"), 0, rows, 0, 8), is_equal=True)
+
+
+def test_new_loops__have_variables_of_their_iterations():
+    """17 iterations of 32 rows are 4 of 128 and one of 32. Each row is multiplied with one that the iterations load
+    from the same place for all partitions."""
+    rows, b = 32, Builder()
+    x, y = (b.hbm(name, (17 * rows, 8), role) for name, role in (("x", "input"), ("y", "output")))
+    factors = b.hbm("factors", (1, 8), "input")
+    with b.loop(17) as i:
+        tile, factor, product = (b.on_chip(name, (rows, 8)) for name in ("tile", "factor", "product"))
+        b.copy((tile, 0, rows, 0, 8), (x, (0, {i: rows}), rows, 0, 8))
+        row = b.tile({}, factors, 0, 1, 0, 8)
+        b.step(DmaCopyOp, dst=b.tile({}, factor, 0, rows, 0, 8), src=row.patterned(dims=((0, rows), (1, 8))))
+        b.add((product, 0, rows, 0, 8), (tile, 0, rows, 0, 8), (factor, 0, rows, 0, 8), op="multiply")
+        b.copy((y, (0, {i: rows}), rows, 0, 8), (product, 0, rows, 0, 8))
+    assert fill_partitions(b.code) == 1
+    assert [(loop.span, loop.variable.low, loop.variable.high) for loop in b.code.body.nodes] == [
+        (range(4), 0, 3), (range(4, 5), 4, 4)]
+    arrays = {x: np.random.default_rng(2).standard_normal(x.shape).astype(np.float32), y: np.zeros(y.shape, np.float32),
+              factors: np.arange(8, dtype=np.float32)[None]}
+    run_in_order(b.code, arrays)
+    np.testing.assert_array_equal(arrays[y], arrays[x] * arrays[factors])
+
+
+def test_rows_that_iterations_store_in_one_place__stay():
+    """The last iteration's rows remain: a wider iteration would store other rows there."""
+    rows, b = 32, Builder()
+    x, y = b.hbm("x", (16 * rows, 8), "input"), b.hbm("y", (rows, 8), "output")
+    with b.loop(16) as i:
+        tile = b.on_chip("tile", (rows, 8))
+        b.copy((tile, 0, rows, 0, 8), (x, (0, {i: rows}), rows, 0, 8))
+        b.copy((y, 0, rows, 0, 8), (tile, 0, rows, 0, 8))
+    assert fill_partitions(b.code) == 0
