@@ -8,6 +8,7 @@ a call of the kernel's native entry on the buffers.
 """
 
 import ctypes
+import re
 import threading
 from collections.abc import Callable, Sequence
 from math import prod
@@ -21,7 +22,7 @@ from nki_mlir.bindings import Module, Type, cloned, ir, load, operations_of
 from nki_mlir.capture.attempts import Captured, Variant
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
-from nki_mlir.diagnostics import InternalError, Unsupported
+from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import declared
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
@@ -192,11 +193,25 @@ def read_graph(source: str | bytes) -> Module:
         else:
             module = ir.Module.parse(source)
     except (ir.MLIRError, ValueError) as error:
-        raise BadModule(what=f"it does not parse: {str(error).splitlines()[0]}") from None
+        raise unreadable(source, str(error)) from None
     check_safe(module)
     if operations_of(module, lambda name: name.startswith(("nki.", "nisa."))):
         raise BadModule(what="its kernels are linked already; give the module that has the custom calls")
     return module
+
+
+def unreadable(source: str | bytes, message: str) -> NkiMlirError:
+    """Return the error for a module that MLIR does not parse: that of the program of several devices, whose shardings
+    are of a dialect that MLIR lacks, or with MLIR's first message and its line."""
+    devices = re.search(r"mhlo\.num_partitions = (\d+)", source) if isinstance(source, str) else None
+    if devices is not None and int(devices[1]) > 1 and "sdy." in str(source):
+        return Unsupported(feature=f"a program that JAX divides among {devices[1]} devices, as one program",
+                           instead="lower the function of one device, without shard_map and shardings, or run this one "
+                                   "with jax.jit")
+    first, *rest = message.splitlines()
+    reasons = [match for line in rest if (match := re.match(r'error: "-":(\d+):(\d+): (.*)', line))]
+    reason = f" line {reasons[0][1]}, column {reasons[0][2]}: {reasons[0][3].strip()}" if reasons else ""
+    return BadModule(what=f"it does not parse: {first}{reason}")
 
 
 def array_type(kind: Type) -> tuple[tuple[int, ...], np.dtype]:

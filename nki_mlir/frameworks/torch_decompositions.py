@@ -11,8 +11,11 @@ from torch._decomp import get_decompositions
 from nki_mlir.frameworks.torch_attention import ATTENTION
 from nki_mlir.frameworks.torch_bags import BAGS
 from nki_mlir.frameworks.torch_gradients import GRADIENTS
+from nki_mlir.frameworks.torch_losses import LOSSES
 from nki_mlir.frameworks.torch_operator import map_by_calls
 from nki_mlir.frameworks.torch_orders import ORDERS
+from nki_mlir.frameworks.torch_pools import POOLS
+from nki_mlir.frameworks.torch_scatters import SCATTERS
 
 aten = torch.ops.aten
 
@@ -184,79 +187,6 @@ def truth(op: Any) -> Callable[..., object]:
     return computed
 
 
-def max_pool(op: Any, rank: int) -> Callable[..., object]:
-    """Pad before a max pool whose last windows leave the tensor (``ceil_mode``): upstream pads both sides alike."""
-    def computed(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
-                 dilation: Sequence[int] = (1,), ceil_mode: bool = False) -> object:
-        if not ceil_mode:
-            return NotImplemented
-        sizes, steps, pads, dilations = ([*v] * (rank // len(v)) for v in (
-            kernel_size, stride or kernel_size, padding, dilation))
-        shape, around = a.shape[-rank:], list[int]()
-        for extent, size, step, pad, apart in zip(shape, sizes, steps, pads, dilations):
-            reach = extent_of_windows(extent, apart * (size - 1) + 1, step, pad)
-            around[:0] = [pad, max(0, reach - extent - pad)]
-        lowest = float("-inf") if a.is_floating_point() else torch.iinfo(a.dtype).min
-        wide = torch.constant_pad_nd(a, around, lowest)
-        values, positions = op(wide, sizes, steps, [0] * rank, dilations)
-        at = torch.zeros_like(positions)
-        for k, (extent, pad, apart) in enumerate(zip(shape, pads, dilations)):
-            inner = prod(wide.shape[a.dim() - rank + k + 1:])
-            number = torch.remainder(torch.div(positions, inner, rounding_mode="floor"),
-                                     wide.shape[a.dim() - rank + k]) - pad
-            # a window of the lowest numbers alone names its first element, which may lie in the padding
-            at = at * extent + torch.where(number < 0, torch.remainder(number, apart), number)
-        return values, at
-    return computed
-
-
-def adaptive_average_pool(a: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
-    """Compute the means of windows along each of the last three dimensions."""
-    wide = a.float() if a.is_floating_point() and a.dtype.itemsize < 4 else a
-    for axis, count in zip((-3, -2, -1), output_size):
-        size = a.shape[axis]
-        windows = [(n * size // count, -(-(n + 1) * size // count)) for n in range(count)]
-        wide = torch.stack([wide.narrow(axis, start, end - start).mean(axis) for start, end in windows], axis)
-    return wide.to(a.dtype)
-
-
-def average_pool(rank: int) -> Callable[..., object]:
-    """Add the windows of a pool with ``ceil_mode``, which may leave the padded tensor, and divide each sum by the
-    number of its elements: upstream refuses it. Upstream ignores a divisor in three dimensions."""
-    def computed(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
-                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None
-                 ) -> object:
-        if not ceil_mode and (rank == 2 or divisor_override is None):
-            return NotImplemented
-        sizes, steps, pads = ([*v] * (rank // len(v)) for v in (kernel_size, stride or kernel_size, padding))
-        shape, none = a.shape[-rank:], [0] * rank
-        after = [pad + max(0, extent_of_windows(n, size, step, pad) - n - 2 * pad) if ceil_mode else pad
-                 for n, size, step, pad in zip(shape, sizes, steps, pads)]
-
-        def sums(x: torch.Tensor, leading: Sequence[int], trailing: Sequence[int]) -> torch.Tensor:
-            x = torch.constant_pad_nd(x, [n for ends in reversed([*zip(leading, trailing)]) for n in ends])
-            result: torch.Tensor = aten.convolution(
-                x.reshape(-1, 1, *x.shape[-rank:]), torch.ones([1, 1, *sizes], dtype=x.dtype), None, steps, none,
-                [1] * rank, False, none, 1)
-            return result.reshape(*x.shape[:-rank], *result.shape[-rank:])
-        wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
-        total = sums(wide, pads, after)
-        if divisor_override is not None:
-            return (total / divisor_override).to(a.dtype)
-        counted = [n + 2 * pad for n, pad in zip(shape, pads)] if count_include_pad else shape
-        leading, trailing = (none, [n - pad for n, pad in zip(after, pads)]) if count_include_pad else (pads, after)
-        count = sums(torch.ones([*counted], dtype=wide.dtype), leading, trailing)
-        return (total / count).to(a.dtype)
-    return computed
-
-
-def extent_of_windows(extent: int, size: int, step: int, pad: int) -> int:
-    """Return the elements that the windows of a pool with ``ceil_mode`` reach over, of a padded axis; the last window
-    begins in the axis or in the padding before it."""
-    last = -(-(extent + 2 * pad - size) // step) * step
-    return last - (step if last >= extent + pad else 0) + size
-
-
 def clamp(a: torch.Tensor, low: float | None = None, high: float | None = None) -> object:
     """Clamp integers on one side by an extremum: upstream clamps at the least or greatest number on the other."""
     bounds = [bound for bound in (low, high) if bound is not None]
@@ -288,6 +218,9 @@ OWN: dict[object, Callable[..., object]] = {
     **{op: decomposed for op, decomposed in get_decompositions(
         [aten.native_layer_norm.default, aten.native_group_norm.default, aten.upsample_nearest2d.vec]).items()},
     **ORDERS,
+    **LOSSES,
+    **POOLS,
+    **SCATTERS,
     **ATTENTION,
     **BAGS,
     **GRADIENTS,
@@ -310,11 +243,6 @@ OWN: dict[object, Callable[..., object]] = {
     aten.var_mean.correction: variance_and_mean,
     aten.abs.default: absolute,
     aten.clamp.default: clamp,
-    aten.avg_pool2d.default: average_pool(2),
-    aten.avg_pool3d.default: average_pool(3),
-    aten.max_pool2d_with_indices.default: max_pool(aten.max_pool2d_with_indices, 2),
-    aten._adaptive_avg_pool3d.default: adaptive_average_pool,
-    aten.max_pool3d_with_indices.default: max_pool(aten.max_pool3d_with_indices, 3),
     aten.__lshift__.Scalar: of_one_dtype(aten.bitwise_left_shift.Tensor),
     aten.__lshift__.Tensor: of_one_dtype(aten.bitwise_left_shift.Tensor),
     aten.__rshift__.Scalar: of_one_dtype(aten.bitwise_right_shift.Tensor),

@@ -7,6 +7,7 @@ after:   %1 = torch_c.from_builtin_tensor(stablehlo.remainder %2, %3)       (%2,
 
 import re
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -26,10 +27,11 @@ def lower_operators(module: Module) -> None:
         if lowering is None:
             continue
         with ir.InsertionPoint(op), op.location:
-            result = lowering(op)
-            if result is None:
+            results = lowering(op)
+            if results is None:
                 continue
-            op.results[0].replace_all_uses_with(value_of("torch_c.from_builtin_tensor", op.results[0].type, result))
+            for old, new in zip(op.results, results if isinstance(results, tuple) else (results,), strict=True):
+                old.replace_all_uses_with(value_of("torch_c.from_builtin_tensor", old.type, new))
         op.erase()
 
 
@@ -123,6 +125,63 @@ def max_pool_gradient(op: Operation) -> Value | None:
             else:
                 result = value_of("stablehlo.add", scalar, a, b)
             ir.Operation.create("stablehlo.return", operands=[result])
+    return scatter.results[0]
+
+
+def max_pool_3d(op: Operation) -> tuple[Value, Value] | None:
+    """Lower a max pool in three dimensions whose positions are read; ``order_pools`` completes the comparison."""
+    size, stride, padding, dilation = map(integers, op.operands[1:5])
+    if not any(True for _ in op.results[1].uses):
+        return None
+    x, number = builtin(op.operands[0]), ir.IntegerType.get_signless(64)
+    kind = ir.RankedTensorType(x.type)
+    shape, outer = list(kind.shape), [1] * (kind.rank - 3)
+    positions = value_of("stablehlo.iota", ir.RankedTensorType.get([prod(shape[-3:])], number),
+                         iota_dimension=ir.IntegerAttr.get(number, 0))
+    positions = value_of("stablehlo.reshape", ir.RankedTensorType.get(shape[-3:], number), positions)
+    positions = value_of("stablehlo.broadcast_in_dim", ir.RankedTensorType.get(shape, number), positions,
+                         broadcast_dimensions=ir.DenseI64ArrayAttr.get([*range(kind.rank - 3, kind.rank)]))
+    scalars = [ir.RankedTensorType.get([], t) for t in (kind.element_type, number)]
+    is_float = isinstance(kind.element_type, ir.FloatType)
+    lowest = float("-inf") if is_float else -(1 << (kind.element_type.width - 1))
+    array = ir.DenseI64ArrayAttr.get
+    around = np.array([*[(0, 0)] * len(outer), *((pad, pad) for pad in padding)], np.int64)
+    types = [ir.RankedTensorType.get(described(result)[0], t.element_type) for result, t in zip(op.results, scalars)]
+    pool = ir.Operation.create(
+        "stablehlo.reduce_window", results=types, operands=[x, positions, splat(scalars[0], lowest),
+                                                            splat(scalars[1], 0)], regions=1, attributes={
+            "window_dimensions": array([*outer, *size]), "window_strides": array([*outer, *stride]),
+            "window_dilations": array([*outer, *dilation]), "padding": ir.DenseElementsAttr.get(around)})
+    block = pool.regions[0].blocks.append(*scalars, *scalars)
+    with ir.InsertionPoint(block):
+        old, old_position, new, position = block.arguments
+        chosen = compared(new, "GT", old, "FLOAT" if is_float else "SIGNED")
+        ir.Operation.create("stablehlo.return", operands=[
+            value_of("stablehlo.select", scalars[0], chosen, new, old),
+            value_of("stablehlo.select", scalars[1], chosen, position, old_position)])
+    return pool.results[0], pool.results[1]
+
+
+def scatter_reduction(op: Operation) -> Value | None:
+    """Lower the scatters that ``torch_scatters`` writes: one result for each line along the axis, by a product or an
+    extremum."""
+    a, index, updates = (builtin(op.operands[k]) for k in (0, 2, 3))
+    dim, name = integer(op.operands[1]), op.operands[4].owner.attributes["value"].value
+    combined = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}.get(name)
+    kind, lines = ir.RankedTensorType(a.type), ir.RankedTensorType(index.type)
+    if dim is None or combined is None:
+        return None
+    batched = ", ".join(str(d) for d in range(kind.rank) if d != dim)
+    batches = f"input_batching_dims = [{batched}], scatter_indices_batching_dims = [{batched}], " if batched else ""
+    index = value_of("stablehlo.reshape", ir.RankedTensorType.get([*lines.shape, 1], lines.element_type), index)
+    scalar = ir.RankedTensorType.get([], kind.element_type)
+    numbers = ir.Attribute.parse(f"#stablehlo.scatter<inserted_window_dims = [{dim}], {batches}"
+                                 f"scatter_dims_to_operand_dims = [{dim}], index_vector_dim = {kind.rank}>")
+    scatter = ir.Operation.create("stablehlo.scatter", results=[kind], operands=[a, index, updates], regions=1,
+                                  attributes={"scatter_dimension_numbers": numbers})
+    block = scatter.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("stablehlo.return", operands=[value_of(f"stablehlo.{combined}", scalar, *block.arguments)])
     return scatter.results[0]
 
 
@@ -227,10 +286,11 @@ def without_sign(value: Value, direction: str, other: Value, number: float) -> V
                     value)
 
 
-LOWERINGS: dict[str, Callable[[Operation], Value | None]] = {
+LOWERINGS: dict[str, Callable[[Operation], Value | tuple[Value, ...] | None]] = {
     "torch.aten.fmod.Tensor": remainder, "torch.aten.eq.Tensor": equal,
     "torch.aten.cumprod": running_product, "torch.aten.max_pool2d_with_indices_backward": max_pool_gradient,
     "torch.aten.max_pool3d_with_indices_backward": max_pool_gradient,
+    "torch.aten.max_pool3d_with_indices": max_pool_3d, "torch.aten.scatter_reduce.two": scatter_reduction,
     "torch.aten.silu_backward": silu_gradient, "torch.aten.mish_backward": mish_gradient,
     **dict.fromkeys(FUNCTIONS, function)}
 __all__ = ["described", "lower_operators", "order_numbers", "order_pools"]

@@ -48,6 +48,19 @@ def whole_median(ignores_nan: bool) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda a: median(ignores_nan)(a.flatten(), 0)[0]
 
 
+def mode(a: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the least of the most frequent elements along an axis, and its last position. A NaN is the greatest
+    and equals no other one; PyTorch's result depends on where it is."""
+    if not a.dim():
+        return a.clone(), torch.zeros((), dtype=torch.int64)
+    values, positions = (v.movedim(dim, -1) for v in aten.sort.default(a, dim))
+    count = (values.unsqueeze(-1) == values.unsqueeze(-2)).to(torch.int32).sum(-1, dtype=torch.int32).clamp(min=1)
+    first, last = count.argmax(-1, keepdim=True).to(torch.int32), count.amax(-1, keepdim=True) - 1
+    at = (first + last).clamp(0, a.shape[dim] - 1).to(torch.int64)
+    values, positions = (torch.gather(v, -1, at).movedim(-1, dim) for v in (values, positions))
+    return (values, positions) if keepdim else (values.squeeze(dim), positions.squeeze(dim))
+
+
 def running(at_least: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]:
     """Return the decomposition of running extrema with the last position of each. Each step doubles the number of
     elements that a result combines."""
@@ -166,6 +179,7 @@ ORDERS: dict[object, Callable[..., object]] = {
     aten.nanmedian.dim: median(ignores_nan=True),
     aten.median.default: whole_median(ignores_nan=False),
     aten.nanmedian.default: whole_median(ignores_nan=True),
+    aten.mode.default: mode,
     aten.cummax.default: running(torch.ge),
     aten.cummin.default: running(torch.le),
     aten.searchsorted.Tensor: search_sorted,

@@ -154,10 +154,12 @@ def refused(text: str, module: Module) -> NkiMlirError:
     of the same line take."""
     match = re.search(r'error: "([^"]+)":(\d+):', text)
     location = Location(match[1], int(match[2]), 0) if match else None
-    name = re.search(r'name = "torch\.([\w.:]+)"', text)
-    names = [name[1]] if name else [*dict.fromkeys(
-        op.name.removeprefix("torch.") for op in operations_of(module, lambda name: name.startswith("torch.aten."))
-        if location is None or (at := location_of(op)) is None or (at.file, at.line) == (location.file, location.line))]
+    name = re.search(r'name = "torch\.([\w.:]+)"', text) or re.search(r'"torch\.(aten\.[\w.]+)"\(', text)
+    left = [(op.name.removeprefix("torch."), location_of(op))
+            for op in operations_of(module, lambda name: name.startswith("torch.aten."))]
+    names = [name[1]] if name else [*dict.fromkeys(name for name, at in left if location is None or at is None or (
+        at.file, at.line) == (location.file, location.line))]
+    location = location or next((at for name, at in left if name in names and at is not None), None)
     return Unsupported(feature=f"PyTorch's {' or '.join(names) or 'program'}, as StableHLO",
                        instead="compute it by other operators, or outside of the program").located(location)
 
@@ -192,14 +194,15 @@ def updates_to_results(program: torch.export.ExportedProgram) -> dict[int, int]:
 
 
 def ends_in_range(graph: torch.fx.Graph) -> None:
-    """Clamp ends of slices to the size of the axis: the upstream passes do not accept larger ones."""
+    """Clamp ends of slices to the size of the axis, and write those that are left out: the upstream passes accept no
+    others."""
     for node in graph.nodes:
         if node.target in (torch.ops.aten.slice_scatter.default, torch.ops.aten.slice.Tensor):
-            end_index = 4 if node.target is torch.ops.aten.slice_scatter.default else 3
-            axis = node.args[end_index - 2] if len(node.args) > end_index - 2 else 0
+            first = 2 if node.target is torch.ops.aten.slice_scatter.default else 1        # the argument with the axis
+            axis, start, end = (*node.args[first:first + 3], *(0, None, None)[len(node.args[first:first + 3]):])
             size = node.args[0].meta["val"].shape[axis]
-            if len(node.args) > end_index and isinstance(node.args[end_index], int) and node.args[end_index] > size:
-                node.update_arg(end_index, size)
+            if end is None or (isinstance(end, int) and end > size):
+                node.args = (*node.args[:first], axis, start, size, *node.args[first + 3:])
 
 
 def mark_aliases(function: Operation, aliases: dict[int, int]) -> None:

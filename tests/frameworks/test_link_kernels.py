@@ -196,6 +196,8 @@ def test_error__arguments_that_do_not_fit(arguments, says):
 
 @pytest.mark.parametrize("text, error, says", [
     ("module {", BadModule, "it does not parse: Unable to parse module assembly"),
+    ("func.func @main() {\n return 1 }", BadModule, "it does not parse: Unable to parse module assembly: line 2, column 8: "
+     "expected operation name in quotes"),
     ("module {}", BadModule, "it has 0 public functions"),
     (b"no artifact", BadModule, "it does not parse: failed to deserialize module"),
     ("func.func @f(%x: tensor<?xf32>) -> tensor<?xf32> { return %x : tensor<?xf32> }", BadModule,
@@ -211,6 +213,15 @@ def test_error__module_that_is_linked_already():
     module, _ = linked(lowered(program, A, A))
     with pytest.raises(BadModule, match="its kernels are linked already"):
         run_linked(str(module), [A, A])
+
+
+def test_error__program_of_several_devices():
+    text = """module @jit_f attributes {mhlo.num_partitions = 4 : i32} {
+      sdy.mesh @mesh = <["x"=4]>
+      func.func public @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> }
+    }"""
+    with pytest.raises(Unsupported, match="a program that JAX divides among 4 devices, as one program is not supported"):
+        run_linked(text, [np.ones(8, np.float32)])
 
 
 def test_error__operation_that_is_not_lowered():

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Decompositions of PyTorch's scatters that upstream has no lowerings for.
+
+``torch_lowerings`` lowers those by a product or an extremum, to each line along an axis, that remain.
+"""
+
+from math import inf
+
+import torch
+
+aten = torch.ops.aten
+NARROW = (torch.uint8, torch.int8, torch.int16)
+
+
+def scatter_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *,
+                   include_self: bool = True) -> torch.Tensor:
+    """Combine elements of ``src`` with those of ``a`` at an index along an axis, or with one another where
+    ``include_self`` is false. Elements to which none is scattered stay."""
+    if not a.dim():
+        result: torch.Tensor = aten.scatter_reduce.two(
+            a.reshape(1), 0, index.reshape(-1), src.reshape(-1), reduce, include_self=include_self)
+        return result.reshape(())
+    dim, src = dim % a.dim(), src[tuple(slice(0, n) for n in index.shape)]
+    around = [n for d in reversed(range(a.dim())) for n in (0, 0 if d == dim else a.shape[d] - index.shape[d])]
+    if a.dtype in NARROW:
+        wide, updates = a.to(torch.int32), src.to(torch.int32)
+        result = aten.scatter_reduce.two(wide, dim, index, updates, reduce, include_self=include_self)
+        return result.to(a.dtype)
+    is_whole = not any(around) and include_self and reduce in ("prod", "amax", "amin")
+    if is_whole:
+        return NotImplemented
+    start = a
+    if not include_self or reduce == "mean":
+        counts = torch.zeros(a.shape, dtype=torch.int32).scatter_add(
+            dim, index, torch.ones(index.shape, dtype=torch.int32))
+        if not include_self:
+            start = torch.where(counts > 0, torch.full((), neutral(reduce, a.dtype), dtype=a.dtype), a)
+    if reduce in ("sum", "mean"):
+        result = start.scatter_add(dim, index, src)
+        if reduce == "mean":
+            divisor = (counts + int(include_self)).clamp(min=1)
+            result = result / divisor if a.is_floating_point() else torch.div(result, divisor, rounding_mode="floor")
+        return result.to(a.dtype)
+    index, src = torch.constant_pad_nd(index, around), torch.constant_pad_nd(src, around, neutral(reduce, a.dtype))
+    result = aten.scatter_reduce.two(start, dim, index, src, reduce)
+    return result
+
+
+def neutral(reduce: str, dtype: torch.dtype) -> float:
+    """Return the number that changes no other one that it is combined with."""
+    if reduce not in ("amax", "amin"):
+        return int(reduce == "prod")
+    if dtype.is_floating_point:
+        return -inf if reduce == "amax" else inf
+    bounds = torch.iinfo(dtype)
+    return bounds.min if reduce == "amax" else bounds.max
+
+
+def index_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *,
+                 include_self: bool = True) -> torch.Tensor:
+    """Combine the slices of ``source`` along an axis with those of ``a`` at an index."""
+    if a.dim():
+        shape = [-1 if d == dim % a.dim() else 1 for d in range(a.dim())]
+        index = index.reshape(shape).expand(source.shape)
+    result: torch.Tensor = aten.scatter_reduce.two(a, dim, index, source, reduce, include_self=include_self)
+    return result
+
+
+def put(a: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
+    """Write, or add, elements at positions in the flattened tensor."""
+    result: torch.Tensor = aten.index_put.default(a.flatten(), [index.flatten()], source.flatten(), accumulate)
+    return result.reshape(a.shape)
+
+
+SCATTERS = {aten.scatter_reduce.two: scatter_reduce, aten.index_reduce.default: index_reduce, aten.put.default: put}
+__all__ = ["SCATTERS"]
