@@ -180,11 +180,20 @@ def decided(kernel, *arrays, grid=None):
     return left_out(chosen.specialize(chosen.bind(arrays, {}, is_array, describe_array)).modules)
 
 
+def read_again(x):
+    """What it stored, plus one: reads of an output leave open nothing."""
+    out = output(x)
+    nl.store(out[0:6], nl.load(x[0:6]))
+    nl.store(out[0:6], nl.add(nl.load(out[0:6]), 1.0))
+    return out
+
+
 def test_what_is_known_before_a_run():
     index = np.zeros((8, 1), np.int32)
     assert decided(by_loop, X) == {0: LeftOut(16, (6, 0))}
     assert decided(whole_by_programs, X, grid=2) == {0: None}
     assert decided(scattered, X, index) == {}           # undecided
+    assert decided(read_again, X) == {0: LeftOut(16, (6, 0))}
 
     def covered_anyway(x, index):
         out = output(x)

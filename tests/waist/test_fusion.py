@@ -10,7 +10,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
-from nki_mlir.waist.fusion import ElementMove, read_through
+from nki_mlir.waist.fusion import ElementMove, fusible, read_through
 from nki_mlir.waist.generic import GenericOperation, generic_of
 from nki_mlir.waist.nest import Nest, Operand
 
@@ -106,3 +106,25 @@ func.func @main(%a: memref<3x8x4xf32>, %b: memref<4x8xf32>, %t: memref<4x8xf32>,
         assert source == copy.inputs[0]
         assert str(mapping) == "(d0, d1, d2) -> (2, d0, d2)"
         assert fusion.has_extents()
+
+
+def test_body_that_computes_with_positions__is_fusible_only_where_these_are_known() -> None:
+    with shared_context(), ir.Location.unknown():
+        module = ir.Module.parse("""
+func.func @main(%a: memref<4xindex>, %b: memref<4xindex>) {
+  linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+                  iterator_types = ["parallel"]} ins(%a : memref<4xindex>) outs(%b : memref<4xindex>) {
+  ^bb0(%in: index, %out: index):
+    %i = linalg.index 0 : index
+    linalg.yield %i : index
+  }
+  linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+                  iterator_types = ["parallel"]} ins(%a : memref<4xindex>) outs(%b : memref<4xindex>) {
+  ^bb0(%in: index, %out: index):
+    linalg.yield %in : index
+  }
+  return
+}""")
+        positions, copy = generics(module)
+        assert fusible(positions.op) is None and fusible(copy.op) is not None
+        assert fusible(positions.op, indices=True) is not None and fusible(copy.op, indices=True) is not None
