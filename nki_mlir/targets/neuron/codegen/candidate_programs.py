@@ -140,7 +140,9 @@ class Prepared:
                 if ns > best_known_ns() * self.patience:
                     break
                 if is_late:
-                    arrangements += [self.schedules.arrangement(order) for _, order in self.late]
+                    limit = best_known_ns() * self.patience
+                    arrangements += [arrangement for _, order in self.late if (
+                        arrangement := self.schedules.arrangement_within(order, limit)) is not None]
                     arrangements.sort(key=lambda arrangement: arrangement.ns)
                     self.late = []
                     continue
@@ -172,13 +174,15 @@ class Prepared:
         much longer than the best, each with ns that it takes at least: they are not computed to their end. Nor are the
         ``skipped`` ones, which would not be timed beside the fastest program."""
         best, room = inf, False
+        crowded = self.schedules.crowded            # an order without addresses may have no room
         most, orders = self.orders(level)
         if computed >= most:
             return
         for count, order in enumerate(orders[computed:], computed + 1):
             order = order._replace(memory=self.memory)
             limit = inf if not room else best / NEARLY if order.unread else best * GOOD
-            worst = known_ns * self.patience if room and best <= min(known_ns, enough) * HOPELESS else inf
+            hopeful = room and best <= known_ns * HOPELESS and (not crowded or best <= enough * HOPELESS)
+            worst = known_ns * self.patience if hopeful else inf        # the other orders are tried in any case
             skips = not order.unread and worst < limit
             arrangement = self.schedules.arrangement_within(order, worst if skips else limit)
             if arrangement is not None:
@@ -189,7 +193,6 @@ class Prepared:
                 self.skipped += 1
             elif not order.unread:
                 insort(self.late, (limit, order))
-            crowded = self.schedules.crowded        # an order without addresses may have no room
             if (best <= enough and (room or not crowded)) or (count >= TWO and best > known_ns * HOPELESS) or (
                     best > known_ns * FAR and not crowded):
                 break
