@@ -339,5 +339,5 @@ def up_to_date(this: Recipe, compiler: Compiler) -> bool:
         recorded = json.loads(this.inputs.read_text(encoding="utf-8"))
         return (recorded["settings"] == settings(this, compiler) and recorded["library"] == identity(this.library)
                 and all(digest(Path(f)) == expected for f, expected in recorded["files"].items()))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):      # missing or damaged
         return False

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Building and loading: what goes right, and every way in which it does not."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from nki_mlir import customop
+from nki_mlir.customop import build
 from nki_mlir.customop.abi import ABI
 from nki_mlir.customop.build import (
     BadFlags,
@@ -166,6 +168,7 @@ def test_engine__is_compiled_where_there_is_no_cache(files, monkeypatch):
 # -- builds that meet --------------------------------------------------------------------------------------------------
 def test_concurrent_builds__of_processes_and_threads(files):
     code = f"""
+import json
 import os
 import numpy as np
 from nki_mlir import customop
@@ -272,6 +275,19 @@ def test_registration__with_a_parameter_that_operators_do_not_have(files):
     with pytest.raises(CompilationFailed, match="the parameters of an operator are const torch::Tensor&") as raised:
         load()
     assert (raised.value.at.file, raised.value.at.line) == ("shape.cpp", 5)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", "{}", '{"settings": 1}', '{"settings": %s, "library": %s, "files": []}',
+                                  '{"settings": %s, "library": %s, "files": {"a": 1}}', '{"settings": %s, "library": 3}'])
+def test_damaged_file_of_inputs__lets_the_library_be_built_again(tmp_path, text):
+    this = build.Recipe("twice", (), tmp_path, multicore=False, checked=False, flags=())
+    compiler = build.Compiler(("g++",), "g++ 12")
+    this.library.write_bytes(b"library")
+    values = json.dumps(build.settings(this, compiler)), json.dumps(build.identity(this.library))
+    this.inputs.write_text(text % values[:text.count("%s")])
+    assert not build.up_to_date(this, compiler)
+    this.inputs.write_text('{"settings": %s, "library": %s, "files": {}}' % values)
+    assert build.up_to_date(this, compiler)
 
 
 def test_failed_build__leaves_the_library_that_was_there(files):
