@@ -4,10 +4,10 @@
 before:  p0 = l.T @ m0 ... p8 = l.T @ m8              after:  p0 = l.T @ m0; t0 = copy p0 ... p8 = l.T @ m8; t8 = ...
          max of p0 ... max of p8                              max of t0 ... max of t8
 
-A result is moved when its last product is done; all later instructions read it from SBUF. The pass moves all tiles of
-the kernel's line that occupies most of PSUM at the peak, then the tiles of the next line, until the others fit in
-program order. Tiles to which later products add, whose address the kernel chose, or that other runs of instructions use
-as well, stay; if PSUM is then too small, ``allocate-on-chip`` raises the error.
+A result is moved when its last product is done, as far as products wrote its tile; all later instructions read it from
+SBUF. The pass moves all tiles of the kernel's line that occupies most of PSUM at the peak, then the tiles of the next
+line, until the others fit in program order. Tiles to which later products add, whose address the kernel chose, or that
+other runs of instructions use as well, stay; if PSUM is then too small, ``allocate-on-chip`` raises the error.
 
 A ``percent`` below 100 keeps the rest of PSUM free: products of the next iteration start there while this iteration's
 results are read.
@@ -15,6 +15,8 @@ results are read.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile, full_tile
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
@@ -129,12 +131,35 @@ def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
         sbuf_copy = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)
         result.block.buffers.append(sbuf_copy)
         last_write = result.writes[-1]
-        after.setdefault(last_write, []).append(
-            last_write.with_op(TensorCopyOp(dst=entire(sbuf_copy), src=entire(buffer))))
+        after.setdefault(last_write, []).extend(
+            last_write.with_op(TensorCopyOp(dst=moved_to(tile, sbuf_copy), src=tile))
+            for tile in written_tiles(buffer, result.writes))
         for step in result.readers:
             step.op = reading(step.op, buffer, sbuf_copy)
     for block in blocks(code.body):
         block.nodes = [node for old in block.nodes for node in (old, *after.get(old, ()))]
+
+
+def written_tiles(buffer: DeviceBuffer, writes: list[InstructionStep]) -> list[Tile]:
+    """Return the tiles of a buffer that instructions write, as one if they write all of it. What nobody writes is not
+    copied, since an instruction may not read it."""
+    tiles = {tile.access: tile for step in writes for _, tile in step.op.targets() if tile.handle is buffer}
+    if any(access.symbols_used() for access in tiles):
+        return [entire(buffer)]
+    flags = np.zeros((buffer.partitions, buffer.bytes_per_partition), np.bool_)
+    for access in tiles:
+        size, first = access.dtype.itemsize, access.partition.const             # type: ignore[union-attr]
+        starts = np.zeros(1, np.int64)
+        for step, count in access.free_dims:
+            starts = np.add.outer(starts, np.arange(count) * step).reshape(-1)
+        columns = np.add.outer((starts + access.free.const) * size, np.arange(size)).reshape(-1)
+        flags[first:first + access.dims[0][1], columns] = True
+    return [entire(buffer)] if flags.all() else [*tiles.values()]
+
+
+def moved_to(tile: Tile, buffer: DeviceBuffer) -> Tile:
+    """Return the same part of another buffer of the same shape, in SBUF."""
+    return Tile(buffer, SBUF, tile.base_shape, tile.base_dtype, tile.access, tile.label)
 
 
 def entire(buffer: DeviceBuffer) -> Tile:
@@ -146,7 +171,6 @@ def entire(buffer: DeviceBuffer) -> Tile:
 def reading(op: Op, buffer: DeviceBuffer, destination: DeviceBuffer) -> Op:
     """Return the operation with the tile in its new memory, on the engine that it would have without the move."""
     def tile(old: Tile) -> Tile:
-        return old if old.handle is not buffer else Tile(destination, SBUF, old.base_shape, old.base_dtype, old.access,
-                                                         old.label)
+        return old if old.handle is not buffer else moved_to(old, destination)
     moved = changed(op, tile)
     return on_engine(moved, op.runs_on) if isinstance(op, NisaOp) and moved.runs_on is not op.runs_on else moved

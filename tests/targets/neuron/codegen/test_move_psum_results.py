@@ -7,11 +7,13 @@ import pytest
 import nki_mlir
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import ActivationReduceOp
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
@@ -193,3 +195,34 @@ def test_moved_result__keeps_name_line_and_readers():
         assert [reader.name for reader in readers] == ["tensor_tensor"]
         assert not any(tile.handle is buffer for step in code.body.nodes for _, tile in step.op.sources()
                        if step.op is not op)
+
+
+@pytest.mark.parametrize("parts", [[(0, 256)], [(0, 128), (256, 64)], [(0, 256), (256, 256)]], ids=str)
+def test_parts_of_tiles_that_no_product_writes__are_not_copied(parts):
+    """An instruction may not read bytes that nothing has written."""
+    b = Builder()
+    x, y = b.hbm("x", (128, BANK), "input"), b.hbm("y", (128 * 9, BANK), "output")
+    t = b.on_chip("t", (128, BANK))
+    b.copy((t, 0, 128, 0, BANK), (x, 0, 128, 0, BANK))
+    sums = [b.on_chip(f"p{k}", (128, BANK), PSUM) for k in range(9)]
+    for p in sums:
+        for start, count in parts:
+            b.matmul((p, 0, 128, start, count), (t, 0, 128, 0, 128), (t, 0, 128, start, count))
+    for k, p in enumerate(sums):
+        out = b.on_chip(f"o{k}", (128, BANK))
+        for start, count in parts:
+            b.add((out, 0, 128, start, count), (p, 0, 128, start, count), (t, 0, 128, start, count))
+            b.copy((y, 128 * k, 128, start, count), (out, 0, 128, start, count))
+    array = np.random.default_rng(3).standard_normal((128, BANK)).astype(np.float32)
+    expected = {x: array, y: np.zeros((128 * 9, BANK), np.float32)}
+    run_in_order(b.code, expected)
+    assert move_psum_results(b.code)
+    copies = [step.op.src for step in b.code.body.nodes if isinstance(step.op, TensorCopyOp)]
+    elements = sum(count for _, count in parts)
+    assert copies and sum(tile.free_elements for tile in copies) % elements == 0
+    assert all(tile.free_elements == BANK for tile in copies) == (elements == BANK)
+    arrays = {x: array, y: np.zeros((128 * 9, BANK), np.float32)}
+    run_in_order(b.code, arrays)
+    np.testing.assert_array_equal(arrays[y], expected[y])
+    program = emit_code(b.code, Emission(reorder=False))
+    assert check_streams([program]).verdict == "proved"
