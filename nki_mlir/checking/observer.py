@@ -18,6 +18,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import BOOL, DType
 from nki_mlir.targets.interpreter.execute import Pattern
 
+LARGEST = float(np.finfo(np.float32).max)
 SHOWN = 4                       # operands whose values a message states
 ADDS = {"add", "subtract"}      # operations that accumulate
 COPIES = {"copy", "load", "store", "tensor_copy", "dma_copy"}  # operations whose result has the values of their source
@@ -211,9 +212,10 @@ def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callab
 
 
 def infinities(op: Op) -> list[float]:
-    """Return the infinite constants that the kernel gives to an operation, such as the -inf of a causal mask."""
-    return [float(value) for value in op.attribute_values().values() if isinstance(value, (float, np.floating))
-            and np.isinf(value)]
+    """Return the infinities that the kernel gives to an operation, such as the -inf of a causal mask. A selection
+    with a limit of float32 gives one where its result is narrower, as the documents of ``range_select`` say."""
+    constants = [float(v) for v in op.attribute_values().values() if isinstance(v, (float, np.floating))]
+    return [float(np.copysign(np.inf, v)) for v in constants if np.isinf(v) or (op.chooses and abs(v) >= LARGEST)]
 
 
 def first_of(chosen: np.ndarray) -> tuple[int, ...]:

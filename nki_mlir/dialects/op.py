@@ -264,6 +264,10 @@ class Op:
         tile."""
         return False
 
+    def unread_tiles(self) -> Sequence[str]:
+        """Return the tiles that it declares to read only because elements that it does not write stay as they are."""
+        return ()
+
     def targets(self) -> list[tuple[str, Tile]]:
         values = self.__dict__
         return [(name, t) for name in self.outputs if (t := values[name]) is not None]

@@ -10,6 +10,7 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.current.simulator import simulate_ranks
+from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
 from .running import numbers
 
@@ -206,3 +207,21 @@ def test_one_rank_by_itself(on):
         nisa.dma_copy(out, dst)
         return out
     np.testing.assert_array_equal(nki.jit(kernel).on(on)(PARTS[0]), PARTS[0])
+
+
+@pytest.mark.parametrize("pairs, warns", [([(0, 1), (1, 2), (2, 3), (3, 0)], False), ([(0, 1), (1, 2), (2, 3)], True)])
+def test_a_permutation_reads_its_destination_only_where_a_rank_receives_nothing(on, recwarn, pairs, warns):
+    """Rank 0 of the second permutation keeps memory that nothing has written, and the kernel stores it."""
+    def kernel(x):
+        src = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm, name="src")
+        dst = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm, name="dst")
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(src, x)
+        ncc.collective_permute([src], [dst], pairs)
+        nisa.dma_copy(out, dst)
+        return out
+    results = simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS], executor=on)
+    for source, target in pairs:
+        np.testing.assert_array_equal(results[target], PARTS[source])
+    told = [str(w.message) for w in recwarn if issubclass(w.category, UnwrittenRead)]
+    assert any("of dst is read before it is written" in text for text in told) == (warns and on not in ("jit", "oracle"))

@@ -258,6 +258,9 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
     def members(self, member: int) -> Sequence[int]:
         return sorted(set(self.pairs))
 
+    def unread_tiles(self) -> Sequence[str]:
+        return () if set(self.pairs) > set(self.pairs[1::2]) else ("dst",)
+
     def hops(self, members: int) -> int:
         return 1
 
@@ -291,6 +294,9 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
             check.rule(prod(self.metadata.shape) == rows * len(group),
                        f"metadata{list(self.metadata.shape)} is not {rows} x {len(group)}",
                        f"give it the shape [{rows}, {len(group)}]")
+
+    def unread_tiles(self) -> Sequence[str]:
+        return ("dst",)
 
     def contribution(self, *sources: np.ndarray) -> list[np.ndarray]:
         return super().contribution(*sources[1:]) + [sources[0].copy()]

@@ -114,7 +114,7 @@ class Uses:
     def __init__(self, op: Op) -> None:
         self.op, self.operands = op, op.operands()
         # A barrier is about its tensor, whose parts different cores may have written; it looks at no element.
-        sources = {name for name, _ in op.sources()} if not isinstance(op, CoreBarrierOp) else set()
+        sources = set() if isinstance(op, CoreBarrierOp) else {n for n, _ in op.sources()} - {*op.unread_tiles()}
         self.reads = [k for k, (f, _) in enumerate(self.operands) if f.name in sources]
         self.writes = [k for k, (f, _) in enumerate(self.operands) if f.writes]
         self.tries = not op.is_loop_nest and not op.acts_outside        # its addresses may be known at run time only
