@@ -12,11 +12,13 @@ by the source position of the running frame.
 import ast
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from types import FrameType
 from typing import Any, NamedTuple
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import CarriedState
+from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_frame, user_location, variables
 from nki_mlir.capture.loop_state import is_bound
 from nki_mlir.capture.mutable_state import holds_state, is_users_class
@@ -146,6 +148,18 @@ def nesting() -> Iterator[None]:
 
 
 @contextmanager
+def iteration(builder: Any, loop: LoopRun, number: int) -> Iterator[None]:
+    """Mark the block as an iteration of a loop in simulation: capture refuses tensors that it creates and that the
+    kernel uses after it."""
+    outside = builder.touches.turn
+    builder.touches.enter(loop, number)
+    try:
+        yield
+    finally:
+        builder.touches.end(outside)
+
+
+@contextmanager
 def unwritten(bound: object) -> Iterator[None]:
     """Refuse writes of a register in the block: the device compares the counter with it before each iteration."""
     if not isinstance(bound, VirtualRegister):
@@ -177,9 +191,10 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
             assert begin is not None and limit is not None          # registers have numbers in a simulation
             if begin >= limit:
                 note_idle()
-            for count, value in enumerate(range(begin, limit, step)):
+            loop = LoopRun(False, "")
+            for number, value in enumerate(range(begin, limit, step)):
                 put(counter.state, value, "a loop variable")
-                with not_carried(state if count == 0 else dict):
+                with iteration(builder, loop, number), not_carried(state if number == 0 else dict):
                     yield counter
             return
         bound = upper.state if isinstance(upper, VirtualRegister) else upper
@@ -231,9 +246,9 @@ def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> N
         if not builder.symbolic:
             if not condition.value:
                 note_idle()
-            carried = closure_of(body_fun)
+            carried, loop, numbers = closure_of(body_fun), LoopRun(False, ""), count()
             while condition.value:
-                with not_carried(carried):
+                with iteration(builder, loop, next(numbers)), not_carried(carried):
                     body()
                 carried = dict
             return

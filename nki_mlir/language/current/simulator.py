@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nki_mlir.capture.eager import EagerBuilder
+from nki_mlir.capture.errors import OutOfScope
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.dialects.access import Tile
@@ -30,7 +31,7 @@ from nki_mlir.dialects.op import Op, changed
 from nki_mlir.language import framework_tensors
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves, with_arrays
-from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.errors import invalid, of_core, require
 from nki_mlir.language.eager_run import report_races, results
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar import dtypes
@@ -68,7 +69,10 @@ class EagerCore(EagerBuilder):
         self.check_memory()
 
     def note_for_capture(self, buffer: Buffer) -> None:
-        """Do nothing: this generation's captures unroll loops."""
+        """Raise the error of a tensor that an iteration of a device loop created, and that the kernel uses after it.
+        All other loops of this generation's kernels unroll."""
+        if buffer.turn is not None and buffer.turn.has_ended:
+            raise of_core(OutOfScope(name=buffer.name))
 
 
 # -- writes that do not round: values ----------------------------------------------------------------------------------
