@@ -68,6 +68,7 @@ LAZY: dict[str, dict[str, tuple[str, str]]] = {
     "neuronxcc.nki": {"FrameworkKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
     "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": {"UnifiedKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
     "nki.compiler.backends.neuron.FrameworkKernel": {"UnifiedKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
+    "nki.experimental": {name: ("nki_mlir.language.current.language", name) for name in ("fori_loop", "while_loop")},
     "nki.compile": {"GenericKernel": ("nki_mlir.language.current.kernel", "Kernel")}}       # of the first releases
 
 
@@ -215,7 +216,8 @@ def uninstall() -> None:
 
 VENDOR_ONLY = tuple(f"{package}." for package in (
     "neuronxcc.nki.kernels", "neuronxcc.nki.nccl", "neuronxcc.nki._private", "neuronxcc.nki._private_kernels",
-    "neuronxcc.nki._pre_prod_kernels", "neuronxcc.nki.compiler.backends.neuron.dimensions",
+    "neuronxcc.nki._pre_prod_kernels", "neuronxcc.nki.language.iterators",
+    "neuronxcc.nki.compiler.backends.neuron.dimensions",
     "neuronxcc.starfish.penguin", "neuronxcc.private_nkl", "neuronxcc.nki_standalone", "nki.kernels",
     "nki._private", "nki._private_kernels",
     "nki._pre_prod_kernels", "nki.backends"))

@@ -41,6 +41,8 @@ from nki.compiler import enable_stack_allocator, skip_middle_end_transformations
 from nki.compiler.kernel_builder import compile_kernel
 from nki.compiler.frontend import NKIFrontend
 from nki.compiler.ncc_driver import CompileOptions, CompiledKernel
+from neuronxcc.nki.language.iterators import sync_program
+from nki.experimental import while_loop
 import nki.kernels, nki._private_kernels.attention
 from torch_neuronx import nki_jit
 from torch_neuronx.nki_hop import wrap_nki
