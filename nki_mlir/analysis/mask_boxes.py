@@ -17,13 +17,13 @@ from nki_mlir.dialects import access
 from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.op import O, Op, changed, with_forms
 from nki_mlir.dialects.verification import verify
-from nki_mlir.dialects.verifier import BrokenRule, OutOfBounds, ShapeMismatch
+from nki_mlir.dialects.verifier import BeyondDimension, BrokenRule, ShapeMismatch
 
 Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of symbols alone
 
 
-class AlwaysOutOfBounds(OutOfBounds):
-    message = "an index is {excess} elements outside its dimension wherever this operation runs"
+class AlwaysOutOfBounds(BeyondDimension):
+    message = "an index is {elements} outside its dimension wherever this operation runs"
     fix = "exclude the index with mask=, or with an if around the operation"
 
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ class Mask:
     terms: tuple[tuple[Affine, bool], ...]
     negated: bool = False
 
+    described: ClassVar = "a condition on indices"
+    pass_instead: ClassVar = ("pass the condition as mask=, or select by it with nisa.affine_select(pred=..., "
+                              "on_true_tile=..., on_false_value=...)")
     __hash__ = None                                 # type: ignore[assignment]
     __array_ufunc__ = None
 

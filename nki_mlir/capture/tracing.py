@@ -116,6 +116,26 @@ def named(value: object, name: str) -> object:
     return value
 
 
+def assigned(value: object, name: str) -> object:
+    """Return what ``object.name = value`` stores: a call's result becomes the tensor that a variable would get."""
+    return value.assigned_to(name) if isinstance(value, Unassigned) else value
+
+
+def element(value: object, container: Any, keys: tuple[object, ...], name: str) -> object:
+    """Return what ``container[key][...] = value`` stores, with the keys of containers in containers. In a list or dict
+    a call's result becomes the tensor that a variable would get; other classes get the result, and run no code here."""
+    if not isinstance(value, Unassigned):
+        return value
+    for key in keys:
+        if type(container) not in CONTAINERS:
+            return value
+        container = container[key]
+    return value.assigned_to(name) if type(container) in CONTAINERS else value
+
+
+CONTAINERS = (list, dict)
+
+
 def buffer_of(value: Any) -> object:
     """Return ``value.buffer`` as kernels see it: for a tensor, its memory."""
     return getattr(value, "region", None) or value.buffer if isinstance(value, View) else value.buffer

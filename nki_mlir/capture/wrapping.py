@@ -10,6 +10,7 @@ operators become conditional expressions, in which all other operands keep Pytho
 """
 
 import ast
+import copy
 import dis
 import inspect
 import itertools
@@ -264,6 +265,13 @@ class ConstructWrapper(LogicWrapper):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as value):
                 node.value = _named(value, name)
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Call() as value):
+                node.value = ast.copy_location(_call("assigned", value, ast.Constant(name)), value)
+            case ast.Assign(targets=[ast.Subscript(value=container)], value=ast.Call() as value) if (
+                    path := _path_of(container)):
+                root = ast.Name(path[0].id, ast.Load())
+                keys = ast.Tuple([copy.deepcopy(key) for key in path[1:]], ast.Load())
+                node.value = ast.copy_location(_call("element", value, root, keys, ast.Constant(root.id)), value)
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values) as several) if (
                     len(targets) == len(values)):
                 several.elts = [
@@ -288,6 +296,17 @@ class ConstructWrapper(LogicWrapper):
 def _named(value: ast.expr, name: str) -> ast.expr:
     """Return the expression whose value, a tensor without a name, gets the name of a variable."""
     return ast.copy_location(_call("named", value, ast.Constant(name)), value)
+
+
+def _path_of(container: ast.expr) -> list[Any]:
+    """Return the variable and the keys of ``variable[key][key]``, whose evaluation runs no code: numbers and variables.
+    Return an empty list for other expressions."""
+    match container:
+        case ast.Name():
+            return [container]
+        case ast.Subscript(value=outer, slice=ast.Constant() | ast.Name() as key) if (path := _path_of(outer)):
+            return [*path, key]
+    return []
 
 
 def _call(method: str, *arguments: ast.expr) -> ast.Call:

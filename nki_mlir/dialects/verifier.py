@@ -40,6 +40,23 @@ class OutOfBounds(KernelError, IndexError):
         return why, fix
 
 
+class BeyondDimension(OutOfBounds):
+    """An index that neither a mask nor an ``if`` excludes; ``excess`` counts the elements outside."""
+
+    message = "an index is {elements} outside its dimension"
+    fix = "make the condition cover every subscript"
+
+    @property
+    def headline(self) -> str:
+        excess = self.values["excess"]
+        return self.message.format(elements="1 element" if excess == 1 else f"{excess} elements")
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        close = "; a comparison by <= in place of < selects one element too many" if self.values["excess"] == 1 else ""
+        return self.why, self.fix + close
+
+
 class TooManyPartitions(KernelError):
     code = "err_num_partition_exceed_arch_limit"
     message = "number of partitions {count} exceed architecture limitation of {limit}."
@@ -139,13 +156,15 @@ class HostOperand(WrongMemory):
             return ("an instruction that writes its first argument returns None",
                     "do not assign the result of such an instruction: nisa.memset(tile, 0.0), not tile = nisa.memset("
                     "...)")
+        if pass_instead := getattr(type(self.operand), "pass_instead", ""):
+            return "", pass_instead
         exchanged = "form" in self.values and callable(self.operand)
         return ("", f"call it as {self.values['form']}") if exchanged else super().advice
 
 
 def dtype_advice(operand: str, expected: object) -> str:
     """Return advice for an operand of another dtype than the expected ones."""
-    first = re.split(", | or ", str(expected))[0]
+    first = "int32" if str(expected) == "an integer type" else re.split(", | or ", str(expected))[0]
     name = f"nl.{first}" if first in BY_NAME else ""
     if operand.startswith("dst"):
         return f"create it with dtype={name}" if name else f"create it with {expected}"

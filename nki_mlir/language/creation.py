@@ -19,7 +19,7 @@ from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.part_forms import PARTITIONS, check_on_chip_shape
 from nki_mlir.capture.strides import Shape
 from nki_mlir.capture.tensor import Buffer, View
-from nki_mlir.diagnostics import KernelError, warn_once
+from nki_mlir.diagnostics import KernelError, NkiMlirError, warn_once
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.op import Op
@@ -63,9 +63,14 @@ def as_operand(x: object, name: str = UNNAMED, operand: str = "x") -> View:
         return as_operand(x.as_sum(), name, operand)
     active(name)
     refuse_other_generation(name, x)
-    error = HostOperand(operand=operand, op=name, expected="psum|sbuf", found=type(x).__name__)
-    error.operand = x
-    raise error.here()
+    raise host_operand(x, operand, name, "psum|sbuf")
+
+
+def host_operand(value: object, operand: str, op: str, expected: str) -> NkiMlirError:
+    """Return the error for an operand that is a value of Python."""
+    error = HostOperand(operand=operand, op=op, expected=expected, found=type(value).__name__)
+    error.operand = value
+    return error.here()
 
 
 class OtherGeneration(KernelError):
@@ -263,7 +268,7 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
     for name, view in views.items():
         if not isinstance(view, View) and view is not None:
             refuse_other_generation(f"nisa.{cls.name}", view)
-            raise HostOperand(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).here()
+            raise host_operand(view, name, cls.name, "psum|sbuf|hbm")
     if builder.recorder is not None:
         builder.recorder.emitted(cls, views, mask, attributes)
     for name in cls.outputs:

@@ -3,13 +3,14 @@
 
     best[...] = nl.loop_reduce(tile, op=np.max, loop_indices=[i])       # reduces into a tensor of the kernel
     best = nl.loop_reduce(tile, op=np.max, loop_indices=[i])            # into a tile that it allocates
+    best[k] = nl.loop_reduce(tile, op=np.max, loop_indices=[i])         # the same, for an element of a list or dict
 
 A reduction assigns the first value to a tensor that nothing has written; all others are combined with it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.index import Index, Mask
@@ -17,9 +18,19 @@ from nki_mlir.capture.iterations import Turn, outward
 from nki_mlir.capture.locations import user_frame
 from nki_mlir.capture.tensor import View
 from nki_mlir.capture.tracing import Unassigned
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.tensor_object import BINARY, UNARY
 from nki_mlir.scalar.tokens import alu_token
+
+
+class ReductionOperand(KernelError, TypeError):
+    """``nl.loop_reduce(...)`` in an expression."""
+
+    code = "NKI-LOOP-REDUCE"
+    message = "the result of nl.loop_reduce is no tile before it is assigned: the loops compute it together"
+    fix = "assign it, best[...] = nl.loop_reduce(...), and use best after the loops"
 
 
 @dataclass
@@ -33,6 +44,8 @@ class LoopReduction(Unassigned):
     at: object                     # the call
     outside: Turn | None           # the iteration around the loops
     numbers: tuple[int, ...]       # of the variables whose loops the builder does not run
+
+    pass_instead: ClassVar = ReductionOperand.fix
 
     def write(self, target: View) -> None:
         """Emit target = op(target, value), or target = value in the first iteration if nothing wrote to target before
@@ -59,6 +72,17 @@ class LoopReduction(Unassigned):
         self.write(tile)
         return tile
 
+    def refused(self, *operands: object) -> NoReturn:
+        """Raise the error for an operator, a subscript or an attribute of the result."""
+        raise ReductionOperand().here()
+
+    __getitem__ = refused
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):           # that Python or NumPy looks for
+            raise AttributeError(name)
+        self.refused()
+
     def begins_again(self, target: View | None) -> bool:
         """Return whether the numbers of loops that the builder does not run begin a reduction into this target: they
         are the first, or it has had them."""
@@ -71,6 +95,10 @@ class LoopReduction(Unassigned):
             earlier.clear()
         earlier.add(self.numbers)
         return begins
+
+
+for _method in (*BINARY, *(f"r{name}" for name in BINARY), *UNARY):
+    setattr(LoopReduction, f"__{_method}__", LoopReduction.refused)
 
 
 def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = None, mask: object = None

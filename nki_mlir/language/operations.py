@@ -301,8 +301,9 @@ def check_number(op: str, value: Any) -> None:
     if isinstance(value, np.ndarray):
         raise HostArray.of(value).here()
     if not isinstance(value, NUMBER_CLASSES):
-        raise verifier.BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
-                                  fix="give it a tile or a number").here()
+        subject = value.described if isinstance(value, Mask) else type(value).__name__
+        raise verifier.BrokenRule(op=op, what=f"takes tiles and numbers, got {subject}",
+                                  fix=getattr(type(value), "pass_instead", "give it a tile or a number")).here()
     if isinstance(value, int) and (bits := value.bit_length()) > LARGEST.bit_length():
         raise verifier.BrokenRule(op=op, what=f"takes numbers that a float can hold, got an integer of {bits} bits",
                                   fix=f"give it an integer of at most {LARGEST.bit_length()} bits").here()
@@ -460,7 +461,7 @@ def require_space(op: str, operand: str, view: object, *allowed: str) -> None:
     if not isinstance(view, View):
         active(f"nl.{op}")
         creation.refuse_other_generation(f"nl.{op}", view)
-        raise verifier.HostOperand(operand=operand, op=op, expected="|".join(allowed), found=type(view).__name__).here()
+        raise creation.host_operand(view, operand, op, "|".join(allowed))
     if view.buffer.space not in allowed:
         raise verifier.WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=view.buffer.space).here()
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.mask import Mask
 from nki_mlir.capture.prompts import GENERATED, at_prompt, variable
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.language.signatures.table import language_functions
@@ -36,6 +37,8 @@ def not_implemented(other: object) -> Any:
     """Return ``NotImplemented`` for an operand whose class may handle tiles; raise ``NotAnOperand`` for a
     Python value."""
     subject, instead = "None", "an operand is a tile or a number"
+    if isinstance(other, Mask):
+        raise NotAnOperand(what=other.described, instead=other.pass_instead).here()
     if hasattr(other, "__dlpack__"):                # an array of a framework
         package = type(other).__module__.partition(".")[0]
         raise NotAnOperand(what=f"a {type(other).__name__} of {package}",

@@ -118,3 +118,20 @@ def test_bounds__mask_is_over_the_axes_of_the_operation(on):
     expected = np.zeros((16, 8), np.float32)
     expected[:12] = x[8:]
     check(on, kernel, expected, x)
+
+
+@pytest.mark.parametrize("last", [57, 58])
+def test_an_index_that_a_mask_lets_pass__by_one_element_or_several(last):
+    """One element too many is what <= in place of < selects, and the fix says so."""
+    @nki.jit
+    def kernel(x):
+        o = nl.ndarray((128, 64), x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+        nl.store(o[p, f + 8], nl.load(x)[p, f], mask=(f < last))
+        return o
+    for on in ("eager", "jit"):
+        with pytest.raises(OutOfBounds, match=r"\d elements? outside its dimension") as caught:
+            kernel.on(on)(np.zeros((128, 64), np.float32))
+        elements = "1 element" if last == 57 else "2 elements"
+        assert caught.value.headline.startswith(f"an index is {elements} outside its dimension")
+        assert ("<= in place of <" in caught.value.advice[1]) == (last == 57)

@@ -212,3 +212,21 @@ def test_other_forms_are_reported_where_asked(monkeypatch):
 def test_names_that_no_release_had(module, name, text):
     with pytest.raises(AttributeError, match=rf"(?s)has no attribute '{name}'.*{text}"):
         getattr(module, name)
+
+
+def test_bounds_of_loops_by_keyword(on):
+    """The form of the releases from 2.27 on, which the beta generation takes, too."""
+    @nki.jit
+    def kernel(x):
+        o = nl.ndarray((5, 8, 4), x.dtype, buffer=nl.shared_hbm)
+        for k in nl.static_range(5):
+            nl.store(o[k], nl.zeros((8, 4), x.dtype))
+        for i in nl.affine_range(start=0, stop=5, step=2):
+            nl.store(o[i], nl.load(x) * (i + 1))
+        for i in nl.sequential_range(1, stop=2):
+            nl.store(o[i], nl.load(x) * 10)
+        for i in nl.static_range(3, 4, step=3):
+            nl.store(o[i], nl.load(x) * 20)
+        return o
+    x = floats(8, 4)
+    check(on, kernel, np.stack([x, x * 10, x * 3, x * 20, x * 5]), x)

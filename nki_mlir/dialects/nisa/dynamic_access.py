@@ -44,7 +44,8 @@ class PatternAddressed(DataAddressed):
         rows = self.piece.shape[0]
         check.rule(len(self.steps) == len(self.piece.shape), "has one step for each dimension",
                    f"give {len(self.piece.shape)} steps")
-        check.rule(prod(self.index.shape) in (1, rows), "takes one index, or one for each row",
+        check.rule(prod(self.index.shape) in (1, rows),
+                   f"takes one index, or one for each row, got {list(self.index.shape)}",
                    f"give the index the shape [1, 1] or [{rows}, 1]")
         check.rule(self.table.shape[0] in (1, rows), "the table has one row, or one for each partition",
                    f"give the table 1 or {rows} rows")

@@ -11,6 +11,7 @@ from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import unknown
 from nki_mlir.capture.index import Index
 from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.mask import Mask
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError, NkiMlirError, warn_once
 from nki_mlir.language import assignment
@@ -29,6 +30,10 @@ class BadParameter(KernelError, TypeError):
     code = "NKI-PARAMETER"
     message = "{function}: {parameter} is {found}; it takes {what}"
     fix = "call it as {form}"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        return ("", self.values["fix"]) if self.values.get("fix") else super().advice
 
 
 class ConvertedTile(KernelError, TypeError):
@@ -61,7 +66,8 @@ class Beta(Generation):
         if kind is kinds.ARRAY and isinstance(value, View):
             raise ConvertedTile(function=function.title, shape=value.shape).here()
         error = BadParameter(function=function.title, parameter=parameter, found=shown(value), what=kind.description,
-                             form=form_of(function.title, function.__signature__))
+                             form=form_of(function.title, function.__signature__),
+                             fix=getattr(type(value), "pass_instead", ""))
         raise error.here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
@@ -76,6 +82,8 @@ class Beta(Generation):
             del remaining["dst"]
         else:
             dst = None
+        if function.title in LOOPS:
+            return function.function(*bounds_of(**arguments))
         if function.title in OTHERWISE:
             remaining = OTHERWISE[function.title](dst, remaining)
         result = function.call_by_keyword(remaining)
@@ -98,12 +106,16 @@ def shown(value: object) -> str:
         return f"an array of shape {value.shape}"
     if isinstance(value, View):
         return f"a tile of shape {value.shape}"
+    if isinstance(value, Mask):
+        return value.described
     text = getattr(value, "__name__", None) or repr(value)
     return text if len(text) < 60 else f"of type {type(value).__name__}"
 
 
-# Names that public code uses and no release has, with what to use instead.
-INVENTED = {"outer_product": "nl.multiply broadcasts a [P, 1] tile and a [1, F] one", "compile": "decorate the kernel "
+# Names that public code uses and no page describes, with what to use instead.
+INVENTED = {"builtin_custom_op": "write what it computes with instructions of nisa: it calls a function that the "
+            "vendor's tools compiled for the GpSimd cores, of releases 2.20 to 2.26",
+            "outer_product": "nl.multiply broadcasts a [P, 1] tile and a [1, F] one", "compile": "decorate the kernel "
             "with nki.jit and call it", "kernel": "decorate the kernel with nki.jit"}
 
 
@@ -166,4 +178,11 @@ def added(dst: object, arguments: dict[str, object]) -> dict[str, object]:
     return arguments
 
 
+def bounds_of(start: object, stop: object = None, step: object = None) -> list[object]:
+    """Return the bounds of a loop as its function takes them, all by position."""
+    bounds = [0, start] if stop is None else [start, stop]
+    return bounds if step is None else [*bounds, step]
+
+
+LOOPS = ("affine_range", "sequential_range", "static_range")
 OTHERWISE = {"memset": filled, "iota": counted, "affine_select": selected, "nc_matmul": added}

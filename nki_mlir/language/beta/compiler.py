@@ -6,15 +6,19 @@ Directives are stored on the kernel; they do not change values.
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from inspect import signature
+from typing import Any, TypeVar
 
 from nki_mlir.capture.builder import active
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.language import creation
 from nki_mlir.language.beta.calls import of_class
 from nki_mlir.language.creation import Allocation, MemoryRegion, integer, psum_modulo, sbuf_modulo
 from nki_mlir.language.kernel import unwrap
 from nki_mlir.language.launching import directive
+
+R = TypeVar("R")
 
 
 class sbuf:
@@ -43,7 +47,7 @@ class sbuf:
     def alloc(func: Callable[..., tuple[int, int]]) -> Allocation:
         """Return an allocator whose ``func(idx, pdim_size, fdim_size)`` gives (start partition, byte) for
         each block."""
-        return Allocation(SBUF, func)
+        return Allocation(SBUF, with_named_sizes(func, "sbuf"))
 
     @staticmethod
     @of_class
@@ -51,6 +55,25 @@ class sbuf:
                   num_free_tiles: tuple[int, ...] = ()) -> Allocation:
         """Return an allocator that assigns blocks in turn to ``num_par_tiles`` x ``num_free_tiles`` slots."""
         return sbuf_modulo(base_addr, base_partition, num_par_tiles, num_free_tiles)
+
+
+class AllocatorParameters(KernelError, TypeError):
+    """A function that cannot take the arguments of an allocator."""
+
+    code = "NKI-PARAMETER"
+    message = "{memory}.alloc calls its function with idx=, pdim_size= and fdim_size=, which it does not take: {text}"
+    fix = "name the parameters so: lambda idx, pdim_size, fdim_size: ..."
+
+
+def with_named_sizes(func: Callable[..., R], memory: str) -> Callable[..., R]:
+    """Return a function for an allocator, after a check that it takes the allocator's arguments."""
+    try:
+        signature(func).bind(idx=(), pdim_size=1, fdim_size=1)
+    except TypeError as error:
+        raise AllocatorParameters(memory=memory, text=error).here() from None
+    except ValueError:                      # a function of C has no signature
+        pass
+    return func
 
 
 class psum:
@@ -81,7 +104,7 @@ class psum:
     def alloc(func: Callable[..., Any]) -> Allocation:
         """Return an allocator whose ``func(idx, pdim_size, fdim_size)`` gives (bank, start partition, byte) for each
         block."""
-        return Allocation(PSUM, func)
+        return Allocation(PSUM, with_named_sizes(func, "psum"))
 
     @staticmethod
     @of_class

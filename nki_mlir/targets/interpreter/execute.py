@@ -20,7 +20,7 @@ from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.op import FRESH, Op, Results, TileField
 from nki_mlir.dialects.scalar_body import ArrayScalars, Elementwise
 from nki_mlir.dialects.target_rules import TargetRule
-from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.dialects.verifier import BeyondDimension, OutOfBounds
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.entry import outside
 from nki_mlir.scalar.alu import ALU
@@ -32,9 +32,8 @@ ActiveBox = tuple[list[int], list[int], np.ndarray]         # starts, counts, an
 Runner = Callable[[Arrays, Values], None]
 
 
-class MaskTooWeak(OutOfBounds):
-    message = "an index is {excess} elements outside its dimension, and neither mask nor if excludes it"
-    fix = "make the condition cover every subscript"
+class MaskTooWeak(BeyondDimension):
+    message = "an index is {elements} outside its dimension, and neither mask nor if excludes it"
 
 
 def compile_op(op: Op) -> Runner:
