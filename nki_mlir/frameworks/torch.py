@@ -39,7 +39,7 @@ from nki_mlir.frameworks.torch_operator import (
     names_of,
     watched,
 )
-from nki_mlir.frameworks.torch_values import NKI_DTYPE, in_structure, structure_of
+from nki_mlir.frameworks.torch_values import NKI_DTYPE, in_containers, in_structure, structure_of, with_objects
 from nki_mlir.language.argument_memory import ReadOnlyArgument
 from nki_mlir.language.arguments import (
     BadArgument,
@@ -136,7 +136,8 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
         fields = {"grid": grid, "has_grid": True, "mode": kernel.mode, "target": kernel.target,
                   "executor": kernel.executor, "by_reference": kernel.by_reference, "options": kernel.options}
-        plan = plan_traced(type(kernel), kernel.func, fields, kernel.identity, positional, named, kinds, recorded)
+        plan = plan_traced(type(kernel), kernel.func, fields, kernel.identity, in_containers(positional),
+                           in_containers(named), kinds, recorded)
     else:
         plan, before = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, before, tensors)
@@ -285,6 +286,7 @@ def plan_traced(cls: type[Kernel], func: Callable[..., object], fields: dict[str
     ``recorded`` tells whether some tensor requires grad; exported programs are not checked for it.
     """
     kernel = cls(func, specializations=_captures(func), **fields)
+    positional, named = with_objects(positional), with_objects(named)
     try:
         compile_again_when_changed(func, (*positional, *named.values()))
         plan, _ = plan_of(kernel, positional, named, kinds)

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Relates PyTorch's element types, and operands and results of its operators, to those of a kernel's call."""
+"""Relates PyTorch's element types, and operands and results of its operators, to those of a kernel's call.
+
+It also writes objects among a call's constants as containers, which Dynamo passes on.
+"""
 
 import ast
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from nki_mlir.graph.custom_call import KernelRecord
+from nki_mlir.language.kernel_object import NKIObject
 from nki_mlir.scalar import dtypes
 
 NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch.bfloat16: dtypes.BFLOAT16,
@@ -59,3 +64,39 @@ def in_structure(structure: Any, values: list[torch.Tensor]) -> Any:
     if kind == "dict":
         return dict(zip(names, parts))
     return parts if kind == "list" else tuple(parts)
+
+
+# -- objects among constants -------------------------------------------------------------------------------------------
+class _ObjectMark:
+    """The mark in (_ObjectMark, class, attributes), which stands for a dataclass or ``NKIObject``."""
+
+
+def in_containers(value: Any) -> Any:
+    """Return an argument with its dataclasses and ``NKIObject``s as tuples of their attributes, on which Dynamo guards.
+    Dynamo traces this function: among constants it knows containers alone."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[in_containers(part) for part in value])
+    if isinstance(value, tuple):
+        return tuple([in_containers(part) for part in value])
+    if isinstance(value, list):
+        return [in_containers(part) for part in value]
+    if type(value) is dict:
+        return {key: in_containers(part) for key, part in value.items()}
+    is_object = (dataclasses.is_dataclass(value) or isinstance(value, NKIObject)) and not isinstance(value, type)
+    if is_object and hasattr(value, "__dict__"):
+        return _ObjectMark, type(value), tuple([(name, in_containers(part)) for name, part in value.__dict__.items()])
+    return value
+
+
+def with_objects(value: Any) -> Any:
+    """Return an argument that ``in_containers`` has written, with its objects."""
+    if isinstance(value, tuple) and len(value) == 3 and value[0] is _ObjectMark:
+        result = object.__new__(value[1])
+        for name, part in value[2]:
+            object.__setattr__(result, name, with_objects(part))
+        return result
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(with_objects, value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(with_objects, value))
+    return {key: with_objects(part) for key, part in value.items()} if type(value) is dict else value

@@ -128,7 +128,8 @@ class NKIObject(metaclass=ObjectType):
     def __init__(self, *arguments: object, **keywords: object) -> None:
         cls = type(self)
         every = dict.fromkeys(n for c in reversed(cls.__mro__) for n in vars(c).get(NAMES, inspect.get_annotations(c)))
-        names = [n for n in every if (declared := declaration(cls, n)) is None or declared.init]
+        declared = {n: declaration(cls, n) for n in every}          # torch.compile traces no walrus in a comprehension
+        names = [n for n, field in declared.items() if field is None or field.init]
         if len(arguments) > len(names):
             raise TypeError("too many arguments given (varargs not supported)")
         values = dict(zip(names, arguments))
