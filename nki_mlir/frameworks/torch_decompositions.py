@@ -149,16 +149,16 @@ def add(a: torch.Tensor, b: Any, *, alpha: float = 1) -> object:
 
 def index_put(a: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
               ) -> object:
-    """Select one number, or one row, under a mask of the first axes; upstream lowers such updates at numbers alone."""
+    """Write, or add, one number or one row under a mask of the first axes; upstream lowers these at numbers alone."""
     mask = indices[0] if len(indices) == 1 else None
-    if mask is None or mask.dtype != torch.bool or accumulate:
+    if mask is None or mask.dtype != torch.bool:
         return NotImplemented
     rest = a.dim() - mask.dim()
     if values.dim() > rest and values.shape[0] == 1:
         values = values.reshape(values.shape[1:])
     if values.dim() > rest:
         return NotImplemented
-    return torch.where(mask.reshape([*mask.shape, *[1] * rest]), values, a)
+    return torch.where(mask.reshape([*mask.shape, *[1] * rest]), a + values if accumulate else values, a)
 
 
 def threshold(a: torch.Tensor, limit: float, value: float) -> torch.Tensor:

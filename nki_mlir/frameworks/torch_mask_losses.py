@@ -66,19 +66,23 @@ def cross_entropy(writer: LossWriter) -> None:
     x, target, weight = arguments["self"], arguments["target"], arguments["weight"]
     smoothing, form = arguments["label_smoothing"], (arguments["reduction"], arguments["ignore_index"])
     value = x.meta["val"]
-    if value.dim() != 2 or target.meta["val"].is_floating_point() or (smoothing and weight is not None):
+    if value.dim() != 2 or target.meta["val"].is_floating_point():
         return
     logarithms = call(aten.log_softmax.int, x, 1)
     loss = call(operator.getitem, call(aten.nll_loss_forward.default, logarithms, target, weight, *form), 0)
     if smoothing:
         is_ignored = call(aten.eq.Scalar, target, form[1])
-        rest = call(aten.neg.default, call(aten.sum.dim_IntList, logarithms, [1]))
+        weighted = logarithms if weight is None else call(aten.mul.Tensor, logarithms, weight)
+        rest = call(aten.neg.default, call(aten.sum.dim_IntList, weighted, [1]))
         rest = call(aten.masked_fill.Scalar, rest, is_ignored, 0.0)
         if form[0] != NONE:
             rest = call(aten.sum.default, rest)
         if form[0] == MEAN:
-            count = call(aten.sum.default, call(aten.to.dtype, call(aten.logical_not.default, is_ignored), value.dtype))
-            rest = call(aten.div.Tensor, rest, count)
+            counts = call(aten.to.dtype, call(aten.logical_not.default, is_ignored), value.dtype)
+            if weight is not None:
+                classes = call(aten.masked_fill.Scalar, target, is_ignored, 0)
+                counts = call(aten.mul.Tensor, counts, call(aten.index.Tensor, weight, [classes]))
+            rest = call(aten.div.Tensor, rest, call(aten.sum.default, counts))
         loss = call(aten.add.Tensor, call(aten.mul.Tensor, loss, 1 - smoothing),
                     call(aten.mul.Tensor, rest, smoothing / value.shape[1]))
     writer.replace(loss)

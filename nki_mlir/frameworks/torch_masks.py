@@ -9,10 +9,10 @@ after:   %t = mul(reshape(%x), 2)                       (all elements, along the
 
 Operators that compute each selected row alone compute all rows. Then ``index_put`` selects the rows of the mask, a sum
 adds zeros for the other ones, and a mean divides by the number of the selected ones. An extremum replaces the other
-rows by infinity. The number of the rows, ``x[mask].shape[0]``, is the sum of the mask where tensors are multiplied or
-divided by it. A loss of classes ignores the
-targets of the other rows. ``torch.where(mask)`` and ``nonzero`` are the positions that a mask selects of all positions,
-which may index tensors, and tensors to which rows are added.
+rows by infinity. The number of the rows, ``x[mask].shape[0]``, is the sum of the mask where tensors are computed with
+it. Tensors of as many rows, which gradients write, get all rows. A loss of classes ignores the targets of the other
+rows. ``torch.where(mask)`` and ``nonzero`` are the positions that a mask selects of all positions, which may index
+tensors, and tensors to which rows are added.
 """
 
 import operator
@@ -49,9 +49,20 @@ ALONG: dict[object, int] = dict.fromkeys((
         aten._log_softmax_backward_data.default, aten._softmax_backward_data.default), 2)
 LOSSES = (aten.nll_loss_forward.default, aten.nll_loss_backward.default)
 # Operators of a tensor and a number that the number of rows may be; Python's operators of such numbers.
-OF_NUMBERS: dict[object, Any] = {aten.mul.Tensor: aten.mul.Tensor, aten.mul.Scalar: aten.mul.Tensor,
-                                 aten.div.Tensor: aten.div.Tensor, aten.div.Scalar: aten.div.Tensor}
-NUMBERS: dict[object, Any] = {operator.mul: aten.mul.Tensor, operator.truediv: aten.div.Tensor}
+OF_NUMBERS: dict[object, Any] = {
+    form: op.Tensor for op in (aten.mul, aten.div, aten.add, aten.sub) for form in (op.Tensor, op.Scalar)}
+NUMBERS: dict[object, Any] = {
+    operator.mul: aten.mul.Tensor, operator.truediv: aten.div.Tensor, operator.add: aten.add.Tensor,
+    operator.sub: aten.sub.Tensor, operator.floordiv: aten.floor_divide.default, operator.neg: aten.neg.default,
+    operator.pow: aten.pow.Tensor_Tensor, torch.sym_max: aten.maximum.default, torch.sym_min: aten.minimum.default}
+WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32,        # in which such numbers are computed
+        **dict.fromkeys((torch.uint8, torch.int8, torch.int16), torch.int32)}
+FILLED = (aten.full.default, aten.scalar_tensor.default)        # tensors of one number
+# Operators that write a tensor of these sizes, with the argument that has them.
+SIZED: dict[object, int] = {aten.expand.default: 1, aten.full.default: 0, aten.zeros.default: 0, aten.ones.default: 0,
+                            **dict.fromkeys(NEW, 1)}
+TRANSPOSED = (aten.permute.default, aten.transpose.int, aten.t.default)
+PRODUCTS = (aten.mm.default, aten.matmul.default)
 COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 EXTREMA: dict[object, bool] = {aten.amax.default: False, aten.max.default: False,           # is it the least one?
                                aten.amin.default: True, aten.min.default: True}
@@ -89,6 +100,15 @@ def rewrite_masks(program: torch.export.ExportedProgram, line_of: Callable[[Node
     return program
 
 
+def swaps(node: Node) -> bool:
+    """Return whether a node transposes a matrix."""
+    args: Any = node.args
+    rank = args[0].meta["val"].dim()
+    axes = [1, 0] if node.target is aten.t.default else [axis % 2 for axis in (
+        args[1] if node.target is aten.permute.default else args[1:3])]
+    return rank == 2 and sorted(axes) == [0, 1] and (node.target is not aten.permute.default or axes == [1, 0])
+
+
 def size_of(node: Node) -> str:
     """Return the number that a node's value or one of its sizes is, if only running the program tells it."""
     value = node.meta.get("val")
@@ -107,7 +127,8 @@ class Rewriting:
         self.masks: dict[Node, Node] = {}
         self.sizes: dict[Node, Node] = {}
         self.numbers: set[Node] = set()
-        self.names: dict[Node, str] = {}                        # the operators whose results are positions
+        self.columns: dict[Node, Node] = {}                     # the mask by the node whose columns it selects
+        self.names: dict[Node, str] = {}                        # the operators that are not an index
         self.keys: dict[object, Node] = {}
         self.firsts: dict[Node, Node] = {}              # by node, the first one that computes the same
         self.mode = next(node.meta["val"] for node in graph.nodes
@@ -135,6 +156,8 @@ class Rewriting:
                 self.masks[rows] = self.first_equal(mask)
             elif node.op != "output" and any(arg in self.numbers for arg in node.all_input_nodes):
                 self.compute_number(node)
+            elif any(arg in self.columns for arg in node.all_input_nodes):
+                self.combine_rows(node)
             elif node.op != "output" and any(arg in self.masks for arg in node.all_input_nodes):
                 self.rewrite(node)
         self.graph.eliminate_dead_code()
@@ -174,6 +197,10 @@ class Rewriting:
             return None
         if target is aten._assert_tensor_metadata.default:
             return self.graph.erase_node(node)
+        if target in TRANSPOSED and swaps(node):
+            node.meta["val"] = self.value(target, args, node.kwargs)
+            self.columns[node] = mask
+            return None
         if any(self.masks[arg] is not mask for arg in selected):
             raise self.refused(node)
         with self.graph.inserting_before(node):
@@ -329,6 +356,42 @@ class Rewriting:
         """Return the mask along the first of ``rank`` axes."""
         return self.call(node, aten.reshape.default, mask, [prod(mask.meta["val"].shape), *[1] * (rank - 1)])
 
+    def combine_rows(self, node: Node) -> None:
+        """Compute the product of transposed rows and rows, ``x[mask].T @ y[mask]``, with zeros for the other rows."""
+        args: Any = node.args
+        if node.target not in PRODUCTS or args[0] not in self.columns or self.masks.get(args[1]) is not (
+                mask := self.columns[args[0]]):
+            raise self.refused(node)
+        with self.graph.inserting_before(node):
+            condition = self.rows_of(node, mask, args[1].meta["val"].dim())
+            rows = self.call(node, aten.where.self, condition, args[1], self.call(
+                node, aten.zeros_like.default, args[1]))
+            condition = self.call(node, aten.reshape.default, mask, [1, prod(mask.meta["val"].shape)])
+            columns = self.call(node, aten.where.self, condition, args[0], self.call(
+                node, aten.zeros_like.default, args[0]))
+        node.args = (columns, rows)
+        node.meta["val"] = self.value(node.target, node.args, node.kwargs)
+
+    def write_rows(self, node: Node) -> bool:
+        """Let a node that writes a tensor of as many rows as a mask selects write all rows. Return whether it is one.
+        """
+        at, args = SIZED.get(node.target), list[Any](node.args)
+        if at is None or not isinstance(args[at][0] if args[at] else None, Node):
+            return False
+        count, *rest = args[at]
+        mask = self.sizes.get(count)
+        source = next((arg for arg in node.all_input_nodes if arg is not count), None)
+        if mask is None or any(isinstance(n, Node) for n in rest) or source in self.numbers:
+            return False
+        if source in self.masks and node.target not in NEW and (
+                self.masks[source] is not mask or source.meta["val"].dim() != len(args[at])):  # type: ignore[union-attr]
+            return False
+        args[at] = [prod(mask.meta["val"].shape), *rest]
+        node.args = tuple(args)
+        node.meta["val"] = self.value(node.target, node.args, node.kwargs)
+        self.masks[node], self.names[node] = mask, str(node.target)
+        return True
+
     def compute_number(self, node: Node) -> None:
         """Use the number of selected rows, or a number computed from it, as a tensor; drop assertions about it."""
         target: Any = node.target
@@ -338,10 +401,16 @@ class Rewriting:
             return self.graph.erase_node(node)
         if target in NUMBERS or target in COMPARISONS or target is torch.sym_float:
             return self.numbers.add(node)
-        if target not in OF_NUMBERS or len(args) != 2 or args[0] in self.numbers:
+        if self.write_rows(node):
+            return None
+        if target in FILLED and args[-1] in self.numbers and (len(args) == 1 or args[0] == []):
+            with self.graph.inserting_before(node):
+                node.replace_all_uses_with(self.tensor_of(node, args[-1], dtype))
+            return self.graph.erase_node(node)
+        if target not in OF_NUMBERS or len(args) != 2 or node.kwargs or args[0] in self.numbers:
             raise self.refused(node)
         x, number = args
-        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        wide: Any = WIDE.get(dtype, dtype)                                                   # type: ignore[arg-type]
         with self.graph.inserting_before(node):
             operand = self.call(node, aten._to_copy.default, x, dtype=wide)
             value = self.call(node, OF_NUMBERS[target], operand, self.tensor_of(node, number, wide))

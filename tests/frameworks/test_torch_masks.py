@@ -77,6 +77,15 @@ def numbers_of_rows(x, y):
             y[y > 9].sum() / y[y > 9].shape[0], y.sum() * (2.0 / rows.shape[0]))
 
 
+def sums_of_numbers(x, y):
+    rows, elements = y[x[:, 1] > 0], x[y > 0]
+    n, count = rows.shape[0], elements.shape[0]
+    integers = (y.abs() * 200).to(torch.int32).to(torch.uint8)
+    return (rows.square().sum() / (n - 1), y * (count // 2) + n, (y - count) * (n + 0.5), y[y > 9].sum() / max(
+        y[y > 9].shape[0], 1), y / count ** 0.5, torch.full((), count) * y, (y.bfloat16() + n).float(),
+        integers * (300 * count // 7), y * -n, y[x[:, 1] > 0].t() @ x[x[:, 1] > 0])
+
+
 def extrema(x, y):
     mask = y[:, 0] > 0
     integers = (4 * y).to(torch.int32)
@@ -94,6 +103,8 @@ def losses(x, y):
     m, classes = y[:, 0] > 0, torch.where(y[:, 0] > 0, y.argmax(1), -100)
     weight = torch.arange(1.0, 6.0)
     return (F.cross_entropy(x[m], classes[m], label_smoothing=0.1), F.mse_loss(x[m], y[m]),
+            *(F.cross_entropy(y[m], classes[m], weight, ignore_index=2, label_smoothing=0.2, reduction=reduction).sum()
+              for reduction in ("mean", "sum", "none")),
             F.cross_entropy(y[m], classes[m], weight, ignore_index=2), F.l1_loss(y[m], 2 * x[m], reduction="sum"),
             F.nll_loss(y[m], classes[m], reduction="none").exp().sum(), x[m].gather(1, classes[m][:, None]).mean(),
             F.cross_entropy(y[y[:, 0] > 9], classes[y[:, 0] > 9]), x.masked_select(y > 0).sum())
@@ -115,8 +126,8 @@ def positions(x, y):
 
 
 @pytest.mark.parametrize("function", [
-    scale, update_rows, one_row, add_to_rows, totals, rows, rows_of_rows, counts, numbers_of_rows, extrema,
-    deviations, losses, normalized_rows, positions])
+    scale, update_rows, one_row, add_to_rows, totals, rows, rows_of_rows, counts, numbers_of_rows, sums_of_numbers,
+    extrema, deviations, losses, normalized_rows, positions])
 def test_selected_elements(function):
     expected = function(X, Y)
     text = stablehlo_of(torch.export.export(Program(function), (X, Y)))
@@ -154,6 +165,38 @@ def test_gradients_of_a_loss_of_selected_rows(loss):
                                    atol=1e-6)
 
 
+MEANS = [
+    lambda rows, others: rows.mean(), lambda rows, others: rows.mean(0).square().sum(),
+    lambda rows, others: rows.mean(1).square().sum(), lambda rows, others: (rows @ torch.arange(15.0).reshape(5, 3)).square().mean(),
+    lambda rows, others: rows.sum() / rows.shape[0], lambda rows, others: F.log_softmax(rows, 1).mean(),
+    lambda rows, others: F.l1_loss(rows, others), lambda rows, others: rows.var(0).sum()]
+
+
+@pytest.mark.parametrize("loss", MEANS, ids=["mean", "columns", "rows", "product", "number", "logarithms", "l1", "variance"])
+def test_gradients_of_means_of_selected_rows(loss):
+    """The trace of the gradient has the number of the rows as a variable, so that it holds for other masks."""
+    def gradient(x, y):
+        mask = y[:, 0] > 0
+        return torch.func.grad(lambda x: loss(x[mask], y[mask]))(x)
+    traced = make_fx(gradient, tracing_mode="fake")(X, Y)
+    text = stablehlo_of(torch.export.export(traced, (X, Y)))
+    for first in ([-1.0, 1.0, 2.0, 3.0], [-1.0, 1.0, -1.0, 3.0]):
+        y = torch.cat([torch.tensor(first)[:, None], Y[:, 1:]], 1)
+        for run in (run_linked, simulate_linked):
+            torch.testing.assert_close(torch.from_numpy(run(text, [X.numpy(), y.numpy()])[0]), gradient(X, y),
+                                       rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_a_weight_that_multiplies_selected_rows():
+    def gradient(x, y, w):
+        return torch.func.grad(lambda w: (x[y[:, 0] > 0] @ w).square().mean())(w)
+    text = stablehlo_of(torch.export.export(make_fx(gradient, tracing_mode="fake")(X, Y, W), (X, Y, W)))
+    y = torch.cat([torch.tensor([-1.0, 1.0, 2.0, -3.0])[:, None], Y[:, 1:]], 1)
+    for run in (run_linked, simulate_linked):
+        torch.testing.assert_close(torch.from_numpy(run(text, [a.numpy() for a in (X, y, W)])[0]), gradient(X, y, W),
+                                   rtol=1e-5, atol=1e-5)
+
+
 class Refused(nn.Module):
     def forward(self, x, y):
         return self.compute(x, y)
@@ -165,12 +208,12 @@ def refused(compute):
 
 @pytest.mark.parametrize("compute, name", [
     (lambda x, y: x[y > 0], "aten.index.Tensor"), (lambda x, y: torch.nonzero(y > 0), "aten.nonzero.default"),
-    (lambda x, y: x + x[y > 0].shape[0], "aten.add.Tensor"),
-    (lambda x, y: x * (x[y > 0].shape[0] + 1), "add"),
+    (lambda x, y: torch.add(x, x[y > 0].shape[0], alpha=2), "aten.add.Tensor"),
+    (lambda x, y: x * (x[y > 0].shape[0] % 3), "mod"),
+    (lambda x, y: torch.zeros(x[y > 0].shape[0]), "aten.zeros.default"),
+    (lambda x, y: x[y[:, 0] > 0].t().relu() @ x[y[:, 0] > 0], "aten.relu.default"),
     (lambda x, y: x[y > 0].sort()[0].sum(), "aten.sort.default"),
     (lambda x, y: x[y > 0] @ torch.ones(20)[y.flatten() > 0], "aten.matmul.default"),
-    (lambda x, y: F.cross_entropy(x[y[:, 0] > 0], y.argmax(1)[y[:, 0] > 0], torch.ones(5), label_smoothing=0.1),
-     "aten.cross_entropy_loss.default"),
     (lambda x, y: x.clone().index_put((torch.where(y > 0)[0],), y[0]), "aten.index_put.default")])
 def test_sizes_that_depend_on_values__are_refused_at_the_operator(compute, name):
     exported = torch.export.export(refused(compute), (X, Y))
