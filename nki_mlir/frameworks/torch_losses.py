@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of losses for which PyTorch's own compute other numbers than its operators."""
 
+from collections.abc import Callable
+
 import torch
 
 aten = torch.ops.aten
@@ -26,5 +28,5 @@ def multilabel_margin(a: torch.Tensor, target: torch.Tensor, reduction: int) -> 
     return loss, is_class.reshape(target.shape).to(a.dtype)
 
 
-LOSSES = {aten.multilabel_margin_loss_forward.default: multilabel_margin}
+LOSSES: dict[object, Callable[..., object]] = {aten.multilabel_margin_loss_forward.default: multilabel_margin}
 __all__ = ["LOSSES"]

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import terminator, value_of
 from nki_mlir.graph.tensor_values import compared, of_element, splat
@@ -166,7 +167,7 @@ def scatter_reduction(op: Operation) -> Value | None:
     """Lower the scatters that ``torch_scatters`` writes: one result for each line along the axis, by a product or an
     extremum."""
     a, index, updates = (builtin(op.operands[k]) for k in (0, 2, 3))
-    dim, name = integer(op.operands[1]), op.operands[4].owner.attributes["value"].value
+    dim, name = integer(op.operands[1]), defining(op.operands[4]).attributes["value"].value  # type: ignore[union-attr]
     combined = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}.get(name)
     kind, lines = ir.RankedTensorType(a.type), ir.RankedTensorType(index.type)
     if dim is None or combined is None:

@@ -384,7 +384,7 @@ class Rewriting:
         if mask is None or any(isinstance(n, Node) for n in rest) or source in self.numbers:
             return False
         if source in self.masks and node.target not in NEW and (
-                self.masks[source] is not mask or source.meta["val"].dim() != len(args[at])):  # type: ignore[union-attr]
+                self.masks[source] is not mask or source.meta["val"].dim() != len(args[at])):
             return False
         args[at] = [prod(mask.meta["val"].shape), *rest]
         node.args = tuple(args)

@@ -4,6 +4,7 @@
 ``torch_lowerings`` lowers those by a product or an extremum, to each line along an axis, that remain.
 """
 
+from collections.abc import Callable
 from math import inf
 
 import torch
@@ -13,7 +14,7 @@ NARROW = (torch.uint8, torch.int8, torch.int16)
 
 
 def scatter_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *,
-                   include_self: bool = True) -> torch.Tensor:
+                   include_self: bool = True) -> object:
     """Combine elements of ``src`` with those of ``a`` at an index along an axis, or with one another where
     ``include_self`` is false. Elements to which none is scattered stay."""
     if not a.dim():
@@ -72,5 +73,6 @@ def put(a: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: 
     return result.reshape(a.shape)
 
 
-SCATTERS = {aten.scatter_reduce.two: scatter_reduce, aten.index_reduce.default: index_reduce, aten.put.default: put}
+SCATTERS: dict[object, Callable[..., object]] = {
+    aten.scatter_reduce.two: scatter_reduce, aten.index_reduce.default: index_reduce, aten.put.default: put}
 __all__ = ["SCATTERS"]

@@ -139,7 +139,7 @@ def test_numbers_under_masks():
         assert equals(aten.index_put.default, a, [mask], torch.tensor(7.0))
         assert equals(aten.index_put.default, a, [mask], torch.tensor([7.0]))
         assert not equals(aten.index_put.default, a, [torch.tensor([0])], torch.tensor(7.0))
-        assert not equals(aten.index_put.default, a, [mask], torch.tensor(7.0), True)
+        assert equals(aten.index_put.default, a, [mask], torch.tensor(7.0), True)
         if a.dim() > 1:
             assert not equals(aten.index_put.default, a, [torch.tensor([0]), torch.tensor([0])], torch.tensor(7.0))
 
