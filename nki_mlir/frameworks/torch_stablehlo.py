@@ -200,7 +200,7 @@ def ends_in_range(graph: torch.fx.Graph) -> None:
         if node.target in (torch.ops.aten.slice_scatter.default, torch.ops.aten.slice.Tensor):
             first = 2 if node.target is torch.ops.aten.slice_scatter.default else 1        # the argument with the axis
             written: list[Any] = list(node.args[first:first + 3])
-            axis, start, end = [*written, *(0, None, None)[len(written):]]
+            axis, start, end = written + [0, None, None][len(written):]
             size = node.args[0].meta["val"].shape[axis]
             if end is None or (isinstance(end, int) and end > size):
                 node.args = (*node.args[:first], axis, start, size, *node.args[first + 3:])
