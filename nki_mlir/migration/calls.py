@@ -31,23 +31,19 @@ from nki_mlir.migration.facts import (
     NoElement,
     NoneFact,
     NumberFact,
-    SeveralVectors,
     TensorFact,
     Unknown,
     join,
 )
 from nki_mlir.migration.guarded_windows import REDUCTIONS
-from nki_mlir.migration.indices import any_of
 from nki_mlir.migration.names import operator
+from nki_mlir.migration.operand_masks import COMPARISONS
 from nki_mlir.migration.operation_text import OperationText
-from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import Integer, Part, render
 
 OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
              cst.Modulo: "mod", cst.Power: "power", cst.BitAnd: "bitwise_and", cst.BitOr: "bitwise_or",
              cst.BitXor: "bitwise_xor", cst.LeftShift: "left_shift", cst.RightShift: "right_shift"}
-COMPARISONS = {cst.LessThan: "less", cst.LessThanEqual: "less_equal", cst.GreaterThan: "greater",
-               cst.GreaterThanEqual: "greater_equal", cst.Equal: "equal", cst.NotEqual: "not_equal"}
 ENUMERATIONS = {name: getattr(beta_isa, name) for name in ("dge_mode", "engine", "oob_mode", "reduce_cmd")}
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
 HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", "nisa.tensor_scalar_cumulative", *(
@@ -57,6 +53,7 @@ DESTINATIONS = ("dst", "reduce_res", "dst_idx")              # arguments that a 
 ROWWISE = {*ELEMENTWISE, "nl.rms_norm", *(f"nisa.{name}" for name in (
     "activation_reduce", "bn_stats", "bn_aggr", "range_select", "tensor_tensor_scan"))
     } - {"nl.load", "nl.store"}
+TAKE_OPERAND_MASKS = {*ROWWISE, "nl.load", "nl.store", *(f"nl.{name}" for name in (*BINARY, *UNARY))}
 TRANSPOSES = {"nl.transpose", "nl.load_transpose2d", "nisa.nc_transpose", "nisa.dma_transpose"}
 OTHER_COLUMNS = {*TRANSPOSES, *(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(
     f"nisa.{n}" for n in ("tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))
@@ -219,6 +216,8 @@ class Calls(ElementwiseTexts):
         name = OPERATORS.get(type(updated_node.operator), "floor_divide")
         if name == "add" and (moved := self._moved(left, right) or self._moved(right, left)) is not None:
             return self.note(updated_node, moved)
+        if name != "floor_divide" and (masked := self._masked_call(name, left, right)) is not None:
+            return masked
         if any(isinstance(f, TensorFact) for f in facts):
             if name != "divide":
                 self.report.changed(self.line, f"the operator on tiles becomes nl.{name}")
@@ -236,7 +235,8 @@ class Calls(ElementwiseTexts):
             return self.note(updated_node, Many(elements[0] if len(elements) == 1 else join(*elements)))
         masks = [f for f in facts if isinstance(f, MaskFact)]
         if masks and name != "bitwise_and":
-            return self.note(updated_node, any_of(facts) if name == "bitwise_or" else MaskFact((), is_known=False))
+            is_or = name == "bitwise_or"
+            return self.note(updated_node, self.one_of(left, right) if is_or else MaskFact((), is_known=False))
         if masks and name == "bitwise_and":
             factor = right if isinstance(facts[0], MaskFact) else left
             return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(factor),))))
@@ -246,11 +246,15 @@ class Calls(ElementwiseTexts):
             raise LeftForAPerson("an operand that may or may not be a tile: the text does not show it")
         kinds = [f.kind if isinstance(f, NumberFact) else "" for f in facts]
         kind = "float" if "float" in kinds or name == "divide" else "int" if kinds == ["int", "int"] else ""
-        if name in ("bitwise_and", "bitwise_or", "bitwise_xor") and kinds == ["bool", "bool"]:
-            kind = "bool"
+        kind = "bool" if name.startswith("bitwise") and kinds == ["bool", "bool"] else kind
         if name == "power" and kind == "int" and not isinstance(right, cst.Integer):        # 2 ** -3 is a float
             kind = ""
         return self.note(updated_node, NumberFact(kind))
+
+    def _masked_call(self, name: str, *nodes: cst.BaseExpression) -> cst.BaseExpression | None:
+        """Return the call of a function for an operator on operands, one of which has a mask; None if none has."""
+        call = cst.Call(cst.Name(name), [cst.Arg(node) for node in nodes])
+        return self._public_call(f"nl.{name}", call) if any(id(n) in self.operand_masks for n in nodes) else None
 
     def _moved(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
         """Return an index plus a tile of one element; None for other operands."""
@@ -280,7 +284,9 @@ class Calls(ElementwiseTexts):
                 raise LeftForAPerson("+ before a tile")
             if isinstance(updated_node.operator, cst.Not):
                 self.left("the truth of a tile")
-            return self.deferred(self.unary("negative" if minus else "invert", updated_node.expression))
+            name = "negative" if minus else "invert"
+            masked = self._masked_call(name, updated_node.expression)
+            return masked if masked is not None else self.deferred(self.unary(name, updated_node.expression))
         condition = isinstance(updated_node.expression, (cst.Comparison, cst.BooleanOperation))
         if isinstance(updated_node.operator, cst.BitInvert) and condition and not isinstance(fact, MaskFact):
             self.report.changed(self.line, "~ of a condition on loop variables becomes Python's not")
@@ -300,7 +306,8 @@ class Calls(ElementwiseTexts):
             return self.note(updated_node, self.compared(name, *nodes))
         if name and len(nodes) == 2 and any(isinstance(f, TensorFact) for f in facts) and not any(
                 isinstance(n, cst.Name) and n.value == "None" for n in nodes):
-            return self.deferred(self.binary(name, nodes[0], nodes[1]))
+            masked = self._masked_call(name, *nodes)
+            return masked if masked is not None else self.deferred(self.binary(name, nodes[0], nodes[1]))
         return self.note(updated_node, Fact() if any(isinstance(f, Unknown) for f in facts) else NumberFact("bool"))
 
     def leave_Tuple(self, original_node: cst.Tuple, updated_node: cst.Tuple) -> cst.BaseExpression:
@@ -371,6 +378,8 @@ class Calls(ElementwiseTexts):
         package, _, name = meaning.partition(".")
         arguments = self.arguments(meaning, node)
         arguments.mask = self.from_first_row(arguments)
+        if meaning in TAKE_OPERAND_MASKS:
+            self.shape_by_mask(arguments.nodes.values(), arguments.mask)
         recipe = self.recipes.get(meaning)
         if arguments.selects_no_box and meaning not in ELEMENTWISE and not (
                 package == "nl" and name in {*BINARY, *UNARY}):
@@ -400,9 +409,11 @@ class Calls(ElementwiseTexts):
         if isinstance(result, cst.BaseExpression):
             self.conditions[id(result)] = arguments.condition
             return result
-        result.condition, result.mask = arguments.condition, None if meaning in OTHER_COLUMNS else arguments.mask
+        result.condition, result.mask = arguments.condition, None if meaning in TRANSPOSES else arguments.mask
+        if meaning in OTHER_COLUMNS and result.mask is not None:
+            result.mask = self.rows_of(result.mask, result.fact.rank or 2)
         if arguments.mask is not None:
-            self.make_part(result, [b for b in arguments.mask.bounds if b.low and (
+            self.make_part(result, [b for b in arguments.mask.bounds if (b.low or b.extent) and (
                 meaning not in OTHER_COLUMNS or b.axis == -b.rank)])
         return self.deferred(result)
 
@@ -444,18 +455,20 @@ class Calls(ElementwiseTexts):
         if "mask" in nodes:
             mask_node = nodes.pop("mask")
             fact = self.fact(mask_node)
-            if isinstance(fact, MaskFact):
-                mask = self.bounded(fact, [self.views[id(n)] for n in nodes.values() if id(n) in self.views])
-                condition = " and ".join(mask.conditions)
-                if not fact.is_known:
-                    raise LeftForAPerson("a mask that consists of other values than comparisons")
-            elif isinstance(fact, SeveralVectors):
-                raise LeftForAPerson(SELECTED)
-            elif self.code(mask_node) not in ("None", "True"):
+            mask = self.mask_argument(fact)
+            if mask is None and self.code(mask_node) not in ("None", "True"):
                 text = self.text(mask_node)
                 is_bool = not isinstance(mask_node, cst.Name) or fact == NumberFact("bool")
                 condition = text if is_bool else f"{text} is None or {text}"
             self.report.changed(self.line, f"{meaning} has no mask: its operands become slices")
+        if meaning in TAKE_OPERAND_MASKS:
+            nodes, attached = self.unmasked(nodes)
+            if attached is not None:
+                mask = self.mask_argument(attached if mask is None else self.conjunction(mask, attached))
+                self.report.changed(self.line, "the mask of an operand becomes that of the operation")
+        if mask is not None:
+            mask, condition = self.executed(mask, condition, meaning != "nl.store")
+            mask = mask and self.bounded(mask, [self.views[id(n)] for n in nodes.values() if id(n) in self.views])
         return Arguments(self, meaning, nodes, mask, condition)
 
     def unpassed(self, parameter: str, node: cst.BaseExpression) -> cst.BaseExpression:

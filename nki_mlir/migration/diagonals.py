@@ -145,17 +145,18 @@ class Diagonals(EngineRows):
                 f"{self.nisa}.tensor_copy_predicated(dst={dst}, src={name}, predicate={predicate})"]
 
     def make_part(self, result: OperationText, bounds: list[MaskBound]) -> None:
-        """Let a new tile also have the elements before those that a mask selects, because other masks index them."""
+        """Let a new tile also have the elements before those that a mask selects, because other masks index them, and
+        all elements of an axis of which a mask may select none."""
         if not bounds:
             return
-        if result.fact.shape is None:
+        if result.fact.shape is None or "?" in result.fact.shape:
             raise LeftForAPerson("a tile of unknown shape under a mask that leaves out its first elements")
         shape, items = list(result.fact.shape), [":"] * len(result.fact.shape)
         for bound in bounds:
             axis = 0 if bound.axis == -bound.rank else len(shape) + bound.axis
-            result.starts_later |= not axis and result.name != "loaded"
-            shape[axis] = terms.simplified(terms.add(bound.low, bound.high))
-            items[axis] = span(bound.low, bound.high).replace("nl.ds(", f"{self.nl}.ds(")
+            result.starts_later |= not axis and bool(bound.low) and result.name != "loaded"
+            shape[axis] = bound.extent or terms.simplified(terms.add(bound.low, bound.high))
+            items[axis] = span(bound.low or "0", bound.high).replace("nl.ds(", f"{self.nl}.ds(")
         result.part = f"[{', '.join(items)}]"
         result.fact = result.fact.like(tuple(shape))
         result.shape = self.shape_text(result.fact, "")

@@ -18,8 +18,8 @@ from nki_mlir.language.functions import BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.migration import terms
 from nki_mlir.migration.added_functions import NUMBER, QUOTIENT
 from nki_mlir.migration.expressions import LeftForAPerson
-from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown
-from nki_mlir.migration.named_views import NamedViews
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown, promoted
+from nki_mlir.migration.operand_masks import OperandMasks
 from nki_mlir.migration.operation_text import EarlierOperation, OperationText
 from nki_mlir.migration.views import bound_of, masked, part_of
 
@@ -67,7 +67,7 @@ def is_repeated(source: TensorFact, into: TensorFact) -> bool:
     return any(old == "1" and new not in ("1", "?") for old, new in zip(source.shape[1:], into.shape[1:]))
 
 
-class ElementwiseTexts(NamedViews):
+class ElementwiseTexts(OperandMasks):
     """Adds elementwise operations of tiles. ``broadcasts``: tensors have the methods ``broadcast`` and ``expand_dim``,
     as in newer releases."""
 
@@ -259,10 +259,11 @@ class ElementwiseTexts(NamedViews):
         explicit = bool(dtype)
         if len(tiles) == 2:
             first, second, fact = self.alike(*tiles)
-            kinds = {tensor.dtype for _, tensor in tiles}
-            common_dtype = kinds.pop() if len(kinds) == 1 else FLOAT32 if FLOAT32 in kinds else ""
+            common_dtype = promoted(*(tensor.dtype for _, tensor in tiles))
             if name == "divide" and not dtype and not common_dtype.startswith("nl.float"):
                 common_dtype = ""
+            if not dtype and name not in {*VERDICTS, "divide"} and all(t.dtype == "nl.bool_" for _, t in tiles):
+                dtype, meaning, explicit = f"{nl}.uint8", "nl.uint8", True
         else:
             first, second = left[0], right[0]
             fact = tiles[0][1]
@@ -290,7 +291,8 @@ class ElementwiseTexts(NamedViews):
 
         def into(dst: str, target: TensorFact) -> list[str]:
             has_instruction = name not in NO_INSTRUCTION or (on_gpsimd and target.memory == SBUF)
-            if not has_instruction or (explicit and (meaning or dtype) != target.dtype):
+            converts = name in BITWISE and (result.dtype.strip() or "?") != target.dtype        # no instruction does
+            if not has_instruction or converts or (explicit and (meaning or dtype) != target.dtype):
                 kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
                 into_argument = dtype_argument if explicit else f", dtype={kept_dtype}"
                 return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
@@ -319,6 +321,8 @@ class ElementwiseTexts(NamedViews):
             return text, "", ""
         if fact.dtype in NARROW and kind == "int":
             return text, f"{self.nl}.int32", "nl.int32"
+        if fact.dtype == "nl.uint32" and name not in BITWISE:
+            return text, f"{self.nl}.float32", FLOAT32
         if fact.dtype == FLOAT32 or (kind == "int" and (fact.is_float or self.plain(fact))):
             return text, "", ""
         if kind == "float":

@@ -46,6 +46,7 @@ from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
 
 MARK = re.compile(r"__nki_result_(\d+)__")
+PROGRAM = re.compile(r"program_\d+|\w+\.program_id\(.*\)")         # the number of a program
 COMPUTED = re.compile(r"\w+(\.\w+)*\(")              # begins with a call, not with a name
 MODULE = cst.Module([])
 DTYPES = {"float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32", "bool_", "tfloat32",
@@ -96,6 +97,7 @@ class Expressions(cst.CSTTransformer):
         self.loops: dict[int, str] = {}                             # calls that are loops of the current generation
         self.owners: dict[int, cst.BaseExpression] = {}             # of attributes
         self.vectors: set[str] = set()              # index vectors and counts, left out where nothing reads them
+        self.program_names: set[str] = set()             # variables that are the number of a program
         self.added_conditions: set[str] = set()
         self.shorter: dict[tuple[str, ...], str] = {}               # assignments by the statements that do the same
         self.line = 0
@@ -155,6 +157,8 @@ class Expressions(cst.CSTTransformer):
 
     def under(self, condition: str, texts: list[str]) -> list[str]:
         """Statements that are executed under a condition of the host."""
+        if condition == "False":
+            return []
         if not condition:
             return texts
         self.added_conditions.add(condition)
@@ -457,14 +461,6 @@ class Expressions(cst.CSTTransformer):
                 outer.items) == outer.tensor.blocks:
             inner = self.items(node, tensor)                    # t[k][...] of a tensor with block dimensions
             return self._noted(SubscriptText(outer.text, outer.tensor, (*outer.items, *inner)), node)
-        item = node.slice[0].slice
-        if len(node.slice) == 1 and isinstance(item, cst.Index) and not isinstance(item.value, cst.Ellipsis):
-            fact = self.fact(self.rewritten(item.value))
-            if isinstance(fact, MaskFact):                          # an operand that a mask restricts
-                if fact.selects_no_box or not fact.is_known or any(bound.low for bound in fact.bounds):
-                    self.left("a mask as an index that does not select the first elements of axes")
-                text, part = masked(self.text(owner), tensor, fact)
-                return self.new(text, part)
         if not (items := tuple(self.items(node, tensor))):          # all of the owner's view
             expression = self.new(self.text(owner), tensor)
             self.views |= {id(expression): outer} if outer is not None else {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from nki_mlir.language.functions import UNARY
+from nki_mlir.scalar.dtypes import BY_NAME, DType, promote
 
 OF_TWO_TILES = {"add", "subtract", "multiply", "maximum", "minimum"}
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
@@ -190,6 +191,7 @@ class MaskBound:
     low: str = ""
     high: str = ""
     rank: int = 2
+    extent: str = ""                # of the axis, if the numbers of the text show that ``high`` may be less than 1
 
 
 @dataclass(frozen=True)
@@ -301,6 +303,17 @@ def join(left: Fact, right: Fact) -> Fact:
     if isinstance(left, NumberFact) and isinstance(right, NumberFact):
         return NumberFact()
     return Unknown() if may_have_tiles(left) or may_have_tiles(right) else Fact()
+
+
+def promoted(*dtypes: str) -> str:
+    """Return the dtype of an operation of tiles of these dtypes in the beta generation; empty if the text does not
+    show it."""
+    if len({*dtypes}) == 1 and dtypes[0] != "nl.bool_":
+        return dtypes[0]
+    types: list[DType] = [BY_NAME[dtype[3:]] for dtype in dtypes if dtype.startswith("nl.") and dtype[3:] in BY_NAME]
+    if len(types) < len(dtypes):
+        return "nl.float32" if "nl.float32" in dtypes else ""
+    return f"nl.{reduce(promote, types).name}"
 
 
 def as_many(values: Items | Many) -> Many:

@@ -34,6 +34,7 @@ from nki_mlir.migration.names import Names, Substitution
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.reversed_axes import forwards, reverses_rows
+from nki_mlir.migration.selected_counts import expanded, may_be_none
 from nki_mlir.migration.selected_vectors import (
     SELECTED,
     NotSelectable,
@@ -44,6 +45,7 @@ from nki_mlir.migration.selected_vectors import (
 )
 from nki_mlir.migration.views import Integer, Item, Part, SubscriptText, extents_of, render
 
+SYMBOLS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}
 INVERSES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less",
             "equal": "not_equal", "not_equal": "equal"}
 
@@ -98,6 +100,8 @@ class Indices(Expressions):
         varying = [k for k, a in enumerate(space.axes) if a.step != "0"]
         written = {"less": "greater", "less_equal": "greater_equal"}.get(operator, operator) if swapped else operator
         plain = Comparison(self.combined("subtract", second, first) if swapped else space, written)
+        if not varying:                     # all elements or none
+            return MaskFact((), (f"{first.base} {SYMBOLS[operator]} {second.base}",), (plain,))
         value = terms.number(space.axes[varying[0]].step) if len(varying) == 1 else None
         if value is None or operator not in ("less", "less_equal"):
             return MaskFact((), (), (plain,), (plain,))
@@ -112,12 +116,18 @@ class Indices(Expressions):
             most = upper if value == 1 else f"-(-({upper}) // {step})"
             count = self.count(terms.smallest(extent, most), axis, extent=extent)
             conditions = (f"{count} > 0",) if self._may_be_empty(most) else ()
-            return MaskFact((MaskBound(axis - rank, "", count, rank),), conditions, (plain,))
+            return MaskFact((self.bound(axis, rank, "", count, extent),), conditions, (plain,))
         least = terms.subtract("0", terms.subtract(upper, "1")) if value == -1 else f"-(({upper} - 1) // {-value})"
         start = self.count(terms.largest("0", terms.subtract(terms.add(first.base, "1" if operator == "less" else "0"),
                                                              second.base) if value == -1 else least), axis, "start")
         low = "" if start == "0" else start
-        return MaskFact((MaskBound(axis - rank, low, terms.subtract(extent, start), rank),), (), (plain,))
+        return MaskFact((self.bound(axis, rank, low, terms.subtract(extent, start), extent),), (), (plain,))
+
+    def bound(self, axis: int, rank: int, low: str, count: str, extent: str) -> MaskBound:
+        """Return the bound of an axis of ``extent`` elements."""
+        text = expanded(count, self.scope.counts)
+        is_empty = may_be_none(text, self.loop_starts, self.loop_stops, self.program_names)
+        return MaskBound(axis - rank, low, count, rank, extent if is_empty else "")
 
     def _may_be_empty(self, bound: str) -> bool:
         """Return whether loops over tiles may have more iterations than there are tiles: a loop with one more if the
@@ -128,7 +138,7 @@ class Indices(Expressions):
     def count(self, text: str, axis: int, hint: str = "", extent: str = "") -> str:
         """Return a name for the number of elements that a mask selects from an axis of ``extent``; a statement before
         assigns it."""
-        if terms.SIMPLE.match(text):
+        if terms.SIMPLE.match(text) or terms.number(text) is not None:
             return text
         if text in self.scope.counts:
             return self.scope.counts[text]
@@ -155,9 +165,11 @@ class Indices(Expressions):
                 if same_axis.low and bound.low:
                     low = self.count(terms.largest(same_axis.low, bound.low), axis, "start")
                 ends = [_end(b) for b in (same_axis, bound)]
-                extent = self.extents.get(same_axis.high, "") or self.extents.get(bound.high, "")
+                extent = self.extents.get(same_axis.high, "") or self.extents.get(bound.high, "") or next((
+                    c.index.axes[axis].extent for c in (*left.comparisons, *right.comparisons)
+                    if len(c.index.axes) == bound.rank and c.varying == [bound.axis]), "")
                 count = self.count(terms.subtract(terms.smallest(*ends), low or "0"), axis, extent=extent)
-                bounds[bounds.index(same_axis)] = MaskBound(bound.axis, low, count, bound.rank)
+                bounds[bounds.index(same_axis)] = self.bound(axis, bound.rank, low, count, extent)
         is_known = left.is_known and right.is_known and not left.alternatives and not right.alternatives
         return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), (*left.comparisons, *right.comparisons),
                         (*left.diagonals, *right.diagonals), is_known, left.is_selected or right.is_selected)
@@ -178,10 +190,6 @@ class Indices(Expressions):
 
     # -- tiles that a mask does not cut --------------------------------------------------------------------------------
     def _view(self, owner: cst.BaseExpression, tensor: TensorFact, node: cst.Subscript) -> cst.BaseExpression:
-        match node.value:
-            case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
-                if isinstance(self.fact(self.rewritten(index)), MaskFact) and self.items(node, tensor):
-                    self.left("a part of an operand that a mask restricts")     # it may lie beyond these elements
         expression = super()._view(owner, tensor, node)
         view = self.views.get(id(expression))
         if view is not None and isinstance(owner, cst.Name) and tensor.shape is not None and not tensor.blocks:

@@ -6,6 +6,7 @@ assigned to.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,12 +15,12 @@ import libcst as cst
 
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.migration import terms
-from nki_mlir.migration.calls import DESTINATIONS, HAVE_DESTINATION, Arguments, Calls, Recipe
+from nki_mlir.migration.calls import BINARY, DESTINATIONS, HAVE_DESTINATION, Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import shape_items
 from nki_mlir.migration.diagonals import pattern
 from nki_mlir.migration.elementwise import FLOATING, literal
 from nki_mlir.migration.expressions import LeftForAPerson
-from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact, promoted
 from nki_mlir.migration.language_calls import axes_of, largest, last_axes, reduced
 from nki_mlir.migration.operation_text import OperationText
 
@@ -125,9 +126,14 @@ def tensor_tensor(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite the call with both operands in one shape."""
     pair = a.tensor("data1"), a.tensor("data2")
     first, second, fact = calls.alike(*pair)
-    kinds = {t.dtype for _, t in pair}
-    dtype = kinds.pop() if len(kinds) == 1 else "nl.float32" if "nl.float32" in kinds else pair[0][1].dtype
-    return instruction(a, "tensor_tensor", fact.shape, first, dtype, data1=first, data2=second)
+    dtype = promoted(*(t.dtype for _, t in pair))
+    result = instruction(a, "tensor_tensor", fact.shape, first, dtype or pair[0][1].dtype, data1=first, data2=second)
+    name = a.token("op").rpartition(".")[2]
+    if dtype or a.dtype or pair[0][1].dtype == pair[1][1].dtype or name not in BINARY:
+        return result
+    calls.report.changed(calls.line, "a function of nl chooses the dtype of the result, which the text does not show")
+    result.fact, result.expression = replace(result.fact, dtype=""), f"{calls.nl}.{name}({first}, {second})"
+    return result
 
 
 @recipe("tensor_reduce")
@@ -326,7 +332,8 @@ def dma_transpose(calls: Calls, a: Arguments) -> OperationText:
 @recipe("dma_copy")
 def dma_copy(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return the copy, or ``dma_compute`` if it accumulates."""
-    (dst, _), (src, source) = a.tensor("dst"), a.tensor("src")
+    (dst, target), (src, source) = a.tensor("dst"), a.tensor("src")
+    drop_refused_mode(calls, a, (dst, src), target.dtype == source.dtype != "")
     if source.memory == PSUM:
         src = f"{calls.nl}.copy({src})"
     if "dst_rmw_op" in a:
@@ -336,6 +343,17 @@ def dma_copy(calls: Calls, a: Arguments) -> cst.BaseExpression:
                          f"reduce_op={a.token('dst_rmw_op')})", Fact())
     mode = a.passed("oob_mode")
     return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={src}{mode}{a.passed('dge_mode')})", Fact())
+
+
+def drop_refused_mode(calls: Calls, a: Arguments, views: tuple[str, str], is_alike: bool) -> None:
+    """Leave out the ``dge_mode`` of a transfer between ``views`` that the current generation refuses: ``none`` for
+    addresses that are known at run time only, ``hwdge`` for a tile of addresses, or unless the dtypes are alike."""
+    mode = a.text("dge_mode").rpartition(".")[2]
+    has_tile = any(re.search(r"\bvector_(offset=|select\()", view) for view in views)
+    has_address = has_tile or any("scalar_offset=" in view for view in views)
+    if (mode == "none" and has_address) or (mode == "hwdge" and (has_tile or not is_alike)):
+        del a.nodes["dge_mode"]
+        calls.report.changed(calls.line, f"dge_mode {mode} is left out: the current generation refuses it here")
 
 
 def with_destination(calls: Calls, a: Arguments) -> cst.BaseExpression:

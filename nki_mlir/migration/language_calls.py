@@ -10,9 +10,10 @@ import numpy as np
 
 from nki_mlir.language import functions
 from nki_mlir.migration import terms
+from nki_mlir.migration.added_functions import QUOTIENT
 from nki_mlir.migration.calls import Arguments, Calls
 from nki_mlir.migration.creation_calls import dtype_argument, recipe, shape_items
-from nki_mlir.migration.elementwise import inverse
+from nki_mlir.migration.elementwise import INTEGERS, inverse
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import (
     PSUM,
@@ -25,6 +26,7 @@ from nki_mlir.migration.facts import (
     NumberFact,
     Span,
     TensorFact,
+    promoted,
 )
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.scalar.dtypes import BOOL, BY_NAME, FLOAT32, MICROSCALING, DType
@@ -188,6 +190,8 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     shown = shown or a.text("axis")
     keep_argument = ", keepdims=True" if keep and name not in ("var", "all") else ""
     dtype, meaning = (f"{calls.nl}.bool_", "nl.bool_") if name == "all" and not a.dtype else (a.dtype, a.dtype_meaning)
+    if name in ("mean", "var") and not a.dtype and "op" not in a:       # nisa.tensor_reduce keeps its tile's dtype
+        data, dtype, meaning = dtype_of_moment(calls, data, source)
     fact = calls.on_chip(source.like(reduced(source, axes, keep), meaning or source.dtype))
     expression = f"{calls.nl}.{name}({data}, axis={shown}{f', dtype={dtype}' if dtype else ''}{keep_argument})"
 
@@ -212,6 +216,17 @@ def largest(calls: Calls, a: Arguments, tile: str, source: TensorFact) -> str:
     return f"{calls.nl}.max({data}, axis={shown or a.text('axis')}{', keepdims=True' if keep else ''})"
 
 
+def dtype_of_moment(calls: Calls, text: str, tile: TensorFact) -> tuple[str, str, str]:
+    """Return a tile, which is a variable if the dtype names it, and the text and the meaning of the dtype of its mean
+    or variance; both are empty if that is the tile's."""
+    if tile.dtype in INTEGERS:
+        return text, f"{calls.nl}.float32", "nl.float32"
+    if tile.is_float:
+        return text, "", ""
+    text = calls.named(text, "tile")
+    return text, f"{QUOTIENT}({text})", " "
+
+
 def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationText:
     """Return the mean or the variance of the elements that a mask selects: their sum times the reciprocal of
     their number."""
@@ -231,8 +246,12 @@ def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationTe
         wide = calls.stretched(mean, source.like((source.shape or ("?",))[:1] + ("1",)), source.shape or (), text)
         squares = calls.named(f"{nl}.square({nl}.subtract({text}, {wide}, dtype={nl}.float32))", "squares")
         values, _ = calls.selected(squares, TensorFact(SBUF, source.shape, "nl.float32"), mask, "add")
-    fact = calls.on_chip(source.like(reduced(source, axes, True), a.dtype_meaning or source.dtype))
-    dtype = a.dtype or ("" if source.dtype == "nl.float32" else terms.dtype_of(text))
+    dtype, meaning = a.dtype, a.dtype_meaning
+    if not dtype:
+        text, dtype, meaning = dtype_of_moment(calls, text, source)
+        if not dtype and source.dtype != "nl.float32":
+            dtype = terms.dtype_of(text)
+    fact = calls.on_chip(source.like(reduced(source, axes, True), meaning or source.dtype))
     expression = f"{nl}.multiply({total(values)}, {nl}.reciprocal({count}){f', dtype={dtype}' if dtype else ''})"
     some = calls.some_selected(mask, source, lambda tile: f"{nl}.max({tile}, axis=1, keepdims=True)")
     return OperationText(fact, expression, None, calls.shape_text(fact, text), dtype or f"{nl}.float32", name,
@@ -247,8 +266,12 @@ def softmax(calls: Calls, a: Arguments) -> cst.BaseExpression:
         text, source = calls.selected(text, source, a.mask, "maximum")
     if "compute_dtype" in a:
         calls.report.changed(calls.line, "nl.softmax computes in float32")
-    return calls.new(f"{calls.nl}.softmax({text}, axis={a.text('axis', '-1')}{dtype_argument(a)})",
-                     calls.on_chip(source.like(source.shape, a.dtype_meaning)))
+    dtype, meaning = a.dtype, a.dtype_meaning
+    if not dtype:
+        text, dtype, meaning = dtype_of_moment(calls, text, source)
+    shown = f", dtype={dtype}" if dtype else ""
+    return calls.new(f"{calls.nl}.softmax({text}, axis={a.text('axis', '-1')}{shown})",
+                     calls.on_chip(source.like(source.shape, meaning)))
 
 
 @recipe("rms_norm")
@@ -268,6 +291,17 @@ def dropout(calls: Calls, a: Arguments) -> cst.BaseExpression:
                      calls.on_chip(source.like(source.shape, a.dtype_meaning)))
 
 
+def dtype_of_two(calls: Calls, parts: list[str], tiles: list[TensorFact]) -> tuple[str, str]:
+    """Return the text and the meaning of the dtype that an operation of two tiles has in the beta generation; the text
+    is empty if it is that of the first. ``parts`` gets a variable for each tile that the text names."""
+    first, common = tiles[0].dtype, promoted(*(tile.dtype for tile in tiles))
+    if common:
+        return "" if common == first else common.replace("nl.", f"{calls.nl}.", 1), common
+    parts[:] = [calls.named(part, "tile") for part in parts]
+    calls.report.changed(calls.line, "the result is float32 if the dtypes of the tiles differ: the text shows neither")
+    return f"{parts[0]}.dtype if {parts[0]}.dtype == {parts[1]}.dtype else {calls.nl}.float32", " "
+
+
 @recipe("where")
 def where(calls: Calls, a: Arguments) -> OperationText:
     """Return a selection by a tile; its operands have one shape."""
@@ -283,7 +317,10 @@ def where(calls: Calls, a: Arguments) -> OperationText:
         else:
             parts.append(a.text(name))
     dtype, meaning = a.dtype, a.dtype_meaning
-    if not dtype and not all(isinstance(a.fact(n), TensorFact) for n in ("x", "y")):
+    tiles = [source for n in ("x", "y") if isinstance(source := a.fact(n), TensorFact)]
+    if not dtype and len(tiles) == 2:
+        dtype, meaning = dtype_of_two(calls, parts, tiles)
+    elif not dtype:
         numbers = [(text, a.fact(n)) for text, n in zip(parts, ("x", "y")) if not isinstance(a.fact(n), TensorFact)]
         at = next((k for k, n in enumerate(("x", "y")) if isinstance(a.fact(n), TensorFact)), None)
         if at is not None:

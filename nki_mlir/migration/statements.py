@@ -15,7 +15,7 @@ from nki_mlir.migration.assertions import negated, raises_alone, text_of
 from nki_mlir.migration.calls import OPERATORS
 from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse, is_repeated
 from nki_mlir.migration.engine_rows import is_between
-from nki_mlir.migration.expressions import MARK, LeftForAPerson
+from nki_mlir.migration.expressions import MARK, PROGRAM, LeftForAPerson
 from nki_mlir.migration.facts import (
     HBM,
     PSUM,
@@ -307,7 +307,7 @@ class Statements(FunctionCalls):
             cut_sizes = self.scope.cut_sizes
             cut_sizes |= {new for old, new in zip(fact_before.shape or (), shape) if old in cut_sizes}
             self.scope.facts[name] = replace(fact_before, shape=shape)
-        copies = [f"{self.code(o)} = {self.code(target)}" for o in other_targets]
+        copies = [f"{self.code(other)} = {self.code(target)}" for other in other_targets]
         for other_target in other_targets:
             self.bind_target(other_target, fact)
         if isinstance(target, cst.Name):
@@ -358,20 +358,20 @@ class Statements(FunctionCalls):
             self.bind(name, fact)
             self.report.changed(self.line, f"the index vector {name} is removed: subscripts become slices")
             return []
-        if result is not None:
-            self.uncut_part(name, result)
         if result is None:
             text = self.text(value)
+            self.program_names |= {name} if PROGRAM.fullmatch(text) else set()
             self.bind(name, self.received(name, fact))
             self.name_view(name, value, text)
             return [f"{name} = {text}"]
+        self.uncut_part(name, result)
         if result.expression and not result.condition and not result.part:
             texts = [f"{name} = {self.settled(result.expression)}"]
         else:
             target = self.fresh(result.name) if name == "_" else name
             if any(target in terms_read(text) for text in self._texts_of(result)):
                 target = self.fresh(name)
-            texts = [t for text in self.allocated(target, result) for t in [self.settled(text)]]
+            texts = [self.settled(text) for text in self.allocated(target, result)]
             if target != name != "_":
                 texts.append(f"{name} = {target}")
             self.report.changed(self.line, "the tile is allocated first, because an instruction writes a destination")
@@ -380,9 +380,9 @@ class Statements(FunctionCalls):
 
     def _texts_of(self, result: OperationText) -> list[str]:
         names_before = set(self.scope.used_names)
-        texts = [*(result.into("_", result.fact) if result.into else [result.expression]), result.shape, result.dtype]
+        written = result.into("_", result.fact) if result.into else [result.expression]
         self.scope.used_names = names_before
-        return texts
+        return [*written, result.shape, result.dtype]
 
     def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:
         """Rewrite ``t[...] = value``. The assignment to an item of a list or dictionary stays."""

@@ -127,7 +127,8 @@ def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return the store of a tile to HBM: a tile in PSUM, or a number, goes through SBUF."""
     for bound in a.mask.bounds if a.mask is not None and not a.mask.alternatives and not a.selects_no_box else ():
-        if bound.low and terms.number(bound.low) is None and terms.number(bound.high) is None:      # may select nothing
+        is_named = terms.number(bound.low) is None and terms.number(bound.high) is None
+        if bound.low and not bound.extent and is_named:             # may select nothing
             a.condition = " and ".join(filter(None, (a.condition, f"{bound.high} > 0")))
     return _stored(calls, a)
 

@@ -40,6 +40,8 @@ def test_store_becomes_two():
     "kept[p, f] = nisa.activation(op=nl.exp, data=tile, mask=(p > f) | (f - p > 9))",
     "kept[p, f] = nl.copy(tile, mask=~(p - f < 3))",
     "kept[p, f] = nl.copy(tile, mask=~(f < 4))",
+    "for i in range(3): kept[p, f] = nl.multiply(tile, i, mask=(i < 2) | (p < f))",
+    "for i in range(3): kept[p, f] = nl.multiply(tile, i, mask=(f < 5) | (i == 1))",
     "kept[p, f] = nl.load(x[p, f], mask=(p > 3) | (f < 5))",
     "kept[p, f] = nl.copy(tile, mask=(nl.arange(1)[None, :] >= 0) | (f < 5))",
     "kept[p, f] = nl.copy(tile, mask=(nl.arange(1)[:, None] < 0) | (f < 5))",
@@ -49,7 +51,8 @@ def test_values_of_operations(statement, tmp_path):
 
 
 @pytest.mark.parametrize("mask", ["(p < 8) | (f >= cols - 5)", "(p > f + 9) | (f < 2)", "~(p < 20)",
-                                  "(nl.arange(1)[None, :] >= 0) | (f < 5)", "(p < 8) | (nl.arange(1)[:, None] < 0)"])
+                                  "(nl.arange(1)[None, :] >= 0) | (f < 5)", "(p < 8) | (nl.arange(1)[:, None] < 0)",
+                                  "(rows < 9) | (f < 5)", "(f < 5) | (cols >= 9)"])
 def test_values_of_stores(mask, tmp_path):
     after = f"nl.store(out[p, f], nl.exp(tile), mask={mask})"
     assert_same_values(KERNEL.format(statement="", after=after), tmp_path, floats(32, 24), floats(32, 24))

@@ -543,6 +543,22 @@ def test_numbers_of_enumerations_are_those_of_beta(number, member):
     assert f"nisa.dma_copy(dst=out, src=x, {parameter}=nisa.{parameter}.{member})" in text
 
 
+GATHERED = """def kernel(x):
+    out = nl.ndarray((16, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    rows = nl.copy(nisa.iota(15 - nl.arange(16)[:, None], dtype=nl.int32))
+    tile = nl.zeros((16, 8), dtype=nl.float32)
+    nisa.dma_copy(dst=tile, src=x[rows, nl.arange(8)[None, :]], dge_mode=nisa.dge_mode.{mode})
+    nisa.dma_copy(dst=out, src=tile, dge_mode=nisa.dge_mode.swdge)
+    return out
+"""
+
+
+@pytest.mark.parametrize("mode", ["none", "hwdge", "swdge"])
+def test_modes_that_the_current_generation_refuses_are_left_out(mode, tmp_path):
+    assert (f"dge_mode={mode}" in migrated(GATHERED.format(mode=mode)).replace("nisa.dge_mode.", "")) == (mode == "swdge")
+    assert_same_values(GATHERED.format(mode=mode), tmp_path, floats(16, 8))
+
+
 MEANS = """def kernel(x):
     rows, cols = x.shape
     out = nl.ndarray((rows, 2), dtype=nl.float32, buffer=nl.shared_hbm)
