@@ -21,7 +21,8 @@ ABOVE = ["split-masked-loops", "nki-to-linalg", "linalg-to-nisa", "verify-target
 INSTRUCTIONS = ["unread-results", "static-indices", "fold-addresses", "fold-conversions", "forward-transfers",
                 "sink-constants", "fuse-instructions", "coalesce-copies", "transpose-loads", "fill-partitions",
                 "interleave-rows", "block-loops", "unroll-loops", "split-blocks", "sink-constants", "coalesce-copies",
-                "reuse-loads", "move-psum-results", "schedule-instructions", "allocate-on-chip", "synchronize-engines"]
+                "forward-stores", "reuse-loads", "move-psum-results", "schedule-instructions", "allocate-on-chip",
+                "synchronize-engines"]
 TWICE = """func.func @twice(%a: index) -> index {
   %0 = arith.addi %a, %a : index
   %1 = arith.addi %a, %a : index

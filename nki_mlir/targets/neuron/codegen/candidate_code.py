@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
+from nki_mlir.targets.neuron.codegen.forward_stores import forward_stores
 from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
 from nki_mlir.targets.neuron.codegen.merge_loads import merge_loads
 from nki_mlir.targets.neuron.codegen.records import Code, copied
@@ -55,7 +56,7 @@ def copy_of(code: Code) -> Code:
 
 def with_instructions(code: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Instructions:
     """Give unrolled code the instructions of a candidate, in place."""
-    dropped = step("reuse-loads", code, lambda: without_repeated_loads(code, candidate))
+    dropped = without_repeated_loads(code, candidate, step)
     if candidate.merge_loads:
         step("merge-loads", code, lambda: merge_loads(code))
     merged = step("merge-instructions", code, lambda: merge_instructions(code)) if candidate.merge else 0
@@ -64,9 +65,11 @@ def with_instructions(code: Code, candidate: Candidate, step: Callable[..., Any]
     return Instructions(code, dropped, merged)
 
 
-def without_repeated_loads(code: Code, candidate: Candidate) -> list[Op]:
-    """Drop the repeated loads that a candidate drops, in place. Return them."""
-    return reuse_loads(code, spaces=(HBM, SBUF) if candidate.loads else (SBUF,))
+def without_repeated_loads(code: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> list[Op]:
+    """Drop loads of data that are on chip, if a candidate drops them, in place. Return them."""
+    dropped: list[Op] = step("forward-stores", code, lambda: forward_stores(code)) if candidate.loads else []
+    spaces = (HBM, SBUF) if candidate.loads else (SBUF,)
+    return dropped + step("reuse-loads", code, lambda: reuse_loads(code, spaces=spaces))
 
 
 class SharedCode:

@@ -14,7 +14,7 @@ so it is kept only if no other tile at an address that the kernel chose uses its
 
 from bisect import bisect_right, insort
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -100,6 +100,16 @@ class RunUses:
                         writer[buffer] = -1 if buffer in writer else k
         self.users, self.writer = users, writer
 
+    def changes(self, local: Collection[DeviceBuffer], steps: int) -> list[int]:
+        """Return by how many bytes each step of the run, and its end, changes what a partition of SBUF has in use.
+        Tiles that are not local to the block are in use all the time."""
+        changes = [0] * (steps + 1)
+        for buffer, positions in self.users.items():
+            size, is_local = buffer.bytes_per_partition, buffer in local
+            changes[positions[0] if is_local else 0] += size
+            changes[(positions[-1] if is_local else steps - 1) + 1] -= size
+        return changes
+
 
 def is_load(op: Op, spaces: Sequence[str]) -> bool:
     return (isinstance(op, (DmaCopyOp, DmaTransposeOp)) and op.dst.space == SBUF and op.src.space in spaces
@@ -116,12 +126,7 @@ class _Reuse:
         self.run, self.uses = run, uses
         local = set(block.buffers)
         last_use = {buffer: positions[-1] for buffer, positions in uses.users.items()}
-        changes = [0] * (len(run) + 1)
-        for buffer, positions in uses.users.items():
-            size, is_local = buffer.bytes_per_partition, buffer in local
-            changes[positions[0] if is_local else 0] += size
-            changes[(positions[-1] if is_local else len(run) - 1) + 1] -= size
-        level, writer, chosen = BytesInUse(changes), uses.writer, ChosenAddresses(uses)
+        level, writer, chosen = BytesInUse(uses.changes(local, len(run))), uses.writer, ChosenAddresses(uses)
         sbuf = code.machine.sbuf_bytes_per_partition
         limits = {HBM: sbuf * room // 100, SBUF: sbuf * max(room, ROOM_OF_COPIES) // 100}
         # By the source and its access pattern: the loaded tiles, each with the rest of what its load has.

@@ -3,10 +3,10 @@
 
 before:  t = load x;  s = exp t;  y = store t          after:  t = load x;  y = store t
 
-Needed are writes of HBM, and reads by branches and registers; also instructions that print, meet others, or check
-run-time indices. From there on, everything that writes a tile which a needed instruction reads is needed; a sum that
-begins anew does not read the registers. Tiles at addresses that the kernel chose are like others: a write is not
-visible through another tile at its address.
+Needed are writes of inputs and outputs in HBM, and of all tensors in HBM if programs meet others; reads by branches and
+registers; also instructions that print, meet others, or check run-time indices. From there on, everything that writes a
+tile which a needed instruction reads is needed; a sum that begins anew does not read the registers. Tiles at addresses
+that the kernel chose are like others: a write is not visible through another tile at its address.
 """
 
 from nki_mlir.dialects.access import HBM
@@ -31,6 +31,9 @@ def unread_results(code: Code) -> int:
     if not _may_be_unread(code):
         return 0
     uses = uses_of(code)
+    if any(step.op.acts_outside for step in steps_in(code.body)):       # another core may read what this one writes
+        for buffer, of_buffer in uses.items():
+            of_buffer.controls |= buffer.space == HBM
     if not any(_only_writers_read(*item) for item in uses.items()) and not any(
             _begins_sum(step.op) for step in steps_in(code.body)):
         return 0
@@ -44,7 +47,7 @@ def unread_results(code: Code) -> int:
 
 
 def _may_be_unread(code: Code) -> bool:
-    """Return whether no instruction reads some tile on chip, except those that write it."""
+    """Return whether no instruction reads some tile of the program, except those that write it."""
     written, read = set[DeviceBuffer](), set[DeviceBuffer]()
     for step in steps_in(code.body):
         sources, targets = accessed(step.op)
@@ -53,7 +56,7 @@ def _may_be_unread(code: Code) -> bool:
         read.update([tile.handle for tile in sources if tile is not None and tile.handle not in handles])
         if _begins_sum(step.op):                # the registers, whose earlier values may be unread
             return True
-    return any(buffer.space != HBM for buffer in written - read)
+    return any(buffer.role == "local" for buffer in written - read)
 
 
 def _begins_sum(op: Op) -> bool:
@@ -67,7 +70,7 @@ def _only_writers_read(buffer: DeviceBuffer, uses: BufferUses) -> bool:
 
 def _is_needed(buffer: DeviceBuffer, uses: BufferUses) -> bool:
     """Return whether all writes of a buffer are needed."""
-    return buffer.space == HBM or uses.controls
+    return buffer.role != "local" or uses.controls
 
 
 def _needed(code: Code, uses: dict[DeviceBuffer, BufferUses]) -> set[InstructionStep]:

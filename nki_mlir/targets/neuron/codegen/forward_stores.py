@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""forward-stores: read the tile that was stored instead of loading its elements, and drop stores that nothing reads.
+
+before:  store A[0] = t; load c = A[0]; q = c + d          after:  store A[0] = t; q = t + d
+
+A load is dropped if an earlier store of the same run of instructions wrote its elements from one tile in the same
+order, nothing wrote them or that tile in HBM or on chip since, nothing outside of the run uses the loaded tile, and the
+stored one can stay in SBUF until the last use of the loaded one: in between, program order fills at most ``room``
+percent of SBUF. The load may be of fewer rows and columns. If then nothing reads a tensor in HBM that is local to the
+program, ``unread-results`` drops its stores, and what only they read: values between the kernels and operations of a
+graph stay on chip.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.nisa.indirect import DataAddressed
+from nki_mlir.dialects.nisa.movement import DmaCopyOp
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Code,
+    DeviceBuffer,
+    InstructionStep,
+    blocks,
+    nodes_in,
+    tiles_of,
+)
+from nki_mlir.targets.neuron.codegen.reuse_loads import ROOM, BytesInUse, RunUses, is_load
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.unread_results import unread_results
+from nki_mlir.waist.overlap import Region, nest_of, region_of
+
+MOST = 256          # stores of one tensor that are remembered: each later store is compared with them
+
+
+class ForwardStores(RecordsPass, name="forward-stores", reads=Level.NISA):
+    room: int = 70              # percent of SBUF that kept tiles may fill in program order
+
+    def rewritten(self, code: Code) -> None:
+        forward_stores(code, self.room)
+
+
+def forward_stores(code: Code, room: int = ROOM) -> list[Op]:
+    """Read stored tiles instead of loading them, in place, and drop stores that nothing reads then. Return the dropped
+    loads."""
+    runs = [(block, run) for block in blocks(code.body) for run in runs_of(block.nodes)]
+    reading = [loads_what_was_stored(run) for _, run in runs]
+    if not any(reading):
+        return []
+    uses = [RunUses(run) for _, run in runs]
+    elsewhere = {tile.handle for node in nodes_in(code.body) if type(node) is not InstructionStep
+                 for tile in tiles_of(node)}
+    if len(runs) > 1:
+        in_earlier_runs: set[DeviceBuffer] = set()
+        for of_run in uses:
+            elsewhere.update(of_run.users.keys() & in_earlier_runs)
+            in_earlier_runs.update(of_run.users)
+    dropped: list[Op] = []
+    for (block, run), of_run, reads in zip(runs, uses, reading):
+        if reads:
+            dropped += _Forwarding(code, block, run, of_run, elsewhere, room).dropped
+    if dropped:
+        unread_results(code)
+    return dropped
+
+
+def loads_what_was_stored(run: Sequence[InstructionStep]) -> bool:
+    """Return whether a step loads from a tensor that an earlier step stored to."""
+    stored: set[DeviceBuffer] = set()
+    for step in run:
+        if not step.op.queued:
+            continue
+        if is_store(step.op):
+            stored.add(step.op.dst.handle)                                                      # type: ignore[attr-defined]
+        elif is_load(step.op, (HBM,)) and step.op.src.handle in stored:                         # type: ignore[attr-defined]
+            return True
+    return False
+
+
+def is_store(op: Op) -> bool:
+    """Return whether an operation copies the elements of a tile in SBUF to HBM, all and in their dtype."""
+    return (type(op) is DmaCopyOp and op.dst.space == HBM and op.src.space == SBUF and op.dst.dtype is op.src.dtype
+            and not (op.mask or op.limits or op.symbols) and NO_REORDER not in op.extra)
+
+
+class StoredTile(NamedTuple):
+    """A store at a position of a run: its pattern and its region in HBM, and the tile that it stored."""
+
+    position: int
+    access: Access
+    region: Region
+    tile: Tile
+
+
+class _Forwarding:
+    """One run. ``elsewhere``: buffers that other code uses, too."""
+
+    def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep], uses: RunUses,
+                 elsewhere: set[DeviceBuffer], room: int) -> None:
+        self.dropped: list[Op] = []
+        self.run, self.uses = run, uses
+        self.local, self.elsewhere = set(block.buffers), elsewhere
+        self.last_use = {buffer: positions[-1] for buffer, positions in uses.users.items()}
+        self.writes_of: dict[DeviceBuffer, list[int]] = {}              # positions of the steps that write each tile
+        self.level = BytesInUse(uses.changes(self.local, len(run)))
+        self.limit = code.machine.sbuf_bytes_per_partition * room // 100
+        self.stores: dict[DeviceBuffer, list[StoredTile]] = {}
+        self.replacement: dict[DeviceBuffer, tuple[DeviceBuffer, int]] = {}     # with the elements before a row's first
+        for k, step in enumerate(run):
+            for _, tile in step.op.targets():
+                if tile.space == SBUF:
+                    self.writes_of.setdefault(tile.handle, []).append(k)
+        for k, step in enumerate(run):
+            self.visit(k, step.op)
+        if self.replacement:
+            self.replace(block)
+
+    def visit(self, k: int, op: Op) -> None:
+        if op.acts_outside:
+            self.stores.clear()
+            return
+        if self.stores and type(op) is DmaCopyOp and is_load(op, (HBM,)) and self.forward(k, op):
+            return
+        for _, tile in op.targets():
+            if tile.space == HBM and tile.handle in self.stores:
+                self.forget(op, tile)
+        if type(op) is DmaCopyOp and is_store(op):
+            stored = self.stores.setdefault(op.dst.handle, [])
+            if len(stored) < MOST:
+                src = in_stored_tile(op.src, self.replacement)
+                stored.append(StoredTile(k, op.dst.access, region_of(op.dst.access, HBM), src))
+
+    def forget(self, op: Op, tile: Tile) -> None:
+        """Forget the stores of a tensor that an operation overwrites."""
+        if op.symbols or isinstance(op, DataAddressed):
+            del self.stores[tile.handle]
+            return
+        region = region_of(tile.access, HBM)
+        self.stores[tile.handle] = [s for s in self.stores[tile.handle] if not s.region.overlaps(region)]
+
+    def forward(self, k: int, op: DmaCopyOp) -> bool:
+        """Let a stored tile replace the one that a load writes, if it can."""
+        buffer = op.dst.handle
+        if op.symbols or self.uses.writer[buffer] != k or not self.is_free(buffer) or buffer not in self.local or (
+                buffer in self.elsewhere):
+            return False
+        last = self.last_use[buffer]
+        for store in self.stores.get(op.src.handle, ()):
+            before, stored = distance(op, store), store.tile.handle
+            if before is None or not self.is_free(stored) or (before and self.is_reinterpreted(buffer)):
+                continue
+            writes = self.writes_of.get(stored, [])
+            if bisect_right(writes, last) > bisect_right(writes, store.position):
+                continue                        # the tile is overwritten before the last use
+            begin = self.last_use[stored] + 1
+            if begin <= last and not self.level.raised(begin, last + 1, stored.bytes_per_partition, self.limit):
+                continue
+            self.last_use[stored] = max(self.last_use[stored], last)
+            self.replacement[buffer] = stored, before
+            self.dropped.append(op)
+            return True
+        return False
+
+    def is_reinterpreted(self, buffer: DeviceBuffer) -> bool:
+        """Return whether a step accesses a tile in another dtype."""
+        return any(tile.handle is buffer and tile.dtype is not buffer.dtype
+                   for k in self.uses.users[buffer] for _, tile in self.run[k].op.operands())
+
+    @staticmethod
+    def is_free(buffer: DeviceBuffer) -> bool:
+        """Return whether the compiler chooses the address of a tile."""
+        return not (buffer.fixed or buffer.addresses or buffer.attributes)
+
+    def replace(self, block: Block) -> None:
+        """Drop the loads, and let other steps read the stored tiles."""
+        run, users, writer = self.run, self.uses.users, self.uses.writer
+        loads = {run[writer[buffer]] for buffer in self.replacement}
+        for step in {run[k]: None for buffer in self.replacement for k in users[buffer]}:
+            if step not in loads:
+                step.op, step.work = changed(step.op, lambda tile: in_stored_tile(tile, self.replacement)), None
+        block.nodes = [node for node in block.nodes if node not in loads]
+        block.buffers = [buffer for buffer in block.buffers if buffer not in self.replacement]
+
+
+def distance(load: DmaCopyOp, store: StoredTile) -> int | None:
+    """Return how many elements of a partition the stored tile has before those of the loaded buffer; None if it does
+    not have all elements that the load reads, in their order."""
+    loaded, outside, stored = load.dst.access, load.src.access, store.tile.access
+    dtypes = {loaded.dtype, outside.dtype, stored.dtype, load.dst.base_dtype, store.tile.base_dtype}
+    if len(dtypes) > 1 or not load.dst.form.is_whole or loaded.partition != stored.partition or (
+            stored.free.symbols or len(outside.dims) != len(loaded.dims)):
+        return None
+    columns = outside.free.const - store.access.free.const
+    if outside.dims == store.access.dims and loaded.dims == stored.dims and not columns:
+        return stored.free.const - loaded.free.const
+    (row, rows), (stored_row, stored_rows) = outside.dims[0], store.access.dims[0]
+    if loaded.dims[0] != (1, rows) or stored.dims[0] != (1, stored_rows) or rows > stored_rows or (
+            row != stored_row and rows > 1) or outside.dims[1:] != loaded.dims[1:] or (
+            store.access.dims[1:] != stored.dims[1:]):
+        return None
+    run = nest_of(store.access.dims[1:], 1)     # in elements
+    low, high = outside.box([0] * len(outside.dims), [1, *outside.shape[1:]]).reach()
+    if run.pairs or not run.exact or run.shift or (stored_rows > 1 and run.extent > abs(stored_row)) or (
+            columns + low < 0 or columns + high >= run.extent):
+        return None
+    return stored.free.const + columns - loaded.free.const
+
+
+def in_stored_tile(tile: Tile, replacement: dict[DeviceBuffer, tuple[DeviceBuffer, int]]) -> Tile:
+    """Return the tile in the buffer that has its elements."""
+    if tile.handle not in replacement:
+        return tile
+    buffer, before = replacement[tile.handle]
+    access = tile.access
+    if before:
+        access = Access(access.dtype, access.partition, access.free.plus(Linear(before)), access.dims)
+    return Tile(buffer, tile.space, buffer.shape, buffer.dtype, access, tile.label)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loads of what a tile on chip has stored: what is dropped, what is not, and that values stay under every order."""
+
+import random
+
+import numpy as np
+import pytest
+
+from nki_mlir.machine import machine_named
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.forward_stores import forward_stores
+from nki_mlir.targets.neuron.codegen.records import steps_in
+from nki_mlir.targets.neuron.simulator import simulate
+from tests.targets.neuron.code_builder import Builder, run_in_order
+
+ROWS, WIDTH = 32, 16
+
+
+class Stored:
+    """Boxes of scratch memory that tiles store and load again, in whole or in part; some tiles change in between."""
+
+    def __init__(self, seed: int, steps: int = 40) -> None:
+        r = random.Random(seed)
+        self.b = b = Builder()
+        self.x = b.hbm("x", (ROWS, 4 * WIDTH), "input")
+        self.y = b.hbm("y", (ROWS, steps * WIDTH), "output")
+        scratch = [b.hbm(f"scratch{k}", (ROWS, 4 * WIDTH)) for k in range(3)]
+        tiles = [b.on_chip("first", (ROWS, 4 * WIDTH))]
+        b.copy((tiles[0], 0, ROWS, 0, 4 * WIDTH), (self.x, 0, ROWS, 0, 4 * WIDTH))
+        for tensor in scratch:
+            b.copy((tensor, 0, ROWS, 0, 4 * WIDTH), (tiles[0], 0, ROWS, 0, 4 * WIDTH))
+        for k in range(steps):
+            tensor, start = r.choice(scratch), r.randrange(4 * WIDTH)
+            width = r.choice((4 * WIDTH - start, min(WIDTH, 4 * WIDTH - start)))
+            rows = r.choice((ROWS, ROWS, ROWS // 2))
+            tile = r.choice(tiles)
+            box = tensor, r.choice((0, 0, ROWS - rows)), rows, start, width
+            match r.randrange(5):
+                case 0:
+                    at = r.randrange(tile.shape[1] - width + 1) if tile.shape[1] >= width else None
+                    if at is not None and tile.shape[0] >= rows:
+                        b.copy(box, (tile, 0, rows, at, width))
+                case 1 | 2 | 3:
+                    tile = b.on_chip(f"t{k}", (rows, width))
+                    b.copy((tile, 0, rows, 0, width), box)
+                    tiles.append(tile)
+                case 4:
+                    b.memset((tile, 0, tile.shape[0], 0, min(tile.shape[1], WIDTH)), k)
+            rows, width = min(tile.shape[0], ROWS), min(tile.shape[1], WIDTH)
+            u = b.on_chip(f"u{k}", (rows, width))
+            b.add((u, 0, rows, 0, width), (tile, 0, rows, tile.shape[1] - width, width), (tile, 0, rows, 0, width), "add")
+            b.copy((self.y, 0, rows, k * WIDTH, width), (u, 0, rows, 0, width))
+        self.array = np.random.default_rng(seed).integers(-4, 5, self.x.shape).astype(np.float32)
+
+    def result(self) -> np.ndarray:
+        result = np.zeros(self.y.shape, np.float32)
+        run_in_order(self.b.code, {self.x: self.array.copy(), self.y: result})
+        return result
+
+
+def test_values__stay():
+    dropped = 0
+    for seed in range(60):
+        stored = Stored(seed)
+        expected = stored.result()
+        dropped += len(forward_stores(stored.b.code))
+        np.testing.assert_array_equal(stored.result(), expected, f"seed {seed}")
+    assert dropped > 60
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_streams__compute_the_same_in_any_order(seed):
+    expected = Stored(seed).result()
+    for options in (Emission(), Emission(reorder=False), Emission(loads=False)):
+        stored = Stored(seed)
+        program = emit_code(stored.b.code, options)
+        for scheduler in range(3):
+            output = np.zeros_like(expected)
+            simulate(program, [stored.array.copy()], [output], scheduler)
+            np.testing.assert_array_equal(output, expected)
+
+
+class Pair:
+    """A tile that is stored, and one that is loaded and read. The arguments change one property of either."""
+
+    def __init__(self, stored=(0, ROWS, 0, 32), loaded=(0, ROWS, 0, 32), start=0, dtype=FLOAT32, between=None,
+                 role="local", address=None, large=0):
+        self.b = b = Builder()
+        x, y = b.hbm("x", (128, 64), "input"), b.hbm("y", (128, 64), "output")
+        scratch, self.tile = b.hbm("scratch", (128, 64), role), b.on_chip("tile", (128, 64), address=address)
+        first, rows, column, width = stored
+        b.copy((self.tile, 0, 128, 0, 64), (x, 0, 128, 0, 64))
+        b.copy((scratch, first, rows, column, width), (self.tile, start, rows, 5, width))
+        if between:
+            between(b, scratch, self.tile)
+        if large:
+            b.memset((b.on_chip("large", (128, large)), 0, 128, 0, large), 1)
+        first, rows, column, width = loaded
+        again = b.on_chip("again", (rows, width), dtype=dtype)
+        b.copy((again, 0, rows, 0, width), (scratch, first, rows, column, width))
+        b.copy((y, 0, rows, 0, width), (again, 0, rows, 0, width))
+
+    def transfers(self) -> int:
+        return sum(step.op.name == "dma_copy" for step in steps_in(self.b.code.body))
+
+    def outcome(self) -> tuple[int, int]:
+        """Return the numbers of dropped loads and of dropped transfers."""
+        before = self.transfers()
+        return len(forward_stores(self.b.code)), before - self.transfers()
+
+
+def overwritten(b, scratch, tile):
+    b.memset((tile, 0, 1, 5, 1), 1)
+
+
+def overwritten_elsewhere(b, scratch, tile):
+    b.memset((tile, 0, 128, 0, 5), 1)
+
+
+def stored_again(b, scratch, tile):
+    b.copy((scratch, 31, 1, 31, 1), (tile, 0, 1, 0, 1))
+
+
+def stored_beside(b, scratch, tile):
+    b.copy((scratch, 0, 128, 32, 32), (tile, 0, 128, 0, 32))
+
+
+@pytest.mark.parametrize("changes, loads, transfers", [
+    ({}, 1, 2),
+    ({"loaded": (0, 16, 3, 29)}, 1, 2),
+    ({"role": "output"}, 1, 1),
+    ({"between": stored_beside}, 1, 3),
+    ({"loaded": (0, ROWS, 0, 33)}, 0, 0),
+    ({"loaded": (0, ROWS + 1, 0, 32)}, 0, 0),
+    ({"loaded": (1, 8, 0, 32)}, 0, 0),
+    ({"stored": (0, ROWS, 1, 31)}, 0, 0),
+    ({"start": 32}, 0, 0),
+    ({"dtype": BFLOAT16}, 0, 0),
+    ({"between": overwritten}, 0, 0),
+    ({"between": overwritten_elsewhere}, 0, 0),
+    ({"between": stored_again}, 0, 0),
+    ({"address": (0, 4096)}, 0, 0),
+    ({"large": machine_named("trn2").sbuf_bytes_per_partition // 4}, 0, 0),
+], ids=lambda value: str(value) if isinstance(value, int) else " ".join(
+    f"{k} {getattr(v, '__name__', v)}" for k, v in value.items()) or "equal")
+def test_each_condition__is_needed(changes, loads, transfers):
+    assert Pair(**changes).outcome() == (loads, transfers)
+
+
+def test_many_stores__are_compared_with_a_few():
+    b = Builder()
+    x, y = b.hbm("x", (128, 4), "input"), b.hbm("y", (300, 4), "output")
+    scratch, tile = b.hbm("scratch", (300, 4)), b.on_chip("tile", (128, 4))
+    b.copy((tile, 0, 128, 0, 4), (x, 0, 128, 0, 4))
+    for k in range(300):
+        b.copy((scratch, k, 1, 0, 4), (tile, 0, 1, 0, 4))
+    for k in range(300):
+        again = b.on_chip("again", (1, 4))
+        b.copy((again, 0, 1, 0, 4), (scratch, k, 1, 0, 4))
+        b.copy((y, k, 1, 0, 4), (again, 0, 1, 0, 4))
+    assert len(forward_stores(b.code)) == 256
