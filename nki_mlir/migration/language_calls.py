@@ -317,7 +317,7 @@ def where(calls: Calls, a: Arguments) -> OperationText:
         else:
             parts.append(a.text(name))
     dtype, meaning = a.dtype, a.dtype_meaning
-    tiles = [source for n in ("x", "y") if isinstance(source := a.fact(n), TensorFact)]
+    tiles = [tile for tile in map(a.fact, ("x", "y")) if isinstance(tile, TensorFact)]
     if not dtype and len(tiles) == 2:
         dtype, meaning = dtype_of_two(calls, parts, tiles)
     elif not dtype:

@@ -69,7 +69,8 @@ def without_repeated_loads(code: Code, candidate: Candidate, step: Callable[...,
     """Drop loads of data that are on chip, if a candidate drops them, in place. Return them."""
     dropped: list[Op] = step("forward-stores", code, lambda: forward_stores(code)) if candidate.loads else []
     spaces = (HBM, SBUF) if candidate.loads else (SBUF,)
-    return dropped + step("reuse-loads", code, lambda: reuse_loads(code, spaces=spaces))
+    dropped += step("reuse-loads", code, lambda: reuse_loads(code, spaces=spaces))
+    return dropped
 
 
 class SharedCode:
