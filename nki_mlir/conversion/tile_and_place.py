@@ -24,6 +24,7 @@ from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.graph.choices import TileChoices
+from nki_mlir.graph.kernel_rows import rows_of_kernels
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.placement import Placement
 from nki_mlir.graph.tiles import drop_unread, load_on_chip
@@ -54,6 +55,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     totals: bool = True         # fold the parts of a total in every partition, else in one, to be loaded repeated
     later_rows: bool = True     # copy rows from later partitions of a tile on chip, else load them
     moves: bool = True          # let a copy's readers read the tiles on chip of its source, else copy from HBM to HBM
+    kernel_rows: bool = True    # tile tensors that a kernel moves by rows by these rows, else as fills most partitions
     vectors: bool = True        # sum products of one row with one row on the vector engine, else on the tensor engine
 
     @property
@@ -64,7 +66,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 fuse_function(kernel, in_hbm)
-                placement = Placement(machine_named(kernel.target), self.choices)
+                placement = Placement(machine_named(kernel.target), self.choices, rows_of_kernels(kernel.op))
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
                     if has_uses(op.results[0]) and in_hbm(op) and not op.parent.name.startswith("linalg."):
                         load_on_chip(op, placement.tiles)

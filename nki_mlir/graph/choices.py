@@ -28,3 +28,4 @@ class TileChoices:
     later_rows: bool = True
     vectors: bool = True
     moves: bool = True
+    kernel_rows: bool = True

@@ -6,8 +6,9 @@ each instruction. What tiles on chip have costs nothing to load, or a copy if it
 its rows go along the other axis.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 
 from nki_mlir.bindings import Value, ir
 from nki_mlir.dialects.access import Tile
@@ -25,11 +26,13 @@ TURNED = 3              # copies that a transpose takes: through the tensor engi
 
 
 class Layouts:
-    """The costs of nests, in ns, with the tiles that are on chip."""
+    """The costs of nests, in ns, with the tiles that are on chip. ``kernel_rows``: by tensor that a kernel accesses,
+    the lengths of the rows that it moves."""
 
-    def __init__(self, machine: Machine, tiles: Tiles) -> None:
-        self.machine, self.tiles = machine, tiles
-        self.passes_hbm = False         # whether a box loads what an operation of the graph stores
+    def __init__(self, machine: Machine, tiles: Tiles, kernel_rows: Mapping[Value, set[int]] = MappingProxyType({})
+                 ) -> None:
+        self.machine, self.tiles, self.kernel_rows = machine, tiles, kernel_rows
+        self.passes_hbm = False         # whether a box loads what another operation stores, or a kernel its result
 
     def cost(self, boxes: Sequence[TileNest], operations: int, stays: bool) -> float:
         """Return the time that the DMA engines and one engine take for all boxes. ``stays``: nothing stores the
@@ -47,13 +50,17 @@ class Layouts:
         total = operations * self.instruction(elements)
         for operand in box.inputs:
             total += self.load_cost(operand, box.extents)
-        if not stays:
+        kernel_loads = box.output.handle in self.kernel_rows and not self.meets_kernel(box.output, box.extents)
+        self.passes_hbm |= kernel_loads
+        if not stays or kernel_loads:
             parallel = tuple(a for a in axes if a not in box.reduced)
             total += self.transfer(box.output.tile([box.extents[a] for a in parallel], parallel), stores=True)
         return total
 
     def load_cost(self, operand: TileOperand, extents: Sequence[int]) -> float:
         """Return the cost of an on-chip tile with the elements of an operand: 0 if one has them already."""
+        if self.meets_kernel(operand, extents):
+            return 0.0
         axes = loaded_axes(operand, extents, 0)
         source = operand.tile([extents[a] for a in axes], axes)
         cache, symbols = self.tiles.cache, self.tiles.symbols
@@ -72,6 +79,11 @@ class Layouts:
             return self.transfer(source)
         self.passes_hbm = True
         return self.transfer(source) + self.transfer(source, stores=True)
+
+    def meets_kernel(self, operand: TileOperand, extents: Sequence[int]) -> bool:
+        """Return whether a kernel moves the rows of an operand's box, so that they are in a tile on chip."""
+        return len(extents) == 2 and operand.strides == (extents[1], 1) and (
+            extents[1] in self.kernel_rows.get(operand.handle, ()))
 
     def instruction(self, elements: int) -> float:
         """Return the ns of an instruction on so many elements of each partition."""

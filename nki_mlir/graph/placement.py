@@ -4,9 +4,10 @@
 Sums of products become matrix products of tiles that accumulate in PSUM.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, log2, prod
+from types import MappingProxyType
 
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Unsupported
@@ -35,10 +36,13 @@ NODES = 8           # up to this number of nodes (each may take a buffer) tiles 
 
 # -- any nest ----------------------------------------------------------------------------------------------------------
 class Placement:
-    """Emits nests on HBM operands as operations on tiles."""
+    """Emits nests on HBM operands as operations on tiles. ``kernel_rows``: by tensor, the lengths of the rows that
+    kernels move."""
 
-    def __init__(self, machine: Machine, choices: TileChoices = TileChoices()) -> None:
+    def __init__(self, machine: Machine, choices: TileChoices = TileChoices(),
+                 kernel_rows: Mapping[Value, set[int]] = MappingProxyType({})) -> None:
         self.machine, self.choices = machine, choices
+        self.kernel_rows = kernel_rows if choices.kernel_rows else {}
         cache = TileCache(machine.sbuf_bytes_per_partition * KEPT // 100, choices)
         self.tiles = Tiles(cache, machine.partitions, choices)
 
@@ -111,7 +115,7 @@ class Placement:
         first_nests = self.arranged(nest)
         if not self.choices.layouts:
             return first_nests
-        layouts = Layouts(self.machine, self.tiles)
+        layouts = Layouts(self.machine, self.tiles, self.kernel_rows)
         count = sum(isinstance(node, (trees.Alu, trees.Activation)) for node in trees.below(body))
         stays = self.stays(nest) and not is_argument(nest.output.handle)
 
@@ -122,13 +126,16 @@ class Placement:
                              if n > 1 and axis not in form.reduced for other in [form.arranged(axis)]}
         pieces = dict(self.pieces_on_chip(nest))
         alternatives = [[other] for other in (*others_by_extents.values(), *pieces)]
+        if self.meets_kernel(nest):
+            alternatives.append(self.arranged(nest, as_kernel=False))
         best = cheapest(map(candidate, [first_nests, *alternatives]), GAIN)
         if best[0] in pieces:
             self.tiles.cache.pieces[nest.output.handle] = pieces[best[0]]
         return best
 
-    def arranged(self, nest: TileNest) -> list[TileNest]:
-        """Move an axis that is not reduced along the partitions. Return two nests if no divisor of its extent fits."""
+    def arranged(self, nest: TileNest, as_kernel: bool = True) -> list[TileNest]:
+        """Move an axis that is not reduced along the partitions. Return two nests if no divisor of its extent fits.
+        ``as_kernel``: use the rows that a kernel moves."""
         merged = nest.arranged(None)
         axes = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
         if not axes:
@@ -141,14 +148,20 @@ class Placement:
         if extent > self.machine.partitions and self.is_on_chip(columns_nest := merged.arranged(axis)):
             return [columns_nest]
         columns = nest.extents[-1]
-        if ROW <= columns < extent and extent // columns >= self.machine.partitions and self.stays(nest):
+        is_long = ROW <= columns and extent // columns >= self.machine.partitions
+        if columns < extent and (is_long or (as_kernel and self.meets_kernel(nest))) and self.stays(nest):
             return [merged.divided(axis, columns).arranged(axis)]
         rows = largest_divisor(extent, self.machine.partitions)
         if rows >= min(extent, 16):
             return [merged.divided(axis, extent // rows).arranged(axis)]
         main = extent - extent % self.machine.partitions
         return [part for start, count in ((0, main), (main, extent - main)) if count
-                for part in self.arranged(merged.window(axis, start, count))]
+                for part in self.arranged(merged.window(axis, start, count), as_kernel)]
+
+    def meets_kernel(self, nest: TileNest) -> bool:
+        """Return whether a kernel moves the rows of an operand."""
+        columns = nest.extents[-1] if nest.extents else 1
+        return any(columns in self.kernel_rows.get(operand.handle, ()) for operand in (*nest.inputs, nest.output))
 
     def is_on_chip(self, nest: TileNest) -> bool:
         """For a nest whose rows have one element, return whether a tile on chip has an operand of its first box, as a

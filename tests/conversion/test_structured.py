@@ -167,7 +167,7 @@ def test_limits__left_to_run_time_are_checked():
     module = lower(op)
     assert "nki.limits = #set" in str(module) and "affine_set<(d0, d1)[s0] : (-s0 + 2 >= 0)>" in str(module)
     assert agrees(op, (2,))
-    with pytest.raises(OutOfBounds, match="1 elements outside"):
+    with pytest.raises(OutOfBounds, match="1 element outside"):
         run_module(module, op, (3,))
 
 
