@@ -3,6 +3,7 @@
 
 from nki_mlir.analysis.effects import memory_of
 from nki_mlir.bindings import Operation, Value, ir, operations_of
+from nki_mlir.dialects.access import HBM
 from nki_mlir.graph.nests import in_hbm
 
 
@@ -22,4 +23,4 @@ def rows_of_kernels(function: Operation) -> dict[Value, set[int]]:
 
 
 def is_in_hbm(kind: ir.MemRefType) -> bool:
-    return kind.memory_space == ir.StringAttr.get("hbm", kind.context)
+    return bool(kind.memory_space == ir.StringAttr.get(HBM, kind.context))
