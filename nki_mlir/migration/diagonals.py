@@ -157,7 +157,7 @@ class Diagonals(EngineRows):
             result.starts_later |= not axis and bool(bound.low) and result.name != "loaded"
             shape[axis] = bound.extent or terms.simplified(terms.add(bound.low, bound.high))
             items[axis] = span(bound.low or "0", bound.high).replace("nl.ds(", f"{self.nl}.ds(")
-        result.part = f"[{', '.join(items)}]"
+        result.part_items = tuple(items)
         result.fact = result.fact.like(tuple(shape))
         result.shape = self.shape_text(result.fact, "")
 

@@ -133,7 +133,7 @@ class Expressions(cst.CSTTransformer):
             return self.settled(result.expression)
         name = self.fresh(result.name)
         self.prelude[-1] += self.allocated(name, result)
-        result.expression, result.condition, result.part = name, "", ""
+        result.expression, result.condition, result.part_items = name, "", ()
         return name
 
     def allocated(self, name: str, result: OperationText) -> list[str]:

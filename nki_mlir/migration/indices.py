@@ -235,13 +235,15 @@ class Indices(Expressions):
         """Let the tile of a name keep all elements of dimensions that subscripts name in part. The operation writes the
         part that its mask selects, as in the beta generation."""
         self.masks[name] = result.mask
-        if name not in self.uncut or result.fact.shape is None or result.part:
+        if name not in self.uncut or result.fact.shape is None:
             return
         sizes = list(result.fact.shape)
         extents = {k: size for k, size in self._uncut_sizes(sizes, result.mask).items() if k in self.uncut[name]}
         if not extents:
             return
-        result.part = f"[{', '.join(f'0:{size}' if k in extents else ':' for k, size in enumerate(sizes))}]"
+        items = result.part_items or (":",) * len(sizes)
+        result.part_items = tuple(f"0:{size}" if k in extents and item == ":" else item
+                                  for k, (item, size) in enumerate(zip(items, sizes)))
         result.fact = result.fact.like(tuple(extents.get(k, size) for k, size in enumerate(sizes)))
         result.shape = f"({', '.join(extents.get(k, size) for k, size in enumerate(sizes))})"
 

@@ -42,13 +42,18 @@ class OperationText:
     condition: str = ""          # a condition of the host, under which the operation is executed
     mask: MaskFact | None = None
     operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
-    part: str = ""               # the subscript of the part of a new tile that a mask selects
+    part_items: tuple[str, ...] = ()        # the subscript of the part of a new tile that a mask selects
     starts_later: bool = False      # whether the part leaves out rows, so that an engine may not start at its first
     step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
     narrow: tuple[str, str] = ("", "")          # the expression in the dtype of its operand, and this dtype, if a
                                                 # conversion to that dtype gives the same elements
     some: "Callable[[], str] | None" = None     # of a reduction whose mask may select nothing in a row: the name of a
                                                 # tile with 1 in the other rows, after the statements that write it
+
+    @property
+    def part(self) -> str:
+        """The text of the subscript of the part that a mask selects; empty for a tile whose mask selects all."""
+        return f"[{', '.join(self.part_items)}]" if self.part_items else ""
 
 
 @dataclass(frozen=True)

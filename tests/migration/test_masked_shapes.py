@@ -182,3 +182,21 @@ EMPTY = """def kernel(x):
 def test_stores__of_columns_that_may_be_none_have_a_condition(tmp_path):
     assert "        if num_columns > 0:\n            nl.store(out[h, :, nl.ds(start, num_columns)]" in migrated(EMPTY)
     assert_same_values(EMPTY, tmp_path, floats(32, 8))
+
+
+PARTS = """def kernel(x):
+    out = nl.ndarray((40, 20), dtype=nl.float32, buffer=nl.shared_hbm)
+    sizes = nl.ndarray((40, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:40, 0:20]
+    nl.store(out, nl.zeros((40, 20), dtype=nl.float32))
+    result = nl.exp(nl.load(x[i_p, i_f]), mask={mask})
+    nl.store(sizes, nl.full((40, 1), result.shape[0] * 100 + result.shape[1], dtype=nl.float32))
+    nl.store(out[i_p, i_f], result, mask={mask})
+    return out, sizes
+"""
+
+
+@pytest.mark.parametrize("mask", ["(i_f >= 13) & (i_p * 3 <= 80)", "(i_f >= 3) & (i_f < 9)",
+                                  "(i_f >= 3) & (i_f < x.shape[1] - 4) & (i_p < x.shape[0] - 9)"])
+def test_shape_of_a_tile_under_a_mask_that_leaves_out_first_columns(mask, tmp_path):
+    assert_same_values(PARTS.format(mask=mask), tmp_path, floats(40, 20))
