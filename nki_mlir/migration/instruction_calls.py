@@ -14,6 +14,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from nki_mlir.language.current import isa as current_isa
+from nki_mlir.machine import Machine
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import BINARY, DESTINATIONS, HAVE_DESTINATION, Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import shape_items
@@ -22,7 +23,7 @@ from nki_mlir.migration.elementwise import FLOATING, literal
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact, promoted
 from nki_mlir.migration.language_calls import axes_of, largest, last_axes, reduced
-from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.migration.operation_text import LATER_ROWS, OperationText
 
 INSTRUCTIONS: dict[str, Recipe] = {}
 FP32_MIN = "-3.4028234663852886e+38"
@@ -73,7 +74,9 @@ def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact
             text, tensor = a.tensor(parameter)
             if like is not None and like.shape is not None and tensor.shape is not None:
                 rows = like.like((like.shape[0], *tensor.shape[1:]))
-                text, _ = calls.shortened(text, tensor, rows)
+                text, tensor = calls.shortened(text, tensor, rows)
+                if a.mask is None and tensor.shape is not None and tensor.shape[0] not in ("1", like.shape[0]):
+                    calls.keep_rows(a.nodes[parameter])
             parts.append(f", {parameter}={text}")
         else:
             parts.append(f", {parameter}={a.text(parameter)}")
@@ -378,9 +381,20 @@ def call_with_destination(calls: Calls, a: Arguments, name: str) -> cst.BaseExpr
     return call
 
 
+def _refuse_later_rows(a: Arguments) -> None:
+    """Leave a call under a mask that leaves out first rows, unless an engine may start at the others: no DMA moves rows
+    at a position that a tile holds."""
+    for bound in a.mask.bounds if a.mask is not None else ():
+        if bound.low and bound.axis == -bound.rank:
+            first, count = terms.number(bound.low), terms.number(bound.high)
+            if first is None or count is None or not Machine.legal_start_partition(first, count):
+                raise LeftForAPerson(LATER_ROWS)
+
+
 @recipe("tensor_copy_dynamic_src")
 def copied_from_the_run_time(calls: Calls, a: Arguments) -> OperationText:
     """Return a copy of a view at the position that a tile of one element holds."""
+    _refuse_later_rows(a)
     text, source = a.tensor("src")
     return instruction(a, "tensor_copy", source.shape, text, source.dtype, hint="copied")
 
@@ -388,6 +402,7 @@ def copied_from_the_run_time(calls: Calls, a: Arguments) -> OperationText:
 @recipe("tensor_copy_dynamic_dst")
 def copied_to_the_run_time(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a copy to a view at the position that a tile of one element holds."""
+    _refuse_later_rows(a)
     return call_with_destination(calls, a, "tensor_copy")
 
 

@@ -3,6 +3,7 @@
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 import libcst as cst
@@ -302,14 +303,26 @@ def dtype_of_two(calls: Calls, parts: list[str], tiles: list[TensorFact]) -> tup
     return f"{parts[0]}.dtype if {parts[0]}.dtype == {parts[1]}.dtype else {calls.nl}.float32", " "
 
 
+def cut_like(calls: Calls, operand: tuple[str, TensorFact], others: Iterable[tuple[str, TensorFact]]
+             ) -> tuple[str, TensorFact]:
+    """Return the part of an operand that remains if masks cut the other operands."""
+    text, tile = operand
+    for _, other in others:
+        if tile.shape is not None and other.shape is not None and len(tile.shape) == len(other.shape):
+            text, tile = calls.shortened(text, tile, other)
+    return text, tile
+
+
 @recipe("where")
 def where(calls: Calls, a: Arguments) -> OperationText:
     """Return a selection by a tile; its operands have one shape."""
-    condition, chosen = a.tensor("condition")
+    operands = {n: a.tensor(n) for n in ("condition", "x", "y") if isinstance(a.fact(n), TensorFact)}
+    operands = {n: cut_like(calls, operand, operands.values()) for n, operand in operands.items()}
+    condition, chosen = operands.get("condition") or a.tensor("condition")
     parts, fact = [], chosen
     for name in ("x", "y"):
-        if isinstance(a.fact(name), TensorFact):
-            text, source = a.tensor(name)
+        if name in operands:
+            text, source = operands[name]
             if source.shape is not None and chosen.shape is not None and len(source.shape) == len(chosen.shape):
                 text = calls.stretched(text, source, chosen.shape)
             parts.append(text)

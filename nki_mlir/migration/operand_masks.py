@@ -117,6 +117,14 @@ class OperandMasks(NamedViews):
             return dict(nodes), None
         return without, reduce(self.conjunction, (mask for _, mask in pairs.values()))
 
+    def keep_rows(self, node: cst.BaseExpression) -> None:
+        """Let a tile that a mask cuts keep all its rows, because an instruction reads it with a tile that has more."""
+        view, fact = self.views.get(id(node)), self.fact(node)
+        is_all = view is not None and isinstance(view.items[0], Part) and view.items[0].text == ":"
+        name = view.text if view is not None and is_all else self.code(node)
+        if isinstance(fact, TensorFact) and 0 in self._uncut_sizes(fact.shape or (), self.masks.get(name)):
+            self.exceeded.setdefault(name, set()).add(0)
+
     def shape_by_mask(self, nodes: Iterable[cst.BaseExpression], mask: MaskFact | None) -> None:
         """Note the shape of the only tile that an operation reads, if the text shows nothing but its mask's."""
         tiles = [node for node in nodes if isinstance(self.fact(node), TensorFact)]

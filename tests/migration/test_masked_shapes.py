@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiles that a mask restricts, where the text reads their shape or stores them without the mask."""
 
+import numpy as np
 import pytest
 
 from nki_mlir.migration.modules import rewritten
@@ -200,3 +201,49 @@ PARTS = """def kernel(x):
                                   "(i_f >= 3) & (i_f < x.shape[1] - 4) & (i_p < x.shape[0] - 9)"])
 def test_shape_of_a_tile_under_a_mask_that_leaves_out_first_columns(mask, tmp_path):
     assert_same_values(PARTS.format(mask=mask), tmp_path, floats(40, 20))
+
+
+LARGEST = """def kernel(x):
+    out = nl.ndarray((40, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:40, 0:16]
+    tile = nl.load(x[i_p, i_f])
+    nl.store(out, nl.zeros((40, 16), dtype=nl.float32))
+    part = {part}, mask=i_p < 7)
+    result = {result}
+    nl.store(out[i_p, i_f], result, mask=i_p < 7)
+    return out
+"""
+READS = [("nisa.max8(src=tile", "nisa.nc_match_replace8(data=tile, vals=part, imm=-4.0)"),
+         ("nl.max(tile, axis=1, keepdims=True", "nisa.tensor_scalar(tile, np.subtract, part)"),
+         ("nl.max(tile, axis=1, keepdims=True", "nisa.activation(nl.exp, tile, bias=part[:, 0:1])"),
+         ("nl.exp(tile", "nl.where(tile > 0, part, tile)"),
+         ("nl.exp(tile", "nl.where(part > 1.5, tile, 2.0)")]
+
+
+@pytest.mark.parametrize("part, result", READS)
+def test_tile_of_some_rows_beside_a_tile_of_all(part, result, tmp_path):
+    assert_same_values(LARGEST.format(part=part, result=result), tmp_path, floats(40, 16))
+
+
+DYNAMIC = """def kernel(x, at):
+    out = nl.ndarray((8, 24), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:8, 0:24]
+    j_p, j_f = nl.mgrid[0:8, 0:12]
+    tile = nl.load(x[i_p, i_f])
+    first = nl.load(at[0:1, 0:1])
+    result = nl.full((8, 24), 3.0, dtype=nl.float32)
+    {statement}, mask=j_p {mask})
+    nl.store(out, result)
+    return out
+"""
+COPIES = ["nisa.tensor_copy_dynamic_dst(src=tile[:, 0:12], dst=result[j_p, first[0, 0] + j_f]",
+          "result[j_p, j_f] = nisa.tensor_copy_dynamic_src(tile[j_p, first[0, 0] + j_f]"]
+
+
+@pytest.mark.parametrize("statement", COPIES)
+def test_copies_at_the_run_time_of_rows_where_no_engine_starts_are_left(statement, tmp_path):
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + DYNAMIC.format(statement=statement, mask=">= 3"), report)
+    assert [e.text for e in report.entries if e.left] == [LATER_ROWS]
+    assert_same_values(DYNAMIC.format(statement=statement, mask="< 3"), tmp_path, floats(8, 24),
+                       np.array([[5]], np.int32))
