@@ -141,7 +141,8 @@ def fold(op: Any, values: np.ndarray) -> np.ndarray:
     if name == "add":
         return values.sum(-1, dtype=np.float64).astype(np.float32)
     function = combine_bits if is_bitwise(op) else combine
-    total = values[..., 0] if is_bitwise(op) else values[..., 0] + np.float32(0)
+    keeps_zero = is_bitwise(op) or name == "multiply"       # an extreme that is zero is +0
+    total = values[..., 0] if keeps_zero else values[..., 0] + np.float32(0)
     for i in range(1, values.shape[-1]):
         total = function(op, total, values[..., i])
     return total
