@@ -232,13 +232,15 @@ class Indices(Expressions):
         return {k: size for k, size in sizes.items() if size != shape[k]}
 
     def uncut_part(self, name: str, result: OperationText) -> None:
-        """Let the tile of a name keep all elements of dimensions that subscripts name in part. The operation writes the
-        part that its mask selects, as in the beta generation."""
+        """Let the tile of a name keep all elements of dimensions that subscripts name in part, or of which its mask
+        selects one: an operation would repeat it. The operation writes the part that its mask selects, as in the beta
+        generation."""
         self.masks[name] = result.mask
-        if name not in self.uncut or result.fact.shape is None:
+        if result.fact.shape is None:
             return
-        sizes = list(result.fact.shape)
-        extents = {k: size for k, size in self._uncut_sizes(sizes, result.mask).items() if k in self.uncut[name]}
+        sizes, uncut = list(result.fact.shape), self.uncut.get(name, ())
+        extents = {k: size for k, size in self._uncut_sizes(sizes, result.mask).items()
+                   if k in uncut or sizes[k] == "1"}
         if not extents:
             return
         items = result.part_items or (":",) * len(sizes)

@@ -303,11 +303,11 @@ def dtype_of_two(calls: Calls, parts: list[str], tiles: list[TensorFact]) -> tup
     return f"{parts[0]}.dtype if {parts[0]}.dtype == {parts[1]}.dtype else {calls.nl}.float32", " "
 
 
-def cut_like(calls: Calls, operand: tuple[str, TensorFact], others: Iterable[tuple[str, TensorFact]]
+def cut_like(calls: Calls, operand: tuple[str, TensorFact], operands: Iterable[tuple[str, TensorFact]]
              ) -> tuple[str, TensorFact]:
-    """Return the part of an operand that remains if masks cut the other operands."""
+    """Return the part of an operand that remains if masks cut other ``operands`` of an operation."""
     text, tile = operand
-    for _, other in others:
+    for _, other in operands:
         if tile.shape is not None and other.shape is not None and len(tile.shape) == len(other.shape):
             text, tile = calls.shortened(text, tile, other)
     return text, tile

@@ -247,3 +247,19 @@ def test_copies_at_the_run_time_of_rows_where_no_engine_starts_are_left(statemen
     assert [e.text for e in report.entries if e.left] == [LATER_ROWS]
     assert_same_values(DYNAMIC.format(statement=statement, mask="< 3"), tmp_path, floats(8, 24),
                        np.array([[5]], np.int32))
+
+
+ONE = """def kernel(x):
+    out = nl.ndarray((40, 20), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:40, 0:20]
+    tile = nl.load(x[i_p, i_f])
+    nl.store(out, nl.zeros((40, 20), dtype=nl.float32))
+    result = nl.exp(tile, mask={mask})
+    nl.store(out[...], tile + result)
+    return out
+"""
+
+
+@pytest.mark.parametrize("mask", ["(i_p < 1) & (i_f < 19)", "(i_p < 30) & (i_f < 1)"])
+def test_tile_of_which_a_mask_selects_one_row_or_column_is_not_repeated(mask):
+    assert "broadcast" not in migrated(ONE.format(mask=mask))

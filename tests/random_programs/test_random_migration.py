@@ -37,7 +37,7 @@ from neuronxcc.nki.typing import mutable_tensor, scalar
 
 @nki.jit
 """
-FILLS = (0, 0x41, 0xC2)
+FILLS = (0, 0x41, 0xC2, 0xFF)
 
 
 class WithoutReductionsOverPrograms(BetaWriter):
