@@ -28,6 +28,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.registry import Callee, callee_from, checked, several
 from nki_mlir.graph import upstream
+from nki_mlir.graph.host_floats import rewrite_conversions, rewrite_functions
 from nki_mlir.graph.host_integers import narrowed
 from nki_mlir.graph.integer_functions import rewrite_extremes_of_truths
 from nki_mlir.graph.rewrites import drop_barriers, rewrite_gathers, sign_indices
@@ -256,8 +257,12 @@ func.func @__truncdfbf2(%x: f64) -> bf16 {{{ROUNDED_TO_ODD} %r = arith.truncf %y
 func.func @__truncdfhf2(%x: f64) -> f16 {{{ROUNDED_TO_ODD} %r = arith.truncf %y : f32 to f16 return %r : f16 }}"""
 BFLOAT16_BY_INTEGERS = (
     "func.func(arith-emulate-unsupported-floats{source-types=bf16 target-type=f32}),arith-expand{include-bf16=true},")
+BYTES_BY_FLOAT32 = (
+    "builtin.module(func.func(convert-linalg-to-loops,"
+    "math-extend-to-supported-types{extra-types=f16,bf16 target-type=f32},"
+    "arith-emulate-unsupported-floats{source-types=f8E4M3FN,f8E4M3,f8E5M2,f8E8M0FNU target-type=f32}))")
 TO_LLVM = (
-    f"builtin.module(func.func(convert-linalg-to-loops),{BFLOAT16_BY_INTEGERS}expand-strided-metadata,lower-affine,"
+    f"builtin.module({BFLOAT16_BY_INTEGERS}expand-strided-metadata,lower-affine,"
     "convert-scf-to-cf,convert-math-to-llvm,convert-math-to-libm,convert-arith-to-llvm,finalize-memref-to-llvm,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,reconcile-unrealized-casts)")
 
@@ -297,6 +302,7 @@ class NativeCalls:
         run_pipeline(module, upstream.TO_LINALG)
         run_pipeline(module, upstream.SIGNLESS)
         saturate_conversions(module)
+        rewrite_functions(module)
         refuse_leftovers(module)
         keep_whole(module)
         for k, linked_kernel in enumerate(linked):
@@ -311,6 +317,8 @@ class NativeCalls:
         with ir.InsertionPoint(module.body):
             for function in ir.Module.parse(ROUNDING).body:
                 function.operation.clone()
+        run_pipeline(module, BYTES_BY_FLOAT32)
+        rewrite_conversions(module)
         run_pipeline(module, TO_LLVM)
         refuse_untranslated(module)
         return load("execution_engine").ExecutionEngine(module, opt_level=3)

@@ -105,6 +105,28 @@ def sign(a: torch.Tensor) -> torch.Tensor:
     return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
 
 
+def truncate(a: torch.Tensor) -> torch.Tensor:
+    """Round towards 0 with the sign of the number: upstream multiplies by the sign, which is +0 for -0."""
+    return torch.where(a < 0, torch.ceil(a), torch.floor(a)) if a.is_floating_point() else a.clone()
+
+
+def fraction(a: torch.Tensor) -> torch.Tensor:
+    return a - truncate(a)
+
+
+def elu(a: torch.Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> torch.Tensor:
+    """Compute ``expm1`` of negative numbers and zeros: upstream subtracts 1 from the exponential, whose digits small
+    numbers lack."""
+    wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
+    below = torch.expm1(wide * input_scale) * (alpha * scale)
+    return torch.where(wide <= 0, below, wide * scale).to(a.dtype)
+
+
+def leaky_relu(a: torch.Tensor, slope: float = 0.01) -> torch.Tensor:
+    """Select by the sign: upstream adds extrema, of which zeros are +0."""
+    return torch.where(a > 0, a, a * slope)
+
+
 def variance(a: torch.Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None,
              keepdim: bool = False) -> torch.Tensor:
     """Compute the variance in float32, as PyTorch does: upstream computes in float64, which engines lack."""
@@ -234,6 +256,10 @@ OWN: dict[object, Callable[..., object]] = {
     aten.div.Tensor_mode: divide,
     aten.div.Scalar_mode: divide,
     aten.sign.default: sign,
+    aten.trunc.default: truncate,
+    aten.frac.default: fraction,
+    aten.elu.default: elu,
+    aten.leaky_relu.default: leaky_relu,
     aten.roll.default: roll,
     aten.add.Tensor: add,
     aten.index_put.default: index_put,

@@ -15,6 +15,7 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import terminator, value_of
 from nki_mlir.graph.tensor_values import compared, of_element, splat
+from nki_mlir.graph.upstream import error_function
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 FUNCTIONS = {"torch.aten.erfc": "chlo.erfc", "torch.aten.erfinv": "chlo.erf_inv", "torch.aten.lgamma": "chlo.lgamma",
@@ -231,6 +232,18 @@ def function(op: Operation) -> Value:
     return value_of(FUNCTIONS[operator_of(op)], a.type, a)
 
 
+def erf(op: Operation) -> Value | None:
+    """Lower ``erf`` of floats with the sign of a zero, which upstream loses."""
+    return None if described(op.operands[0])[1].kind in "iub" else error_function(builtin(op.operands[0]))
+
+
+def digamma(op: Operation) -> Value:
+    """Lower ``digamma`` with its pole at 0, -1 / x, where upstream has NaN."""
+    a = builtin(op.operands[0])
+    pole = value_of("stablehlo.divide", a.type, splat(a.type, -1), a)
+    return value_of("stablehlo.select", a.type, compared(a, "EQ", splat(a.type, 0)), pole, function(op))
+
+
 # -- in StableHLO ------------------------------------------------------------------------------------------------------
 def order_numbers(module: Module) -> None:
     """Let sorts of floats compare in PyTorch's order, in which NaN is the greatest number, and keep equal elements in
@@ -293,5 +306,5 @@ LOWERINGS: dict[str, Callable[[Operation], Value | tuple[Value, ...] | None]] = 
     "torch.aten.max_pool3d_with_indices_backward": max_pool_gradient,
     "torch.aten.max_pool3d_with_indices": max_pool_3d, "torch.aten.scatter_reduce.two": scatter_reduction,
     "torch.aten.silu_backward": silu_gradient, "torch.aten.mish_backward": mish_gradient,
-    **dict.fromkeys(FUNCTIONS, function)}
+    **dict.fromkeys(FUNCTIONS, function), "torch.aten.erf": erf, "torch.aten.digamma": digamma}
 __all__ = ["described", "lower_operators", "order_numbers", "order_pools"]

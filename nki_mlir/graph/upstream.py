@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 
 from nki_mlir.bindings import Context, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.graph.tensor_values import compared, splat
 from nki_mlir.waist.generic import generic_of
 
 TO_STABLEHLO = (
@@ -59,7 +61,18 @@ def to_stablehlo(module: Module) -> None:
     for op in operations_of(module, lambda name: name == "chlo.top_k"):
         if (count := ir.IntegerAttr(op.attributes["k"]).value) < 0:
             raise BadModule(what=f"chlo.top_k selects {count} elements").located(location_of(op))
+    for op in operations_of(module, lambda name: name == "chlo.erf"):
+        if ir.RankedTensorType(op.operands[0].type).has_static_shape:
+            with ir.InsertionPoint(op), op.location:
+                op.results[0].replace_all_uses_with(error_function(op.operands[0]))
+            op.erase()
     run_pipeline(module, TO_STABLEHLO)
+
+
+def error_function(x: Value) -> Value:
+    """Emit ``chlo.erf`` with the sign of a zero: upstream clamps the argument, and a clamp that is zero is +0."""
+    return value_of("stablehlo.select", x.type, compared(x, "EQ", splat(x.type, 0.0), "FLOAT"), x,
+                    value_of("chlo.erf", x.type, x))
 
 
 def run_pipeline(module: Module, pipeline: str) -> None:

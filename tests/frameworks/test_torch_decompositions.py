@@ -45,6 +45,23 @@ def equals(operator, *arguments, close=False, **keywords):
     return True
 
 
+# -- functions near zero -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float16])
+def test_functions_near_zero(dtype):
+    """With the sign of a zero, and the digits of small numbers."""
+    a = torch.tensor([*NUMBERS, -0.5, 0.5, -1e-3, -1e-6, -1e-30]).to(dtype)
+    for operator in (aten.trunc.default, aten.frac.default, aten.leaky_relu.default):
+        assert equals(operator, a)
+    assert equals(aten.leaky_relu.default, a, -0.3)
+    for constants in ((), (1.7,), (1.6732632, 1.0507009), (1.0, 1.0, 0.25)):
+        assert equals(aten.elu.default, a, *constants, close=True)
+        signs = torch.signbit(OWN[aten.elu.default](a, *constants))
+        assert torch.equal(signs[:2], torch.tensor([False, True]))
+    small = torch.full((), -1e-9)
+    assert OWN[aten.elu.default](small) == small
+    assert equals(aten.trunc.default, torch.tensor([-3, 4]))
+
+
 # -- quotients and remainders ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_remainders_of_floats(dtype):

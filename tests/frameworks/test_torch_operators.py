@@ -48,6 +48,18 @@ def test_comparisons__of_a_value_with_itself_and_with_numbers():
     agrees(lambda x: (x > 0.1, x == 0.1, F.threshold(x, 0.1, 9.0)), EDGES.half())
 
 
+def test_functions_near_zero():
+    """With signs of zeros."""
+    def function(x):
+        return (torch.erf(x), torch.trunc(x), x.frac(), F.elu(x), F.selu(x), F.leaky_relu(x), torch.expm1(x), torch.log1p(x))
+    zeros = torch.tensor([-0.0, 0.0, -1e-9, -0.5])
+    agrees(lambda x: (*function(x), torch.digamma(x[:2])), zeros)
+    text = stablehlo_of(Program(function), zeros)
+    for run in (run_linked, simulate_linked):
+        for got, expected in zip(run(text, [zeros.numpy()]), function(zeros), strict=True):
+            assert np.array_equal(np.signbit(got), np.signbit(expected))
+
+
 def test_updates_under_masks():
     def function(x):
         y = x.clone()
