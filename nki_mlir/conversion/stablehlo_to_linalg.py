@@ -26,6 +26,7 @@ from nki_mlir.graph.greatest_elements import rewrite_searches
 from nki_mlir.graph.integer_functions import (
     rewrite_counts_of_bits,
     rewrite_extremes_of_truths,
+    rewrite_narrow_sums,
     rewrite_unsigned_folds,
 )
 from nki_mlir.graph.joint_reductions import rewrite_joint_reductions
@@ -78,6 +79,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             if self.compare:
                 rewrite_counts_of_bits(module)
                 rewrite_unsigned_folds(module)
+                rewrite_narrow_sums(module)
                 rewrite_joint_reductions(module)
             rewrite_concatenations(module)
             rewrite_pads(module)

@@ -9,13 +9,15 @@ after:   %pairs = (%x & 0x55) + (%x >> 1 & 0x55);  %r = the same with 0x33 and 2
 
 before:  %r = stablehlo.reduce(%x init: %a) applies stablehlo.maximum : (tensor<8xui8>, tensor<ui8>) -> tensor<ui8>
 after:   %r = convert(stablehlo.reduce(convert(%x) init: convert(%a)) applies stablehlo.maximum)         (as i32)
+
+Sums and products of integers with 8 or 16 bits are rewritten so, too: the conversion of the result wraps.
 """
 
 from nki_mlir.bindings import Module, Value, ir, operations_of
 from nki_mlir.dialects.creation import value_of
 from nki_mlir.graph.tensor_values import of_element, splat
 from nki_mlir.graph.upstream import exchange
-from nki_mlir.graph.wide_sums import FOLDS, combination, fold_with
+from nki_mlir.graph.wide_sums import FOLDS, PRODUCTS, attributes_of, combination, fold_with
 
 OF_TRUTHS = {"stablehlo.maximum": "stablehlo.or", "stablehlo.minimum": "stablehlo.and"}
 COUNTS = ("stablehlo.popcnt", "stablehlo.count_leading_zeros")
@@ -71,6 +73,25 @@ def rewrite_unsigned_folds(module: Module) -> None:
         if isinstance(element, ir.IntegerType) and element.is_unsigned and element.width <= WIDEST:
             with op.context, ir.InsertionPoint(op), op.location:
                 exchange(op, [without_sign(fold_with(op, combine, [with_sign(v) for v in op.operands]), element)])
+
+
+def rewrite_narrow_sums(module: Module) -> None:
+    """Rewrite sums and products of integers with fewer bits than engines add as those of ``i32``."""
+    for op in operations_of(module, lambda name: name in FOLDS | PRODUCTS):
+        kind = op.results[0].type
+        element = ir.RankedTensorType(kind).element_type
+        if len(op.results) != 1 or not isinstance(element, ir.IntegerType) or not 1 < element.width < WIDEST:
+            continue
+        wide = ir.IntegerType.get_signless(WIDEST)
+        with op.context, ir.InsertionPoint(op), op.location:
+            if op.name in PRODUCTS:
+                result = value_of(op.name, of_element(kind, wide), *op.operands, **attributes_of(op))
+            elif (combine := combination(op)) is not None:
+                result = fold_with(op, combine, [
+                    value_of("stablehlo.convert", of_element(v.type, wide), v) for v in op.operands])
+            else:
+                continue
+            exchange(op, [value_of("stablehlo.convert", kind, result)])
 
 
 def with_sign(value: Value) -> Value:

@@ -26,11 +26,14 @@ from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph import upstream
-from nki_mlir.graph.integer_ranges import JOINED, MOVED, REGISTER, IntegerRanges, integer_type, is_wide
+from nki_mlir.graph.integer_ranges import JOINED, MOVED, REGISTER, IntegerRanges, integer_type, is_wide, limits_of
 from nki_mlir.graph.rewrites import fold_conversions, rewrite_powers
+from nki_mlir.graph.tensor_values import splat
+from nki_mlir.graph.wide_sums import combination
 from nki_mlir.passes.pass_manager import Pass
 
 SIMPLIFIED = "builtin.module(func.func(stablehlo-aggressive-simplification))"
+EXTREMA = frozenset({"stablehlo.maximum", "stablehlo.minimum"})
 MOVES = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "gather", "dynamic_slice",
                    "concatenate"})
 # Operations whose results have the right low 32 bits if their operands have.
@@ -57,7 +60,37 @@ class NarrowIntegers(Pass, name="narrow-integers"):
             fold_conversions(module)
             rewrite_powers(module)
             upstream.run_pipeline(module, SIMPLIFIED)
+            narrow_fillers(module, self.arguments)
             Narrowing(module, self.arguments).run()
+
+
+def narrow_fillers(module: Module, arguments: bool) -> None:
+    """Replace limits of clamps, and starts of folds by extrema, beyond 32 bits by the nearest numbers of 32 bits, where
+    all numbers that they are compared with fit: ``max(x, -2^63)`` chooses as ``max(x, -2^31)`` does."""
+    while uses := fillers(module, IntegerRanges(module, arguments)):
+        for op, index, number in uses:
+            with op.context, ir.InsertionPoint(op), op.location:
+                op.operands[index] = splat(op.operands[index].type, number)
+
+
+def fillers(module: Module, ranges: IntegerRanges) -> list[tuple[Operation, int, int]]:
+    """Return the operations and numbers of operands that ``narrow_fillers`` replaces, with their new values."""
+    uses = []
+    for op in operations_of(module, lambda name: name in ("stablehlo.clamp", "stablehlo.reduce")):
+        if not all(map(is_wide, op.operands)):
+            continue
+        if op.name == "stablehlo.clamp":
+            value, numbers = op.operands[1], (0, 2)
+        elif len(op.results) == 1 and combination(op, EXTREMA) is not None and ranges.terms(op):
+            value, numbers = op.operands[0], (1,)
+        else:
+            continue
+        least, most = limits_of(integer_type(value), REGISTER)                      # type: ignore[arg-type]
+        for index in numbers if ranges.fits(value) else ():
+            span = ranges.range(op.operands[index])
+            if span is not None and span[0] == span[1] and not least <= span[0] <= most:
+                uses.append((op, index, int(min(max(span[0], least), most))))
+    return uses
 
 
 def wide_values(module: Module) -> list[Value]:

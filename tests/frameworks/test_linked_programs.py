@@ -393,6 +393,15 @@ def test_instruction_streams__name_what_they_cannot_do():
         simulate_linked(lowered(lambda a: a.at[jnp.array([1, 2])].apply(jnp.sin), A), [A])
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+def test_sums_and_products_of_narrow_integers__wrap(dtype):
+    """Exactly, beyond the dtype and beyond 32 bits."""
+    random, limits = np.random.default_rng(7), np.iinfo(dtype)
+    a, b = (random.integers(limits.min, limits.max, shape, dtype, endpoint=True) for shape in ((6, 40), (40, 5)))
+    agrees(lambda a, b: (jnp.sum(a, 1, dtype=dtype), jnp.prod(a, 0, dtype=dtype), jnp.prod(a | 1, 1, dtype=dtype), a @ b,
+                         jnp.cumsum(a, 1, dtype=dtype)), a, b, tolerance=0)
+
+
 UNSIGNED = np.array([[1 << 31, 5, (1 << 32) - 1], [7, 0, 3]], np.uint32)
 
 

@@ -51,6 +51,8 @@ def agrees(module, *arguments, tolerance=1e-5):
     (lambda m: torch.cumsum(m.long(), 1) - 1, [TIES > 0]), (lambda x: torch.count_nonzero(x, 1), [TIES]),
     (lambda x, n: (x + torch.arange(16), n + 1), [X, torch.tensor(41)]),
     (lambda x: (x * 100).clamp(-50, 50).long(), [X]), (lambda i: (i // 3, i % 3, -i), [LABELS]),
+    (lambda i: (i.amax(0), i.amin(), i.clamp(min=-3), i.clamp_max(7)), [LABELS.reshape(2, 4)]),
+    (lambda x: (x[0].masked_scatter(x[1] > 0, x[2]), x.masked_scatter(x > 0, x * 2)), [X]),
     (lambda x: torch.bucketize(x, torch.tensor([-1., 0., 1.])), [X])], ids=lambda value: (
         str(value.__code__.co_firstlineno) if callable(value) else ""))
 def test_positions_and_indices(function, arguments):
