@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from nki_mlir.customop.library import Operator
 
 PYTORCH = str(Path(torch.__file__).parent)
+GENERATED = "<eval_with_key>"           # the file of code that PyTorch generates
 CASTS = "builtin.module(torch-func-backend-type-conversion-for-stablehlo)"
 TO_STABLEHLO = ("builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=},"
                 "torch-backend-to-stablehlo-backend-pipeline)")
@@ -78,6 +79,8 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     nearest_by_vectors(program.graph)
     program = program.run_decompositions(decompositions(load("extras.fx_decomp_util").get_decomposition_table()))
     refuse_checks(program.graph)
+    refuse_functions(program.graph)
+    refuse_complex_numbers(program.graph)
     drop_positions(program.graph)
     fold_constants(program)
     refuse_random_numbers(program.graph)
@@ -111,10 +114,33 @@ def refuse_checks(graph: torch.fx.Graph) -> None:
                           instead="compute it outside of the program").located(line_of(node))
 
 
+def refuse_functions(graph: torch.fx.Graph) -> None:
+    """Raise an error for an operator that calls functions, such as ``torch.cond``: upstream lowers none but calls of
+    operators that update tensors."""
+    for node in graph.nodes:
+        name = node.target.name() if isinstance(node.target, torch._ops.HigherOrderOperator) else None
+        if name is not None and not name.startswith("auto_functionalized"):
+            raise Unsupported(feature=f"PyTorch's {name.removesuffix('_impl')} of functions, as StableHLO",
+                              instead="choose with torch.where, or write the loop in Python, which unrolls"
+                              ).located(line_of(node))
+
+
+def refuse_complex_numbers(graph: torch.fx.Graph) -> None:
+    """Raise an error for complex parameters, results and Python numbers, with the line that uses the number."""
+    results = graph.output_node().all_input_nodes
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        is_at_end = (node.op == "placeholder" or node in results) and isinstance(value, torch.Tensor)
+        if any(isinstance(a, complex) for a in node.args) or (is_at_end and value.is_complex()):
+            raise Unsupported(feature="a complex parameter, result or number of a PyTorch program, as StableHLO",
+                              instead="compute with real and imaginary parts, as torch.view_as_real returns them "
+                                      "outside of the program").located(line_of(node))
+
+
 def line_of(node: torch.fx.Node) -> Location | None:
     """Return the line of the program that calls an operator, also through functions of PyTorch."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    lines = [Location(file, int(line), 0) for file, line in frames if not file.startswith(PYTORCH)]
+    lines = [Location(file, int(line), 0) for file, line in frames if not file.startswith((PYTORCH, GENERATED))]
     return lines[-1] if lines else None
 
 

@@ -334,3 +334,18 @@ def test_program__with_a_check_of_a_factorization_is_refused_at_its_line(functio
             return function(a @ a.T)
     with pytest.raises(Unsupported, match=rf"{__file__}:\d+:\d+: error: PyTorch's linalg_\w+_ex and the check of its"):
         stablehlo_of(Model(), A)
+
+
+@pytest.mark.parametrize("function, what", [
+    (lambda a: torch.cond(a.sum() > 0, lambda x: x * 2, lambda x: x + 1, (a,)), "PyTorch's cond of functions"),
+    (lambda a: torch._higher_order_ops.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), a)),
+     "PyTorch's while_loop of functions"),
+    (lambda a: torch.polar(a, a), "a complex parameter, result or number"),
+    (lambda a: torch.view_as_real(torch.view_as_complex(a.reshape(-1, 2)) * 1j), "a complex parameter, result or number")],
+    ids=["cond", "while", "result", "number"])
+def test_program__with_functions_or_complex_numbers_is_refused_at_its_line(function, what):
+    class Model(torch.nn.Module):
+        def forward(self, a):
+            return function(a)
+    with pytest.raises(Unsupported, match=rf"{__file__}:\d+:\d+: error: {what}.*, as StableHLO"):
+        stablehlo_of(Model(), A)
