@@ -70,7 +70,8 @@ def converted(op: Operation) -> Value:
         return value_of("arith.bitcast", target, from_float32(e, value, BY_MLIR[str(target)]))
     if target == wide:
         return value
-    return (arith.truncf if target.width < 32 else arith.extf)(target, value)
+    result: Value = (arith.truncf if target.width < 32 else arith.extf)(target, value)
+    return result
 
 
 __all__ = ["rewrite_conversions", "rewrite_functions"]

@@ -76,6 +76,7 @@ def narrow_fillers(module: Module, arguments: bool) -> None:
 def fillers(module: Module, ranges: IntegerRanges) -> list[tuple[Operation, int, int]]:
     """Return the operations and numbers of operands that ``narrow_fillers`` replaces, with their new values."""
     uses = []
+    numbers: tuple[int, ...]
     for op in operations_of(module, lambda name: name in ("stablehlo.clamp", "stablehlo.reduce")):
         if not all(map(is_wide, op.operands)):
             continue
