@@ -65,13 +65,12 @@ def converted(op: Operation) -> Value:
     if value.type.width == 8:
         value = to_float32(e, value_of("arith.bitcast", byte, value), BY_MLIR[str(value.type)])
     elif value.type.width != 32:
-        value = (arith.extf if value.type.width < 32 else arith.truncf)(wide, value)
+        value = value_of("arith.extf" if value.type.width < 32 else "arith.truncf", wide, value)
     if target.width == 8:
         return value_of("arith.bitcast", target, from_float32(e, value, BY_MLIR[str(target)]))
     if target == wide:
         return value
-    result: Value = (arith.truncf if target.width < 32 else arith.extf)(target, value)
-    return result
+    return value_of("arith.truncf" if target.width < 32 else "arith.extf", target, value)
 
 
 __all__ = ["rewrite_conversions", "rewrite_functions"]
