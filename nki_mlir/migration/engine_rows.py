@@ -28,6 +28,7 @@ from nki_mlir.migration.views import is_backwards
 FIRST_ROWS = re.compile(r"\w+\[(?:\w+\.ds\((?P<start>\d+), (?P<count>\d+)\)|(?P<first>\d+):(?P<after>\d+))[,\]]")
 PARTITIONS = 128
 TRANSFERS = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy", "nisa.dma_transpose"}
+UNKNOWN_ROW = "the text does not show at which row a view begins; engines start only at certain partitions"
 REASON = "a DMA moves these rows, because engines start only at certain partitions"
 
 
@@ -173,10 +174,15 @@ class EngineRows(Indices):
     def operand(self, text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
         """Return the operand of an instruction: a copy of the rows if they begin where no engine can start."""
         if not is_between(text, tensor):
+            self._report_unknown_row(text)
             return text, tensor
         rows = self._rows(text, tensor)
         self.prelude[-1].append(f"{self.nisa}.dma_copy(dst={rows}, src={text})")
         return rows, tensor
+
+    def _report_unknown_row(self, text: str) -> None:
+        if self.may_start_between([text]):
+            self.report.changed(self.line, UNKNOWN_ROW)
 
     def updated(self, text: str, tensor: TensorFact) -> tuple[str, list[str]]:
         """Return the view that an instruction updates, and the statements after the instruction: those of a copy of the
@@ -187,7 +193,10 @@ class EngineRows(Indices):
     def destination(self, text: str, tensor: TensorFact, write: Callable[[str], Sequence[str]]) -> list[str]:
         """Return the statements that write a view; ``write`` returns those for the text of a destination."""
         texts = list(write(text))
-        if not is_between(text, tensor) or all(line.startswith(f"{self.nisa}.dma_") for line in texts):
+        if all(line.startswith(f"{self.nisa}.dma_") for line in texts):
+            return texts
+        if not is_between(text, tensor):
+            self._report_unknown_row(text)
             return texts
         rows = self._rows(text, tensor)
         return [*write(rows), f"{self.nisa}.dma_copy(dst={text}, src={rows})"]

@@ -6,10 +6,12 @@ import ast
 import pytest
 
 from nki_mlir.machine import Machine
-from nki_mlir.migration.engine_rows import divisor, integer, is_between, values_of
+from nki_mlir.migration.engine_rows import UNKNOWN_ROW, divisor, integer, is_between, values_of
 from nki_mlir.migration.facts import TensorFact
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
 
-from .test_text import assert_same_values, floats, migrated
+from .test_text import HEAD, assert_same_values, floats, migrated
 
 TEXT = """
 def kernel(x, rows):
@@ -92,3 +94,25 @@ KEPT = """def kernel(x):
 def test_copies__of_views_of_views_and_patterns_move_their_rows_at_once(view, source, tmp_path) -> None:
     assert f"nisa.dma_copy(dst=kept[3:32], src={source}" in migrated(KEPT.format(view=view))
     assert_same_values(KEPT.format(view=view), tmp_path, floats(32, 16))
+
+
+STARTS = """def kernel(x):
+    out = nl.ndarray((64, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:64, 0:16])
+    result = nl.zeros((64, 16), dtype=nl.float32)
+    n = {size}
+    for i in nl.affine_range(64 // n):
+        {statement}
+    nl.store(out[0:64, 0:16], result)
+    return out
+"""
+STATEMENTS = ["other = nisa.activation(nl.exp, tile[nl.ds(i * n, n), 0:16])",
+              "result[nl.ds(i * n, n), 0:16] = nisa.activation(nl.exp, tile[0:n, 0:16])"]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize(("size", "is_shown"), [("32", True), ("x.shape[1] * 2", False)])
+def test_rows__that_begin_where_the_text_does_not_show_are_reported(statement: str, size: str, is_shown: bool) -> None:
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + STARTS.format(statement=statement, size=size), report)
+    assert any(entry.text == UNKNOWN_ROW for entry in report.entries) is not is_shown
