@@ -291,7 +291,8 @@ class ElementwiseTexts(OperandMasks):
 
         def into(dst: str, target: TensorFact) -> list[str]:
             has_instruction = name not in NO_INSTRUCTION or (on_gpsimd and target.memory == SBUF)
-            converts = name in BITWISE and (result.dtype.strip() or "?") != target.dtype        # no instruction does
+            converts = name in BITWISE and len({result.dtype.strip() or "?", target.dtype, *(
+                tensor.dtype for _, tensor in tiles)}) > 1                                      # no instruction does
             if not has_instruction or converts or (explicit and (meaning or dtype) != target.dtype):
                 kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
                 into_argument = dtype_argument if explicit else f", dtype={kept_dtype}"

@@ -153,11 +153,11 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     *((name, {"op0": "bitwise_or"}, f"'{name[5:]}': op0 must be arithmetic")
       for name in ("nisa.tensor_scalar_accumulate", "nisa.tensor_scalar_cumulative")),
     ("nisa.dynamic_read", {"steps": (1,)}, "'dynamic_read': has one step for each dimension"),
-    ("nisa.dynamic_read", {"index": "sbuf 3x1xi32"}, "'dynamic_read': takes one index, or one for each row"),
+    ("nisa.dynamic_read", {"index": "sbuf 3x1xi32"}, "'dynamic_read': takes one index, or one for each row, got [3, 1]"),
     ("nisa.dynamic_read", {"src": "sbuf 3xKxf32"},
      "'dynamic_read': the table has one row, or one for each partition"),
     ("nisa.dynamic_write", {"steps": (1,)}, "'dynamic_write': has one step for each dimension"),
-    ("nisa.dynamic_write", {"index": "sbuf 3x1xi32"}, "'dynamic_write': takes one index, or one for each row"),
+    ("nisa.dynamic_write", {"index": "sbuf 3x1xi32"}, "'dynamic_write': takes one index, or one for each row, got [3, 1]"),
     ("nisa.dynamic_write", {"dst": "hbm 2x256xf32"},
      "'dynamic_write': the table has one row, or one for each partition"),
     ("nisa.gather_columns", {"group": 8}, "attribute 'group' of 'gather_columns' is 8, which must be one of 16, 32"),

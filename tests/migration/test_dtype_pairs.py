@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import os
 import random
 
 import numpy as np
@@ -87,7 +88,12 @@ def test_some_operations_keep_dtypes_and_values():
         check_operation(operation, None)
 
 
+def test_bits_of_tiles_of_different_widths():
+    check_operation("nl.bitwise_and(i8, u32)", "float32")
+
+
 @pytest.mark.fuzz
+@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "fuzz", reason="minutes: make fuzz")
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("into", [None, "float32", "uint8", "bfloat16"])
 @pytest.mark.filterwarnings("ignore")
