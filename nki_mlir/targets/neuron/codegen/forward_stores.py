@@ -21,16 +21,8 @@ from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import (
-    Block,
-    Code,
-    DeviceBuffer,
-    InstructionStep,
-    blocks,
-    nodes_in,
-    tiles_of,
-)
-from nki_mlir.targets.neuron.codegen.reuse_loads import ROOM, BytesInUse, RunUses, is_load
+from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
+from nki_mlir.targets.neuron.codegen.reuse_loads import ROOM, BytesInUse, RunUses, is_load, used_elsewhere
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
 from nki_mlir.targets.neuron.codegen.unread_results import unread_results
 from nki_mlir.waist.overlap import Region, nest_of, region_of
@@ -53,13 +45,7 @@ def forward_stores(code: Code, room: int = ROOM) -> list[Op]:
     if not any(reading):
         return []
     uses = [RunUses(run) for _, run in runs]
-    elsewhere = {tile.handle for node in nodes_in(code.body) if type(node) is not InstructionStep
-                 for tile in tiles_of(node)}
-    if len(runs) > 1:
-        in_earlier_runs: set[DeviceBuffer] = set()
-        for of_run in uses:
-            elsewhere.update(of_run.users.keys() & in_earlier_runs)
-            in_earlier_runs.update(of_run.users)
+    elsewhere = used_elsewhere(code, uses)
     dropped: list[Op] = []
     for (block, run), of_run, reads in zip(runs, uses, reading):
         if reads:

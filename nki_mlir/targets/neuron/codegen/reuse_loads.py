@@ -53,10 +53,7 @@ def reuse_loads(code: Code, room: int = ROOM, spaces: Sequence[str] = (HBM, SBUF
     if not any(repeating):
         return []
     uses = [RunUses(run) for _, run in runs]
-    other_nodes = [node for node in nodes_in(code.body) if type(node) is not InstructionStep]
-    several = Counter([buffer for of_run in uses for buffer in of_run.users]) if len(runs) > 1 else {}
-    elsewhere = {buffer for buffer, count in several.items() if count > 1}
-    elsewhere.update(tile.handle for node in other_nodes for tile in tiles_of(node))
+    elsewhere = used_elsewhere(code, uses)
     dropped: list[Op] = []
     for (block, run), of_run, repeats in zip(runs, uses, repeating):
         if repeats:
@@ -109,6 +106,15 @@ class RunUses:
             changes[positions[0] if is_local else 0] += size
             changes[(positions[-1] if is_local else steps - 1) + 1] -= size
         return changes
+
+
+def used_elsewhere(code: Code, uses: Sequence[RunUses]) -> set[DeviceBuffer]:
+    """Return the buffers that several runs use, or other nodes than instructions."""
+    other_nodes = [node for node in nodes_in(code.body) if type(node) is not InstructionStep]
+    several = Counter([buffer for of_run in uses for buffer in of_run.users]) if len(uses) > 1 else {}
+    elsewhere = {buffer for buffer, count in several.items() if count > 1}
+    elsewhere.update(tile.handle for node in other_nodes for tile in tiles_of(node))
+    return elsewhere
 
 
 def is_load(op: Op, spaces: Sequence[str]) -> bool:
