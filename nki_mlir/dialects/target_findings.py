@@ -47,3 +47,11 @@ def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
                 check.partitions(field.name, tile, engine)
                 check.size(field.name, tile)
     return tuple(check.findings)
+
+
+def others(broken: Sequence[Finding], replaced: Op | None, machine: Machine) -> Sequence[Finding]:
+    """Return the broken rules of an instruction without those that the instruction breaks which it replaces."""
+    if not broken or replaced is None:
+        return broken
+    earlier = {str(finding.error) for finding in findings(replaced, machine)}
+    return [finding for finding in broken if str(finding.error) not in earlier]

@@ -77,11 +77,21 @@ def redirect(producer: LastResult, target: View, mask: object) -> bool:
     if target.buffer.space != value.buffer.space and target.buffer.space not in producer.cls.destinations:
         return False
     builder = active()
+    builder.properties["replaces"] = producer.op
+    try:
+        return perform_on(target, producer)
+    finally:
+        del builder.properties["replaces"]
+
+
+def perform_on(target: View, producer: LastResult) -> bool:
+    """Perform an operation again with ``target`` as its destination; return whether that replaces the assignment."""
+    builder = active()
     if producer.mask is None and not producer.states_transpose and builder.retarget(
             producer.operand, beside(producer, target), producer.attributes):
         return True
     undone = builder.symbolic and builder.undo(producer.operand)
-    if not undone and target.dtype is value.dtype and not producer.is_masked:
+    if not undone and target.dtype is producer.result.dtype and not producer.is_masked:
         builder.consider(producer.cls, producer.views, beside(producer, target), producer.mask, producer.attributes)
         return False                    # the operation has run: a copy has the same bits
     with ops.stated_transpose() if producer.states_transpose else nullcontext():

@@ -358,6 +358,23 @@ def test_no_such_level(on, monkeypatch):
 CHECKING = ("eager", "interpreter", "isa")
 
 
+@pytest.mark.parametrize("executor", CHECKING)
+def test_result_assigned_to_psum__is_reported_once_for_each_operand(executor):
+    """The instruction runs again with the assignment's target; what it broke before is not told again."""
+    def kernel(x):
+        rows, columns = nl.mgrid[0:16, 0:8]
+        banked = nl.zeros((16, 8), nl.float32, buffer=nl.psum)
+        banked[...] = nl.copy(nl.load(x))
+        banked[...] = nisa.affine_select(rows >= columns, banked, 0.0)
+        return output(banked)
+    x = np.ones((16, 8), np.float32)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always", DeviceRuleWarning)
+        np.testing.assert_array_equal(run(executor, nki.jit(kernel), x), np.tril(x))
+    told = [str(w.message).split(" of ")[0] for w in shown if w.category is DeviceRuleWarning]
+    assert told == ["operand 'on_true_tile'", "operand 'dst'"]
+
+
 def domain_warnings(executor, body, x):
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", DeviceRuleWarning)
