@@ -268,6 +268,10 @@ class Op:
         """Return the tiles that it declares to read only because elements that it does not write stay as they are."""
         return ()
 
+    def unchanged_tiles(self) -> Sequence[str]:
+        """Return the tiles that it declares to write, but leaves as they are on the rank that runs."""
+        return ()
+
     def targets(self) -> list[tuple[str, Tile]]:
         values = self.__dict__
         return [(name, t) for name in self.outputs if (t := values[name]) is not None]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Exchanges between ranks that run in one process."""
 
+import linecache
+
 import numpy as np
 import pytest
 
@@ -211,7 +213,8 @@ def test_one_rank_by_itself(on):
 
 @pytest.mark.parametrize("pairs, warns", [([(0, 1), (1, 2), (2, 3), (3, 0)], False), ([(0, 1), (1, 2), (2, 3)], True)])
 def test_a_permutation_reads_its_destination_only_where_a_rank_receives_nothing(on, recwarn, pairs, warns):
-    """Rank 0 of the second permutation keeps memory that nothing has written, and the kernel stores it."""
+    """Rank 0 of the second permutation keeps memory that nothing has written, and the kernel stores it. It alone is
+    told, at the line that reads it."""
     def kernel(x):
         src = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm, name="src")
         dst = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm, name="dst")
@@ -223,5 +226,8 @@ def test_a_permutation_reads_its_destination_only_where_a_rank_receives_nothing(
     results = simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS], executor=on)
     for source, target in pairs:
         np.testing.assert_array_equal(results[target], PARTS[source])
-    told = [str(w.message) for w in recwarn if issubclass(w.category, UnwrittenRead)]
-    assert any("of dst is read before it is written" in text for text in told) == (warns and on not in ("jit", "oracle"))
+    told = [(str(w.message), w.lineno) for w in recwarn if issubclass(w.category, UnwrittenRead)]
+    assert len(told) == (warns and on not in ("jit", "oracle"))
+    for text, line in told:
+        assert "of dst is read before it is written" in text
+        assert linecache.getline(__file__, line).strip() == "nisa.dma_copy(out, dst)"

@@ -259,7 +259,10 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
         return sorted(set(self.pairs))
 
     def unread_tiles(self) -> Sequence[str]:
-        return () if set(self.pairs) > set(self.pairs[1::2]) else ("dst",)
+        return ("dst",)
+
+    def unchanged_tiles(self) -> Sequence[str]:
+        return () if MEMBERS[RANKS].get().number in self.pairs[1::2] else ("dst",)
 
     def hops(self, members: int) -> int:
         return 1

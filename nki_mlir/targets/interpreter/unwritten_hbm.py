@@ -144,8 +144,9 @@ class Uses:
             if k in self.reads:
                 self.check(arrays[k], flags(k), at)
         act()
+        unchanged = self.op.unchanged_tiles()
         for k in open_:
-            if k in self.writes:
+            if k in self.writes and self.operands[k][0].name not in unchanged:
                 arrays[k].mark(flags(k))                                # type: ignore[attr-defined]
 
     def flags(self, k: int, array: Any, values: Values) -> np.ndarray:
