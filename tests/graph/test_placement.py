@@ -188,7 +188,10 @@ def sums(extents, left, right, output, **fields):
     (sums((129, 3, 129), (0, 2), (2, 1), (0, 1)),
      "load 128x128, transpose 128x128, load 128x3, fill 128x3, 2 multiply 128x3, load 1x128, load 1x3, "
      "compute 128x3, store 128x3, load 128x1, fill 1x3, 2 multiply 1x3, load 1x1, compute 1x3, store 1x3"),
-    # No products: a summed axis that one factor lacks, an axis of the result that both lack, squares.
+    # An axis that both lack: the product is computed again for each element of it, if rows of the result stay together.
+    (sums((2, 20, 30, 40), (3, 1), (3, 2), (0, 1, 2)),
+     "load 40x20, load 40x30, 2 fill 20x30, 2 multiply 20x30, 2 compute 20x30, 2 store 20x30"),
+    # No products: a summed axis that one factor lacks, an innermost axis of the result that both lack, squares.
     (sums((20, 30, 4, 50), (0, 2, 3), (3, 1), (0, 1)),
      "4 load 30x5x4x50, load 30x50, 4 fill 30x5, 4 compute 30x5, 4 store 30x5"),
     (sums((20, 30, 40, 2), (0, 2), (2, 1), (0, 1, 3)),
