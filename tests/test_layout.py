@@ -8,6 +8,7 @@ import subprocess
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -106,10 +107,9 @@ def text_is_compared(call: ast.Call, parents: dict[ast.AST, ast.AST]) -> bool:
 
 def blind_expectations(file: Path) -> list[int]:
     """The lines of ``raises`` and ``warns`` that do not compare the text."""
-    tree = parsed(file)
-    expecting = [call for call in ast.walk(tree) if isinstance(call, ast.Call)
-                 and ast.unparse(call.func) in ("pytest.raises", "pytest.warns")]
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)} if expecting else {}
+    expecting = [call for call in nodes(file) if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+                 and call.func.attr in ("raises", "warns") and ast.unparse(call.func) in ("pytest.raises", "pytest.warns")]
+    parents = {child: node for node in nodes(file) for child in ast.iter_child_nodes(node)} if expecting else {}
     return [call.lineno for call in expecting if not text_is_compared(call, parents)]
 
 
@@ -128,7 +128,8 @@ CLOSE = {"assert_allclose": 2, "allclose": 2, "isclose": 2, "assert_close": 2}  
 def tolerances_of(node: ast.AST) -> list[ast.AST]:
     """The expressions that say how far two values may be apart: of a comparing call, and of ``assert abs(...) < this``."""
     if isinstance(node, ast.Call):
-        positional = CLOSE.get(ast.unparse(node.func).rpartition(".")[2], len(node.args))
+        function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        positional = CLOSE.get(function, len(node.args))
         return [k.value for k in node.keywords if k.arg in TOLERANCES] + node.args[positional:]
     if isinstance(node, ast.Assert):
         return [c.comparators[0] for c in ast.walk(node.test) if isinstance(c, ast.Compare)
@@ -174,9 +175,10 @@ def anys_in(node: ast.AST) -> int:
 
 
 def anys(file: Path) -> int:
-    return anys_in(parsed(file))
+    return sum(isinstance(n, ast.Name) and n.id == "Any" for n in nodes(file))
 
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -232,9 +234,9 @@ SHARED_NAMES = {
 }
 
 
-def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def defined(file: Path) -> Iterator[tuple[int, str]]:
     """(line, name) of the classes, functions and fields of a module."""
-    for node in ast.walk(tree):
+    for node in nodes(file):
         match node:
             case ast.ClassDef(name=name, body=body):
                 yield node.lineno, name
@@ -246,37 +248,48 @@ def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 @by_folder(PACKAGE)
 def test_modules__have_no_retired_names(files: list[Path]) -> None:
-    names = [(file, *one) for file in files for one in ((0, file.stem), *defined(parsed(file)))]
+    names = [(file, *one) for file in files for one in ((0, file.stem), *defined(file))]
     assert not [f"{name(file)}:{line}: {word}" for file, line, word in names if word.strip("_").lower() in RETIRED]
 
 
-def members(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def members(file: Path) -> Iterator[tuple[int, str]]:
     """(line, name) of the members of classes. Keys of a ``TypedDict`` are what a document has, not members."""
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for cls in (node for node in nodes(file) if isinstance(node, ast.ClassDef)):
         if "TypedDict" not in map(ast.unparse, cls.bases):
             yield from ((node.lineno, node.name) for node in cls.body if isinstance(node, ast.FunctionDef))
             yield from ((node.lineno, node.id) for statement in cls.body if isinstance(statement, ast.Assign | ast.AnnAssign)
                         for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    for node in ast.walk(tree):
+    for node in nodes(file):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.attr
 
 
 @by_folder(PACKAGE)
 def test_members__have_no_retired_names(files: list[Path]) -> None:
-    assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in members(parsed(file))
+    assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in members(file)
                 if word.strip("_") in RETIRED_MEMBERS]
 
 
-def locals_of(file: Path) -> Iterator[tuple[int, str]]:
+@cache
+def locals_of(file: Path) -> list[tuple[int, str]]:
     """(line, name) of the variables that a module's functions bind, and of parameters."""
-    functions = [node for node in nodes(file) if isinstance(node, ast.FunctionDef | ast.Lambda)]
-    for node in (node for function in functions for node in ast.walk(function)):
+    outermost = [node for node in outside_functions(parsed(file)) if isinstance(node, FUNCTIONS)]
+    names = []
+    for node in (node for function in outermost for node in ast.walk(function)):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
-                yield node.lineno, name
+                names.append((node.lineno, name))
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                yield node.lineno, name
+                names.append((node.lineno, name))
+    return names
+
+
+def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree that no function contains, the outermost functions with them."""
+    yield node
+    if not isinstance(node, FUNCTIONS):
+        for child in ast.iter_child_nodes(node):
+            yield from outside_functions(child)
 
 
 @by_folder(PACKAGE)
@@ -288,7 +301,7 @@ def test_locals__have_no_retired_names(files: list[Path]) -> None:
 
 @by_folder(PYTHON)
 def test_names__are_not_retired_everywhere(files: list[Path]) -> None:
-    assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in (*defined(parsed(file)), *locals_of(file))
+    assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in (*defined(file), *locals_of(file))
                 if word.strip("_") in RETIRED_EVERYWHERE]
 
 
