@@ -252,6 +252,8 @@ class Nest(Generic[AnyOperand]):
     # -- other nests ---------------------------------------------------------------------------------------------------
     def window(self, axis: int, start: int, count: int) -> "Nest[AnyOperand]":
         """Return ``count`` positions of the nest along an axis, from ``start`` on."""
+        if start == 0 and count == self.extents[axis]:
+            return self
         starts = [start if a == axis else 0 for a in range(len(self.extents))]
         extents = tuple([count if a == axis else n for a, n in enumerate(self.extents)])
         return self.with_forms(lambda form: form.moved(starts)).over_operands(lambda operand: operand.at(starts),

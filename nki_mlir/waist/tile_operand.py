@@ -70,10 +70,11 @@ class TileOperand(Operand):
         return Tile(self.handle, self.space, self.base_shape, self.base_dtype, access)
 
     def at(self, starts: Sequence[int]) -> "Self":
-        free = sum(step * start for step, start in zip(self.strides, starts))
-        partition = self.partition
-        if self.lanes is not None and partition is not None:
-            partition = partition.plus(Linear(starts[self.lanes]))
+        free = sum([step * start for step, start in zip(self.strides, starts)])
+        lanes = starts[self.lanes] if self.lanes is not None and self.partition is not None else 0
+        if not free and not lanes:
+            return self
+        partition = self.partition.plus(Linear(lanes)) if self.partition is not None else None
         return replace(self, partition=partition, free=self.free.plus(Linear(free)))
 
 

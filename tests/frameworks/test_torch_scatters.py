@@ -85,6 +85,9 @@ def test_modes(dtype):
         if a.dim():
             taken = a.gather(dim, positions if keepdim else positions.unsqueeze(dim))
             same(taken if keepdim else taken.squeeze(dim), expected)
+
+
+def test_programs_with_modes():
     agrees(lambda x: (torch.mode((x * 2).round(), 1)[0], torch.mode(x[0], 0, keepdim=True)[0]), X)
 
 
