@@ -102,6 +102,8 @@ def transposed(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUs
         first = position[several[0]]
         if not source.free:                     # another buffer may have its address in the meantime
             continue
+        if op.src.handle is op.dst.handle:      # a transfer writes while it reads
+            continue
         if any(first < position.get(step, -1) < k for step in source.writers):
             continue
         yield TransposedTile(copy, several, op)

@@ -230,3 +230,15 @@ def test_search__lets_the_dma_engines_transpose_where_others_are_busy() -> None:
     assert results[0] == results[1]
     assert times[0] < times[1]
     assert numbers[0] > 0 == numbers[1]
+
+
+def test_results_over_their_own_source__stay() -> None:
+    """A transfer would read elements that it has overwritten."""
+    b = Builder()
+    source, bank = b.on_chip("x", (SIDE, SIDE)), b.on_chip("p", (SIDE, SIDE), "psum")
+    every = 0, SIDE, 0, SIDE
+    b.memset((source, *every), 1.0)
+    b.copy((bank, *every), (source, *every), NcTransposeOp, engine="tensor")
+    b.tensor_copy((source, *every), (bank, *every))
+    open_engines(b.code)
+    assert transpose_tiles(b.code) == 0
