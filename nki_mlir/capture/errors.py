@@ -273,6 +273,10 @@ class BadStep(KernelError):
     message = "a slice has step {step}; steps must be positive"
     fix = "reverse with an index: tile[i_p, last - i_f], where i_p, i_f = nl.mgrid[...]"
 
+    @property
+    def advice(self) -> tuple[str, str]:
+        return super().advice if self.values["step"] else ("", "give a step of 1 or more, or leave it out")
+
 
 class BadSliceSize(KernelError):
     code = "NKI-SLICE-SIZE"

@@ -6,6 +6,7 @@ The structure is text: ``one``, ``tuple``, or a Python literal whose integers nu
 """
 
 import ast
+import linecache
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -107,7 +108,41 @@ def _tree(builder: Any, value: object, buffers: list[Buffer], at: Location) -> A
         value.close()
         raise CoroutineKernel().located(at)
     raise BadResult(what=f"the kernel returns a value of type {type(value).__name__}; it must return "
-                         "tensors").located(at)
+                         "tensors").located(return_of(at))
+
+
+def return_of(at: Location) -> Location:
+    """Return the location of the only ``return`` that the function which is defined at a location can reach; the same
+    location if there are several."""
+    source = read_source(at.file)
+    for function in ast.walk(source) if source is not None else ():
+        if isinstance(function, ast.FunctionDef) and at.line in (
+                function.lineno, *[decorator.lineno for decorator in function.decorator_list]):
+            returns = returns_in(function.body)
+            return at._replace(line=returns[0].lineno, column=returns[0].col_offset) if len(returns) == 1 else at
+    return at
+
+
+def returns_in(body: Sequence[ast.stmt]) -> list[ast.Return]:
+    """Return the ``return`` statements that a block can reach, without those of functions inside of it."""
+    returns: list[ast.Return] = []
+    for statement in body:
+        if isinstance(statement, ast.Return):
+            return [*returns, statement]
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for _, inner in ast.iter_fields(statement):
+                if isinstance(inner, list):
+                    returns += returns_in([part for part in inner if isinstance(part, ast.stmt)])
+                    returns += [one for part in inner if isinstance(part, (ast.ExceptHandler, ast.match_case))
+                                for one in returns_in(part.body)]
+    return returns
+
+
+def read_source(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
 
 
 def _output(builder: Any, view: View, at: Location) -> Buffer:
@@ -115,7 +150,8 @@ def _output(builder: Any, view: View, at: Location) -> Buffer:
     if buffer.on_chip:
         return _copied_out(builder, view, at)
     if view.dtype is not buffer.dtype or not is_complete(view):
-        raise BadResult(what=f"the kernel returns a part of {buffer.name}; an output is a complete tensor").located(at)
+        raise BadResult(what=f"the kernel returns a part of {buffer.name}; an output is a complete tensor"
+                        ).located(return_of(at))
     if buffer.role == "local":
         if builder.symbolic and buffer.scope is not builder.scopes[0]:
             raise OutOfScope(name=buffer.name).located(at)
@@ -127,7 +163,7 @@ def _copied_out(builder: Builder, tile: View, at: Location) -> Buffer:
     """Allocate an output, and store the tile to it when the kernel ends."""
     if math.prod(builder.grid) != 1:
         raise BadResult(what=f"the kernel returns {tile.buffer.name}, a tile in {tile.buffer.space}, and each "
-                               "program of the grid has another one").located(at)
+                               "program of the grid has another one").located(return_of(at))
     output = builder.allocate(tuple(tile.shape), tile.dtype, HBM, shared=True)
     builder.rename(output, tile.buffer.name)
     output.created_at = at

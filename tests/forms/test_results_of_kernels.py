@@ -119,7 +119,7 @@ def test_a_tile_of_several_programs_is_an_error(on, names):
         return nl.load(x)
     with pytest.raises(BadResult, match="a tile in sbuf, and each program of the grid has another one") as raised:
         result(on, names, kernel, X, grid=2)
-    assert raised.value.at.line == kernel.__code__.co_firstlineno
+    assert raised.value.at.line == kernel.__code__.co_firstlineno + 1
 
 
 def test_parameters(on, names):

@@ -28,7 +28,7 @@ OTHER_FIXES = OTHER_RULES.keys() | {
     "an array as a grid", "an activation that is none",
     # masks and index tensors of beta, patterns, registers and copies of current
     "an index beyond the end", "a text as a subscript", "a list as a subscript",
-    "a boolean mask of NumPy as a subscript", "a negative step", "a step of zero",
+    "a boolean mask of NumPy as a subscript", "a negative step",
     "a reshape that changes the partition", "a reshape to another size",
     "a tile as the bound of a loop", "a tile as a Python number", "a tile as a NumPy array",
     # a product of current may have the columns that the target takes

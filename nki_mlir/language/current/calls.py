@@ -3,6 +3,7 @@
 
 import importlib
 from collections.abc import Callable
+from types import FunctionType
 
 import numpy as np
 
@@ -84,6 +85,8 @@ CURRENT.values.enumerations |= ENUMERATIONS
 
 def shown(value: object) -> str:
     """Return the text of a rejected value for an error message: its repr if short, else its type."""
+    if isinstance(value, FunctionType):
+        return f"the function {value.__name__}"
     try:
         text = repr(value)
         if isinstance(value, TensorObject):         # the elements of an eager tensor are on further lines

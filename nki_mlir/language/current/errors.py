@@ -3,6 +3,7 @@
 
 import operator
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,6 +12,7 @@ from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.errors import unknown
 from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
+from nki_mlir.dialects.verifier import ONE_WIDTH, ShapeMismatch
 from nki_mlir.language import older_forms
 from nki_mlir.language.framework_tensors import is_framework_tensor
 from nki_mlir.language.signatures.kinds import is_shape
@@ -177,3 +179,20 @@ def warn(text: str, at: Location | None = None, category: type[NkiWarning] = Nki
         else:
             builder.recorder.repeatable = False
     warn_once(text, category, at or user_location())
+
+
+def step_fix(step: int) -> str:
+    """Return the fix for a slice whose step is not positive."""
+    if step == 0:
+        return "give a step of 1 or more, or leave it out"
+    return "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
+
+
+def unequal_sizes(operand: str, shape: Sequence[int], on_chip: bool, first: str, first_shape: Sequence[int]
+                    ) -> NkiMlirError:
+    """Return the error for an operand whose elements are not as many as those of the first one."""
+    if not on_chip:
+        return of_core(ShapeMismatch(what=f"{operand} has shape {[*shape]} in HBM, {first} has shape {[*first_shape]}",
+                                     fix="copy it to a tile in SBUF first, with nisa.dma_copy"))
+    return of_core(ShapeMismatch(what=f"{operand} has {prod(shape[1:])} elements per partition, {first} has "
+                                      f"{prod(first_shape[1:])}", fix=ONE_WIDTH))

@@ -15,9 +15,9 @@ from nki_mlir.capture.errors import BadSliceSize, TwoEllipses
 from nki_mlir.capture.index import DynamicSlice, Index, broadcast_shape, check_placed
 from nki_mlir.capture.strides import EVERYTHING, NUMBERS, Shape, expand_ellipsis
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, out_of_range, require
+from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, out_of_range, require, step_fix
 from nki_mlir.language.current.memory import Indirection, VirtualRegister
-from nki_mlir.language.current.tensor import BACKWARDS, NkiTensor, one_index
+from nki_mlir.language.current.tensor import NkiTensor, one_index
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
     start, stop = start + extent if start < 0 else start, stop + extent if stop < 0 else stop
     step = 1 if item.step is None else integer(item.step, "slice step", "NKI-SUBSCRIPT")
     if step < 1:
-        invalid("slice step cannot be zero or negative", fix=BACKWARDS, code="NKI-SLICE-STEP")
+        invalid("slice step cannot be zero or negative", fix=step_fix(step), code="NKI-SLICE-STEP")
     if start < 0 or stop > extent or start > stop:
         fix = "start the slice at 0 or more, and before its end"
         if stop > extent:

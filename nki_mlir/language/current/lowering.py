@@ -24,7 +24,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import EmptyDimension, emit
 from nki_mlir.language.current import memory as memories
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import core_rule, integer, invalid, not_a_tensor, of_core, require
+from nki_mlir.language.current.errors import core_rule, integer, invalid, not_a_tensor, of_core, require, unequal_sizes
 from nki_mlir.language.current.pairing import aligned, dma_views
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
@@ -388,9 +388,7 @@ def paired(op: str, **operands: object) -> list[View]:
                   what=f"{op} {label} has {t.shape[0]} partitions, {first_label} has {head.shape[0]}",
                   fix=verifier.PartitionMismatch.fix)
         if t.size != head.size:
-            core_rule(False, verifier.ShapeMismatch, fix=verifier.ONE_WIDTH,
-                      what=f"{op} {label} has {t.size // t.shape[0]} elements per partition, {first_label} has "
-                           f"{head.size // head.shape[0]}")
+            raise unequal_sizes(f"{op} {label}", t.shape, t.on_chip, first_label, head.shape)
         if t.buffer is memories.psum:
             write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])

@@ -27,6 +27,7 @@ from nki_mlir.language.current.errors import (
     older,
     pairs,
     require,
+    step_fix,
     unknown_name,
 )
 from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister, shared_hbm
@@ -35,8 +36,6 @@ from nki_mlir.language.current.reach import check_reach
 from nki_mlir.language.signatures.table import language_functions
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
-
-BACKWARDS = "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
 
 
 class NkiTensor(OlderMethods):
@@ -180,7 +179,7 @@ class NkiTensor(OlderMethods):
         require(0 <= start < end <= self.shape[dim],
                 f"slice {start}:{end} of dimension {dim} with size {self.shape[dim]}: "
                 "index out of range of tensor dimension", fix=f"end it at {self.shape[dim]}")
-        require(step >= 1, "slice step cannot be zero or negative", fix=BACKWARDS, code="NKI-SLICE-STEP")
+        require(step >= 1, "slice step cannot be zero or negative", fix=step_fix(step), code="NKI-SLICE-STEP")
         return self.part(dim, start, end, step)
 
     def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
