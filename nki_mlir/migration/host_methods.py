@@ -13,26 +13,54 @@ from nki_mlir.migration.names import Names, NodesByClass, Substitution, nodes_of
 
 
 def host_methods(nodes: NodesByClass) -> dict[str, cst.FunctionDef]:
-    """Return the methods without decorators whose body is one ``return``, by name, if no other function of the file has
-    the name."""
+    """Return the methods without decorators whose body is one ``return`` after assignments, by name, if no other
+    function of the file has the name."""
     functions = nodes.of(cst.FunctionDef)
     methods = [f for c in nodes.of(cst.ClassDef) for f in c.body.body if isinstance(f, cst.FunctionDef)]
     count: dict[str, int] = {}
     for function in functions:
         count[function.name.value] = count.get(function.name.value, 0) + 1
-    return {m.name.value: m for m in methods if count[m.name.value] == 1 and not m.decorators and returned(m)}
+    return {m.name.value: m for m in methods if count[m.name.value] == 1 and not m.decorators}
 
 
-def returned(method: cst.FunctionDef) -> cst.BaseExpression | None:
-    """Return the value of the only statement after the docstring, or None for a method with other statements."""
+def returned(method: cst.FunctionDef, methods: Mapping[str, cst.FunctionDef] | None = None, names: Names | None = None
+             ) -> cst.BaseExpression | None:
+    """Return the value after the docstring and assignments of names, which it replaces by their values; None for a
+    method with other statements. With ``methods``, values of such methods replace their calls."""
     statements = [s for line in method.body.body for s in (line.body if isinstance(line, cst.SimpleStatementLine)
                                                            else [line])]
     if statements and isinstance(statements[0], cst.Expr) and isinstance(statements[0].value, cst.SimpleString):
         statements = statements[1:]
-    match statements:
+    values: dict[str, cst.BaseExpression] = {}
+    parameters = {p.name.value for p in method.params.params}
+    for statement in statements[:-1]:
+        match statement:
+            case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
+                pairs = [(name, value)]
+            case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=targets))], value=value):
+                if isinstance(value, cst.Call) and methods is not None and names is not None:
+                    value = value_of_call(value, methods, names) or value
+                if not isinstance(value, cst.Tuple) or len(value.elements) != len(targets):
+                    return None
+                if not all(isinstance(t.value, cst.Name) for t in targets):
+                    return None
+                pairs = [(cst.ensure_type(t.value, cst.Name).value, v.value) for t, v in zip(targets, value.elements)]
+            case _:
+                return None
+        if any(name in values or name in parameters for name, _ in pairs):
+            return None
+        values |= {name: _in_parentheses(_with_values(value, values)) for name, value in pairs}
+    match statements[-1:]:
         case [cst.Return(value=cst.BaseExpression() as value)]:
-            return value
+            return _with_values(value, values)
     return None
+
+
+def _with_values(node: cst.BaseExpression, values: Mapping[str, cst.BaseExpression]) -> cst.BaseExpression:
+    """Return an expression in which values replace names."""
+    expression = node.visit(Substitution(values))
+    assert isinstance(expression, cst.BaseExpression)
+    return expression
 
 
 def value_of_call(call: cst.Call, methods: Mapping[str, cst.FunctionDef], names: Names) -> cst.BaseExpression | None:
@@ -41,7 +69,8 @@ def value_of_call(call: cst.Call, methods: Mapping[str, cst.FunctionDef], names:
     if not isinstance(call.func, cst.Attribute) or any(a.keyword is not None or a.star for a in call.args):
         return None
     method = methods.get(call.func.attr.value)
-    value = returned(method) if method is not None else None
+    callees = {name: callee for name, callee in methods.items() if callee is not method}
+    value = returned(method, callees, names) if method is not None else None
     if method is None or value is None or len(method.params.params) != 1 + len(call.args):
         return None
     parameters = [p.name.value for p in method.params.params]
@@ -50,9 +79,7 @@ def value_of_call(call: cst.Call, methods: Mapping[str, cst.FunctionDef], names:
     if not read <= {*parameters, *names.paths, *dir(builtins)}:
         return None
     arguments = [call.func.value, *(a.value for a in call.args)]
-    expression = value.visit(Substitution(dict(zip(parameters, map(_in_parentheses, arguments)))))
-    assert isinstance(expression, cst.BaseExpression)
-    return expression
+    return _with_values(value, dict(zip(parameters, map(_in_parentheses, arguments))))
 
 
 def _in_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -43,9 +43,11 @@ def kernel(x):
 VALID = "return i * self.size + ip < self.rows"
 
 
-@pytest.mark.parametrize("arguments", ["i, ip", "(i + 1) - 1, ip"])
-def test_value_replaces_the_call(arguments, tmp_path):
-    text, report = TEXT.format(valid=VALID, arguments=arguments), MigrationReport("kernel.py")
+@pytest.mark.parametrize("valid, arguments", [
+    (VALID, "i, ip"), (VALID, "(i + 1) - 1, ip"),
+    ("first, limit = i * self.size, self.rows; row = first + ip; return row < limit", "i, ip")])
+def test_value_replaces_the_call(valid, arguments, tmp_path):
+    text, report = TEXT.format(valid=valid, arguments=arguments), MigrationReport("kernel.py")
     new = rewritten(text, report)
     assert report.is_complete and "tiles.rows - " in new and "tiles.valid(" not in new
     install()
@@ -57,7 +59,7 @@ def test_value_replaces_the_call(arguments, tmp_path):
 
 
 @pytest.mark.parametrize(("valid", "arguments"), [
-    ("limit = self.rows; return i * self.size + ip < limit", "i, ip"), ("return i * self.size + ip < LIMIT", "i, ip"),
+    ("limit = self.rows; limit += 1; return i * self.size + ip < limit", "i, ip"), ("return i * self.size + ip < LIMIT", "i, ip"),
     (VALID, "i, ip=ip"), (VALID, "*(i, ip)"),
     (VALID + "\n\nclass Other:\n    def valid(self, i, ip):\n        return ip < i", "i, ip")])
 def test_calls_of_other_methods_are_left(valid, arguments):
