@@ -55,7 +55,7 @@ ROWWISE = {*ELEMENTWISE, "nl.rms_norm", *(f"nisa.{name}" for name in (
     } - {"nl.load", "nl.store"}
 TAKE_OPERAND_MASKS = {*ROWWISE, "nl.load", "nl.store", *(f"nl.{name}" for name in (*BINARY, *UNARY))}
 TRANSPOSES = {"nl.transpose", "nl.load_transpose2d", "nisa.nc_transpose", "nisa.dma_transpose"}
-OTHER_COLUMNS = {*TRANSPOSES, *(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(
+OTHER_COLUMNS = {*(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(
     f"nisa.{n}" for n in ("tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))
     }                                   # a mask's columns are not the result's
 
@@ -364,15 +364,16 @@ class Calls(ElementwiseTexts):
     def from_first_row(self, arguments: Arguments) -> MaskFact | None:
         """Return the mask of a call with the rows before those that it selects, if the result is a new tile and rows do
         not depend on each other. The beta generation leaves these rows undefined, and an engine starts at few rows."""
-        mask, package = arguments.mask, arguments.function.partition(".")
-        by_rows = arguments.function in ROWWISE or (package[0] == "nl" and package[2] in {*BINARY, *UNARY})
+        mask, (package, _, name) = arguments.mask, arguments.function.partition(".")
+        by_rows = arguments.function in {*ROWWISE, *TRANSPOSES} or (package == "nl" and name in {*BINARY, *UNARY})
         views = [self.views[id(n)] for n in arguments.nodes.values() if id(n) in self.views]
         if mask is None or not self.assigned or not by_rows or any(n in arguments for n in DESTINATIONS) or not all(
                 isinstance(item, IndexFact) and (terms.number(item.base) or 0) >= 0 for v in views for item in v.items
                 if not isinstance(item, Integer | Part)):
             return mask
         return replace(mask, bounds=tuple(replace(b, low="", high=terms.simplified(terms.add(b.low, b.high)))
-                                          if b.low and b.axis == -b.rank else b for b in mask.bounds))
+                                          if b.low and (arguments.function in TRANSPOSES or b.axis == -b.rank) else b
+                                          for b in mask.bounds))
 
     def _public_call(self, meaning: str, node: cst.Call) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")
@@ -384,8 +385,6 @@ class Calls(ElementwiseTexts):
         if arguments.selects_no_box and meaning not in ELEMENTWISE and not (
                 package == "nl" and name in {*BINARY, *UNARY}):
             raise LeftForAPerson(f"{meaning} under a mask that does not select a box of elements")
-        if meaning in TRANSPOSES and arguments.mask is not None and any(b.low for b in arguments.mask.bounds):
-            raise LeftForAPerson(f"{meaning} under a mask that leaves out its first elements")
         if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:
             return self._with_destination(recipe, arguments)
         if recipe is not None:
@@ -409,12 +408,13 @@ class Calls(ElementwiseTexts):
         if isinstance(result, cst.BaseExpression):
             self.conditions[id(result)] = arguments.condition
             return result
-        result.condition, result.mask = arguments.condition, None if meaning in TRANSPOSES else arguments.mask
-        if meaning in OTHER_COLUMNS and result.mask is not None:
+        result.condition, result.mask = arguments.condition, arguments.mask
+        if meaning in TRANSPOSES and arguments.mask is not None:
+            result.mask = self.transposed_mask(arguments.mask, meaning)
+        elif meaning in OTHER_COLUMNS and result.mask is not None:
             result.mask = self.rows_of(result.mask, result.fact.rank or 2)
-        if arguments.mask is not None:
-            self.make_part(result, [b for b in arguments.mask.bounds if (b.low or b.extent) and (
-                meaning not in OTHER_COLUMNS or b.axis == -b.rank)])
+        if result.mask is not None:
+            self.make_part(result, [b for b in result.mask.bounds if b.low or b.extent])
         return self.deferred(result)
 
     def _with_destination(self, recipe: Recipe, arguments: Arguments) -> cst.BaseExpression:

@@ -45,7 +45,7 @@ def pattern(index: IndexFact, shape: tuple[str, ...] = ()) -> tuple[str, str, st
 class Diagonals(EngineRows):
     """Adds the selections by such masks."""
 
-    def selecting(self, dst: str, source: str, value: str, comparisons: tuple[Comparison, ...],
+    def selecting(self, dst: str, source: str, value: str, comparisons: Iterable[Comparison],
                   shape: tuple[str, ...] = ()) -> list[str]:
         """Return the instructions that write a tile where the comparisons hold, and a number elsewhere."""
         texts = []
@@ -76,7 +76,10 @@ class Diagonals(EngineRows):
         name = self.fresh("selected")
         if tensor.memory == PSUM:
             text = f"{self.nl}.copy({text})"
-        dtype = tensor.dtype.replace("nl.", f"{self.nl}.", 1) or terms.dtype_of(text)
+        dtype = tensor.dtype.strip().replace("nl.", f"{self.nl}.", 1)
+        if not dtype:
+            text = self.named(text, "operand")
+            dtype = terms.dtype_of(text)
         self.prelude[-1] += [
             f"{name} = {self.nl}.ndarray({self.shape_text(tensor, text)}, dtype={dtype}, buffer={self.nl}.sbuf)",
             *self.selecting(name, text, IDENTITIES[operator], comparisons, tensor.shape or ())]
@@ -141,8 +144,9 @@ class Diagonals(EngineRows):
         tile = TensorFact(SBUF, into.shape, into.dtype)
         create = (f"{name} = {self.nl}.ndarray({self.shape_text(tile, dst)}, dtype={terms.tensor_of(dst)}.dtype, "
                   f"buffer={self.nl}.sbuf)")
+        rows, after = self.updated(dst, into)
         return [create, *write(name, tile),
-                f"{self.nisa}.tensor_copy_predicated(dst={dst}, src={name}, predicate={predicate})"]
+                f"{self.nisa}.tensor_copy_predicated(dst={rows}, src={name}, predicate={predicate})", *after]
 
     def make_part(self, result: OperationText, bounds: list[MaskBound]) -> None:
         """Let a new tile also have the elements before those that a mask selects, because other masks index them, and

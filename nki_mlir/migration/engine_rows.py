@@ -11,22 +11,24 @@ Functions of ``nl`` take rows from any partition. If the text does not show wher
 """
 
 import ast
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import gcd
 
+from nki_mlir.language.functions import UNARY
 from nki_mlir.machine import Machine
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MARK, LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, TensorFact
-from nki_mlir.migration.indices import Indices
+from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shifted_parts import SHIFTED, reads_shifted
+from nki_mlir.migration.uncut_tiles import UncutTiles
 from nki_mlir.migration.views import is_backwards
 
-FIRST_ROWS = re.compile(r"\w+\[(?:\w+\.ds\((?P<start>\d+), (?P<count>\d+)\)|(?P<first>\d+):(?P<after>\d+))[,\]]")
 PARTITIONS = 128
+NEW_TILES = {"load", "copy", *UNARY}
 TRANSFERS = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy", "nisa.dma_transpose"}
 UNKNOWN_ROW = "the text does not show at which row a view begins; engines start only at certain partitions"
 REASON = "a DMA moves these rows, because engines start only at certain partitions"
@@ -34,12 +36,32 @@ REASON = "a DMA moves these rows, because engines start only at certain partitio
 
 def is_between(text: str, tensor: TensorFact) -> bool:
     """Return whether the numbers of a view prove that its rows begin at a partition where no engine can start."""
-    match = FIRST_ROWS.match(text)
-    if match is None or not tensor.on_chip:
-        return False
-    first_row = int(match["start"] or match["first"] or 0)
-    count = int(match["count"]) if match["count"] else int(match["after"]) - first_row
-    return not Machine.legal_start_partition(first_row, count)
+    rows = _rows_of(ast.parse(MARK.sub("_", text), mode="eval").body) if tensor.on_chip and "[" in text else None
+    return rows is not None and rows[1] > 0 and not Machine.legal_start_partition(*rows)
+
+
+def _rows_of(node: ast.expr) -> tuple[int, int] | None:
+    """Return the first row and the number of rows of a view, which is 0 for all rows of a tensor; None if the text
+    does not show them. No reshape changes rows."""
+    match node:
+        case ast.Name() | ast.Attribute():
+            return 0, 0
+        case ast.Call(func=ast.Attribute(value=inner, attr="reshape")):
+            return _rows_of(inner)
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr=name)) if name in NEW_TILES:
+            return 0, 0
+        case ast.Subscript(value=inner, slice=item) if (outer := _rows_of(inner)) is not None:
+            match item.elts[0] if isinstance(item, ast.Tuple) and item.elts else item:
+                case ast.Slice(lower=None, upper=None, step=None):
+                    return outer
+                case ast.Slice(lower=None, upper=ast.Constant(value=int(count)), step=None):
+                    return outer[0], count
+                case ast.Slice(lower=ast.Constant(value=int(first)), upper=ast.Constant(value=int(after)), step=None):
+                    return outer[0] + first, after - first
+                case ast.Call(func=ast.Attribute(attr="ds"), args=[ast.Constant(value=int(first)), ast.Constant(
+                        value=int(count))]):
+                    return outer[0] + first, count
+    return None
 
 
 def values_of(tree: ast.FunctionDef) -> dict[str, ast.expr]:
@@ -98,10 +120,14 @@ def _viewed_name(node: ast.expr) -> str:
     return ""
 
 
-class EngineRows(Indices):
+class EngineRows(UncutTiles):
     """Adds the copies of rows."""
 
     values: Mapping[str, ast.expr] = {}         # of names of the file and of the function
+
+    def __init__(self, names: Names, report: MigrationReport) -> None:
+        super().__init__(names, report)
+        self.moved: dict[str, tuple[str, tuple[str, ...]]] = {}     # by a tile of moved rows: the view, the statements
 
     def may_start_between(self, texts: Sequence[str]) -> bool:
         """Return whether a statement has a view of a tile whose rows may begin where no engine can start."""
@@ -145,6 +171,9 @@ class EngineRows(Indices):
             if expression != f"{self.nl}.copy({view})":
                 return ""
             match ast.parse(view, mode="eval").body:
+                case ast.Name() if view in self.moved and tuple(self.prelude[-1][-2:]) == self.moved[view][1]:
+                    del self.prelude[-1][-2:]
+                    return self.moved[view][0]
                 case ast.Subscript(value=ast.Name()):
                     return view if self.may_start_between([view]) else ""
                 case node:
@@ -176,8 +205,14 @@ class EngineRows(Indices):
         if not is_between(text, tensor):
             self._report_unknown_row(text)
             return text, tensor
+        view = ast.parse(text, mode="eval").body
+        match view:
+            case ast.Subscript(value=ast.Call(func=ast.Attribute(attr=name)) as call) if name in NEW_TILES:
+                tile = ast.get_source_segment(text, call) or ""
+                text = self.named(tile, "operand") + text.removeprefix(tile)
         rows = self._rows(text, tensor)
         self.prelude[-1].append(f"{self.nisa}.dma_copy(dst={rows}, src={text})")
+        self.moved[rows] = text, tuple(self.prelude[-1][-2:])
         return rows, tensor
 
     def _report_unknown_row(self, text: str) -> None:

@@ -43,7 +43,7 @@ from nki_mlir.migration.selected_vectors import (
     conditional,
     selected,
 )
-from nki_mlir.migration.views import Integer, Item, Part, SubscriptText, extents_of, render
+from nki_mlir.migration.views import SubscriptText, extents_of, render
 
 SYMBOLS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}
 INVERSES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less",
@@ -58,6 +58,7 @@ class Indices(Expressions):
         self.extents: dict[str, str] = {}                           # by count: all elements of its axis
         self.exceeded: dict[str, set[int]] = {}     # dimensions of tiles that a subscript may leave if a mask cuts them
         self.masks: dict[str, MaskFact | None] = {}                 # by tile: the mask under which it is computed
+        self.same_tiles: dict[str, str] = {}                        # by the second name of a tile: the first
         self.uncut: dict[str, set[int]] = {}        # the ones that keep the size that they have without masks
 
     # -- index arithmetic and masks ------------------------------------------------------------------------------------
@@ -188,28 +189,6 @@ class Indices(Expressions):
         number = IndexFact(terms.simplified(terms.subtract("0", f"({index.base})")), ())
         return self.compared_indices(operator, replace(index, base="0"), number)
 
-    # -- tiles that a mask does not cut --------------------------------------------------------------------------------
-    def _view(self, owner: cst.BaseExpression, tensor: TensorFact, node: cst.Subscript) -> cst.BaseExpression:
-        expression = super()._view(owner, tensor, node)
-        view = self.views.get(id(expression))
-        if view is not None and isinstance(owner, cst.Name) and tensor.shape is not None and not tensor.blocks:
-            for k, (item, size) in enumerate(zip(view.items, tensor.shape)):
-                if self.extents.get(size) and not _is_within(item, size):
-                    self.exceeded.setdefault(owner.value, set()).add(k)
-        return expression
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """Let a tile whose shape the text reads keep the shape that it has without masks."""
-        expression = super().leave_Attribute(original_node, updated_node)
-        owner = self.owners.get(id(expression))
-        if original_node.attr.value == "shape" and isinstance(owner, cst.Name):
-            tensor = self.fact(owner)
-            if isinstance(tensor, TensorFact) and tensor.shape is not None and not tensor.blocks:
-                cut = self._uncut_sizes(tensor.shape, self.masks.get(owner.value))
-                if cut:
-                    self.exceeded.setdefault(owner.value, set()).update(cut)
-        return expression
-
     def _noted(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
         """Return a view. One of HBM that steps backwards has no text: loads and stores read its items, other operations
         leave it."""
@@ -223,31 +202,6 @@ class Indices(Expressions):
         expression = self.deferred(OperationText(fact, "", refuse, "()", self.code(node)))
         self.views[id(expression)] = view
         return expression
-
-    def _uncut_sizes(self, shape: Sequence[str], mask: MaskFact | None) -> dict[int, str]:
-        """Return the sizes without masks of the dimensions that a mask has cut."""
-        sizes = {len(shape) + k: comparison.index.axes[k].extent for comparison in (mask.comparisons if mask else ())
-                 for k in comparison.varying if len(comparison.index.axes) == len(shape)}
-        sizes |= {k: self.extents[size] for k, size in enumerate(shape) if self.extents.get(size)}
-        return {k: size for k, size in sizes.items() if size != shape[k]}
-
-    def uncut_part(self, name: str, result: OperationText) -> None:
-        """Let the tile of a name keep all elements of dimensions that subscripts name in part, or of which its mask
-        selects one: an operation would repeat it. The operation writes the part that its mask selects, as in the beta
-        generation."""
-        self.masks[name] = result.mask
-        if result.fact.shape is None:
-            return
-        sizes, uncut = list(result.fact.shape), self.uncut.get(name, ())
-        extents = {k: size for k, size in self._uncut_sizes(sizes, result.mask).items()
-                   if k in uncut or sizes[k] == "1"}
-        if not extents:
-            return
-        items = result.part_items or (":",) * len(sizes)
-        result.part_items = tuple(f"0:{size}" if k in extents and item == ":" else item
-                                  for k, (item, size) in enumerate(zip(items, sizes)))
-        result.fact = result.fact.like(tuple(extents.get(k, size) for k, size in enumerate(sizes)))
-        result.shape = f"({', '.join(extents.get(k, size) for k, size in enumerate(sizes))})"
 
     # -- nests of loops ------------------------------------------------------------------------------------------------
     def visit_ListComp(self, node: cst.ListComp) -> bool:
@@ -481,17 +435,3 @@ def outside(tensor: TensorFact, variables: set[str]) -> TensorFact:
         return text.strip() not in ("", "?") and not variables.isdisjoint(terms.names(text))
     shape = tensor.shape and tuple("?" if depends(extent) else extent for extent in tensor.shape)
     return replace(tensor, shape=shape, dtype="" if depends(tensor.dtype) else tensor.dtype)
-
-
-def _is_within(item: Item, size: str) -> bool:
-    """Return whether an index into a dimension that a mask has cut to ``size`` elements stays within these elements."""
-    match item:
-        case Integer(text):
-            return text == "0"
-        case Part(text, part):
-            return text == ":" or part == size
-        case IndexFact(base):
-            steps = [axis.step for axis in item.axes if axis.step != "0"]
-            return base == "0" and not item.moved and steps in ([], ["1"])
-    return True
-

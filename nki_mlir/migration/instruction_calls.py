@@ -24,6 +24,7 @@ from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact, promoted
 from nki_mlir.migration.language_calls import axes_of, largest, last_axes, reduced
 from nki_mlir.migration.operation_text import LATER_ROWS, OperationText
+from nki_mlir.migration.views import clamped
 
 INSTRUCTIONS: dict[str, Recipe] = {}
 FP32_MIN = "-3.4028234663852886e+38"
@@ -108,11 +109,19 @@ def regular(calls: Calls, a: Arguments) -> OperationText:
     if name == "range_select" and literal(a.text("on_false_value", FP32_MIN)) not in (None, float(FP32_MIN)):
         raise LeftForAPerson("nisa.range_select with an on_false_value: the current generation always writes the least "
                              "float32")
+    values, cut = a.fact("vals"), text                              # a mask may have cut the rows of the values
+    if isinstance(values, TensorFact) and values.shape is not None and source.shape is not None:
+        cut, source = calls.shortened(text, source, source.like((values.shape[0], *source.shape[1:])))
+    elif isinstance(values, TensorFact) and values.shape is not None and values.shape[0] in calls.counts():
+        cut = f"{terms.factor(text)}[0:{values.shape[0]}]"
+    replaced, text = {form.like: cut} if cut != text else {}, cut
     if form.columns:
+        part = re.search(r"\[0:(\w+)\]$", text)
         rows = source.shape[0] if source.shape is not None and source.shape[0] != "?" else (
-            f"{terms.factor(text)}.shape[0]")
-        return instruction(a, name, (rows, str(form.columns)), text, form.dtype or source.dtype)
-    result = instruction(a, name, source.shape, text, source.dtype, source=source)
+            part[1] if part is not None else f"{terms.factor(text)}.shape[0]")
+        return instruction(a, name, (rows, str(form.columns)), text, form.dtype or source.dtype, source=source,
+                           **replaced)
+    result = instruction(a, name, source.shape, text, source.dtype, source=source, **replaced)
     if "dst_idx" in a:
         calls.report.changed(calls.line, "the indices of equal values come in another order in the current generation")
     if name.startswith("activation") and not a.dtype and a.token("op").rpartition(".")[2] in FLOATING:
@@ -254,6 +263,7 @@ def iota(calls: Calls, a: Arguments) -> OperationText:
     index = fact if isinstance(fact, IndexFact) else IndexFact(a.text("expr"), ())
     if len(index.axes) == 1:
         raise LeftForAPerson("an index vector of one axis")
+    index = clamped(index, a.mask)
     shape = tuple(axis.extent for axis in index.axes) or ("1", "1")
     steps, multiplier, offset = pattern(index)
     numbers = TensorFact(SBUF, shape, a.dtype_meaning, base=True)
@@ -271,6 +281,7 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
     fact = a.fact("pred")
     if not isinstance(fact, MaskFact) or not fact.comparisons or not fact.is_known or fact.is_selected:
         raise LeftForAPerson("nisa.affine_select with a predicate that the text does not show to be a comparison")
+    comparisons = [replace(c, index=clamped(c.index, a.mask)) for c in fact.comparisons]
     text, source = a.tensor("on_true_tile")
     selected = text
     if source.memory == PSUM:
@@ -280,7 +291,7 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
         text = selected = calls.named(selected, "operand")      # which the shape or the dtype of the result names, too
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        return calls.selecting(dst, selected, a.text("on_false_value"), fact.comparisons)
+        return calls.selecting(dst, selected, a.text("on_false_value"), comparisons)
     selection = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
     dtype = a.dtype or terms.dtype_of(text)
     return OperationText(selection, "", into, calls.shape_text(selection, text), dtype, "selected")

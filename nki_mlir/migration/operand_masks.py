@@ -151,6 +151,16 @@ class OperandMasks(NamedViews):
         return MaskFact(bounds, (), tuple(c for c in mask.comparisons if c.varying == [-len(c.index.axes)]))
 
     @staticmethod
+    def transposed_mask(mask: MaskFact, function: str) -> MaskFact | None:
+        """Return the mask that selects the transposed elements of a tile of two dimensions; None for more."""
+        if any(bound.rank != 2 for bound in mask.bounds) or any(len(c.index.axes) != 2 for c in mask.comparisons):
+            if any(bound.low for bound in mask.bounds):
+                raise LeftForAPerson(f"{function} under a mask that leaves out its first elements")
+            return None
+        comparisons = tuple(replace(c, index=replace(c.index, axes=c.index.axes[::-1])) for c in mask.comparisons)
+        return MaskFact(tuple(replace(b, axis=-3 - b.axis) for b in mask.bounds), (), comparisons)
+
+    @staticmethod
     def executed(mask: MaskFact, condition: str, in_one: bool) -> tuple[MaskFact | None, str]:
         """Return the mask of an operation, and the condition of the host under which it is executed: ``condition``, the
         mask's, and that it selects elements, if it may select none. A mask that selects no box does so in a tile of 0

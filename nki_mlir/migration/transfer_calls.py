@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loads and stores of ``nl`` of the beta generation in the current one: one recipe each."""
 
+import ast
 from collections.abc import Collection
 
 import libcst as cst
@@ -9,6 +10,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.added_functions import ROWS
 from nki_mlir.migration.calls import Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import LANGUAGE, dtype_argument, recipe
+from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskBound, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.instruction_calls import through_tile
@@ -175,7 +177,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
         text = reversed_tile(calls.named(text, "stored"), source, flipped[1])
     if source.memory == PSUM or is_backwards(text):
         calls.report.changed(calls.line, "the tile is copied to SBUF: DMA can read neither PSUM nor a reversed view")
-        text = f"{calls.nl}.copy({text})"
+        text = _copied(calls, text, source)
     wide, narrow = target.shape, source.shape
     if wide is not None and narrow is not None and len(wide) == len(narrow):
         if any(n == "1" != w for n, w in zip(narrow, wide)):
@@ -187,6 +189,15 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if "mode" in a:
         return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())
     return calls.new(f"{calls.nl}.store({dst}, {text})", Fact())
+
+
+def _copied(calls: Calls, text: str, tensor: TensorFact) -> str:
+    """Return a view, copied to SBUF; of rows at which no engine starts, the rows of a copy of the tile."""
+    view = ast.parse(text, mode="eval").body
+    if tensor.memory == PSUM and isinstance(view, ast.Subscript) and is_between(text, tensor):
+        tile = ast.get_source_segment(text, view.value) or ""
+        return f"{calls.named(f'{calls.nl}.copy({tile})', 'stored')}{text.removeprefix(tile)}"
+    return f"{calls.nl}.copy({text})"
 
 
 def _named_value(calls: Calls, a: Arguments) -> cst.BaseExpression:
@@ -249,7 +260,10 @@ def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a loop that adds the rows of a tile one after the other: a DMA requires that the rows that it updates
     differ, and the beta generation adds to equal rows, too."""
     mask, a.mask, value = a.mask or MaskFact(()), None, _named_value(calls, a)
-    shape = a.tensor("dst")[1].shape
+    target, source = a.tensor("dst")[1], calls.fact(value)
+    if isinstance(source, TensorFact) and source.shape is not None and source.rank == target.rank:
+        _, target = calls.shortened("dst", target, source)                   # an earlier mask has cut the value
+    shape = target.shape
     if shape is None or "?" in shape:
         raise LeftForAPerson("nl.atomic_rmw of rows whose number the text does not show")
     updated = calls.fresh("updated")

@@ -10,6 +10,7 @@ import pytest
 from nki_mlir.migration.files import MigrationError
 from nki_mlir.migration.files import migrated as migrated_files
 from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.operation_text import LATER_ROWS
 from nki_mlir.migration.report import MigrationReport
 
 from .test_text import HEAD, assert_same_values, floats, migrated
@@ -215,7 +216,122 @@ def test_transpose_writes_the_rows_of_the_columns_that_a_mask_selects(tmp_path):
     assert_same_values(TRANSPOSED.format(bound="< 10"), tmp_path, floats(32, 16))
 
 
-def test_transpose_of_the_last_columns_is_left():
+def test_transpose_of_the_last_columns__into_a_tile_is_left():
     report = MigrationReport("kernel.py")
     rewritten(HEAD + TRANSPOSED.format(bound=">= 10"), report)
-    assert "nisa.nc_transpose under a mask that leaves out its first elements" in [e.text for e in report.entries if e.left]
+    assert LATER_ROWS in [e.text for e in report.entries if e.left]
+
+
+CUT_TRANSPOSES = """def kernel(x):
+    out, other = [nl.ndarray((16, 32), dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2)]
+    nl.store(out, nl.zeros((16, 32), dtype=x.dtype))
+    nl.store(other, nl.zeros((16, 32), dtype=x.dtype))
+    columns, rows = nl.arange(16)[None, :], nl.arange(32)[:, None]
+    {statement}
+    assert t.shape == (16, 32)
+    p, f = nl.arange(16)[:, None], nl.arange(32)[None, :]
+    nl.store(out[p, f], t[p, f], mask=(p {columns}) & (f {rows}))
+    nl.store(other[p, f], t.reshape((16, 32))[p, f], mask=(p {columns}) & (f {rows}))
+    return out, other
+"""
+
+
+@pytest.mark.parametrize("columns, rows", [("< 10", "< 20"), (">= 5", ">= 7")])
+@pytest.mark.parametrize("name", ["nl.transpose(nl.load({}), ", "nisa.nc_transpose(nl.load({}), ", "nl.load_transpose2d({}, ",
+                                  "nisa.dma_transpose(nl.load({}), "])
+def test_masked_transposes_keep_the_shape_that_the_text_reads(name, columns, rows, tmp_path):
+    statement = f"t = {name.format('x[0:32, 0:16]')}mask=(columns {columns}) & (rows {rows}))"
+    assert_same_values(CUT_TRANSPOSES.format(statement=statement, columns=columns, rows=rows), tmp_path, floats(32, 16))
+
+
+CUT_REDUCTION = """def kernel(x):
+    out = nl.ndarray((32, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((32, 1), dtype=x.dtype))
+    p, f = nl.mgrid[0:32, 0:1]
+    total = nl.sum(nl.load(x[0:32, 0:16]), axis=[1], mask=nl.arange(32)[:, None] < 20).reshape((32, 1))
+    nl.store(out[p, f], total[p, f], mask=p < 20)
+    return out
+"""
+CUT_SELECTION = """def kernel(x):
+    out = nl.ndarray((32, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((32, 16), dtype=x.dtype))
+    p, f = nl.mgrid[0:32, 0:16]
+    chosen = nisa.affine_select(pred=p >= 2 * f, on_true_tile=nl.load(x[p, f]), on_false_value=-3.0, mask=f < 11)
+    assert chosen.shape == (32, 16)
+    nl.store(out[p, f], chosen[p, f], mask=f < 11)
+    return out
+"""
+CUT_SUMS = """def kernel(x):
+    out = nl.ndarray((32, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:16]
+    nl.store(out, nl.zeros((32, 16), dtype=x.dtype))
+    rows = nl.copy(nisa.iota(nl.arange(32)[:, None], dtype=nl.int32))
+    value = nl.load(x[p, f], mask=p < 20)
+    nl.atomic_rmw(out[rows, f], nl.exp(value), op=np.add)
+    return out
+"""
+SECOND_NAME = """def kernel(x):
+    out = nl.ndarray((32, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((32, 16), dtype=x.dtype))
+    p, f = nl.mgrid[0:32, 0:16]
+    value = nl.exp(nl.load(x[p, f]), mask=p < 20)
+    same = value
+    nl.store(out[p, f], same[nl.arange(32)[:, None], nl.arange(16)[None, :]], mask=p < 20)
+    return out
+"""
+CUT_NUMBERS = """def kernel(x):
+    out = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((32, 16), dtype=x.dtype))
+    p, f = nl.mgrid[0:32, 0:16]
+    numbers = nisa.iota(3 * p - f + 2, dtype=nl.int32, mask=f >= 11)
+    nl.store(out[p, f], numbers[p, f], mask=f >= 11)
+    return out
+"""
+LAST_ROWS = """def kernel(x):
+    out = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:16]
+    result = nl.full((32, 1), 7.0, dtype=nl.float32)
+    result[...] = nl.min(nl.load(x[p, f]), axis=1, keepdims=True, mask=(p == f + 9) & (p >= 5))
+    nl.store(out, result)
+    return out
+"""
+STATISTICS = """def kernel(x):
+    out = nl.ndarray((32, 2), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        rows = i * 20 + nl.arange(20)[:, None]
+        tile = nl.load(x[rows, nl.arange(16)[None, :]], mask=rows < 32)
+        parts = nl.ndarray((20, 2, 6), dtype=nl.float32)
+        for j in nl.affine_range(2):
+            parts[:, j, :] = nisa.bn_stats(tile[:, nl.ds(j * 8, 8)], dtype=nl.float32, mask=rows < 32)
+        nl.store(out[rows, nl.arange(2)[None, :]], nisa.bn_aggr(parts, mask=rows < 32), mask=rows < 32)
+    return out
+"""
+
+
+@pytest.mark.parametrize("kernel", [CUT_REDUCTION, CUT_SELECTION, SECOND_NAME, CUT_NUMBERS, LAST_ROWS, STATISTICS])
+def test_later_statements_read_the_tile_that_a_mask_cuts(kernel, tmp_path):
+    assert_same_values(kernel, tmp_path, floats(32, 16))
+
+
+def test_atomic_sums__of_a_cut_value_update_its_rows():
+    assert "for row in range(20):" in migrated(CUT_SUMS)
+
+
+LARGEST = """def kernel(x):
+    out = nl.ndarray((48, 8), dtype=nl.uint32, buffer=nl.shared_hbm)
+    rest = nl.ndarray((48, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(32)[:, None], nl.arange(16)[None, :]
+    for i in nl.affine_range(2):
+        tile = nl.load({tile})
+        best = nisa.max8(src=tile, mask=i * 30 + p < 48)
+        numbers = nisa.nc_find_index8(data=tile, vals=best)
+        nl.store(out[i * 30 + p, nl.arange(8)[None, :]], numbers, mask=i * 30 + p < 48)
+        other = nisa.nc_match_replace8(data=tile, vals=best, imm=-1.0)
+        nl.store(rest[i * 30 + p, f], other, mask=i * 30 + p < 48)
+    return out, rest
+"""
+
+
+@pytest.mark.parametrize("tile", ["x", "x[0:32, 0:16]"])
+def test_searches_read_the_rows_of_the_values_that_a_mask_cuts(tile, tmp_path):
+    assert_same_values(LARGEST.format(tile=tile), tmp_path, floats(32, 16))
