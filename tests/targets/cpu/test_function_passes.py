@@ -7,15 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import ir
+from nki_mlir.cli.source import read_module
+from nki_mlir.conversion.arith_to_scalar import ArithToScalar
+from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.passes.pass_manager import BadOption, UnknownPass
+from nki_mlir.passes.pass_manager import BadOption, UnknownPass, run_passes
+from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu import passes
 from nki_mlir.targets.cpu.function_pass import function_pass, passes_of
 from nki_mlir.targets.cpu.pipeline import NAMES
 from nki_mlir.targets.runtime import host
 
 from ...forced_passes import forced
+from ...module_passes import read
 
 LIT = Path(__file__).parents[3] / "lit_tests" / "cpu"
 
@@ -77,3 +83,22 @@ def test_pass__alone_keeps_values(name: str) -> None:
     with forced(name):
         for values, others in zip(nki.jit(normalized).on("jit")(x, table, index), expected):
             np.testing.assert_array_equal(values, others)
+
+
+def test_reuse_tiles__leaves_no_use_of_a_tile_that_has_no_memory() -> None:
+    """Later passes compare the tiles of regions: a region over another tile's memory is in that tile."""
+    module = read_module((LIT / "reuse-tiles.mlir").read_text(), "reuse-tiles.mlir")
+    with module.context, ir.Location.unknown():
+        run_passes(module, [ArithToScalar()])
+    kernels = kernel_functions(module)
+    allocated = []
+    for kernel in kernels:
+        one = function_pass("reuse-tiles")
+        one.least = 1
+        one.rewrite(function := read(kernel, 0))
+        buffers = {node.buffer for node in cpu.nodes_in(*function.body.nodes) if isinstance(node, cpu.Allocate)}
+        allocated.append(len(buffers))
+        for call in cpu.calls_in(*function.body.nodes):
+            if isinstance(call, cpu.Compute):
+                assert {r.root for r in call.regions if isinstance(r.root, cpu.ScratchBuffer)} <= buffers, kernel.name
+    assert 1 in allocated and 2 in allocated
