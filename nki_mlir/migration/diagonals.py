@@ -177,7 +177,8 @@ class Diagonals(EngineRows):
             low, high = _columns(comparison, row)
             is_some = is_some and not low and (terms.number(terms.difference(high, row) or "") or 0) > 0
             if low:
-                is_later = start == "0" and (terms.number(terms.difference(low, row) or "") or 0) >= 0
+                distance = terms.number(terms.difference(low, row) or "")
+                is_later = start == "0" and distance is not None and distance >= 0
                 start = low if is_later else terms.largest(start, low)
             stop = terms.smallest(stop, high) if high else stop
         lines: list[str] = []

@@ -335,3 +335,17 @@ LARGEST = """def kernel(x):
 @pytest.mark.parametrize("tile", ["x", "x[0:32, 0:16]"])
 def test_searches_read_the_rows_of_the_values_that_a_mask_cuts(tile, tmp_path):
     assert_same_values(LARGEST.format(tile=tile), tmp_path, floats(32, 16))
+
+
+ONE_COLUMN = """def kernel(x):
+    out = nl.ndarray((40, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((40, 4), dtype=x.dtype))
+    p, f = nl.arange(40)[:, None], nl.arange(1)[None, :]
+    for i in nl.sequential_range(3):
+        nl.store(out[0:40, nl.ds(i, 1)], nl.load(x[0:40, 3:4]), mask=(p >= 38) & (f == 0 + i * -1))
+    return out
+"""
+
+
+def test_stores_by_rows__start_at_the_first_column(tmp_path):
+    assert_same_values(ONE_COLUMN, tmp_path, floats(40, 16))
