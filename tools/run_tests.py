@@ -54,8 +54,13 @@ def main() -> int:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder) / "pytest.xml", Path(folder) / "lit.xml"
-        outcomes = [run("pytest", ["-m", "pytest", "-n", options.jobs, "--dist", "worksteal", f"--junitxml={first}",
-                                   *chosen, "tests"], first, environment)]
+        # Each worker would rewrite the assertions of all tests. Only those of tests that fail are worth the time.
+        outcomes = [run("pytest", ["-m", "pytest", "-n", options.jobs, "--dist", "worksteal", "--assert=plain",
+                                   f"--junitxml={first}", *chosen, "tests"], first, environment)]
+        if outcomes[0][0]:
+            print("The failed tests again, with the values that they compare:", flush=True)
+            again = ["-m", "pytest", "-q", "--last-failed", "--last-failed-no-failures=none", "tests"]
+            subprocess.run([sys.executable, *again], cwd=ROOT, env=environment, check=False)
         with warm_commands(environment) as warm:
             outcomes += [run("lit", [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs,
                                      f"--xunit-xml-output={second}", "lit_tests"], second, warm)]
