@@ -25,6 +25,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frameworks.debug_output import write_exported
+from nki_mlir.frameworks.torch_conditions import rewrite_conditions
 from nki_mlir.frameworks.torch_constants import fold_constants
 from nki_mlir.frameworks.torch_decompositions import aten, decompositions, nearest_by_vectors
 from nki_mlir.frameworks.torch_gradients import drop_positions
@@ -75,7 +76,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     if not isinstance(program, torch.export.ExportedProgram):
         # The importer merges parameters that are the same tensor object.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
-    program = rewrite_masks(program, line_of)
+    program = rewrite_masks(rewrite_conditions(program, line_of), line_of)
     nearest_by_vectors(program.graph)
     program = program.run_decompositions(decompositions(load("extras.fx_decomp_util").get_decomposition_table()))
     refuse_checks(program.graph)

@@ -337,15 +337,44 @@ def test_program__with_a_check_of_a_factorization_is_refused_at_its_line(functio
 
 
 @pytest.mark.parametrize("function, what", [
-    (lambda a: torch.cond(a.sum() > 0, lambda x: x * 2, lambda x: x + 1, (a,)), "PyTorch's cond of functions"),
     (lambda a: torch._higher_order_ops.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), a)),
      "PyTorch's while_loop of functions"),
     (lambda a: torch.polar(a, a), "a complex parameter, result or number"),
     (lambda a: torch.view_as_real(torch.view_as_complex(a.reshape(-1, 2)) * 1j), "a complex parameter, result or number")],
-    ids=["cond", "while", "result", "number"])
+    ids=["while", "result", "number"])
 def test_program__with_functions_or_complex_numbers_is_refused_at_its_line(function, what):
     class Model(torch.nn.Module):
         def forward(self, a):
             return function(a)
     with pytest.raises(Unsupported, match=rf"{__file__}:\d+:\d+: error: {what}.*, as StableHLO"):
+        stablehlo_of(Model(), A)
+
+
+def test_program__chooses_between_functions():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.linspace(-1, 1, 16))
+
+        def forward(self, a):
+            def other(x):
+                return torch.cond(x[:1, 0] < -9, lambda y: (y.clone(), y.argmax(1)),
+                                  lambda y: (y * self.scale - torch.tensor(3.0), y.argmin(1)), (x,))
+            return torch.cond(a[0, 0] > 0, lambda x: (kernels.scaled[()](x, 2.0), x.argmax(1)), other, (a,))
+    program = torch.export.export(Model(), (A,))
+    text = stablehlo_of(program)
+    assert program.graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond)     # as the caller has it
+    for argument in (A.abs() + 0.5, -A.abs() - 0.5):
+        with torch.no_grad():
+            expected = program.module()(argument)
+        for run in (run_linked, simulate_linked):
+            for got, wanted in zip(run(text, [argument.numpy()]), expected, strict=True):
+                torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_program__refuses_a_choice_of_a_kernel_that_prints():
+    class Model(torch.nn.Module):
+        def forward(self, a):
+            return torch.cond(a.sum() > 0, lambda x: kernels.printing(x), lambda x: x + 1, (a,))
+    with pytest.raises(Unsupported, match=rf"{__file__}:\d+:\d+: error: PyTorch's cond with a kernel that prints or "):
         stablehlo_of(Model(), A)
