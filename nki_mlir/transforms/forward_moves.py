@@ -70,9 +70,9 @@ def writes(op: Operation, buffer: Value) -> bool:
 # -- constants ---------------------------------------------------------------------------------------------------------
 def constant_in(copy: GenericOperation) -> Value | None:
     """Return the constant that fills the buffer that a copy reads, or None if it has other contents."""
-    buffer, before = memory_of(copy.inputs[0]), operations_before(copy.op)
-    writers = [op for op in before if writes(op, buffer)]
-    return filled_with(writers[-1]) if writers else None
+    buffer = memory_of(copy.inputs[0])
+    last_writer = next((op for op in reversed(operations_before(copy.op)) if writes(op, buffer)), None)
+    return filled_with(last_writer) if last_writer is not None else None
 
 
 def operations_before(op: Operation) -> list[Operation]:

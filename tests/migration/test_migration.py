@@ -3,6 +3,7 @@
 
 import functools
 import importlib.util
+import re
 import subprocess
 import sys
 import warnings
@@ -180,6 +181,15 @@ def test_second_round_changes_nothing(file, tmp_path):
     new.write_text(of(file).new)
     again, = migrated(new, "2.32")
     assert again.new == again.old and again.report.entries == []
+
+
+def test_document_shows_the_text_of_today():
+    sources = [IDIOMS, DIAGONALS, LAUNCHES, UNITS]
+    old, new = [s.read_text() for s in sources], [of(s).new for s in sources]
+    blocks = re.findall(r"(Before|After):\n\n```python\n(.*?)```", (ROOT / "docs" / "migration.md").read_text(), re.DOTALL)
+    assert len(blocks) == 10
+    for title, text in blocks:
+        assert any(text in source for source in (old if title == "Before" else new)), text
 
 
 @pytest.mark.skipif(not LISTINGS.is_dir(), reason="the listings are not beside the checkout")

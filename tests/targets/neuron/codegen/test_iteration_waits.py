@@ -26,7 +26,7 @@ from tests.targets.neuron.random_code import COLUMNS, ROWS, RandomCode
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 FIRST = int(os.environ.get("NKI_MLIR_FUZZ_SEED", "0")) * 1000 if FUZZ else 0
-SEEDS = range(FIRST, FIRST + (400 if FUZZ else 40))
+SEEDS = range(FIRST, FIRST + (400 if FUZZ else 24))
 
 
 class LoopedCode(RandomCode):
