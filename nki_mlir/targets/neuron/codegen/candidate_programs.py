@@ -65,6 +65,7 @@ class Prepared:
         self.different = choice.different
         self.late: list[tuple[float, Order]] = []
         self.skipped = 0
+        self.in_order = False                           # program order is among the programs that were timed
         # Times the fastest program: orders with longer estimates are not timed. Short bodies may be faster where their
         # iterations overlap.
         self.patience = HOPELESS if candidate.body == SHORT else NEARLY
@@ -103,6 +104,23 @@ class Prepared:
 
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())
+
+    def serial_program(self, level: int) -> Program | None:
+        """Return the program in program order of long straight code if its estimate is hardly longer than the chains of
+        dependences; at levels that try much, None."""
+        candidate, schedules = self.candidate, self.schedules
+        if level > 1 or self.in_order or candidate.memory or candidate.pipelined or self.choice.as_written:
+            return None
+        if len(schedules.runs) != 1 or len(schedules.parts[0]) != 1 or len(schedules.runs[0]) <= FEW:
+            return None
+        if schedules.in_program_order() > schedules.critical_path() * CLOSEST:
+            return None
+        try:
+            program = self.in_program_order()
+        except MemoryFull:
+            return None
+        self.in_order = True
+        return program
 
     def program(self, arrangement: Arrangement) -> Program:
         """Return the program of an order. Raise ``MemoryFull`` if the order finds no addresses."""
@@ -160,7 +178,7 @@ class Prepared:
                 break
         if full and not count:
             self.code.notes.append(FULL)
-        if best_known_ns() > self.schedules.bound(first_engine=True) and (
+        if not self.in_order and best_known_ns() > self.schedules.bound(first_engine=True) and (
                 best_known_ns() > self.schedules.in_program_order()):
             try:
                 yield written, self.program(written)

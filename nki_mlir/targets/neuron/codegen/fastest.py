@@ -103,6 +103,7 @@ class TimedCandidates:
         self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
         self.untransposed: dict[Candidate, float] = {}  # candidates without transposes by the DMA engines, their bounds
         self.longer: Candidate | None = None    # timed beside candidates that end the search though not at their bound
+        self.serial: set[Candidate] = set()             # whose program order takes as long as its chains of dependences
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
 
     def least_time(self) -> float:
@@ -142,6 +143,14 @@ class TimedCandidates:
             return 0.0
         self.postponed[candidate] = prepared
         return prepared.schedules.bound() if prepared.loads_again() else 0.0
+
+    def is_serial(self, candidate: Candidate, prepared: Prepared) -> bool:
+        """Return whether program order takes hardly longer than the chains of dependences: nothing is much faster."""
+        if candidate not in self.serial and (program := prepared.serial_program(self.options.level)) is not None:
+            ns = self.note(candidate, prepared.schedules.as_written(), program)
+            if ns <= prepared.schedules.critical_path() * CLOSEST:
+                self.serial.add(candidate)
+        return candidate in self.serial
 
     def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variants of a candidate to time before it if its first order takes long, and keep its code. A
@@ -275,7 +284,7 @@ class TimedCandidates:
             else:
                 self.unpipelined[candidate._replace(pipelined=0)] = prepared
             return
-        if self.variant_is_faster(candidate):
+        if candidate in self.serial or self.variant_is_faster(candidate):
             return
         if candidate.results == 100 and not candidate.memory:
             self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first_engine=True))
@@ -371,7 +380,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
             continue
         try:
             prepared = search.prepared(candidate)
-            if first := search.before(candidate, prepared):
+            if not search.is_serial(candidate, prepared) and (first := search.before(candidate, prepared)):
                 waiting += [candidate, *first]
                 continue
             bounds[candidate] = bound = prepared.bound()

@@ -188,8 +188,12 @@ class Schedules:
 
     def in_program_order(self) -> float:
         """Return ns that program order takes at least, each step on its class's first engine."""
-        return sum(graph.in_program_order() * times for parts, times in zip(self.parts, self.times)
+        return sum(graph.in_program_order * times for parts, times in zip(self.parts, self.times)
                    for _, _, graph in parts)
+
+    def critical_path(self) -> float:
+        """Return ns that the chains of dependences of each run take at least."""
+        return sum(graph.critical_path * times for parts, times in zip(self.parts, self.times) for _, _, graph in parts)
 
     @staticmethod
     def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float) -> ListSchedule | None:

@@ -289,9 +289,10 @@ class SchedulingGraph:
         """Ns for which the DMA engines and HBM are busy with the transfers."""
         return moving([transfer for transfer in self.transfers if transfer is not None], self.machine)
 
+    @cached_property
     def in_program_order(self) -> float:
-        """Return ns from the start of the first step to the end of the last at least, if each engine takes the steps
-        that it has first in program order: it waits for operands, not for memory, queues and DMA engines."""
+        """Ns from the start of the first step to the end of the last at least, if each engine takes the steps that it
+        has first in program order: it waits for operands, not for memory, queues and DMA engines."""
         dma = self.machine.costs.dma
         free = dict.fromkeys(Engine, 0.0)
         visible: list[tuple[Engine | None, float, float]] = []     # for each step: engine, end for it, for others
@@ -310,6 +311,28 @@ class SchedulingGraph:
                 moved = start + dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
                 visible.append((None, moved, moved))
         return max(*free.values(), *[end_for_others for _, _, end_for_others in visible])
+
+    @cached_property
+    def critical_path(self) -> float:
+        """Ns that the longest chain of dependences takes in any order, each step on its fastest engine."""
+        dma = self.machine.costs.dma
+        shortest: dict[Choices, tuple[float, float]] = {}       # ns until the engine, and until others, see the result
+        visible: list[float] = []               # for each step: the earliest end for a step of the same engine
+        longest = 0.0
+        for choices, transfer, before in zip(self.choices, self.transfers, self.before):
+            start = max([visible[other] for other in before], default=0.0)
+            if transfer is not None:
+                end = start + dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
+                visible.append(end)
+            else:
+                if (times := shortest.get(choices)) is None:
+                    times = shortest[choices] = (min([c.busy + min(c.result, c.result_in_engine) for c in choices]),
+                                                 min([c.busy + c.result for c in choices]))
+                visible.append(start + times[0])
+                end = start + times[1]
+            if end > longest:
+                longest = end
+        return longest
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int) -> list[int]:

@@ -16,7 +16,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import candidate_programs, fastest
-from nki_mlir.targets.neuron.codegen.candidate_programs import FULL
+from nki_mlir.targets.neuron.codegen.candidate_programs import FULL, Prepared
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 from nki_mlir.targets.neuron.codegen.fastest import TimedCandidates
 from nki_mlir.targets.neuron.codegen.search_options import Candidate
@@ -245,6 +245,33 @@ def test_an_order_that_misses_its_estimate__does_not_end_the_search() -> None:
     one_issuer = ns(Emission(issuers=False))
     assert ns(Emission()) <= one_issuer
     assert ns(Emission.as_written()) <= one_issuer * 1.01
+
+
+@nki.jit
+def chains(a, count):
+    """Add constants to one tile or to two: instructions that form no loop, in one chain or in two."""
+    out = nl.ndarray((count, *a.shape), dtype=a.dtype, buffer=nl.shared_hbm)
+    tiles = [nl.load(a) for _ in range(count)]
+    for i in range(240 // count):
+        for k in range(count):
+            tiles[k] = nl.add(tiles[k], float(i % 7 + i * i % 11 + k))
+    for k in range(count):
+        nl.store(out[k], tiles[k])
+    return out
+
+
+def test_code_whose_chain_takes_as_long_as_program_order__is_timed_in_this_order_alone(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidate_programs, "FEW", 100)                 # instructions of shorter code
+    tile = np.zeros((128, 64), np.float32)
+    for count, serial in (1, True), (2, False):
+        captured = chains.specialize(chains.bind((tile, count), {}, is_array, describe_array))
+        *noted, (_, ns) = timed_of(monkeypatch, captured)
+        assert (len(noted) == 1) is serial
+        with monkeypatch.context() as others:
+            others.setattr(Prepared, "serial_program", lambda self, level: None)
+            *noted, (_, least) = timed_of(others, captured)
+        assert len(noted) > 1 and ns == least
 
 
 def test_variant_of_a_merged_candidate__is_no_merged_variant_of_another():

@@ -235,4 +235,17 @@ def test_program_order__waits_for_engines_and_operands(seed: int) -> None:
             starts.append(max([free] + [starts[j] + visible(graph, j, firsts[j], firsts[j].engine is choice.engine)
                                         for j in graph.before[k]]))
         ends = [start + max(visible(graph, k, firsts[k], False), firsts[k].busy) for k, start in enumerate(starts)]
-        assert graph.in_program_order() == pytest.approx(max(ends))
+        assert graph.in_program_order == pytest.approx(max(ends))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_critical_path__is_the_longest_chain_of_steps_on_their_fastest_engines(seed: int) -> None:
+    for graph in graphs(seed):
+        def least(k: int, alone: tuple[bool, ...]) -> float:
+            return min(visible(graph, k, choice, same) for choice in graph.choices[k] for same in alone)
+        starts: list[float] = []
+        for k in range(len(graph)):
+            starts.append(max([starts[j] + least(j, (False, True)) for j in graph.before[k]], default=0.0))
+        longest = max(start + least(k, (False,)) for k, start in enumerate(starts))
+        assert graph.critical_path == pytest.approx(longest)
+        assert graph.critical_path <= graph.in_program_order + 1e-6
