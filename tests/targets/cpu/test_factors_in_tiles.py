@@ -13,6 +13,7 @@ import pytest
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.targets.cpu import function_pass
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 
 from .test_stored_products import result_and_text
@@ -236,3 +237,25 @@ def test_rows_of_a_panel__are_read_from_the_input(columns, forwards, monkeypatch
     monkeypatch.setitem(PIPELINE, "forward-copies", "least=1")
     text, plain = compared(narrow, monkeypatch, "forward-copies", columns)
     assert (text != plain) == forwards and ("add_128x16x128_float32" in text) == forwards
+
+
+@nki.jit
+def one_by_one(a, v):
+    """Products whose sums start from 0, times rows as short as those of a register tile."""
+    out = nl.ndarray((2, P, v.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    for j in nl.affine_range(2):
+        total = nisa.nc_matmul(nl.load(a[:, nl.ds(j * P, P)]), nl.load(v[nl.ds(j * P, P), :]))
+        nl.store(out[j], nl.add(total, 1.0))
+    return out
+
+
+def test_products_that_start_from_0__read_their_own_tiles(monkeypatch) -> None:
+    """A pass that let such a product read another factor would forget that it starts from 0."""
+    a, v = arrays()
+    operands = a, np.ascontiguousarray(v[:, :16])
+    expected, _ = result_and_text(one_by_one, operands)
+    monkeypatch.setattr(function_pass, "NAMES", ("zero-unwritten", "store-products", "forward-copies"))
+    monkeypatch.setitem(PIPELINE, "forward-copies", "least=1")
+    result, text = result_and_text(one_by_one, operands)
+    assert np.array_equal(bits(result), bits(expected))
+    assert "copy_" in text
