@@ -124,23 +124,29 @@ class _FusedRun:
 
     def fuse(self, first: InstructionStep, k: int) -> bool:
         """Fuse a step with the step that reads its result; return whether that is possible."""
-        if not plain(first.op) or (len(first.op.targets()) != 1 and type(first.op) not in REDUCING):
+        targets = first.op.targets()
+        if (len(targets) != 1 and type(first.op) not in REDUCING) or not plain(first.op):
             return False
-        (_, between), *_ = first.op.targets()
+        between = targets[0][1]
         uses = self.uses[between.handle]
-        if not uses.free or len(uses.writers) != 1 or first not in uses.writers or between.access.symbols_used():
+        if not uses.free or len(uses.writers) != 1 or first not in uses.writers or (
+                first.op.symbols and between.access.symbols_used()):
             return False
+        reduces = False
         for second in uses.readers:
-            if (at := self.position.get(second)) is None or not k < at <= k + APART or not plain(second.op):
+            at = self.position.get(second)
+            if at is None or not k < at <= k + APART or not plain(second.op):
                 return False
-        for second in uses.readers:
+            reduces = reduces or type(second.op) is TensorReduceOp
+        for second in uses.readers if reduces else ():
             if type(second.op) is TensorReduceOp and self.fuse_reduction(first, second, between):
                 return True
         if len(uses.readers) != 1:
             return False
         second, = uses.readers
-        if any(not same_pattern(tile, between) for _, tile in second.op.sources() if tile.handle is between.handle):
-            return False
+        for _, tile in second.op.sources():
+            if tile.handle is between.handle and not same_pattern(tile, between):
+                return False
         if type(second.op) is TensorCopyOp:
             return self.fuse_copy(first, second, between)
         for pattern in PATTERNS.get((type(first.op), type(second.op)), ()):
@@ -194,14 +200,16 @@ class _FusedRun:
     def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:
         """Put an operation in place of two, unless the kernel chose the address of a tile of the removed operation."""
         where, other = (second, first) if pair.step else (first, second)
-        handles = [tile.handle for step in (first, second) for _, tile in step.op.operands()]
         if any([tile.handle.fixed or tile.handle.addresses for _, tile in other.op.operands()]):
             return False                        # another tile may have that address in the meantime
-        for handle in handles:
-            uses = self.uses[handle]
-            for step in (first, second):
-                uses.writers.pop(step, None)
-                uses.readers.pop(step, None)
+        for step in (first, second):
+            sources, targets = accessed(step.op)
+            for tile in sources:
+                if tile is not None:
+                    self.uses[tile.handle].readers.pop(step, None)
+            for tile in targets:
+                if tile is not None:
+                    self.uses[tile.handle].writers.pop(step, None)
         self.steps[self.position.pop(other)] = None
         where.op, where.work = pair.op, None
         note(self.uses, where)
@@ -243,8 +251,18 @@ class FusedPairs:
         if first.mask or first.limits or first.symbols or second.mask or second.limits or second.symbols:
             return self.judged(pattern, first, second, intermediate)
         numbers: dict[DeviceBuffer, int] = {}               # operands in one buffer have one number
-        buffers = [numbers.setdefault(tile.handle, len(numbers)) for op in (first, second) for _, tile in op.operands()]
-        key = pattern, first.outline(), second.outline(), *buffers
+        parts: list[object] = [pattern]
+        for op in (first, second):
+            parts.append(op.kind())
+            values = op.__dict__
+            for name in op.tile_names:
+                if (tile := values[name]) is None:
+                    parts.append(None)
+                else:
+                    handle = tile.handle
+                    parts.append(tile._layout or tile.layout)
+                    parts.append(numbers.setdefault(handle, len(numbers)))
+        key = tuple(parts)
         if key not in self.forms:
             pair = self.judged(pattern, first, second, intermediate)
             self.forms[key] = None if pair is None else form_of(pair, (first, second))
