@@ -8,6 +8,9 @@ before:  load t0 = x[0]; exp t0; store y[0] = t0;        after:  for i in 0 to 1
 A kernel whose Python runs its loops is one long run of instructions. Instructions of one source location form a loop,
 inner loops first, as ``analysis.repeats`` finds them. Each iteration allocates the buffers that only it uses. Tiles
 move through HBM and along the free dimensions of SBUF; in PSUM, and across partitions, they stay where they are.
+
+Code whose instructions mostly use the results of the ones before has few ends of iterations. If a bound on what its
+loops can save (``most_saved``) is too small, the pass searches for none.
 """
 
 from collections.abc import Sequence
@@ -37,6 +40,8 @@ class RollInstructions(RecordsPass, name="roll-instructions", reads=Level.NISA):
 
 def rolled_instructions(code: records.Code, least: int = LEAST, lines: bool = False) -> records.Code | None:
     """Return the code with loops for the instructions of its outermost block that repeat; None if there are none."""
+    if most_saved(code.body) < least:
+        return None
     items = with_loops(items_of(code.body, lines), least, pairs=False)
     if all(item.loop is None for item in items):
         return None
@@ -44,6 +49,44 @@ def rolled_instructions(code: records.Code, least: int = LEAST, lines: bool = Fa
     for item in items:
         append(body, item, ())
     return replace(code, body=body)
+
+
+def most_saved(block: records.Block) -> int:
+    """Return at least as many instructions and allocations of a block as a loop around none of its loops can save.
+
+    No instruction after an iteration uses the buffers that the iteration allocates. So buffers that are in use where an
+    iteration ends are older than its begin, which bounds its length. The sum takes each possible end of an iteration;
+    it is small for code whose instructions each use the result of the one before.
+    """
+    local, used = set(block.buffers), dict[records.DeviceBuffer, list[int]]()       # the first and the last node
+    for k, node in enumerate(block.nodes):
+        if type(node) is records.InstructionStep:
+            values = node.op.__dict__
+            tiles = [values[name] for name in node.op.tile_names]
+        else:
+            tiles = [tile for inner in records.nodes_in(records.Block([node])) for tile in records.tiles_of(inner)]
+        for tile in tiles:
+            if tile is None:
+                continue
+            if (span := used.get(tile.handle)) is not None:
+                span[1] = k
+            elif tile.handle in local:
+                used[tile.handle] = [k, k]
+    spans, allocated = list(used.values()), 0                   # in the order of the first nodes
+    live: list[list[int]] = []                                  # the last one is the newest that is in use
+    sizes, ends = [0], list[tuple[int, int]]()                  # elements before each node; ends, longest iterations
+    for end in range(1, len(block.nodes) + 1):
+        while allocated < len(spans) and spans[allocated][0] < end:
+            live.append(spans[allocated])
+            allocated += 1
+        while live and live[-1][1] < end:
+            live.pop()
+        sizes.append(end + allocated)
+        longest = end - 1 - (live[-1][0] if live else -1)
+        if longest:
+            ends.append((end, longest))
+    unused = len(local) - len(used)
+    return unused + sum([sizes[min(end + longest, len(block.nodes))] - sizes[end] for end, longest in ends])
 
 
 # -- the sequence ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 """Instructions that repeat become loops, in which they have the same values."""
 
 import random
+from math import inf
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen import candidate_programs, fastest
+from nki_mlir.targets.neuron.codegen import candidate_programs, fastest, roll_instructions
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_cores
 from nki_mlir.targets.neuron.codegen.fastest import end_of
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
-from nki_mlir.targets.neuron.codegen.roll_instructions import rolled_instructions
+from nki_mlir.targets.neuron.codegen.roll_instructions import most_saved, rolled_instructions
 from nki_mlir.targets.neuron.codegen.short_loops import loads_repeatedly
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 from nki_mlir.targets.neuron.format.assembly import print_program
@@ -24,6 +25,7 @@ from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
 ROWS, COLUMNS = 4, 64
+LEASTS = 2, 4, 8, 12, 16, 24, 32       # instructions and allocations that a loop must save
 
 
 class Repeating:
@@ -86,12 +88,16 @@ def result(code, x, y):
     return arrays[y]
 
 
-def test_values_of_random_loops__stay():
+def test_values_of_random_loops__stay(monkeypatch):
     loops = 0
     for seed in range(30):
         repeating = Repeating(seed)
         expected = result(repeating.b.code, repeating.x, repeating.y)
         rolled = rolled_instructions(repeating.b.code, least=2)
+        with monkeypatch.context() as searched:         # also where the bound says that no loop saves enough
+            searched.setattr(roll_instructions, "most_saved", lambda block: inf)
+            searched_loops = [rolled_instructions(repeating.b.code, least) is not None for least in LEASTS]
+        assert [rolled_instructions(repeating.b.code, least) is not None for least in LEASTS] == searched_loops
         if rolled is not None:
             loops += 1
             np.testing.assert_array_equal(result(rolled, repeating.x, repeating.y), expected)
@@ -236,6 +242,20 @@ def test_code_that_loads_data_repeatedly__is_found_by_its_bytes():
     assert loads_repeatedly(product_in_tiles())
     (lowered,) = at_nisa(8 * 128)[0].values()
     assert not loads_repeatedly(lowered.code())
+
+
+def test_a_chain__has_no_ends_of_iterations():
+    """Each addition reads the tile that the one before allocates, and only the first and the last access HBM."""
+    b = Builder()
+    x, y, before = b.hbm("x", (4, 8), "input"), b.hbm("y", (4, 8), "output"), b.on_chip("t", (4, 8))
+    b.copy((before, 0, 4, 0, 8), (x, 0, 4, 0, 8))
+    for _ in range(100):
+        tile = b.on_chip("t", (4, 8))
+        b.tensor_copy((tile, 0, 4, 0, 8), (before, 0, 4, 0, 8))
+        before = tile
+    b.copy((y, 0, 4, 0, 8), (before, 0, 4, 0, 8))
+    assert most_saved(b.code.body) == 0
+    assert most_saved(product_in_tiles().body) >= 3 * 4 * 3 * 5 - 5     # 36 iterations of 5, except the first
 
 
 def test_short_code__stays_as_it_is():
