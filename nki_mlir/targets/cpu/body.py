@@ -16,7 +16,7 @@ from nki_mlir.scalar.dtypes import BOOL, DType, Encoding, storage_type
 from nki_mlir.scalar.mathematics import MATH
 from nki_mlir.targets.cpu.extrema import Unrepaired
 from nki_mlir.targets.cpu.lanes import FITTED_TO_ZERO, FunctionEmitter, Value
-from nki_mlir.targets.cpu.roundings import before_rounding
+from nki_mlir.targets.cpu.roundings import before_rounding, values_read
 from nki_mlir.waist.nest import Nest, Step
 
 
@@ -73,25 +73,20 @@ class NestEvaluator:
             value = pending.pop()
             step = self.nest.step(value)
             if value not in needed and step is not None:
-                pending += self._operands(step)
+                pending += values_read(self.nest, step)
             needed.add(value)
         return needed
-
-    def _operands(self, step: Step) -> Sequence[int]:
-        """Return the values that the code of a step reads."""
-        wide = before_rounding(self.nest, step)
-        return step.operands if wide is None else (wide,)
 
     def _ready(self, step: Step, known_values: dict[int, Value], point: Point) -> bool:
         if step.kind == "position":
             return all(axis in point.positions for axis, _ in step.number.axes)
-        return all(v in known_values for v in self._operands(step))
+        return all(v in known_values for v in values_read(self.nest, step))
 
     def step(self, step: Step, known_values: dict[int, Value], point: Point, repairs_nans: bool = True,
              repairs_zeros: bool = True) -> Value:
         """Compute a step; an extremum without repairs is the host's instruction (``extrema.py``)."""
         code = self.code
-        values = [known_values[v] for v in self._operands(step)]
+        values = [known_values[v] for v in values_read(self.nest, step)]
         if step.kind == "lookup":
             index, table = values
             if isinstance(table, tuple):

@@ -8,9 +8,10 @@ branch wait for few results then: it tests results that were computed one iterat
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
+from nki_mlir.targets.cpu.roundings import last_roundings
 from nki_mlir.targets.cpu.schedule import Schedule
 from nki_mlir.waist.nest import Nest
 
@@ -22,13 +23,9 @@ def delayed_outputs(nest: Nest, plan: Schedule) -> tuple[int, ...]:
     loop is not innermost, or the body reads what such a store writes."""
     if nest.mask or plan.vector is None or plan.lanes == 1 or plan.order[-1] != plan.vector:
         return ()
-    rounded = []
-    for output, result in enumerate(nest.results):
-        step = nest.step(result)
-        if output not in plan.carried and nest.outputs[output].strides[plan.vector] == 1 and (
-                step is not None and step.kind == "convert" and step.dtype is BFLOAT16
-                and nest.dtype_of(step.operands[0]) is FLOAT32):
-            rounded.append(output)
+    last = last_roundings(nest, BFLOAT16)
+    rounded = [output for output, result in enumerate(nest.results) if result in last and output not in plan.carried
+               and nest.outputs[output].strides[plan.vector] == 1]
     stored = [nest.first_output + output for output in range(len(nest.outputs)) if output not in plan.carried]
     return () if any(map(nest.uses, stored)) else tuple(rounded)
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from nki_mlir.bindings import ir
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
 from nki_mlir.targets.cpu.extrema import Unrepaired, unrepaired
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
-from nki_mlir.targets.cpu.roundings import keeping_nans
+from nki_mlir.targets.cpu.roundings import keeping_nans, last_roundings
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -260,34 +260,28 @@ class Loops:
         test after them finds denormals; then it rounds what is stored."""
         if not self.rounds_untested(point):
             return self.body.advance(point, self.delayed.left_out)
-        last_roundings = self.last_roundings()
+        last = last_roundings(self.nest, BFLOAT16)
         self.code.untested = rounded = list[tuple[list[Value], Value]]()
-        usual = self.body.advance(point, last_roundings)
+        usual = self.body.advance(point, last)
         self.code.untested = None
         if rounded:
-            wanted = [value for value in self.read_behind_body(last_roundings) if value not in point.values]
+            wanted = [value for value in self.read_behind_body(last) if value not in point.values]
 
             def exact() -> list[Value]:
-                again = self.body.advance(point, last_roundings)
+                again = self.body.advance(point, last)
                 return [again.values[value] for value in wanted]
             values = self.code.unless_denormal(rounded, [usual.values[value] for value in wanted], exact)
             usual = point.with_values(dict(zip(wanted, values)))
         return usual.with_values({value: self.body.step(step, usual.values, usual)
-                                  for value, step in last_roundings.items() if value not in self.delayed.left_out})
+                                  for value, step in last.items() if value not in self.delayed.left_out})
 
-    def last_roundings(self) -> dict[int, Step]:
-        """Return the roundings to bfloat16 whose results are stored, by value."""
-        steps = ((value, self.nest.step(value)) for value in dict.fromkeys(self.nest.results))
-        return {value: step for value, step in steps if step is not None and step.kind == "convert"
-                and step.dtype is BFLOAT16 and self.nest.dtype_of(step.operands[0]) is FLOAT32}
-
-    def read_behind_body(self, last_roundings: Mapping[int, Step]) -> list[int]:
+    def read_behind_body(self, last: Mapping[int, Step]) -> list[int]:
         """List the values of the body that stores, the roundings before them, and partial results read."""
         nest, plan = self.nest, self.plan
         stored = [nest.results[k] for k in range(len(nest.outputs)) if k not in plan.carried]
         folded = [fold.value for fold in plan.folds if fold.output not in self.narrow] if plan.folds else [
             self.sums.get(k, nest.results[k]) for k in plan.carried]
-        return [*dict.fromkeys([last_roundings[value].operands[0] if value in last_roundings else value
+        return [*dict.fromkeys([last[value].operands[0] if value in last else value
                                 for value in (*stored, *folded)])]
 
     def fetched_together(self, wanted_inputs: Sequence[int], point: Point) -> dict[int, Value]:

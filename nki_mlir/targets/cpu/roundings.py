@@ -21,6 +21,20 @@ def before_rounding(nest: Nest, step: Step) -> int | None:
     return wide if nest.dtype_of(wide) is FLOAT32 else None
 
 
+def values_read(nest: Nest, step: Step) -> tuple[int, ...]:
+    """Return the values that the code of a step reads."""
+    wide = before_rounding(nest, step)
+    return step.operands if wide is None else (wide,)
+
+
+def last_roundings(nest: Nest, dtype: DType) -> dict[int, Step]:
+    """Return the roundings of float32 to a dtype whose results are only stored, by value."""
+    read = {value for step in nest.steps for value in values_read(nest, step)}
+    steps = ((value, nest.step(value)) for value in dict.fromkeys(nest.results) if value not in read)
+    return {value: step for value, step in steps if step is not None and step.kind == "convert"
+            and step.dtype is dtype and nest.dtype_of(step.operands[0]) is FLOAT32}
+
+
 def roundings(nest: Nest) -> dict[int, tuple[int, DType]]:
     """Return the values that are roundings in float32 to dtypes of fewer bits: for each the value before, and the
     narrow dtype."""

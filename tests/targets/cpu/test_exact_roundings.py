@@ -4,7 +4,17 @@
 import numpy as np
 import pytest
 
-from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, DType, convert
+from nki_mlir.scalar.dtypes import (
+    BFLOAT16,
+    BOOL,
+    FLOAT8_E5M2,
+    FLOAT8_E8M0FNU,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    DType,
+    convert,
+)
 from nki_mlir.targets.cpu.code_forms import can_have
 from nki_mlir.targets.cpu.passes.drop_roundings import without_exact_roundings
 from nki_mlir.targets.cpu.roundings import is_representable, keeping_nans, roundings
@@ -82,5 +92,26 @@ def test_rounding__of_an_exponential_keeps_each_nan_without_a_repair() -> None:
         wanted, result = results_of(nest, forms[1:]), results_of(nest, forms)
         nan = np.isnan(wanted.astype(np.float32))
         assert np.array_equal(nan, np.isnan(np.arange(COUNT, dtype=np.uint16).view(BFLOAT16.numpy).astype(np.float32)))
+        assert np.array_equal(np.isnan(result.astype(np.float32)), nan)
+        assert np.array_equal(bits(result)[~nan], bits(wanted)[~nan])
+
+
+@pytest.mark.parametrize("narrower", (FLOAT8_E5M2, FLOAT16, INT8), ids=str)
+@pytest.mark.parametrize("forms", ((), ("delays",), ("rounds",), ("delays", "rounds")), ids=str)
+def test_rounding__that_is_stored_and_converted_to_another_dtype(forms: tuple[str, ...], narrower: DType) -> None:
+    """The second result is computed from the first one, which is no last step."""
+    row = Operand(BFLOAT16, (1,))
+    nest = Nest((COUNT,), frozenset(), (row,), 0, (row, Operand(narrower, (1,))), (
+        Step("convert", FLOAT32, (0,)), Step("activation", FLOAT32, (3,), "square"), Step("convert", BFLOAT16, (4,)),
+        Step("convert", FLOAT32, (5,)), Step("alu", FLOAT32, (6, 3), "multiply"), Step("convert", BFLOAT16, (7,)),
+        Step("convert", narrower, (8,))), (8, 9))
+    source, first, second = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+    source.array[:] = np.arange(COUNT, dtype=np.uint16).view(BFLOAT16.numpy)
+    run(nest, [source, first, second], forms=forms)
+    with np.errstate(all="ignore"):
+        number = source.array.astype(np.float32)
+        cube = convert(convert(np.square(number), BFLOAT16).astype(np.float32) * number, BFLOAT16)
+    for result, wanted in ((first.array, cube), (second.array, convert(cube, narrower))):
+        nan = np.isnan(wanted.astype(np.float32))
         assert np.array_equal(np.isnan(result.astype(np.float32)), nan)
         assert np.array_equal(bits(result)[~nan], bits(wanted)[~nan])
