@@ -18,7 +18,7 @@ from nki_mlir.language.signatures.older_releases import OF_CURRENT, TENSOR
 from nki_mlir.language.signatures.table import releases_with
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
-from nki_mlir.migration.names import Names, unresolved, with_named_imports
+from nki_mlir.migration.names import Names, imported_words, unresolved, with_named_imports
 from nki_mlir.migration.neighbours import absent_helpers, imported_files, rewrite_together
 from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.older_texts import older
@@ -78,8 +78,8 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         neighbours |= _files_read_by(path, texts[path])
     gridded = {}
     for file, text in neighbours.items():
-        imported_by = (other_text for path, other_text in texts.items() if path != file)
-        if "neuronxcc" in text and "program_id" in text and any(file.stem in other_text for other_text in imported_by):
+        if "neuronxcc" in text and "program_id" in text and any(
+                file.stem in imported_words(other_text) for path, other_text in texts.items() if path != file):
             gridded[file.stem] = gridded_kernels(file, text)
     reports = {file: MigrationReport(str(file)) for file in files}
     beta = [file for file in files if Names(texts[file]).is_beta]
@@ -170,13 +170,13 @@ def _refuse_texts(file: Path, text: str) -> None:
 
 def _files_read_by(path: Path, text: str) -> dict[Path, str]:
     """Return the texts of the files beside the migrated one that it imports, directly or through others: all whose name
-    is a word of a text that may import them. The other files of the directory are not read."""
+    is a word of an import. The other files of the directory are not read."""
     files = {*path.parent.glob("*.py"), *_relative_imports(path, text), *files_of_packages_beside(path, text)} - {path}
     remaining = {file for file in files if file.is_file()}
     texts: dict[Path, str] = {}
     waiting = [text]
     while waiting:
-        words = {"__init__", *re.findall(r"\w+", waiting.pop())}
+        words = {"__init__", *imported_words(waiting.pop())}
         named = sorted(file for file in remaining if file.stem in words)
         remaining.difference_update(named)
         readable = {file: other_text for file in named if (other_text := readable_text(file))}

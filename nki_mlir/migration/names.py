@@ -3,6 +3,7 @@
 
 import ast
 import builtins
+import functools
 import re
 import symtable
 from collections.abc import Iterable, Mapping
@@ -53,24 +54,40 @@ def shortened(path: str) -> str:
     return ""
 
 
+@functools.lru_cache(256)
+def imported_words(text: str) -> frozenset[str]:
+    """Return the words of all paths that a module imports from, and of the names that it imports."""
+    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import | ast.ImportFrom)]
+    paths = [path for n in nodes for path in (getattr(n, "module", None), *(item.name for item in n.names)) if path]
+    return frozenset(word for path in paths for word in path.split("."))
+
+
+@functools.lru_cache(256)
+def _imports(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what each imported name of a module refers to, without and with relative imports."""
+    paths: dict[str, str] = {}
+    imports: dict[str, str] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                paths[item.asname or item.name.split(".")[0]] = item.name if item.asname else item.name.split(".")[0]
+                imports[item.asname or item.name] = item.name
+        elif isinstance(node, ast.ImportFrom):
+            for item in node.names:
+                path = f"{node.module}.{item.name}" if node.module else item.name
+                imports[item.asname or item.name] = path
+                if not node.level:
+                    paths[item.asname or item.name] = path
+    return paths, imports
+
+
 class Names:
-    """The imports of a module."""
+    """The imports of a module. Names of one text share their tables, which nothing changes."""
 
     def __init__(self, text: str) -> None:
-        self.paths: dict[str, str] = {}
-        self.imports: dict[str, str] = {}           # relative paths, too, without their dots
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                for item in node.names:
-                    self.paths[item.asname or item.name.split(".")[0]] = (
-                        item.name if item.asname else item.name.split(".")[0])
-                    self.imports[item.asname or item.name] = item.name
-            elif isinstance(node, ast.ImportFrom):
-                for item in node.names:
-                    path = f"{node.module}.{item.name}" if node.module else item.name
-                    self.imports[item.asname or item.name] = path
-                    if not node.level:
-                        self.paths[item.asname or item.name] = path
+        self.paths: Mapping[str, str]
+        self.imports: Mapping[str, str]             # relative paths, too, without their dots
+        self.paths, self.imports = _imports(text)
         self.is_beta = any(path.startswith(("neuronxcc.nki", "neuronxcc")) or (shortened(path) in (
             "nki.jit", "nki.nki_call") and not path.startswith("nki")) for path in self.paths.values())
 
