@@ -329,8 +329,9 @@ class ModuleWriter:
 
         def multiply(accumulate: str) -> None:
             left = self.on_chip((terms, rows), factor, ("sbuf",))
-            right = self.on_chip((terms, *columns), factor, ("sbuf",), repeat=True)
-            if draw.random() < 0.4 and right.buffer.dtype in self.dtypes:
+            loads = draw.random() < 0.4
+            right = self.on_chip((terms, *columns), factor, ("sbuf",), repeat=not loads)
+            if loads and right.buffer.dtype in self.dtypes:
                 fitting = [b for b in self.inputs if b.rows >= terms and b.columns >= prod(columns)]
                 source = draw.choice(fitting or [None])
                 if source is not None and source.dtype == right.buffer.dtype:
