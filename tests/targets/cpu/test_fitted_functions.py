@@ -53,6 +53,7 @@ def test_polynomials__of_rows_of_any_length(columns: int) -> None:
     assert np.array_equal(results, wanted) and (results[columns:] == 7).all()
 
 
+@has_unit
 def test_functions__without_polynomials() -> None:
     """A logarithm has no value below 0, and so small a square no polynomial with a factor for the argument."""
     assert [table_and_fit(name)[1] for name in ("log", "rsqrt", "square")] == [None] * 3
