@@ -23,6 +23,8 @@ def scatter_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Te
         return result.reshape(())
     dim, src = dim % a.dim(), src[tuple(slice(0, n) for n in index.shape)]
     around = [n for d in reversed(range(a.dim())) for n in (0, 0 if d == dim else a.shape[d] - index.shape[d])]
+    if a.dtype in NARROW and reduce == "mean":
+        return narrow_mean(a, dim, index, src, include_self)
     if a.dtype in NARROW:
         wide, updates = a.to(torch.int32), src.to(torch.int32)
         result = aten.scatter_reduce.two(wide, dim, index, updates, reduce, include_self=include_self)
@@ -32,8 +34,7 @@ def scatter_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Te
         return NotImplemented
     start = a
     if not include_self or reduce == "mean":
-        counts = torch.zeros(a.shape, dtype=torch.int32).scatter_add(
-            dim, index, torch.ones(index.shape, dtype=torch.int32))
+        counts = counts_of(a, dim, index)
         if not include_self:
             start = torch.where(counts > 0, torch.full((), neutral(reduce, a.dtype), dtype=a.dtype), a)
     if reduce in ("sum", "mean"):
@@ -45,6 +46,19 @@ def scatter_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Te
     index, src = torch.constant_pad_nd(index, around), torch.constant_pad_nd(src, around, neutral(reduce, a.dtype))
     result = aten.scatter_reduce.two(start, dim, index, src, reduce)
     return result
+
+
+def counts_of(a: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    """Return how many elements are scattered to each one of ``a``."""
+    return torch.zeros(a.shape, dtype=torch.int32).scatter_add(dim, index, torch.ones(index.shape, dtype=torch.int32))
+
+
+def narrow_mean(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, include_self: bool) -> torch.Tensor:
+    """Scatter means of integers of 8 or 16 bits: sums and counts wrap to the dtype before PyTorch divides them."""
+    total = aten.scatter_reduce.two(a, dim, index, src, "sum", include_self=include_self)
+    counts = (counts_of(a, dim, index) + int(include_self)).to(a.dtype).to(torch.int32)
+    divisor = torch.where(counts == 0, 1, counts)
+    return torch.div(total.to(torch.int32), divisor, rounding_mode="floor").to(a.dtype)
 
 
 def neutral(reduce: str, dtype: torch.dtype) -> float:

@@ -56,6 +56,16 @@ def test_scatters_that_reduce(reduce, dtype):
             same(got, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16])
+def test_means_of_narrow_integers__are_of_wrapped_sums_and_counts(dtype):
+    a = torch.arange(3).to(dtype)
+    for count in (9, 127, 128, 255, 256, 300):
+        src, index = torch.arange(0, 113 * count, 113).to(dtype), torch.zeros(count, dtype=torch.int64)
+        for include_self in (False, True):
+            same(SCATTERS[aten.scatter_reduce.two](a, 0, index, src, "mean", include_self=include_self),
+                 aten.scatter_reduce.two(a, 0, index, src, "mean", include_self=include_self))
+
+
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 def test_programs_that_scatter(reduce):
     def scatters(x, y, index):
