@@ -19,7 +19,7 @@
 // PAIRS:           llvm.call_intrinsic "llvm.x86.avx512.fpclass.ps.512"
 // The body once more, for denormals.
 // PAIRS:           arith.mulf %{{[0-9]+}}, %{{[0-9]+}} : vector<32xf32>
-// APART-NOT:     llvm.x86
+// APART-NOT:     avx512bf16
 
 // WITHOUT:       arith.mulf %{{[0-9]+}}, %{{[0-9]+}} : vector<[[LANES:[0-9]+]]xf32>
 // WITHOUT-NOT:   scf.if

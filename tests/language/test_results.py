@@ -249,7 +249,7 @@ def test_results_must_be_whole_tensors(on):
     def part(x):
         return output_of(nl.load(x))[0:4]
     for kernel in (number, part):
-        assert failing(on, BadResult, kernel, X).at.line == kernel.__wrapped__.__code__.co_firstlineno + 1
+        assert failing(on, BadResult, kernel, X).at.line == kernel.__wrapped__.__code__.co_firstlineno + 2
 
 
 def test_a_kernel_returns_what_a_store_gives(on):
