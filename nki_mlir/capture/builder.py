@@ -28,7 +28,7 @@ from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Locati
 from nki_mlir.dialects.access import HBM, PSUM, Tile
 from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField
 from nki_mlir.dialects.operation_kind import same_value
-from nki_mlir.dialects.target_findings import findings, others
+from nki_mlir.dialects.target_findings import findings, newly_broken
 from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.dialects.verification import verify, verify_mask
 from nki_mlir.dialects.verifier import UNNAMED
@@ -349,7 +349,7 @@ class Builder:
         key = (ranges, bool(op.mask or op.limits), *starts)
         if (reported := memo.get(key)) is None:
             reported = memo[key] = findings(op, self.machine)
-        for finding in others(reported, self.properties.get("replaces"), self.machine):
+        for finding in newly_broken(reported, self.properties.get("replaces"), self.machine):
             self.breaks_rules |= not finding.contested
             buffers = {field.name: view.buffer for (field, _), view in zip(operands, views)}
             error = self.error_of_call(finding.error, buffers)

@@ -268,6 +268,9 @@ class BadBroadcast(BadReshape):
     fix = "give both the same shape, or extents of 1 where elements repeat"
 
 
+ZERO_STEP_FIX = "give a step of 1 or more, or leave it out"
+
+
 class BadStep(KernelError):
     code = "NKI-SLICE-STEP"
     message = "a slice has step {step}; steps must be positive"
@@ -275,7 +278,7 @@ class BadStep(KernelError):
 
     @property
     def advice(self) -> tuple[str, str]:
-        return super().advice if self.values["step"] else ("", "give a step of 1 or more, or leave it out")
+        return super().advice if self.values["step"] else ("", ZERO_STEP_FIX)
 
 
 class BadSliceSize(KernelError):

@@ -49,7 +49,7 @@ def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
     return tuple(check.findings)
 
 
-def others(broken: Sequence[Finding], replaced: Op | None, machine: Machine) -> Sequence[Finding]:
+def newly_broken(broken: Sequence[Finding], replaced: Op | None, machine: Machine) -> Sequence[Finding]:
     """Return the broken rules of an instruction without those that the instruction breaks which it replaces."""
     if not broken or replaced is None:
         return broken

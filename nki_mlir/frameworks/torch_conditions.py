@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
+from nki_mlir.diagnostics import InternalError, Location, NkiMlirError, Unsupported
 from nki_mlir.frameworks.torch_decompositions import aten
 from nki_mlir.frameworks.torch_operator import callee_named
 
@@ -69,8 +69,8 @@ class Selection:
 
     @property
     def args(self) -> tuple[Any, ...]:
-        *args, operands = (*self.node.args, ()) if len(self.node.args) == 3 else self.node.args
-        return (*args, operands)
+        """The predicate, both functions and their operands, which a call may leave out."""
+        return (*self.node.args, ())[:4]
 
     def inlined(self, function: Node, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         """Copy a function's nodes before the call, and return its results."""
@@ -84,7 +84,7 @@ class Selection:
             elif inner.op != "placeholder":
                 self.refuse_effects(inner)
                 values[inner] = self.graph.node_copy(inner, values.__getitem__)
-        raise AssertionError("a graph ends with its output")
+        raise InternalError("a graph ends with its output")
 
     def attribute(self, body: GraphModule, inner: Node) -> Node:
         """Emit a function or a constant of a function as one of the program."""

@@ -23,9 +23,9 @@ def scatter_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Te
         return result.reshape(())
     dim, src = dim % a.dim(), src[tuple(slice(0, n) for n in index.shape)]
     around = [n for d in reversed(range(a.dim())) for n in (0, 0 if d == dim else a.shape[d] - index.shape[d])]
-    if a.dtype in NARROW and reduce == "mean":
-        return narrow_mean(a, dim, index, src, include_self)
     if a.dtype in NARROW:
+        if reduce == "mean":
+            return narrow_mean(a, dim, index, src, include_self)
         wide, updates = a.to(torch.int32), src.to(torch.int32)
         result = aten.scatter_reduce.two(wide, dim, index, updates, reduce, include_self=include_self)
         return result.to(a.dtype)

@@ -65,12 +65,13 @@ def tiled_product(nest: TileNest, choices: TileChoices = TileChoices()) -> Tiled
     columns = [x for x in parallel if b.moves(x) and not a.moves(x)]
     batch_axes = [x for x in parallel if a.moves(x) and b.moves(x)]
     repeats = [x for x in parallel if not a.moves(x) and not b.moves(x)]        # the results do not vary along these
-    stored_well = rows and columns and all(merged.output.strides[x] != 1 for x in repeats)
     proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
     if choices.vectors and batch_axes and not rows and not columns:
         return None
-    if not summed or not proper or (repeats and not stored_well) or a.dtype.is_integer or b.dtype.is_integer:
+    if not summed or not proper or a.dtype.is_integer or b.dtype.is_integer:
         return None
+    if repeats and not (rows and columns and all(merged.output.strides[x] != 1 for x in repeats)):
+        return None                             # a store would have runs of one element
 
     def largest(group: list[int]) -> int:
         return max(group, key=lambda x: (merged.extents[x], -merged.output.strides[x] * choices.neighbours), default=0)

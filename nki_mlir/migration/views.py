@@ -439,17 +439,16 @@ def masked(text: str, tensor: TensorFact, mask: MaskFact | None) -> tuple[str, T
     rank = tensor.rank or 2
     texts, shape, restricted = [], [], False
     for k in range(rank):
-        bound = next((b for b in mask.bounds if (k == 0) == (b.axis == -b.rank) and (
-            k == 0 or b.axis == k - rank)), None)
+        bound = next((b for b in mask.bounds if (b.axis == -b.rank if k == 0 else -b.rank != b.axis == k - rank)), None)
         size = tensor.shape[k] if tensor.shape is not None else ""
         if bound is None or size == "1" or (size in ("", "?") and k) or (size == bound.high and not bound.low):
             texts.append(":")
             shape.append(size)
             continue
         restricted = True
-        low, high = terms.number(bound.low or "0"), terms.number(bound.high)
-        if low is not None and high is not None and low < (terms.number(size) or 0) < low + high:
-            high -= low + high - (terms.number(size) or 0)      # an earlier mask has cut the tile
+        low, high, cut = terms.number(bound.low or "0"), terms.number(bound.high), terms.number(size) or 0
+        if low is not None and high is not None and low < cut < low + high:
+            high = cut - low                    # an earlier mask has cut the tile
         texts.append(span(bound.low or "0", bound.high if high is None else str(high)))
         shape.append(bound.high if high is None else str(high))
     if not restricted:

@@ -53,7 +53,7 @@ def streams(text, limit, seed, apart, arrays, outputs):
             passes[0].limit = limit
             run_passes(module, passes)
             assert module.operation.verify()
-        program = emit_module(module, Emission(unroll_limit=limit, reorder=limit < 50_000))
+        program = emit_module(module, Emission(unroll_limit=limit, reorder=limit < 50_000))   # orders of loops
     results = [np.empty(shape, dtype) for shape, dtype in outputs]
     simulate(program, arrays, results, seed=seed)
     return results

@@ -85,11 +85,11 @@ class ModuleWriter:
 
     @property
     def text(self) -> str:
-        """The module."""
+        """The module, for the target that multiplies the most dtypes."""
         arguments = [*((x, "") for x in self.inputs),
                      *((y, f", nki.shared = {k} : i64") for k, y in enumerate((*self.outputs, self.rounded)))]
         signature = ", ".join(f'%{x.name}: {x.type} {{nki.name = "{x.name}"{shared}}}' for x, shared in arguments)
-        return "\n".join(["module {", f"  func.func @kernel({signature}) {{", *self.lines, "    return", "  }", "}", ""])
+        return "\n".join(['module attributes {nki.target = "trn3"} {', f"  func.func @kernel({signature}) {{", *self.lines, "    return", "  }", "}", ""])
 
     # -- text ----------------------------------------------------------------------------------------------------------
     def emit(self, line: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nki_mlir.capture.builder import active, current
-from nki_mlir.capture.errors import unknown
+from nki_mlir.capture.errors import ZERO_STEP_FIX, unknown
 from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
 from nki_mlir.dialects.verifier import ONE_WIDTH, ShapeMismatch
@@ -184,12 +184,12 @@ def warn(text: str, at: Location | None = None, category: type[NkiWarning] = Nki
 def step_fix(step: int) -> str:
     """Return the fix for a slice whose step is not positive."""
     if step == 0:
-        return "give a step of 1 or more, or leave it out"
+        return ZERO_STEP_FIX
     return "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
 
 
 def unequal_sizes(operand: str, shape: Sequence[int], on_chip: bool, first: str, first_shape: Sequence[int]
-                    ) -> NkiMlirError:
+                  ) -> NkiMlirError:
     """Return the error for an operand whose elements are not as many as those of the first one."""
     if not on_chip:
         return of_core(ShapeMismatch(what=f"{operand} has shape {[*shape]} in HBM, {first} has shape {[*first_shape]}",

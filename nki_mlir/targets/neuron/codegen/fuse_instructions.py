@@ -251,7 +251,7 @@ class FusedPairs:
         if first.mask or first.limits or first.symbols or second.mask or second.limits or second.symbols:
             return self.judged(pattern, first, second, intermediate)
         numbers: dict[DeviceBuffer, int] = {}               # operands in one buffer have one number
-        parts: list[object] = [pattern]
+        parts: list[object] = [pattern]                     # outlines and numbers, in one pass over the tiles
         for op in (first, second):
             parts.append(op.kind())
             values = op.__dict__
@@ -259,9 +259,7 @@ class FusedPairs:
                 if (tile := values[name]) is None:
                     parts.append(None)
                 else:
-                    handle = tile.handle
-                    parts.append(tile._layout or tile.layout)
-                    parts.append(numbers.setdefault(handle, len(numbers)))
+                    parts += tile.layout, numbers.setdefault(tile.handle, len(numbers))
         key = tuple(parts)
         if key not in self.forms:
             pair = self.judged(pattern, first, second, intermediate)
