@@ -5,15 +5,19 @@ from collections.abc import Iterable
 
 ALIKE = 0.65                    # cutoff of difflib, by which ``sofmax`` is close to ``softmax`` and not to ``max8``
 # Names of NumPy, PyTorch and Triton, to which difflib finds no name or a wrong one (``sub`` resembles ``sum``).
-ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "truediv": "divide", "true_divide": "divide",
+ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "logical_shift_left": "left_shift",
+             "logical_shift_right": "right_shift", "shift_left": "left_shift", "shift_right": "right_shift",
+             "shl": "left_shift", "shr": "right_shift", "truediv": "divide", "true_divide": "divide",
              "neg": "negative", "pow": "power", "absolute": "abs", "dot": "matmul", "mm": "matmul", "bmm": "matmul",
-             "amax": "max", "amin": "min", "dim": "axis", "out": "dst", "output": "dst",
-             "src": "data", "input": "data", "empty": "ndarray", "tensor": "ndarray",
-             "float64": "float32", "double": "float32",
-             "fp32": "float32", "float": "float32", "single": "float32", "f32": "float32", "tf32": "tfloat32",
-             "fp16": "float16", "half": "float16", "f16": "float16", "bf16": "bfloat16", "float8": "float8_e4m3",
-             "fp8": "float8_e4m3", "int": "int32", "i32": "int32", "long": "int64", "short": "int16", "char": "int8",
+             "amax": "max", "amin": "min", "dim": "axis", "out": "dst", "output": "dst", "src": "data",
+             "lhst": "stationary", "rhs": "moving", "input": "data", "empty": "ndarray", "tensor": "ndarray",
+             "float64": "float32", "double": "float32", "fp32": "float32", "float": "float32", "single": "float32",
+             "f32": "float32", "tf32": "tfloat32", "fp16": "float16", "half": "float16", "f16": "float16",
+             "bf16": "bfloat16", "float8": "float8_e4m3", "fp8": "float8_e4m3", "int": "int32", "i32": "int32",
+             "long": "int64", "short": "int16", "char": "int8", "int64": "int32", "uint64": "uint32",
              "byte": "uint8", "u8": "uint8", "i8": "int8", "uint": "uint32", "boolean": "bool_"}
+
+REDUCTIONS = {"maximum": "max", "minimum": "min", "add": "sum", "multiply": "prod", "logical_and": "all"}
 
 
 def same_name(name: str, names: Iterable[str]) -> str:
@@ -77,7 +81,7 @@ _COMPOSED = (
     ("cdiv", "use (a + b - 1) // b"),
     ("at", "write to a slice of the tile, t[...], which is a view of its memory"),
     ("stride data_ptr storage_offset", "index the tensor with slices; the compiler computes the addresses"),
-    ("fori_loop while_loop foreach vmap", "write a Python loop: for i in nl.affine_range(n)"),
+    ("loop for_loop fori_loop while_loop foreach vmap", "write a Python loop: for i in nl.affine_range(n)"),
     ("cond when switch", "write a Python if on constants and program ids, and select elements of tiles with nl.where"),
     ("static_print debug_print", "print tiles with nl.device_print"),
     ("barrier debug_barrier syncthreads synchronize",

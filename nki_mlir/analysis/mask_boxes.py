@@ -23,7 +23,7 @@ Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of 
 
 
 class AlwaysOutOfBounds(BeyondDimension):
-    message = "an index is {elements} outside its dimension wherever this operation runs"
+    message = "an index is {elements} outside {dimension} wherever this operation runs"
     fix = "exclude the index with mask=, or with an if around the operation"
 
 

@@ -309,7 +309,7 @@ class UnknownName(NkiMlirError, AttributeError):
         pass
 
 
-FEW = 8                             # an error lists this many names, if none is near
+FEW = 16                            # an error lists this many names, if none is near
 
 
 def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, str], functions: Iterable[str] = ()

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.checked_bounds import dimensions_at
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BY_NAME, DType
@@ -43,13 +44,14 @@ class OutOfBounds(KernelError, IndexError):
 class BeyondDimension(OutOfBounds):
     """An index that neither a mask nor an ``if`` excludes; ``excess`` counts the elements outside."""
 
-    message = "an index is {elements} outside its dimension"
+    message = "an index is {elements} outside {dimension}"
     fix = "make the condition cover every subscript"
 
     @property
     def headline(self) -> str:
         excess = self.values["excess"]
-        return self.message.format(elements="1 element" if excess == 1 else f"{excess} elements")
+        return self.message.format(elements="1 element" if excess == 1 else f"{excess} elements",
+                                   dimension=dimensions_at(self.at))
 
     @property
     def advice(self) -> tuple[str, str]:

@@ -88,7 +88,7 @@ def mask_beyond_the_analysis(x, o):
             nl.store(o[i * 120 + p, f], nl.load(x[i * 120 + p, f], mask=inside), mask=inside)
 
 
-@probe(raises=OutOfBounds, says="an index is 8 elements outside its dimension, and neither mask nor if excludes it")
+@probe(raises=OutOfBounds, says="an index is 8 elements outside dimension 0 of `o`, and neither mask nor if excludes it")
 def mask_too_weak(x, o):
     p, f = nl.arange(120)[:, None], nl.arange(COLUMNS)[None, :]
     for i in nl.affine_range(5):
@@ -96,7 +96,7 @@ def mask_too_weak(x, o):
 
 
 # The flat offset stays inside: only the dimension's own bound shows it.
-@probe(raises=OutOfBounds, says="an index is 36 elements outside its dimension, and neither mask nor if excludes it")
+@probe(raises=OutOfBounds, says="an index is 36 elements outside dimension 1 of `x`, and neither mask nor if excludes it")
 def one_dimension_overrun(x, o):
     p, f = nl.arange(64)[:, None], nl.arange(COLUMNS)[None, :]
     for i in nl.affine_range(2):

@@ -130,8 +130,8 @@ def test_an_index_that_a_mask_lets_pass__by_one_element_or_several(last):
         nl.store(o[p, f + 8], nl.load(x)[p, f], mask=(f < last))
         return o
     for on in ("eager", "jit"):
-        with pytest.raises(OutOfBounds, match=r"\d elements? outside its dimension") as caught:
+        with pytest.raises(OutOfBounds, match=r"\d elements? outside dimension 1 of `o`") as caught:
             kernel.on(on)(np.zeros((128, 64), np.float32))
         elements = "1 element" if last == 57 else "2 elements"
-        assert caught.value.headline.startswith(f"an index is {elements} outside its dimension")
+        assert caught.value.headline.startswith(f"an index is {elements} outside dimension 1 of `o`")
         assert ("<= in place of <" in caught.value.advice[1]) == (last == 57)

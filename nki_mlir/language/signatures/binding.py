@@ -23,7 +23,7 @@ from nki_mlir.language.signatures import kinds, table
 from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, Take, or_none
 from nki_mlir.language.signatures.parameter_names import name_operand, name_parameters
 from nki_mlir.language.signatures.table import BETA, CURRENT, LEFT_OUT, Need, Parameter, Signature, signatures
-from nki_mlir.similar_names import nearest
+from nki_mlir.similar_names import REDUCTIONS, nearest
 
 R = TypeVar("R")            # a function's result, in whichever form it is called
 
@@ -413,6 +413,8 @@ class Function:
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
             if near in self.newest.names:
                 return f"{text}; did you mean {near}=?"
+            if keyword in ("axis", "dim", "keepdims") and self.title in REDUCTIONS:
+                return f"{text}; nl.{REDUCTIONS[self.title]} combines the elements of an axis"
             since = table.spans(table.releases_of_keyword(self.name, near)) if near else ""
             return f"{text}; '{near}' is a parameter of the releases {since}" if since else text
         return ""

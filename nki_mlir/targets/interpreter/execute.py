@@ -33,7 +33,7 @@ Runner = Callable[[Arrays, Values], None]
 
 
 class MaskTooWeak(BeyondDimension):
-    message = "an index is {elements} outside its dimension, and neither mask nor if excludes it"
+    message = "an index is {elements} outside {dimension}, and neither mask nor if excludes it"
 
 
 def compile_op(op: Op) -> Runner:
