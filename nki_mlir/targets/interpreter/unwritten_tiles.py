@@ -41,6 +41,41 @@ Operands = Sequence[tuple[TileField, Tile]]
 Part = tuple[list[int], list[int], np.ndarray | None]       # the part that a mask leaves: ``active_part``
 
 
+@dataclass(slots=True)
+class TracedOperation:
+    """An operation on the shadows of its operands, which it replaces; with the values of its symbols, and the part of
+    its iterations that its mask leaves."""
+
+    op: Op
+    operands: Operands
+    shadows: list[Shadow]
+    values: Sequence[int]
+    part: Part
+
+    def axes(self, k: int) -> Sequence[int] | None:
+        """Return the axes of the operation's iterations that an operand's dims are; None without a mask."""
+        return self.op.iteration().axes.get(self.operands[k][0].name) if self.op.mask else None
+
+    def replace_shadow(self, k: int, shadow: Shadow) -> None:
+        """Replace the shadow of an operand's buffer, which other operands may be in, too."""
+        handle = self.operands[k][1].handle
+        for other, (_, tile) in enumerate(self.operands):
+            if same(tile.handle, handle):
+                self.shadows[other] = shadow
+
+    def read_operands(self, views: Sequence[np.ndarray | None]) -> list[tuple[int, np.ndarray]]:
+        """Return the operands with unwritten elements on which results depend, with the numbers of these elements. A
+        choice depends on none. What PSUM has before a sum counts as written."""
+        if self.op.chooses:
+            return []
+        sources = {name for name, _ in self.op.sources()}
+        adds = self.op.is_loop_nest and not isinstance(self.op, MatrixProduct)      # to what is in its destination
+        sums = [tile.handle for field, tile in self.operands if field.writes and tile.space == PSUM]
+        return [(k, view) for k, ((field, tile), view) in enumerate(zip(self.operands, views))
+                if view is not None and field.name in sources and (adds or not field.writes)
+                and not any(same(tile.handle, handle) for handle in sums)]
+
+
 class UnwrittenTiles:
     """The origins of one program's run."""
 
@@ -51,49 +86,44 @@ class UnwrittenTiles:
                 ) -> list[Shadow]:
         """Run an operation, with these values of its symbols, on the shadows of its operands; return the new
         shadows."""
-        operands, after = op.operands(), list(shadows)
         part = active_part(op.mask, op.iteration().extents, values) if op.mask else ([], [], None)
         if part is None:
-            return after
-        sources = {name for name, _ in op.sources()}
-        views: list[np.ndarray | None] = []
-        for k, (_, tile) in enumerate(operands):
-            shadow = after[k]
-            if shadow is not None and tile.dtype.itemsize != tile.base_dtype.itemsize:
-                shadow = after[k] = None            # elements of another size count as written
-            views.append(None if shadow is None else self.view(op, after, k, operands, values, part))
-        adds = op.is_loop_nest and not isinstance(op, MatrixProduct)        # to what is in its destination
-        passes_on = not op.chooses
-        sums = [t.handle for field, t in operands if field.writes and t.space == PSUM]
-        read = [k for k, (field, t) in enumerate(operands) if passes_on and views[k] is not None
-                and field.name in sources and (adds or not field.writes) and not any(same(t.handle, s) for s in sums)]
-        passed = self.passed_on(op, [(k, views[k]) for k in read], part) if read else {}      # type: ignore[misc]
-        for k in read:
-            self.note_read(views[k], after[k], passed, at)
-        for k, (field, tile) in enumerate(operands):
-            if not field.writes:
-                continue
-            number = passed.get(k)
-            if number is not None and not number.any():
-                number = None
-            if tile.space == HBM:
-                for entry in (() if number is None else np.unique(number[number > 0])):
-                    self.report(int(entry))
-            elif tile.dtype.itemsize == tile.base_dtype.itemsize and (number is not None or views[k] is not None):
-                self.write(op, k, tile, number, after, operands, values, part)
-        return after
+            return list(shadows)
+        traced = TracedOperation(op, op.operands(), list(shadows), values, part)
+        views = [self.view_if_unwritten(traced, k) for k in range(len(traced.operands))]
+        read = traced.read_operands(views)
+        passed = self.passed_on(op, read, part) if read else {}
+        for k, view in read:
+            self.note_read(view, traced.shadows[k], passed, at)
+        for k, (field, tile) in enumerate(traced.operands):
+            if field.writes:
+                numbers = passed.get(k)
+                if numbers is not None and not numbers.any():
+                    numbers = None
+                if tile.space == HBM:
+                    self.report_all(numbers)
+                elif has_base_size(tile) and (numbers is not None or views[k] is not None):
+                    self.write(traced, k, numbers)
+        return traced.shadows
 
-    def view(self, op: Op, after: list[Shadow], k: int, operands: Operands, values: Sequence[int], part: Part
-             ) -> np.ndarray:
+    def view_if_unwritten(self, traced: TracedOperation, k: int) -> np.ndarray | None:
+        """Return the numbers of an operand's elements; None if all of its buffer is written. Elements of another size
+        than the buffer's count as written."""
+        if traced.shadows[k] is None:
+            return None
+        if not has_base_size(traced.operands[k][1]):
+            traced.shadows[k] = None
+            return None
+        return self.view(traced, k)
+
+    def view(self, traced: TracedOperation, k: int) -> np.ndarray:
         """Return the numbers of the elements of an operand in a mask's box. The shadow becomes an array."""
-        shadow, tile = after[k], operands[k][1]
+        shadow, tile = traced.shadows[k], traced.operands[k][1]
         if not isinstance(shadow, np.ndarray):
             shadow = np.full(tile.base_shape, 0 if shadow is None else self.number(shadow), NUMBER)
-            for other, (_, operand) in enumerate(operands):
-                if same(operand.handle, tile.handle):
-                    after[other] = shadow
-        axes = op.iteration().axes.get(operands[k][0].name) if op.mask else None
-        return pattern_of(tile if axes is None else boxed(tile, axes, part)).at(shadow, values)
+            traced.replace_shadow(k, shadow)
+        axes = traced.axes(k)
+        return pattern_of(tile if axes is None else boxed(tile, axes, traced.part)).at(shadow, traced.values)
 
     def number(self, origin: FreshTile) -> int:
         if len(self.origins) == np.iinfo(NUMBER).max:
@@ -130,37 +160,38 @@ class UnwrittenTiles:
             passed[k] = np.transpose(numbers, np.argsort(np.argsort(axes)))
         return passed
 
-    def write(self, op: Op, k: int, tile: Tile, number: np.ndarray | None, after: list[Shadow],
-              operands: Operands, values: Sequence[int], part: Part) -> None:
+    def write(self, traced: TracedOperation, k: int, numbers: np.ndarray | None) -> None:
         """Set the numbers of a target's elements, 0 where the sources were written."""
-        view = self.view(op, after, k, operands, values, part)
-        axes = op.iteration().axes.get(operands[k][0].name) if op.mask else None
-        filled = np.broadcast_to(np.asarray(0, NUMBER) if number is None else number, view.shape)
-        if part[2] is not None and axes is not None:
-            which, moved = np.broadcast_to(part[2], part[1]), {a for a, n in zip(axes, view.shape) if n > 1}
+        view, axes, (_, counts, active) = self.view(traced, k), traced.axes(k), traced.part
+        filled = np.broadcast_to(np.asarray(0, NUMBER) if numbers is None else numbers, view.shape)
+        if active is not None and axes is not None:
+            which, moved = np.broadcast_to(active, counts), {a for a, n in zip(axes, view.shape) if n > 1}
             inside = which.any(axis=tuple(a for a in range(which.ndim) if a not in moved), keepdims=True)
             inside = inside.reshape([inside.shape[a] for a in sorted(axes)])
             view[...] = np.where(np.transpose(inside, np.argsort(np.argsort(axes))), filled, view)
         else:
             view[...] = filled
-        shadow = after[k]
+        shadow = traced.shadows[k]
         if isinstance(shadow, np.ndarray) and not shadow.any():
-            for other, (_, operand) in enumerate(operands):
-                if same(operand.handle, tile.handle):
-                    after[other] = None
+            traced.replace_shadow(k, None)
 
     # -- reports -------------------------------------------------------------------------------------------------------
-    def note_read(self, view: np.ndarray | None, shadow: Shadow, passed: dict[int, np.ndarray],
+    def note_read(self, view: np.ndarray, shadow: Shadow, passed: dict[int, np.ndarray],
                   at: Callable[[], Location | None]) -> None:
         """Record the first read of each origin among the elements that an operation passes on."""
         for number in {int(n) for values in passed.values() for n in np.unique(values)} - {0}:
             origin = self.origins[number - 1]
-            if origin.read_at is not None or not isinstance(shadow, np.ndarray) or view is None or number not in view:
+            if origin.read_at is not None or not isinstance(shadow, np.ndarray) or number not in view:
                 continue
             origin.read_at = at()
             start = view.__array_interface__["data"][0] - shadow.__array_interface__["data"][0]
             flat = (start + int(np.dot(np.argwhere(view == number)[0], view.strides))) // NUMBER.itemsize
             origin.element = tuple(int(n) for n in np.unravel_index(flat, shadow.shape))
+
+    def report_all(self, numbers: np.ndarray | None) -> None:
+        """Report the origins of unwritten elements that a transfer stores."""
+        for number in () if numbers is None else np.unique(numbers[numbers > 0]):
+            self.report(int(number))
 
     def report(self, number: int) -> None:
         origin = self.origins[number - 1]
@@ -179,6 +210,11 @@ def same(handle: object, other_handle: object) -> bool:
     """Whether two handles denote one buffer. Handles are arrays, or SSA values, for which Python may have several
     objects."""
     return handle is other_handle or (not isinstance(handle, np.ndarray) and handle == other_handle)
+
+
+def has_base_size(tile: Tile) -> bool:
+    """Whether a tile's elements have the size of its buffer's, so that each has one number."""
+    return tile.dtype.itemsize == tile.base_dtype.itemsize
 
 
 def pattern_of(tile: Tile) -> Pattern:
