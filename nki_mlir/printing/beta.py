@@ -147,36 +147,8 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
     for parameter, value in keywords.items():
         if parameter not in parameters:
             raise _missing(f"{parameter}={ast.unparse(value)} of nki.isa.{name}")
-    shown = {p: _text(v, tensors) for p, v in keywords.items()}
-    if name == "tensor_reduce":
-        data, axes = operand(keywords["data"], tensors), ast.literal_eval(keywords["axis"])
-        axes = axes if isinstance(axes, list) else [axes]
-        kept_shape = tuple(n for k, n in enumerate(data.shape) if k not in axes)
-        target = _fitted(target, kept_shape if len(kept_shape) > 1 else (*kept_shape, 1))
-    elif name == "nc_matmul":
-        stationary, moving = operand(keywords["stationary"], tensors), operand(keywords["moving"], tensors)
-        pairs = {"stationary": _fitted(stationary, (stationary.shape[0], prod(stationary.shape[1:]))),
-                 "moving": moving.shaped((moving.shape[0], prod(moving.shape[1:]))) or moving}
-        target = _fitted(target, (pairs["stationary"].shape[1], *pairs["moving"].shape[1:]))
-        shown |= {p: str(o) for p, o in pairs.items()}
-    elif name == "dma_transpose" and "axes" in keywords:
-        source, rank = operand(keywords["src"], tensors), len(ast.literal_eval(keywords["axes"]))
-        if rank == 2 < len(source.shape):           # a tile in an array of tiles
-            shown["src"] = str(_fitted(source, (source.shape[0], prod(source.shape[1:]))))
-    elif name == "local_gather":
-        source, index = operand(keywords["src_buffer"], tensors), operand(keywords["index"], tensors)
-        elements = ast.literal_eval(keywords["num_elem_per_idx"]) if "num_elem_per_idx" in keywords else 1
-        target = _fitted(target, (source.shape[0], *index.shape[1:], Machine.gpsimd_group, elements))
-    elif name not in UNPAIRED:
-        elementwise = (*ELEMENTWISE, "operand1") if name == "scalar_tensor_tensor" else ELEMENTWISE
-        pairs = {p: operand(v, tensors) for p, v in keywords.items() if p in elementwise and is_tile(v, tensors)}
-        target, *other_operands = _paired([target, *pairs.values()])
-        shown |= {p: str(o) for p, o in zip(pairs, other_operands)}
-    columns = ("operand0", "bias", "scale", *(() if name == "scalar_tensor_tensor" else ("operand1",)))
-    for p in columns:                               # one value a partition has two axes, whatever the data have
-        if p in keywords and is_tile(keywords[p], tensors) and prod((operand0 := operand(keywords[p],
-                                                                                         tensors)).shape[1:]) == 1:
-            shown[p] = str(_fitted(operand0, (operand0.shape[0], 1)))
+    target, reshaped = _in_shape_of_beta(name, target, keywords, tensors)
+    shown = {p: _text(v, tensors) for p, v in keywords.items()} | reshaped | _columns(name, keywords, tensors)
     if name == "tensor_scalar" and shown.get("operand0") == "None":     # an operator of one operand
         if "op1" in shown or not hasattr(language, shown["op0"].removeprefix("nl.")):
             raise _missing(f"op0={shown['op0']} of nki.isa.{name}")
@@ -192,6 +164,50 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
     if "dtype" in parameters and not keeps:
         arguments.append(f"dtype={dtype_text(target.dtype)}")
     return _assigned(target, f"nisa.{name}({', '.join(arguments)})", accumulates == "True")
+
+
+def _in_shape_of_beta(name: str, target: BetaOperand, keywords: Keywords, tensors: Tensors
+                      ) -> tuple[BetaOperand, dict[str, str]]:
+    """Return the destination in the shape that the function of beta returns, and the texts of operands that beta takes
+    in another shape than the current generation."""
+    match name:
+        case "tensor_reduce":
+            data, axes = operand(keywords["data"], tensors), ast.literal_eval(keywords["axis"])
+            axes = axes if isinstance(axes, list) else [axes]
+            kept_shape = tuple(n for k, n in enumerate(data.shape) if k not in axes)
+            return _fitted(target, kept_shape if len(kept_shape) > 1 else (*kept_shape, 1)), {}
+        case "nc_matmul":
+            stationary, moving = operand(keywords["stationary"], tensors), operand(keywords["moving"], tensors)
+            stationary = _matrix(stationary)
+            moving = moving.shaped((moving.shape[0], prod(moving.shape[1:]))) or moving
+            return (_fitted(target, (stationary.shape[1], *moving.shape[1:])),
+                    {"stationary": str(stationary), "moving": str(moving)})
+        case "dma_transpose" if "axes" in keywords:
+            source, rank = operand(keywords["src"], tensors), len(ast.literal_eval(keywords["axes"]))
+            of_tiles = rank == 2 < len(source.shape)            # a tile in an array of tiles
+            return target, {"src": str(_matrix(source))} if of_tiles else {}
+        case "local_gather":
+            source, index = operand(keywords["src_buffer"], tensors), operand(keywords["index"], tensors)
+            elements = ast.literal_eval(keywords["num_elem_per_idx"]) if "num_elem_per_idx" in keywords else 1
+            return _fitted(target, (source.shape[0], *index.shape[1:], Machine.gpsimd_group, elements)), {}
+    if name in UNPAIRED:
+        return target, {}
+    elementwise = (*ELEMENTWISE, "operand1") if name == "scalar_tensor_tensor" else ELEMENTWISE
+    pairs = {p: operand(v, tensors) for p, v in keywords.items() if p in elementwise and is_tile(v, tensors)}
+    target, *other_operands = _paired([target, *pairs.values()])
+    return target, {p: str(o) for p, o in zip(pairs, other_operands)}
+
+
+def _columns(name: str, keywords: Keywords, tensors: Tensors) -> dict[str, str]:
+    """Return the texts of operands with one value a partition, which have two axes, whatever the data have."""
+    parameters = ("operand0", "bias", "scale", *(() if name == "scalar_tensor_tensor" else ("operand1",)))
+    tiles = {p: operand(keywords[p], tensors) for p in parameters if p in keywords and is_tile(keywords[p], tensors)}
+    return {p: str(_fitted(tile, (tile.shape[0], 1))) for p, tile in tiles.items() if prod(tile.shape[1:]) == 1}
+
+
+def _matrix(tile: BetaOperand) -> BetaOperand:
+    """Return a tile with one free axis."""
+    return _fitted(tile, (tile.shape[0], prod(tile.shape[1:])))
 
 
 def _fitted(tile: BetaOperand, shape: tuple[int, ...]) -> BetaOperand:
