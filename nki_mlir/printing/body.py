@@ -311,14 +311,7 @@ class BodyPrinter:
         out = self.out
         match node:
             case waist.BufferAllocation():
-                if out.placement is not None and node.result in self.registers.values | self.registers.of_loops:
-                    out.placement.addresses += ADDRESS in node.op.attributes
-                if node.result in self.registers.values:
-                    allocate_register(out, node.result)
-                elif node.result in out.generators or node.result in self.copied:
-                    pass
-                elif node.result not in out.registers | self.registers.of_loops and list(node.result.uses):
-                    self.allocate(node)
+                self.allocate_if_used(node)
             case waist.ConstantBuffer():
                 shape, dtype, _ = memref_parts(node.result.type)
                 text = constant_text(global_array(node.op))
@@ -329,32 +322,49 @@ class BodyPrinter:
                 if node not in self.registers.begins:
                     self.statement(node)
             case waist.ForLoop():
-                span = node.span
-                if span is None:
-                    raise Unprintable(what="a loop with bounds of the run time", fix="give the bounds as numbers")
-                free = next((letter for letter in "ijkm" if letter not in out.names), "i")
-                self.loop(node.variable, self.loop_names.get(node, free), span, lambda: self.block(node.body))
+                self.for_loop(node)
             case waist.IfBranch():
-                condition = out.indices.of(node.condition)
-                if condition.number is not None:
-                    block = node.then if condition.number else node.otherwise or waist.FunctionBlock()
-                    for inner in block.nodes:
-                        self.node(inner)
-                    return
-                then, otherwise = node.then, node.otherwise or waist.FunctionBlock()
-                if not then.nodes and condition.opposite is not None:
-                    condition, then, otherwise = condition.opposite, otherwise, then
-                with out.block(f"if {condition}:"):
-                    self.block(then)
-                if otherwise.nodes:
-                    with out.block("else:"):
-                        self.block(otherwise)
+                self.branch(node)
             case waist.WhileLoop():
                 later = self.waiting_behind(node) if out.placement is not None else {}
                 write_while(out, node, self.registers, lambda: self.while_body(node))
                 out.waiting |= later
             case _:
                 raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
+
+    def allocate_if_used(self, node: waist.BufferAllocation) -> None:
+        """Write the allocation of a register or a buffer that something uses."""
+        out, buffer = self.out, node.result
+        if out.placement is not None and buffer in self.registers.values | self.registers.of_loops:
+            out.placement.addresses += ADDRESS in node.op.attributes
+        if buffer in self.registers.values:
+            allocate_register(out, buffer)
+        elif buffer in out.generators or buffer in self.copied:
+            pass
+        elif buffer not in out.registers | self.registers.of_loops and list(buffer.uses):
+            self.allocate(node)
+
+    def for_loop(self, node: waist.ForLoop) -> None:
+        if node.span is None:
+            raise Unprintable(what="a loop with bounds of the run time", fix="give the bounds as numbers")
+        free = next((letter for letter in "ijkm" if letter not in self.out.names), "i")
+        self.loop(node.variable, self.loop_names.get(node, free), node.span, lambda: self.block(node.body))
+
+    def branch(self, node: waist.IfBranch) -> None:
+        """Write an if statement, or the block that runs if the condition is a number."""
+        out, condition = self.out, self.out.indices.of(node.condition)
+        then, otherwise = node.then, node.otherwise or waist.FunctionBlock()
+        if condition.number is not None:
+            for inner in (then if condition.number else otherwise).nodes:
+                self.node(inner)
+            return
+        if not then.nodes and condition.opposite is not None:
+            condition, then, otherwise = condition.opposite, otherwise, then
+        with out.block(f"if {condition}:"):
+            self.block(then)
+        if otherwise.nodes:
+            with out.block("else:"):
+                self.block(otherwise)
 
     def waiting_behind(self, loop: waist.WhileLoop) -> dict[Value | NamedTensor, NamedTensor]:
         """Return the waiting allocations that a loop does not use, which are then not written before it. A placed
