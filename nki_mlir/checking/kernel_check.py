@@ -6,7 +6,7 @@ The kernel runs eagerly, with each operation observed; then it is captured and c
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -150,20 +150,33 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
         return report, observer, False
     observer.end(any(builder.properties.get("idle_loops") for builder in builders), values)
     first_write = {b.name: at for builder in builders for b, at in builder.first_writes.items()}
-    for array, original, spec in zip(arrays, originals, bound.specs):
-        if structure is not None and (
-                not np.array_equal(bits_of(array), bits_of(original))) and not any(v is array for v in values):
-            report.findings.append(CheckFinding(
-                "overwritten-input", WARNING, f"the kernel overwrites its argument {spec.name}, and does not return it",
-                first_write.get(spec.name), "swap the operands if the argument was meant to be read, or return it"))
+    if structure is not None:
+        report.findings += overwritten_inputs(bound, arrays, originals, values, first_write)
     if all(np.isfinite(np.asarray(v).astype(np.float64)).all() for v in values):     # masks may have left them out
         observer.findings = [replace(f, severity=NOTE) if f.kind == "not-finite" else f for f in observer.findings]
-    for value in values:
-        if isinstance(value, Tracked) and (missing := value.first_unwritten()) is not None:
-            report.findings.append(CheckFinding(
-                "unwritten-output", ERROR, f"{missing[0]} elements of the output {value.label} are not written, the "
-                f"first at {missing[1]}", first_write.get(value.label), "store to all of the output"))
+    report.findings += unwritten_outputs(values, first_write)
     return report, observer, True
+
+
+def overwritten_inputs(bound: Bound, arrays: Sequence[np.ndarray], originals: Sequence[np.ndarray],
+                       values: Sequence[Any], first_write: Mapping[str, Location | None]) -> list[CheckFinding]:
+    """Return a finding for each argument that the run changed and that is not among the results ``values``."""
+    return [CheckFinding("overwritten-input", WARNING,
+                         f"the kernel overwrites its argument {spec.name}, and does not return it",
+                         first_write.get(spec.name),
+                         "swap the operands if the argument was meant to be read, or return it")
+            for array, original, spec in zip(arrays, originals, bound.specs)
+            if not np.array_equal(bits_of(array), bits_of(original)) and not any(v is array for v in values)]
+
+
+def unwritten_outputs(values: Sequence[Any], first_write: Mapping[str, Location | None]) -> list[CheckFinding]:
+    """Return a finding for each result with elements that the run has not written."""
+    return [CheckFinding("unwritten-output", ERROR,
+                         f"{missing[0]} elements of the output {value.label} are not written, the first at "
+                         f"{missing[1]}",
+                         first_write.get(value.label), "store to all of the output")
+            for value in values
+            if isinstance(value, Tracked) and (missing := value.first_unwritten()) is not None]
 
 
 def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport, same_writes: set[str]) -> None:
