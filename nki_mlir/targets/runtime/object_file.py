@@ -8,6 +8,7 @@ suffice. Python has no way to give an object to the engine, and the bindings hav
 import ctypes
 import mmap
 import struct
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -86,20 +87,50 @@ def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
     return sections, symbols
 
 
-def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],
-                 wanted_name: str) -> tuple[int, mmap.mmap]:
-    """Map code and constants into pages that can be run, after them data in pages that can be written."""
+class Layout(NamedTuple):
+    """Offsets in the memory of an object: of its sections by number, of the first that is written, and of the end."""
+
+    starts: dict[int, int]
+    writable: int
+    end: int
+
+
+def layout_of(sections: list[ElfSection]) -> Layout:
+    """Place code and constants on pages that can be run, after them data on pages that can be written."""
     starts: dict[int, int] = {}
-    end = data = 0
+    end = first_writable = 0
     for writable in (False, True):
         for number, section in enumerate(sections):
             if section.flags & LOADED and bool(section.flags & WRITABLE) == writable:
                 end = -(-end // max(1, section.alignment)) * max(1, section.alignment)
                 starts[number], end = end, end + section.size
         if not writable:
-            data = end = -(-end // PAGE) * PAGE
+            first_writable = end = -(-end // PAGE) * PAGE
     if end > MOST_BYTES:
         raise NotLoadable(f"sections of {end:,} bytes")
+    return Layout(starts, first_writable, end)
+
+
+def relocate(image: bytes, sections: list[ElfSection], starts: dict[int, int], memory: mmap.mmap, base: int,
+             address_of: Callable[[int], int]) -> None:
+    """Write the addresses of symbols, by their numbers, where the relocations of the sections in memory say."""
+    for section in sections:
+        if section.kind != WITH_ADDENDS or section.info not in starts:
+            continue
+        for at in range(section.offset, section.offset + section.size, RELOCATION.size):
+            offset, info, addend = RELOCATION.unpack_from(image, at)
+            where, value = starts[section.info] + offset, address_of(info >> 32) + addend
+            kind = info & 0xFFFFFFFF
+            if kind not in (RelocationKind.ABSOLUTE, RelocationKind.RELATIVE):
+                raise NotLoadable(f"a relocation of kind {kind}")
+            origin = base + where if kind == RelocationKind.RELATIVE else 0
+            struct.pack_into("<Q", memory, where, (value - origin) % (1 << 64))
+
+
+def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],
+                 wanted_name: str) -> tuple[int, mmap.mmap]:
+    """Load the sections into memory, and return the address of a symbol, and the memory."""
+    starts, writable, end = layout_of(sections)
     memory = pages(max(PAGE, -(-end // PAGE) * PAGE))
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for number, start in starts.items():
@@ -108,26 +139,18 @@ def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymb
             memory[start:start + section.size] = image[section.offset:section.offset + section.size]
     process = ctypes.CDLL(None)
 
-    def address(symbol: ElfSymbol) -> int:
+    def address(number: int) -> int:
+        symbol = symbols[number]
         if symbol.section in starts:
             return base + starts[symbol.section] + symbol.value
         if symbol.section or not symbol.name or not hasattr(process, symbol.name):
             raise NotLoadable(f"the symbol '{symbol.name}' is not in this process")
         return ctypes.cast(getattr(process, symbol.name), ctypes.c_void_p).value or 0
-    for section in sections:
-        if section.kind == WITH_ADDENDS and section.info in starts:
-            for at in range(section.offset, section.offset + section.size, RELOCATION.size):
-                offset, info, addend = RELOCATION.unpack_from(image, at)
-                where, value = starts[section.info] + offset, address(symbols[info >> 32]) + addend
-                kind = info & 0xFFFFFFFF
-                if kind not in (RelocationKind.ABSOLUTE, RelocationKind.RELATIVE):
-                    raise NotLoadable(f"a relocation of kind {kind}")
-                origin = base + where if kind == RelocationKind.RELATIVE else 0
-                struct.pack_into("<Q", memory, where, (value - origin) % (1 << 64))
-    if data and ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(base), ctypes.c_size_t(data),
-                                                           mmap.PROT_READ | mmap.PROT_EXEC):
+    relocate(image, sections, starts, memory, base, address)
+    if writable and ctypes.CDLL(None, use_errno=True).mprotect(
+            ctypes.c_void_p(base), ctypes.c_size_t(writable), mmap.PROT_READ | mmap.PROT_EXEC):
         raise NotLoadable("this system forbids pages that are executable")
-    for symbol in symbols:
+    for number, symbol in enumerate(symbols):
         if symbol.name == wanted_name and symbol.section in starts:
-            return address(symbol), memory
+            return address(number), memory
     raise NotLoadable(f"the object has no '{wanted_name}'")
