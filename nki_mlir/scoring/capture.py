@@ -78,30 +78,36 @@ def capture_in_sandbox(file: Path, entry: str, target: str, signatures: Sequence
     confine(scratch)
     recorded = note_warnings()
     watch(scratch, refuse)
+    send(captures_of(file, entry, target, signatures, limits, recorded))
+    os._exit(0)
+
+
+def captures_of(file: Path, entry: str, target: str, signatures: Sequence[Described], limits: CandidateLimits,
+                recorded: Sequence[warnings.WarningMessage]) -> Captures:
+    """Capture the file's kernel for each signature. Whatever its code raises becomes the reason of the failure."""
     stage = "import"
     try:
         kernel = kernel_in(file, entry)
         stage = "capture"
         kernel = kernel.with_changes(target=target)
         programs = [program_of(kernel, signature) for signature in signatures]
-        captures = Captures(kernel=kernel.__name__, programs=programs, remarks=remarks_of(recorded), reason=None,
-                            stage="")
-    except SystemExit as error:
-        captures = failed(stage, BadCandidate(what=f"the candidate exits with status {error.code}",
-                                              fix="leave sys.exit to programs"))
-    except MemoryError as error:
-        captures = failed(stage, out_of_memory(limits, error))
-    except RecursionError as error:
-        captures = failed(stage, LimitReached(what="recurses without an end", fix="write a loop").located(
-            getattr(error, "at", None)))
-    except OSError as error:
-        over = error.errno == errno.EFBIG
-        captures = failed(stage, LimitReached(what=f"writes more than {OUTPUT_BYTES:,} bytes",
-                                              fix="print less") if over else error)
+        return Captures(kernel=kernel.__name__, programs=programs, remarks=remarks_of(recorded), reason=None, stage="")
     except BaseException as error:
-        captures = failed(stage, error)
-    send(captures)
-    os._exit(0)
+        return failed(stage, explained(error, limits))
+
+
+def explained(error: BaseException, limits: CandidateLimits) -> BaseException:
+    """Return the error that tells a candidate which limit it has reached; the same error if it is another."""
+    match error:
+        case SystemExit():
+            return BadCandidate(what=f"the candidate exits with status {error.code}", fix="leave sys.exit to programs")
+        case MemoryError():
+            return out_of_memory(limits, error)
+        case RecursionError():
+            return LimitReached(what="recurses without an end", fix="write a loop").located(getattr(error, "at", None))
+        case OSError(errno=errno.EFBIG):
+            return LimitReached(what=f"writes more than {OUTPUT_BYTES:,} bytes", fix="print less")
+    return error
 
 
 def note_warnings() -> list[warnings.WarningMessage]:
