@@ -30,19 +30,8 @@ def main(arguments: list[str]) -> int:
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
     module = arguments[1] if arguments[0] == "-m" and len(arguments) > 1 else None
-    if module is None and arguments[0].startswith("-"):
-        print(f"error: unknown option {arguments[0]}\n\n{USAGE}", file=sys.stderr)
-        return 2
-    if module is not None and not is_found(module):
-        print(f"error: no module {module}", file=sys.stderr)
-        return 2
-    script = Path(arguments[0])
-    if module is None and not script.is_file():
-        print(f"error: no script {script}", file=sys.stderr)
-        return 2
-    if options["--neuron-device"] and not is_found("torch"):
-        print("error: --neuron-device is a device of PyTorch, which is not installed: pip install 'nki_mlir[torch]'",
-              file=sys.stderr)
+    if refusal := mistake(arguments[0], module, options["--neuron-device"]):
+        print(refusal, file=sys.stderr)
         return 2
     install(torch_xla=options["--torch-xla"], override=options["--override"])
     if options["--neuron-device"]:
@@ -50,13 +39,7 @@ def main(arguments: list[str]) -> int:
         from nki_mlir.frameworks.torch_device import install as install_device
         install_device()
     try:
-        if module is not None:
-            sys.argv = arguments[1:]
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = arguments
-            sys.path[0] = str(script.resolve().parent)
-            runpy.run_path(str(script), run_name="__main__")
+        run(arguments, module)
     except NkiMlirError as error:
         print(error, file=sys.stderr)
         return 1
@@ -64,6 +47,31 @@ def main(arguments: list[str]) -> int:
         leave_out_internal_frames(error)
         raise
     return 0
+
+
+def mistake(script: str, module: str | None, with_device: bool) -> str:
+    """Return the error that the arguments name nothing that can run; empty if they do."""
+    if module is None and script.startswith("-"):
+        return f"error: unknown option {script}\n\n{USAGE}"
+    if module is not None and not is_found(module):
+        return f"error: no module {module}"
+    if module is None and not Path(script).is_file():
+        return f"error: no script {script}"
+    if with_device and not is_found("torch"):
+        return "error: --neuron-device is a device of PyTorch, which is not installed: pip install 'nki_mlir[torch]'"
+    return ""
+
+
+def run(arguments: list[str], module: str | None) -> None:
+    """Run the module, or the script that the first argument names, as Python does."""
+    if module is not None:
+        sys.argv = arguments[1:]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        script = Path(arguments[0])
+        sys.path[0] = str(script.resolve().parent)
+        runpy.run_path(str(script), run_name="__main__")
 
 
 def is_found(module: str) -> bool:
