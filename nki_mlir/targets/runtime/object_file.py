@@ -87,7 +87,7 @@ def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
     return sections, symbols
 
 
-class Layout(NamedTuple):
+class SectionOffsets(NamedTuple):
     """Offsets in the memory of an object: of its sections by number, of the first that is written, and of the end."""
 
     starts: dict[int, int]
@@ -95,7 +95,7 @@ class Layout(NamedTuple):
     end: int
 
 
-def layout_of(sections: list[ElfSection]) -> Layout:
+def offsets_of(sections: list[ElfSection]) -> SectionOffsets:
     """Place code and constants on pages that can be run, after them data on pages that can be written."""
     starts: dict[int, int] = {}
     end = first_writable = 0
@@ -108,7 +108,7 @@ def layout_of(sections: list[ElfSection]) -> Layout:
             first_writable = end = -(-end // PAGE) * PAGE
     if end > MOST_BYTES:
         raise NotLoadable(f"sections of {end:,} bytes")
-    return Layout(starts, first_writable, end)
+    return SectionOffsets(starts, first_writable, end)
 
 
 def relocate(image: bytes, sections: list[ElfSection], starts: dict[int, int], memory: mmap.mmap, base: int,
@@ -130,7 +130,7 @@ def relocate(image: bytes, sections: list[ElfSection], starts: dict[int, int], m
 def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],
                  wanted_name: str) -> tuple[int, mmap.mmap]:
     """Load the sections into memory, and return the address of a symbol, and the memory."""
-    starts, writable, end = layout_of(sections)
+    starts, writable, end = offsets_of(sections)
     memory = pages(max(PAGE, -(-end // PAGE) * PAGE))
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for number, start in starts.items():
