@@ -139,7 +139,10 @@ def read_array(path: str, text: str, mmap_mode: Literal["r"] | None = None) -> n
     try:
         array: object = np.load(path, mmap_mode, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError) as error:
-        raise BadArgumentText(text=text, what=f"cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if "allow_pickle" in reason:            # NumPy's advice would run code of the file
+            reason = "it is no array of numbers, as numpy.save writes one"
+        raise BadArgumentText(text=text, what=f"cannot be read: {reason}") from None
     if not isinstance(array, np.ndarray):                       # an archive of this name
         raise BadArgumentText(text=text, what="the file is not an array, but an archive of arrays")
     return array

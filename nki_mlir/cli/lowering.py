@@ -24,7 +24,7 @@ from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.passes.pass_manager import PassObserver, pass_named, passes_named, run_passes
-from nki_mlir.passes.pipeline_text import split_pipeline
+from nki_mlir.passes.pipeline_text import MalformedPipeline, split_pipeline
 from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to, passes_to_records
 from nki_mlir.passes.safety import dialects
 from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
@@ -280,8 +280,8 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     parsed = source.read_module(text, "<module>")
     try:
         named = [name for part in names if part for name in split_pipeline(part)]
-    except ValueError as error:
-        raise source.SourceError(str(error)).located(user_location()) from None
+    except MalformedPipeline as error:
+        raise error.located(user_location()) from None
     if to and to not in LEVELS:
         raise source.SourceError(f"nki_mlir.opt lowers to {' or '.join(LEVELS)}, not to {to!r}: "
                                  "kernel.lower(...) returns streams").located(user_location())

@@ -17,7 +17,7 @@ from nki_mlir.alone import alone
 from nki_mlir.cli import command
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
-from nki_mlir.passes.pipeline_text import split_pipeline
+from nki_mlir.passes.pipeline_text import MalformedPipeline, split_pipeline
 from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
 GOALS = {"linalg": "lower to the waist: linalg on tiles, nisa instructions", "nisa": "lower to engine instructions",
@@ -78,6 +78,8 @@ class _AddPasses(argparse.Action):
             if value.count("(") > NESTED_PASSES:
                 raise ValueError(f"a pipeline has at most {NESTED_PASSES} nests, this has {value.count('(')}")
             added = split_pipeline(value) if self.dest == "pipeline" else [(self.dest, value.strip("{}"))]
+        except MalformedPipeline as error:
+            parser.error(f"{option_string}: {error.headline}")
         except ValueError as error:
             parser.error(str(error))
         options.passes = [*options.passes, *added]

@@ -31,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
                         "(1, 2), name=value; may be repeated")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                    help="load a library of custom C++ operators that the source calls; may be repeated")
-    p.add_argument("--on", choices=executors(), help="choose the executor (default: jit, with --time isa)")
+    p.add_argument("--on", choices=executors(), help="choose the executor (default: jit, isa for instruction "
+                   "streams and with --time)")
     p.add_argument("--grid", metavar="N,M", default="",
                    help="set the launch grid of a kernel, for example 2,4; nc(2) is an extent over two cores")
     p.add_argument("--target",
@@ -192,9 +193,12 @@ def run(options: argparse.Namespace) -> int:
             from nki_mlir.cli.timing import time_all  # start-up: imported on first use
         return time_all(options)
     source, = options.source
+    is_chosen = bool(options.on)
     options.on = options.on or ("" if options.stepped else executor_of(source))
     from nki_mlir.cli.runnable import check_executor, requested  # start-up: imported on first use
     runnable = requested(source, options)
+    if options.on and not is_chosen and "jit" not in runnable.executors and not command.is_kernel(source):
+        options.on = runnable.executors[0]              # of instruction streams
     if options.check:
         return print_report(runnable, options.json)
     if options.stepped:

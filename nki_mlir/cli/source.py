@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +36,18 @@ class SourceError(NkiMlirError):
 class NoKernel(NkiMlirError):
     code = "NKI-KERNEL-NAME"
     message = "{file} has no kernel '{name}'"
-    fix = "choose one of its kernels: {found}"
+    fix = "{choice}"
+
+    @classmethod
+    def of(cls, file: str, name: str, kernels: Iterable[str]) -> "NoKernel":
+        """Return the error for a name that a file with these kernels lacks, or for none."""
+        listed = ", ".join(kernels)
+        return cls(file=file, name=name, choice=f"choose one of its kernels: {listed}" if listed else
+                   "decorate a function of the file with nki.jit")
 
 
-class WhichKernel(NkiMlirError):
-    code = "NKI-KERNEL-NAME"
+class WhichKernel(NoKernel):
     message = "{file} has several kernels or none: choose one with {file}:FUNCTION"
-    fix = "choose one of its kernels: {found}"
 
 
 def load_libraries(files: list[str]) -> None:
@@ -284,10 +289,10 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
     names = run_file(Path(file or source))
     kernels = {n: v for n, v in names.items() if isinstance(v, Kernel)}
     if not name and len(kernels) != 1:
-        raise WhichKernel(file=file, found=", ".join(kernels) or "none")
+        raise WhichKernel.of(file, name, kernels)
     function = names.get(name) if name else next(iter(kernels.values()))
     if function is None or not callable(function):
-        raise NoKernel(file=file, name=name, found=", ".join(kernels) or "none")
+        raise NoKernel.of(file, name, kernels)
     kernel = unwrap(function)
     if target:
         machine_named(target)

@@ -3,9 +3,17 @@
 
 import re
 
+from nki_mlir.diagnostics import NkiMlirError
+
 NAMED = re.compile(r"([\w-]+)\s*(?:\{(.*)\})?", re.DOTALL)
 NESTED = re.compile(r"[\w.]+\s*\(.*\)", re.DOTALL)
 CLOSING = {"}": "{", ")": "("}
+
+
+class MalformedPipeline(NkiMlirError, ValueError):
+    code = "NKI-PASS-LIST"
+    message = "'{text}' is no list of passes: passes are given as A,B{{x=1 y=2}}"
+    fix = "close each bracket, and put a comma between two passes"
 
 
 def split_pipeline(text: str) -> list[tuple[str, str]]:
@@ -22,7 +30,7 @@ def split_pipeline(text: str) -> list[tuple[str, str]]:
         elif NESTED.fullmatch(part):
             passes.append((part, ""))
         else:
-            raise not_a_pipeline(text)
+            raise MalformedPipeline(text=text)
     return passes
 
 
@@ -33,15 +41,11 @@ def commas(text: str, pipeline: str) -> list[str]:
         if letter in "{(":
             opened.append(letter)
         elif letter in CLOSING and (not opened or opened.pop() != CLOSING[letter]):
-            raise not_a_pipeline(pipeline)
+            raise MalformedPipeline(text=pipeline)
         if letter == "," and not opened:
             parts.append("")
         else:
             parts[-1] += letter
     if opened:
-        raise not_a_pipeline(pipeline)
+        raise MalformedPipeline(text=pipeline)
     return [part.strip() for part in parts]
-
-
-def not_a_pipeline(text: str) -> ValueError:
-    return ValueError(f"--pass-pipeline={text}: passes are given as A,B{{x=1 y=2}}")

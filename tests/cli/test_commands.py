@@ -124,8 +124,8 @@ def test_streams_in_each_form_run_and_are_read(form, tmp_path):
     file, ours, theirs = tmp_path / f"streams.{STREAMS[form]}", tmp_path / "a.npz", tmp_path / "b.npz"
     module = "examples/mlir/tensor_add.mlir"
     assert shell(f"nki-opt --lower-to-isa --emit={form} {module} -o {file}").returncode == 0
-    options = "--on=isa --quiet --arg 256x1024xf32=arange --arg b=256x1024xf32=ones"
-    for source, saved in ((file, ours), (module, theirs)):
+    options = "--quiet --arg 256x1024xf32=arange --arg b=256x1024xf32=ones"
+    for source, saved in ((f"{file}", ours), (f"{module} --on=isa", theirs)):
         done = shell(f"nki-run {source} {options} --save {saved}")
         assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(np.load(ours)["c"], np.load(theirs)["c"])

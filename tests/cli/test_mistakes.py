@@ -178,7 +178,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
                        "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant",
                        "--arg 4x4xf64: there is no dtype 'f64'; did you mean f32?",
                "--arg 4x4xF32: there is no dtype 'F32'; did you mean f32?",
-                       "--arg x.npy: cannot be read: [Errno 2] No such file or directory: 'x.npy'",
+                       "--arg x.npy: cannot be read: No such file or directory",
                        "--arg [4xf32, 2: is neither a tensor nor a Python constant")
 
 
@@ -191,6 +191,9 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
     *((command, [source, "--arg", text.split(": ")[0].removeprefix("--arg ")], text)
       for text in OF_THE_COMMAND_LINE[2:] for command, source in ((opt, KERNEL_FILE), (run_command, KERNEL_FILE),
                                                                   (run_command, "examples/mlir/tensor_add.mlir"))),
+    *((opt, [f"--cpu-passes={text}", "--lower-to-vector", "examples/mlir/tensor_add.mlir"],
+       f"error: '{text}' is no list of passes: passes are given as A,B{{x=1 y=2}} [NKI-PASS-LIST]")
+      for text in ("", "chunk-rows{", "a)", "a b")),
     (opt, [KERNEL_FILE], "error: average_pool2d(image, window): missing a required argument: 'image'"),
     (opt, ["examples/softmax.py"], "choose one with examples/softmax.py:FUNCTION"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--on=eager"], "cannot run on eager"),
