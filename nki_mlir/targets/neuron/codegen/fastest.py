@@ -206,7 +206,8 @@ class TimedCandidates:
 
     def merging(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variant of a candidate with merged instructions, if the engines that run these are busy longest,
-        and for less time then. Keep the code of both."""
+        and for less time then. Merging lengthens chains of dependences: if its first order takes much longer than the
+        candidate's, there is none. Keep the code of both."""
         variant = candidate._replace(merge=True)
         if not self.options.merge or candidate.merge or variant in self.unmerged or (
                 prepared.schedules.busiest() not in MERGED_ENGINES):
@@ -219,6 +220,9 @@ class TimedCandidates:
             return []
         other = self.prepared(variant)
         if other.schedules.bound(balanced=True) * MERGED > bound:
+            return []
+        ns, far = next(other.arrangements(self.options.level, inf, inf)).ns, 1 / HOPELESS
+        if ns * far > bound and next(prepared.arrangements(self.options.level, inf, inf)).ns < ns * far:
             return []
         self.variants[variant] = candidate
         self.postponed |= {candidate: prepared, variant: other}
