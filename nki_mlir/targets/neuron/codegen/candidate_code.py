@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
+from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.forward_stores import forward_stores
 from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
 from nki_mlir.targets.neuron.codegen.merge_loads import merge_loads
@@ -54,12 +55,14 @@ def copy_of(code: Code) -> Code:
     return replace(code, body=copied(code.body), notes=list(code.notes))
 
 
-def with_instructions(code: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Instructions:
+def with_instructions(code: Code, candidate: Candidate, step: Callable[..., Any] = run_step,
+                      dependences: RunDependences | None = None) -> Instructions:
     """Give unrolled code the instructions of a candidate, in place."""
     dropped = without_repeated_loads(code, candidate, step)
     if candidate.merge_loads:
-        step("merge-loads", code, lambda: merge_loads(code))
-    merged = step("merge-instructions", code, lambda: merge_instructions(code)) if candidate.merge else 0
+        step("merge-loads", code, lambda: merge_loads(code, dependences))
+    merged = step("merge-instructions", code, lambda: merge_instructions(
+        code, dependences=dependences)) if candidate.merge else 0
     if candidate.transposes:
         step("transpose-tiles", code, lambda: transpose_tiles(code, candidate.transposes))
     return Instructions(code, dropped, merged)
@@ -74,10 +77,11 @@ def without_repeated_loads(code: Code, candidate: Candidate, step: Callable[...,
 
 
 class SharedCode:
-    """The code of the candidates of a search. Each gets a copy."""
+    """The code of the candidates of a search. Each gets a copy. ``dependences``: those of their runs, which the
+    schedules share, too."""
 
-    def __init__(self, rolled: Code) -> None:
-        self.rolled = rolled
+    def __init__(self, rolled: Code, dependences: RunDependences | None = None) -> None:
+        self.rolled, self.dependences = rolled, dependences or RunDependences()
         self.unrolled: dict[tuple[int, int], Code] = {}
         self.merged: dict[Candidate, Instructions] = {}         # with merged instructions, or with transposes
         self.have_short_loads: dict[tuple[Any, ...], bool] = {}         # that can be merged
@@ -94,13 +98,13 @@ class SharedCode:
         key = Candidate(limit, body, loads, merge=candidate.merge, transposes=candidate.transposes,
                         merge_loads=candidate.merge_loads)
         if not key.merge and not key.transposes:
-            return with_instructions(self.expanded(key), key)
+            return with_instructions(self.expanded(key), key, dependences=self.dependences)
         if key not in self.merged:
             if key.transposes:
                 self.merged[key] = transposed = self.instructions(key._replace(transposes=0))
                 transpose_tiles(transposed.code, key.transposes)
             else:
-                self.merged[key] = with_instructions(self.expanded(key), key)
+                self.merged[key] = with_instructions(self.expanded(key), key, dependences=self.dependences)
         return self.merged[key].copied()
 
     def loads_merge(self, candidate: Candidate) -> bool:
@@ -109,5 +113,5 @@ class SharedCode:
         if key not in self.have_short_loads:
             code = self.expanded(candidate)
             without_repeated_loads(code, candidate)
-            self.have_short_loads[key] = merge_loads(code) > 0
+            self.have_short_loads[key] = merge_loads(code, self.dependences) > 0
         return self.have_short_loads[key]

@@ -163,6 +163,22 @@ class Dependences:
                     near.note(uses.region, node, writes, stream)
 
 
+class RunDependences:
+    """The dependences of runs of steps before allocation, each run's worked out once: codes of one kernel share
+    operations (``records.copied``)."""
+
+    def __init__(self) -> None:
+        self.runs: dict[tuple[int, ...], tuple[list[Op], list[list[int]]]] = {}         # by the operations' identities
+
+    def of(self, ops: Sequence[Op]) -> list[list[int]]:
+        """Return for each step the steps before it that it depends on."""
+        key = tuple(map(id, ops))
+        if key not in self.runs:
+            dependences = Dependences(touched(ops, separate_memory))
+            self.runs[key] = list(ops), [dependences.add(k, k) for k in range(len(ops))]
+        return self.runs[key][1]
+
+
 # -- memories with many regions ----------------------------------------------------------------------------------------
 @dataclass(slots=True, eq=False)
 class TrackedAccess:

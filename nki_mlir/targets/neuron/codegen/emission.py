@@ -25,7 +25,7 @@ from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, take_ad
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.fastest import Fastest, fastest, in_program_order_where_it_fits
+from nki_mlir.targets.neuron.codegen.fastest import Fastest, fastest
 from nki_mlir.targets.neuron.codegen.fill_partitions import fill_partitions
 from nki_mlir.targets.neuron.codegen.fold_addresses import fold_addresses
 from nki_mlir.targets.neuron.codegen.fold_conversions import fold_conversions
@@ -34,6 +34,7 @@ from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
 from nki_mlir.targets.neuron.codegen.interleave_rows import interleave_rows
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
+from nki_mlir.targets.neuron.codegen.program_order import in_program_order_where_it_fits
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions

@@ -14,6 +14,7 @@ from nki_mlir.dialects.target_findings import findings
 from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
+from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 
 ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
@@ -25,7 +26,8 @@ class EngineChoice:
     Without these options each gets the first engine of its class. ``written``: choose as the vendor's compiler
     evidently does: the GpSimd engine runs only instructions for which the kernel names it, the sync engine triggers
     transfers, products are ordered as if the tensor engine had its full speed, and results take PSUM in program order
-    (``result_ring.py``). Engines and ``forms`` are memoized for each form of instruction."""
+    (``result_ring.py``). Engines and ``forms`` are memoized for each form of instruction, ``dependences`` for each
+    run."""
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
                  written: bool = False) -> None:
@@ -34,6 +36,7 @@ class EngineChoice:
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.engines: dict[object, tuple[Engine, ...]] = {}
         self.forms: dict[object, Any] = {}      # the common data of steps of a form (``scheduling_graph.py``)
+        self.dependences = RunDependences()
 
     def of(self, op: Op) -> tuple[Engine, ...]:
         """Return the engines that may run an operation, the class's choice first; only one engine if the kernel or the

@@ -30,7 +30,7 @@ from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
-from nki_mlir.targets.neuron.codegen.candidate_code import SharedCode, expanded, with_instructions
+from nki_mlir.targets.neuron.codegen.candidate_code import SharedCode
 from nki_mlir.targets.neuron.codegen.candidate_programs import (
     CLOSE,
     CLOSEST,
@@ -41,11 +41,17 @@ from nki_mlir.targets.neuron.codegen.candidate_programs import (
     SHORT,
     Prepared,
 )
-from nki_mlir.targets.neuron.codegen.cut_short import cut_short
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.merge_instructions import ENGINES as MERGED_ENGINES
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak
+from nki_mlir.targets.neuron.codegen.program_order import (
+    SPILLED,
+    end_of,
+    in_program_order,
+    in_program_order_where_it_fits,
+    prepared_alone,
+)
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
@@ -53,10 +59,8 @@ from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOpti
 from nki_mlir.targets.neuron.codegen.split_columns import largest_load
 from nki_mlir.targets.neuron.codegen.transpose_tiles import transposed_tiles
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
-from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of unrolled code, by level
-SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit; first the one with most room
 THRASHES = 1.5                  # times the bound without spills: tiles spill repeatedly, so more of them should stay
 ROUNDS = 1.08  # times the bound of balanced engines: up to this, no longer bodies are tried after pipelined loops
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
@@ -71,8 +75,6 @@ PIPELINED = 500                 # instructions of an iteration of a loop that is
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
 LONGER = Candidate(BODY, BODY)  # timed where short bodies or rounds take more than ``CLOSEST`` times their bound
 IN_ROUNDS = Order(share=0, passed=1, issue=False), Order(passed=2)      # nearly the order of the rounds
-WINDOW = 1_500                  # instructions on which program order is timed
-EXECUTED = 1_000_000            # instructions of a program that is timed to its end
 
 
 class Fastest(NamedTuple):
@@ -93,7 +95,7 @@ class TimedCandidates:
     def __init__(self, code: Code, choice: EngineChoice, options: SearchOptions) -> None:
         self.code, self.choice, self.options = code, choice, options
         self.timed: list[tuple[float, Fastest]] = []
-        self.shared = SharedCode(code)
+        self.shared = SharedCode(code, choice.dependences)
         self.least_in_order = 0.0                              # ns that program order takes at least
         self.crowded: dict[Candidate, float] = {}       # candidates whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
@@ -432,31 +434,12 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
     return best
 
 
-def prepared_alone(rolled: Code, candidate: Candidate, choice: EngineChoice) -> Prepared:
-    """Return the code of a candidate that shares it with no other."""
-    return Prepared(with_instructions(expanded(rolled, candidate), candidate), candidate, choice)
-
-
 def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
     """Return the candidates for code that does not fit, so that tiles spill. Loops are unrolled up to ``UNROLL_LIMIT``
     instructions, since tiles that runs share spill at each end of a run."""
     if limit is None:
         full = [candidate._replace(limit=UNROLL_LIMIT) for candidate in full]
     return list(dict.fromkeys(candidate._replace(body=BODY, loads=False, memory=SPILLED[0]) for candidate in full))
-
-
-def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: EngineChoice, spill: bool
-                                   ) -> tuple[Candidate, Program]:
-    """Return the program in program order, with spilled tiles if SBUF is too small without."""
-    failed: MemoryFull | None = None
-    for memory in (0, *reversed(SPILLED)) if spill else (0,):
-        variant = candidate._replace(memory=memory, loads=candidate.loads and not memory)
-        try:
-            return variant, prepared_alone(rolled, variant, choice).in_program_order()
-        except MemoryFull as error:
-            failed = failed or error
-    assert failed is not None
-    raise failed
 
 
 def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:
@@ -475,30 +458,3 @@ def pipelined_candidates(rolled: Code, level: int, evict: bool) -> list[Candidat
     if (level == 1 and written_out(rolled.body) <= STRAIGHT[level]) or not loops_to_keep(rolled.body, BODY)[0]:
         return []
     return [Candidate(BODY, PIPELINED, results=FREE_BANKS if evict else 100, pipelined=memory) for memory in IN_FLIGHT]
-
-
-def end_of(program: Program) -> float:
-    """Return when a program ends, if meetings with other cores take no time; infinity if it runs for very long."""
-    run = TimedMachine([program], limit=EXECUTED)
-    try:
-        run.run()
-    except EventLimit:
-        return inf
-    return run.end
-
-
-# -- program order of much code ----------------------------------------------------------------------------------------
-def in_program_order(rolled: Code, choice: EngineChoice) -> float:
-    """Estimate the time of unrolled program order by a window of it and its steady state; infinite for code that has no
-    loop to cut short, or that does not fit."""
-    parts = [cut_short(rolled, instructions) for instructions in (WINDOW, 2 * WINDOW)]
-    size, short, long = (written_out(code.body) for code in (rolled, *parts))
-    if long <= short or long > 4 * WINDOW:
-        return inf
-    straight = Candidate(UNROLL_LIMIT, BODY)
-    try:
-        early, late = (end_of(prepared_alone(part, straight, choice).in_program_order())
-                       for part in parts)
-    except NkiMlirError:
-        return inf
-    return late + (size - long) * (late - early) / (long - short)

@@ -28,7 +28,7 @@ from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_memory, touched
+from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, note, plain, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
@@ -50,23 +50,30 @@ class MergeInstructions(RecordsPass, name="merge-instructions", reads=Level.NISA
         merge_instructions(code, self.elements)
 
 
-def merge_instructions(code: Code, elements: int = ELEMENTS) -> int:
+def merge_instructions(code: Code, elements: int = ELEMENTS, dependences: RunDependences | None = None) -> int:
     """Merge instructions in place, and return the number of removed ones."""
-    return merge_runs(code, MergedForms(code.machine, elements))
+    return merge_runs(code, MergedForms(code.machine, elements), dependences or RunDependences())
 
 
-def merge_runs(code: Code, forms: "MergedForms") -> int:
+def merge_runs(code: Code, forms: "MergedForms", dependences: RunDependences) -> int:
     """Merge the operations that ``forms`` accepts, in place, and return the number of removed ones."""
-    runs = [(block, run) for block in blocks(code.body) for run in list(runs_of(block.nodes)) if forms.repeat(run)]
+    runs = [(block, run, of_steps) for block in blocks(code.body) for run in list(runs_of(block.nodes))
+            if has_repeats(of_steps := forms.of_run(run))]
     if not runs:
         return 0
-    pairs = {step: (step.op, pair) for _, run in runs for step in run if (pair := pair_of(step.op)) is not None}
-    for step, (_, pair) in pairs.items():
-        step.op, step.work = pair, None
+    before = [dependences.of([step.op for step in run]) for _, run, _ in runs]
+    pairs: dict[InstructionStep, tuple[Op, Op]] = {}
+    for _, run, of_steps in runs:
+        for k, step in enumerate(run):
+            if (pair := pair_of(step.op)) is not None:          # it depends on the same steps
+                pairs[step] = step.op, pair
+                step.op, step.work = pair, None
+                of_steps[k] = forms.of(pair)
     uses = uses_of(code)
-    merged_count = sum(_MergedRun(block, run, uses, forms).merged for block, run in runs)
-    for step, (op, pair) in pairs.items():
-        if step.op is pair:                     # it stays alone
+    merged_count = sum(_MergedRun(block, run, uses, forms, of_steps, of_run).merged
+                       for (block, run, of_steps), of_run in zip(runs, before))
+    for step, (op, as_pair) in pairs.items():
+        if step.op is as_pair:                  # it stays alone
             step.op, step.work = op, None
     return merged_count
 
@@ -84,6 +91,12 @@ def pair_of(op: Op) -> TensorTensorOp | None:
     except NkiMlirError:
         return None
     return pair if pair.compute is op.compute and pair.runs_on is op.runs_on else None
+
+
+def has_repeats(forms: Sequence[object | None]) -> bool:
+    """Return whether some operations that may be merged have equal forms."""
+    forms = [form for form in forms if form is not None]
+    return len(set(forms)) < len(forms)
 
 
 class MergedForms:
@@ -105,12 +118,11 @@ class MergedForms:
             verdict = self.verdicts[form] = may_merge(op, self.elements)
         return form if verdict else None
 
-    def repeat(self, run: Sequence[InstructionStep]) -> bool:
-        """Return whether operations of a run that may be merged have equal forms."""
+    def of_run(self, run: Sequence[InstructionStep]) -> list[object | None]:
+        """Return the forms of a run's operations; nothing if a step of it stays where it is."""
         if any([NO_REORDER in step.op.extra for step in run]):
-            return False
-        forms = [form for step in run if (form := self.of(step.op)) is not None]
-        return len(set(forms)) < len(forms)
+            return []
+        return [self.of(step.op) for step in run]
 
     def fit(self, ops: Sequence[Op]) -> bool:
         """Return whether one instruction may process the tiles of all."""
@@ -159,17 +171,16 @@ class MergedOperand(NamedTuple):
 
 
 class _MergedRun:
-    """One run of steps, by number. ``order``: the steps in their new order, ``GONE`` where one has joined a group;
-    ``position``: where each is; ``members``: by the first step of a group, its steps; ``leader``: the first step of the
-    group of each step, or itself."""
+    """One run of steps, by number. ``step_forms``: their forms; ``before``: the steps that each depends on. ``order``:
+    the steps in their new order, ``GONE`` where one has joined a group; ``position``: where each is; ``members``: by
+    the first step of a group, its steps; ``leader``: the first step of the group of each step, or itself."""
 
     def __init__(self, block: Block, run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
-                 forms: MergedForms) -> None:
+                 forms: MergedForms, step_forms: Sequence[object | None], before: Sequence[list[int]]) -> None:
         self.block, self.steps, self.uses, self.forms = block, list(run), uses, forms
         self.local = {buffer for buffer in block.buffers
                       if buffer in uses and uses[buffer].free and not has_registers(buffer, uses[buffer])}
-        dependences = Dependences(touched([step.op for step in run], separate_memory))
-        self.before = [dependences.add(k, k) for k in range(len(run))]
+        self.before = list(before)
         self.order = list(range(len(run)))
         self.position = list(range(len(run)))
         self.leader = list(range(len(run)))
@@ -178,8 +189,7 @@ class _MergedRun:
         self.wide: list[DeviceBuffer] = []      # buffers that took the place of others
         self.removed: set[DeviceBuffer] = set()
         open_groups: dict[object, int] = {}
-        for k, step in enumerate(run):
-            form = forms.of(step.op)
+        for k, form in enumerate(step_forms):
             if form is None:
                 continue
             first = open_groups.get(form)

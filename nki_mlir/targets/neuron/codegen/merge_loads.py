@@ -16,6 +16,7 @@ from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.engine_choice import ISSUERS
 from nki_mlir.targets.neuron.codegen.merge_instructions import MergedForms, merge_runs
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
@@ -30,9 +31,9 @@ class MergeLoads(RecordsPass, name="merge-loads", reads=Level.NISA):
         merge_loads(code)
 
 
-def merge_loads(code: Code) -> int:
+def merge_loads(code: Code, dependences: RunDependences | None = None) -> int:
     """Merge loads in place, and return the number of removed ones."""
-    return merge_runs(code, LoadForms(code.machine))
+    return merge_runs(code, LoadForms(code.machine), dependences or RunDependences())
 
 
 class LoadForms(MergedForms):

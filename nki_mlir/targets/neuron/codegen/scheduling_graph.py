@@ -12,7 +12,6 @@ from typing import NamedTuple
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine, Machine, Work
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
@@ -93,6 +92,7 @@ class SchedulingGraph:
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
                  choice: EngineChoice, evicts: bool = False) -> None:
         self.machine, self.ring = machine, choice.as_written and not evicts
+        self.dependences = choice.dependences
         self.ops = [step.op for step in steps]
         forms = StepForms(machine, choice)
         step_forms = [forms.of(op) for op in self.ops]
@@ -156,9 +156,7 @@ class SchedulingGraph:
         """The steps that each depends on. They are found on first use: some graphs tell only how long engines are
         busy."""
         several: list[list[int]] = []
-        dependences = Dependences(touched(self.ops, separate_memory))
-        for k in range(len(self.ops)):
-            before = dependences.add(k, k)
+        for before in self.dependences.of(self.ops):
             if len(before) > DIRECT:
                 implied = set(chain.from_iterable([several[other] for other in before]))
                 before = [other for other in before if other not in implied]

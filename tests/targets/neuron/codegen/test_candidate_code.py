@@ -9,7 +9,7 @@ import pytest
 from nki_mlir.targets.neuron.codegen import candidate_programs
 from nki_mlir.targets.neuron.codegen.candidate_code import SharedCode, expanded, with_instructions
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.fastest import prepared_alone
+from nki_mlir.targets.neuron.codegen.program_order import prepared_alone
 from nki_mlir.targets.neuron.codegen.records import Block, Code, steps_in
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order

@@ -9,7 +9,7 @@ import pytest
 
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen import candidate_programs, emission, fastest, scheduling_order
+from nki_mlir.targets.neuron.codegen import candidate_programs, emission, fastest, program_order, scheduling_order
 from nki_mlir.targets.neuron.codegen.candidate_code import with_instructions
 from nki_mlir.targets.neuron.codegen.emission import OPTIMIZATIONS, Emission, emit_code, emit_for_values
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
@@ -58,7 +58,7 @@ def test_searched_order__is_the_same_each_time() -> None:
 def test_code_that_stays_loops__computes_the_same(monkeypatch: pytest.MonkeyPatch, seed: int, level: int) -> None:
     monkeypatch.setattr(fastest, "STRAIGHT", {1: 10, 3: 20})
     monkeypatch.setattr(fastest, "BODIES", (4, 12))
-    monkeypatch.setattr(fastest, "WINDOW", 8)
+    monkeypatch.setattr(program_order, "WINDOW", 8)
     code = RandomCode(seed, 40)
     program = emit_code(code.code, Emission(level=level))
     for run in (None, *range(3)):
@@ -86,7 +86,7 @@ def test_window__says_about_how_long_program_order_takes() -> None:
     choice = EngineChoice(code.machine)
     program = emit_code(code, Emission(interleave=False, reorder=False, engines=False, issuers=False))
     # The last iteration of a window ends otherwise than one in the middle.
-    assert fastest.in_program_order(code, choice) == pytest.approx(fastest.end_of(program), rel=0.02)  # see above
+    assert program_order.in_program_order(code, choice) == pytest.approx(program_order.end_of(program), rel=0.02)  # see above
 
 
 def test_window__cuts_outer_loops_before_long_inner_ones() -> None:
@@ -99,9 +99,9 @@ def test_window__cuts_outer_loops_before_long_inner_ones() -> None:
             with b.loop(inner):
                 b.activation((t, 0, 128, 0, 512), (t, 0, 128, 0, 512), "exp")
             b.copy((out, 0, 128, 0, 512), (t, 0, 128, 0, 512))
-    lengths = [fastest.written_out(fastest.cut_short(b.code, some).body) for some in (10_000, 1_000, 500, 100, 1)]
+    lengths = [fastest.written_out(program_order.cut_short(b.code, some).body) for some in (10_000, 1_000, 500, 100, 1)]
     assert lengths == [20 * 52 + 4 * 302, 13 * 52 + 302, 4 * 52 + 302, 52 + 48, 3 + 3]
-    code, window = b.code, fastest.cut_short(b.code, 100)
+    code, window = b.code, program_order.cut_short(b.code, 100)
     assert (window.name, window.machine, window.globals, window.grid, window.programs) == (
         code.name, code.machine, code.globals, code.grid, code.programs)
 
@@ -109,10 +109,10 @@ def test_window__cuts_outer_loops_before_long_inner_ones() -> None:
 def test_much_code__is_not_slower_than_program_order_or_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "STRAIGHT", {1: 100})
     monkeypatch.setattr(fastest, "BODIES", (4, 4))
-    monkeypatch.setattr(fastest, "WINDOW", 60)
-    time = fastest.end_of(emit_code(tiles_in_a_loop(64), Emission()))
+    monkeypatch.setattr(program_order, "WINDOW", 60)
+    time = program_order.end_of(emit_code(tiles_in_a_loop(64), Emission()))
     for other in (Emission.in_program_order(), Emission(unroll_limit=4)):
-        assert time <= fastest.end_of(emit_code(tiles_in_a_loop(64), other)) + 1e-6
+        assert time <= program_order.end_of(emit_code(tiles_in_a_loop(64), other)) + 1e-6
 
 
 def test_loops_that_load_data_again__get_longer_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_loops_that_load_data_again__get_longer_bodies(monkeypatch: pytest.Monke
             b.copy((y, 0, 128, k, 1), (result, 0, 128, 0, 1))
     best = fastest.fastest(b.code, EngineChoice(b.code.machine), Emission())
     assert best.candidate.body == 96
-    short = fastest.prepared_alone(b.code, fastest.Candidate(24, 24, loads=True), EngineChoice(b.code.machine))
+    short = program_order.prepared_alone(b.code, fastest.Candidate(24, 24, loads=True), EngineChoice(b.code.machine))
     moved, size = short.schedules.traffic()
     assert short.loads_again() and moved >= 24 * x.bytes_per_partition and size == x.bytes_per_partition + 128 * 8 * 4
 
@@ -151,7 +151,7 @@ def test_orders__know_the_ramp_of_the_tensor_engine() -> None:
         schedules = Schedules(b.code, EngineChoice(b.code.machine, written=written))
         arrangement = schedules.arrangement(Order())
         candidate_programs.take_addresses(schedules, arrangement)
-        end = fastest.end_of(synchronized(b.code, schedules.dependences(arrangement)))
+        end = program_order.end_of(synchronized(b.code, schedules.dependences(arrangement)))
         ratios[written] = arrangement.ns / end
     # The search counts semaphores and transfers a little otherwise than the timed machine.
     assert ratios[False] == pytest.approx(1, rel=0.01) and ratios[True] < 0.7
@@ -173,7 +173,7 @@ def test_much_code_whose_loads_fill_sbuf__is_tried_with_fewer_loads(monkeypatch:
     assert [one.addresses is None for one in tried[:2]] == [True, True] and len(tried) == 2 + len(candidate_programs.LOADS)
     assert min(tried, key=lambda one: one.ns).addresses is not None
     (_, program), *_ = prepared.programs(1, lambda: math.inf)
-    assert fastest.end_of(program) < 0.9 * fastest.end_of(prepared.in_program_order())
+    assert program_order.end_of(program) < 0.9 * program_order.end_of(prepared.in_program_order())
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -238,7 +238,7 @@ def test_streams_that_are_printed_are_those_that_are_timed() -> None:
 
 
 def test_a_loop_that_runs_for_very_long_is_not_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastest, "EXECUTED", 10)
+    monkeypatch.setattr(program_order, "EXECUTED", 10)
     code = RandomCode(5)
     program = emit_code(code.code, Emission(unroll_limit=1))
     result = np.zeros(code.output.shape, np.float32)
@@ -255,7 +255,7 @@ def test_bound__is_not_more_than_what_an_order_takes() -> None:
         b.copy((t, 0, 128, 0, 8192), (x, 0, 128, 8192 * k, 8192))
         b.copy((y, 0, 128, 8192 * k, 8192), (t, 0, 128, 0, 8192))
     bound = Schedules(b.code).bound()
-    assert bound <= fastest.end_of(emit_code(b.code, Emission())) < 1.1 * bound
+    assert bound <= program_order.end_of(emit_code(b.code, Emission())) < 1.1 * bound
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -264,7 +264,7 @@ def test_program_order__takes_no_less_than_its_dependences_say(seed: int) -> Non
     choice = EngineChoice(code.machine)
     least = Schedules(code, choice).in_program_order()
     program = emit_code(RandomCode(seed, 60).code, Emission.in_program_order())
-    assert 0.5 * fastest.end_of(program) < least <= fastest.end_of(program)
+    assert 0.5 * program_order.end_of(program) < least <= program_order.end_of(program)
 
 
 def test_code_that_has_no_loop_to_keep__is_one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen import candidate_programs, fastest
+from nki_mlir.targets.neuron.codegen import candidate_programs, dependences, fastest
 from nki_mlir.targets.neuron.codegen.candidate_programs import FULL, Prepared
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 from nki_mlir.targets.neuron.codegen.fastest import TimedCandidates
@@ -272,6 +272,47 @@ def test_code_whose_chain_takes_as_long_as_program_order__is_timed_in_this_order
             others.setattr(Prepared, "serial_program", lambda self, level: None)
             *noted, (_, least) = timed_of(others, captured)
         assert len(noted) > 1 and ns == least
+
+
+@nki.jit
+def mixed(a, count):
+    """Apply pseudo-random operations to eight tiles: merged instructions wait for each other's operands."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tiles = [nl.load(a[k]) for k in range(8)]
+    state = 12345
+    for _ in range(count):
+        state = (state * 1103515245 + 12345) % 2147483648
+        number = state // 65536
+        x, y = number % 8, number // 8 % 8
+        if number // 64 % 3 == 0:
+            tiles[x] = nl.add(tiles[x], tiles[y])
+        elif number // 64 % 3 == 1:
+            tiles[x] = nl.exp(tiles[y])
+        else:
+            tiles[x] = nl.maximum(tiles[x], tiles[y])
+    for k in range(8):
+        nl.store(out[k], tiles[k])
+    return out
+
+
+def test_merged_code_whose_first_order_takes_much_longer__has_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = np.zeros((8, 128, 128), np.float32)
+    captured = mixed.specialize(mixed.bind((tiles, 120), {}, is_array, describe_array))
+    *noted, (_, ns) = timed_of(monkeypatch, captured)
+    assert not any(candidate.merge for candidate, _ in noted)
+    monkeypatch.setattr(fastest, "HOPELESS", 100)
+    *noted, (best, least) = timed_of(monkeypatch, captured)
+    assert any(candidate.merge for candidate, _ in noted) and not best.merge and ns == least
+
+
+def test_dependences_of_a_run__are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[tuple[int, ...]] = []
+    touched = dependences.touched
+    monkeypatch.setattr(dependences, "touched", lambda ops, address_of: (
+        runs.append(tuple(map(id, ops))), touched(ops, address_of))[1])
+    captured = mixed.specialize(mixed.bind((np.zeros((8, 128, 64), np.float32), 30), {}, is_array, describe_array))
+    timed_of(monkeypatch, captured)
+    assert len(runs) == len(set(runs)) > 1
 
 
 def test_variant_of_a_merged_candidate__is_no_merged_variant_of_another():

@@ -15,7 +15,7 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import candidate_programs, fastest, roll_instructions
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_cores
-from nki_mlir.targets.neuron.codegen.fastest import end_of
+from nki_mlir.targets.neuron.codegen.program_order import end_of
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 from nki_mlir.targets.neuron.codegen.roll_instructions import most_saved, rolled_instructions
 from nki_mlir.targets.neuron.codegen.short_loops import loads_repeatedly

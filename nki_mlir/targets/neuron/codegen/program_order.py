@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs in program order: the order that always has one if its tiles fit, or can spill, and its time."""
+
+from math import inf
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
+from nki_mlir.targets.neuron.codegen.candidate_code import expanded, with_instructions
+from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared
+from nki_mlir.targets.neuron.codegen.cut_short import cut_short
+from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
+from nki_mlir.targets.neuron.codegen.records import Code
+from nki_mlir.targets.neuron.codegen.search_options import Candidate
+from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, written_out
+from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
+
+SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit; first the one with most room
+WINDOW = 1_500                  # instructions on which program order is timed
+EXECUTED = 1_000_000            # instructions of a program that is timed to its end
+
+
+def prepared_alone(rolled: Code, candidate: Candidate, choice: EngineChoice) -> Prepared:
+    """Return the code of a candidate that shares it with no other."""
+    return Prepared(with_instructions(expanded(rolled, candidate), candidate), candidate, choice)
+
+
+def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: EngineChoice, spill: bool
+                                   ) -> tuple[Candidate, Program]:
+    """Return the program in program order, with spilled tiles if SBUF is too small without."""
+    failed: MemoryFull | None = None
+    for memory in (0, *reversed(SPILLED)) if spill else (0,):
+        variant = candidate._replace(memory=memory, loads=candidate.loads and not memory)
+        try:
+            return variant, prepared_alone(rolled, variant, choice).in_program_order()
+        except MemoryFull as error:
+            failed = failed or error
+    assert failed is not None
+    raise failed
+
+
+def end_of(program: Program) -> float:
+    """Return when a program ends, if meetings with other cores take no time; infinity if it runs for very long."""
+    run = TimedMachine([program], limit=EXECUTED)
+    try:
+        run.run()
+    except EventLimit:
+        return inf
+    return run.end
+
+
+def in_program_order(rolled: Code, choice: EngineChoice) -> float:
+    """Estimate the time of unrolled program order by a window of it and its steady state; infinite for code that has no
+    loop to cut short, or that does not fit."""
+    parts = [cut_short(rolled, instructions) for instructions in (WINDOW, 2 * WINDOW)]
+    size, short, long = (written_out(code.body) for code in (rolled, *parts))
+    if long <= short or long > 4 * WINDOW:
+        return inf
+    straight = Candidate(UNROLL_LIMIT, BODY)
+    try:
+        early, late = (end_of(prepared_alone(part, straight, choice).in_program_order())
+                       for part in parts)
+    except NkiMlirError:
+        return inf
+    return late + (size - long) * (late - early) / (long - short)
