@@ -38,12 +38,14 @@ class CandidateLimits(NamedTuple):
 
 
 def libraries() -> list[Path]:
-    """Return the directories of Python and its packages, without directories of scripts, which a path may contain."""
+    """Return the directories of Python and its packages, without directories of scripts, which a path may contain; a
+    link to a directory as well, by whose name Python opens files."""
     schemes = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     packages = [Path(p) for p in (*site.getsitepackages(), site.getusersitepackages())]
     linked = [Path(p) for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
     package = Path(__file__).resolve().parents[1]
-    return list(dict.fromkeys(p.resolve() for p in (*schemes, *packages, *linked, package) if p.exists()))
+    names = [p for p in (*schemes, *packages, *linked, package) if p.exists()]
+    return list(dict.fromkeys(directory for name in names for directory in (name.absolute(), name.resolve())))
 
 
 def enter_namespaces() -> None:
