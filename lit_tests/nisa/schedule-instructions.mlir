@@ -3,6 +3,7 @@
 // RUN: nki-opt --schedule-instructions="engines=false issuers=false" %s | FileCheck --check-prefix=FIRST %s
 // RUN: nki-opt --schedule-instructions="loads=60" %s | FileCheck --check-prefix=FEWER %s
 // RUN: nki-opt --schedule-instructions="unread=1" %s | FileCheck --check-prefix=FEWER %s
+// RUN: nki-opt --schedule-instructions="serial=3" %s | FileCheck --check-prefix=SERIAL %s
 
 !hbm = memref<128x512xf32, "hbm">
 !tile = memref<128x512xf32, "sbuf">
@@ -110,5 +111,36 @@ func.func @large(%x: !rows) {
   "nisa.dma_copy"(%x, %t0) {access = [#rows512, #large], engine = "unknown", mask = #all} : (!rows, !large) -> ()
   "nisa.dma_copy"(%t1, %x) {access = [#large, #rows128], engine = "unknown", mask = #all} : (!large, !rows) -> ()
   "nisa.dma_copy"(%x, %t1) {access = [#rows640, #large], engine = "unknown", mask = #all} : (!rows, !large) -> ()
+  return
+}
+
+// Each step of the first engine waits for the one before, so that no order is faster: program order may stay. Otherwise work
+// that waits for nothing starts first. The loads of @overlap change their order in any case.
+// CHECK-LABEL:  func.func @chain(
+// CHECK-NEXT:   %[[A:.*]] = memref.alloc() {nki.name = "a"}
+// CHECK-NEXT:   %[[B:.*]] = memref.alloc() {nki.name = "b"}
+// CHECK-NEXT:   "nisa.tensor_copy"(%[[B]], %[[B]])
+// CHECK-NEXT:   "nisa.activation"(%[[A]], %[[A]]) {{{.*}}fn = "exp"
+// CHECK-NEXT:   "nisa.activation"(%[[A]], %[[A]]) {{{.*}}fn = "square"
+// CHECK-NEXT:   return
+// SERIAL-LABEL: func.func @overlap(
+// SERIAL:       "nisa.dma_copy"(%[[A:.*]], %[[X:.*]])
+// SERIAL-NEXT:  "nisa.dma_copy"(%[[B:.*]], %[[Y:.*]])
+// SERIAL-NEXT:  "nisa.activation"(%[[A]], %[[A]])
+// SERIAL-LABEL: func.func @chain(
+// SERIAL-NEXT:  %[[A:.*]] = memref.alloc() {nki.name = "a"}
+// SERIAL-NEXT:  %[[B:.*]] = memref.alloc() {nki.name = "b"}
+// SERIAL-NEXT:  "nisa.activation"(%[[A]], %[[A]]) {{{.*}}fn = "exp"
+// SERIAL-NEXT:  "nisa.activation"(%[[A]], %[[A]]) {{{.*}}fn = "square"
+// SERIAL-NEXT:  "nisa.tensor_copy"(%[[B]], %[[B]])
+// SERIAL-NEXT:  return
+func.func @chain() {
+  %a = memref.alloc() {nki.name = "a"} : !tile
+  %b = memref.alloc() {nki.name = "b"} : !tile
+  "nisa.activation"(%a, %a) {access = [#tile, #tile], engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = #all,
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!tile, !tile) -> ()
+  "nisa.activation"(%a, %a) {access = [#tile, #tile], engine = "scalar", fn = "square", imm = 1.0 : f64, mask = #all,
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!tile, !tile) -> ()
+  "nisa.tensor_copy"(%b, %b) {access = [#tile, #tile], engine = "vector", mask = #all} : (!tile, !tile) -> ()
   return
 }

@@ -113,7 +113,7 @@ class Prepared:
             return None
         if len(schedules.runs) != 1 or len(schedules.parts[0]) != 1 or len(schedules.runs[0]) <= FEW:
             return None
-        if schedules.in_program_order() > schedules.critical_path() * CLOSEST:
+        if not schedules.is_serial(CLOSEST):
             return None
         try:
             program = self.in_program_order()

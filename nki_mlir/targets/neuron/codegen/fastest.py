@@ -148,6 +148,8 @@ class TimedCandidates:
 
     def is_serial(self, candidate: Candidate, prepared: Prepared) -> bool:
         """Return whether program order takes hardly longer than the chains of dependences: nothing is much faster."""
+        if not self.options.serial:
+            return False
         if candidate not in self.serial and (program := prepared.serial_program(self.options.level)) is not None:
             ns = self.note(candidate, prepared.schedules.as_written(), program)
             if ns <= prepared.schedules.critical_path() * CLOSEST:

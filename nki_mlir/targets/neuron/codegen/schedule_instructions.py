@@ -6,8 +6,9 @@ after:   load A0; load A1; exp A0; store A0; exp A1; store A1
 
 Runs of instructions between loops and branches are ordered by list scheduling (``list_scheduler``), which also chooses,
 for each instruction whose engine is open, the engine that completes it first, and allocates buffers. Instructions are
-neither merged nor dropped. As a pass it leaves addresses to ``allocate-on-chip``: those that were allocated for the old
-order are dropped.
+neither merged nor dropped. Code whose program order takes hardly longer than its chains of dependences may keep this
+order (``serial``): no order is much faster, and long code compiles sooner. As a pass it leaves addresses to
+``allocate-on-chip``: those that were allocated for the old order are dropped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,16 +40,18 @@ class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Leve
     unread: int = 0             # loaded tiles that may wait for a step that reads them; 0: any number
     engines: bool = True        # let any engine run instructions that name none, else the first of their class
     issuers: bool = True        # let any engine start transfers that name none, else the sync engine
+    serial: int = 0             # keep program order if it takes less than this per mille longer than its chains
 
     def rewritten(self, code: records.Code) -> None:
         order = Order(self.memory, self.ahead, loads=self.loads, unread=self.unread)
-        schedule(code, order, EngineChoice(code.machine, self.engines, self.issuers))
+        schedule(code, order, EngineChoice(code.machine, self.engines, self.issuers), self.serial)
 
 
-def schedule(code: records.Code, order: Order = Order(), choice: EngineChoice | None = None) -> None:
+def schedule(code: records.Code, order: Order = Order(), choice: EngineChoice | None = None, serial: int = 0) -> None:
     """Order the runs of the code, in place. Drop addresses that were allocated for the old order."""
     schedules = Schedules(code, choice)
-    schedules.arrange(schedules.arrangement(order))
+    in_order = serial > 0 and schedules.is_serial(1 + serial / 1000)
+    schedules.arrange(schedules.as_written() if in_order else schedules.arrangement(order))
     records.forget_addresses(code)
 
 
@@ -194,6 +197,10 @@ class Schedules:
     def critical_path(self) -> float:
         """Return ns that the chains of dependences of each run take at least."""
         return sum(graph.critical_path * times for parts, times in zip(self.parts, self.times) for _, _, graph in parts)
+
+    def is_serial(self, close: float) -> bool:
+        """Return whether program order takes at most ``close`` times as long as the chains of dependences."""
+        return self.in_program_order() <= self.critical_path() * close
 
     @staticmethod
     def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float) -> ListSchedule | None:

@@ -16,6 +16,7 @@ class SearchOptions:
     evict: bool = True          # evict results from PSUM where products would wait for its banks
     overlap: bool = True        # overlap iterations of the device's loops
     pipeline: bool = True       # pipeline the loops that remain in long code
+    serial: bool = True         # end the search of long code at program order if its chains take about as long
     merge: bool = True          # let one instruction process the tiles of several
     merge_loads: bool = True    # let one transfer load neighbouring tiles where triggers take long
     transpose_tiles: bool = True    # let the DMA engines transpose tiles on chip where other engines are busier

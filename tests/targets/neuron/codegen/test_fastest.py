@@ -16,7 +16,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import candidate_programs, dependences, fastest
-from nki_mlir.targets.neuron.codegen.candidate_programs import FULL, Prepared
+from nki_mlir.targets.neuron.codegen.candidate_programs import FULL
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 from nki_mlir.targets.neuron.codegen.fastest import TimedCandidates
 from nki_mlir.targets.neuron.codegen.search_options import Candidate
@@ -35,7 +35,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, source: str, arguments: tuple[str, ..
     return timed_of(monkeypatch, kernel.specialize(kernel.bind(tuple(positional), keywords, is_array, describe_array)))
 
 
-def timed_of(monkeypatch: pytest.MonkeyPatch, captured: Any) -> list[tuple[Candidate, float]]:
+def timed_of(monkeypatch: pytest.MonkeyPatch, captured: Any, options: Emission = Emission()) -> list[tuple[Candidate, float]]:
     """The same of a captured kernel."""
     noted: list[tuple[Candidate, float]] = []
     note = TimedCandidates.note
@@ -44,7 +44,7 @@ def timed_of(monkeypatch: pytest.MonkeyPatch, captured: Any) -> list[tuple[Candi
         noted.append((candidate, note(self, candidate, *program)))          # type: ignore[arg-type]
         return noted[-1][1]
     monkeypatch.setattr(TimedCandidates, "note", noting)
-    emit_cores(neuron.lowered(captured.captured), captured.grid, Emission())
+    emit_cores(neuron.lowered(captured.captured), captured.grid, options)
     monkeypatch.setattr(TimedCandidates, "note", note)
     return [*noted, min(noted, key=lambda entry: entry[1])]
 
@@ -268,9 +268,7 @@ def test_code_whose_chain_takes_as_long_as_program_order__is_timed_in_this_order
         captured = chains.specialize(chains.bind((tile, count), {}, is_array, describe_array))
         *noted, (_, ns) = timed_of(monkeypatch, captured)
         assert (len(noted) == 1) is serial
-        with monkeypatch.context() as others:
-            others.setattr(Prepared, "serial_program", lambda self, level: None)
-            *noted, (_, least) = timed_of(others, captured)
+        *noted, (_, least) = timed_of(monkeypatch, captured, Emission(serial=False))
         assert len(noted) > 1 and ns == least
 
 
