@@ -288,8 +288,8 @@ def plan_traced(cls: type[Kernel], func: Callable[..., object], fields: dict[str
     kernel = cls(func, specializations=_captures(func), **fields)
     positional, named = with_objects(positional), with_objects(named)
     try:
-        compile_again_when_changed(func, (*positional, *named.values()))
-        plan, _ = plan_of(kernel, positional, named, kinds)
+        plan, call = plan_of(kernel, positional, named, kinds)
+        compile_again_when_changed(func, call.seen)
         if recorded and not torch.compiler.is_exporting() and differentiable(plan) and not plan[1]:
             refuse_gradient(kernel.__name__)
         return plan
@@ -298,18 +298,16 @@ def plan_traced(cls: type[Kernel], func: Callable[..., object], fields: dict[str
         raise
 
 
-def compile_again_when_changed(func: Callable[..., object], constants: tuple[object, ...]) -> None:
-    """Add a guard to the graph that Dynamo is tracing: it fails if the variables that the kernel's Python code reads
-    change."""
+def compile_again_when_changed(func: Callable[..., object], state_at_capture: ClosureState) -> None:
+    """Add a guard to the graph that Dynamo is tracing: it fails if what the kernel's Python code reads changes."""
     context = torch._guards.TracingContext.try_get()
     if context is None or torch.compiler.is_exporting():
         return
-    state_at_capture = ClosureState(func, constants)
     latest, environment = [state_at_capture], settings()
 
     def holds(_: object) -> bool:
         if not latest[0].holds():
-            state_now = ClosureState(func, constants)
+            state_now = state_at_capture.again()
             if state_now.key != state_at_capture.key:
                 return False
             latest[0] = state_now

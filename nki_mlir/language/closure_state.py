@@ -25,6 +25,7 @@ from nki_mlir.capture.loop_state import Identity, is_bound
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
 from nki_mlir.language.read_files import state_of_file
+from nki_mlir.language.read_tensors import state_of_tensor
 from nki_mlir.language.side_effects import Stores, stores_of
 from nki_mlir.scalar.dtypes import DType
 
@@ -71,6 +72,7 @@ class History:
     def __init__(self) -> None:
         self.changes: dict[tuple[int, object], ChangeByCapture] = {}
         self.files: set[str] = set()                # that captures read
+        self.tensors: dict[int, weakref.ref[Any]] = {}          # that captures read, by id
         self.doubtful: dict[tuple[int, object], object] = {}
 
 
@@ -79,10 +81,11 @@ class ClosureState:
 
     It sees names in ``scopes`` (globals of a module; names with their values or ``ABSENT``) and in ``cells`` (name,
     cell, value), through ``functions``. ``objects`` (object, slots) may change in place, ``files`` (path, state)
-    were read by captures, ``unseen`` are objects that are not inspected.
+    and ``tensors`` (reference, state) were read by captures, ``unseen`` are objects that are not inspected.
     """
 
     def __init__(self, function: Callable[..., object], arguments: Iterable[object] = ()) -> None:
+        self._function, self._arguments = function, tuple(arguments)
         self.scopes: list[tuple[dict[str, object], tuple[tuple[str, object], ...]]] = []
         self.cells: list[tuple[str, CellType, object]] = []
         self.functions: list[SeenFunction] = []
@@ -102,7 +105,14 @@ class ClosureState:
             self._package = package_of(inner.__module__)        # all of it is the user's, even if it is installed
         self._follow(function, is_kernel=True)
         self.files = [(path, state_of_file(path)) for path in sorted(self._history.files)]
-        self.key = (*self._walk((function, *arguments)), *self.files)
+        self.tensors = [(reference, state_of_tensor(tensor)) for reference in self._history.tensors.values()
+                        if (tensor := reference()) is not None]
+        self.key = (*self._walk((function, *self._arguments)), *self.files,
+                    *[(id(reference()), state) for reference, state in self.tensors])
+
+    def again(self) -> "ClosureState":
+        """Return the state that the same walk sees now."""
+        return ClosureState(self._function, self._arguments)
 
     # -- validity ------------------------------------------------------------------------------------------------------
     def holds(self) -> bool:
@@ -130,7 +140,15 @@ class ClosureState:
         for owner, slots in self.objects:
             if not is_same(self._slots(owner), slots):
                 return False
+        if self.tensors and not all([state_of_tensor(reference()) == state for reference, state in self.tensors]):
+            return False
         return all([state_of_file(path) == state for path, state in self.files]) if self.files else True
+
+    def note_tensors(self, states: list[tuple["weakref.ref[Any]", object]]) -> bool:
+        """Note the tensors that a capture has read, and return whether they still have the contents that it read."""
+        alive = [(tensor, reference, state) for reference, state in states if (tensor := reference()) is not None]
+        self._history.tensors |= {id(tensor): reference for tensor, reference, _ in alive}
+        return all([state_of_tensor(tensor) == state for tensor, _, state in alive])
 
     def note_files(self, states: dict[str, object]) -> bool:
         """Note the files that a capture has read, and return whether they still have the contents that it read."""

@@ -54,6 +54,7 @@ from nki_mlir.language.kernel_attributes import Derived, takes_attributes
 from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
+from nki_mlir.language.read_tensors import TensorsRead
 from nki_mlir.language.results import as_result, assemble, check_written, report_missing, structure_of_updates, traced
 from nki_mlir.language.specialization import Result, Specialization, check_executor
 from nki_mlir.language.tensor import Tensor
@@ -275,10 +276,11 @@ class Kernel(Derived):
         call = self.specializations.find_equal(key, closure)
         if call is None:
             closure.warn_of_unseen(self.__name__, self.location)
-            with FilesRead() as files:
+            with FilesRead() as files, TensorsRead() as tensors:
                 call = call_cache.CachedCall(closure, self._capture(bound))
             leave_for_profilers(call.capture)
-            if closure.note_changes(threads.ran()) and closure.note_files(files.states):
+            unchanged = closure.note_tensors(tensors.states) and closure.note_files(files.states)
+            if closure.note_changes(threads.ran()) and unchanged:
                 call.seen = ClosureState(self.func, bound.constants)
                 self.specializations.add(key, call)
         return call

@@ -31,6 +31,16 @@ def scaled(x, factor, offset=0.0):
     return out
 
 
+def scaled_by(read):
+    """Return a kernel that multiplies by the number that a function reads."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * read())
+        return out
+    return kernel
+
+
 @nki.jit
 def sum_and_difference(a, b):
     total = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)

@@ -2,18 +2,22 @@
 """Kernels in what PyTorch's users write: torch.func, vmap, pickles, workers, dynamic shapes, updates under autograd."""
 
 import copy
+import gc
 import io
 import pickle
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from nki_mlir.capture.mutable_state import ABSENT  # noqa: E402
 from nki_mlir.frameworks.registry import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
 from nki_mlir.frameworks.torch import UpdatesWithGradient  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 from nki_mlir.language.framework_tensors import NoDerivative  # noqa: E402
+from nki_mlir.language.read_tensors import state_of_tensor  # noqa: E402
 
 from . import kernels  # noqa: E402
 
@@ -219,6 +223,63 @@ def test_models__with_kernels_are_copied_and_saved():
         equal(other(A), net(A))
         equal(other.kernel(A, B), A + B)
         assert other.kernel.grid == (2,)
+
+
+READS = {"float": lambda t: float(t[1]), "item": lambda t: t[1].item(), "list": lambda t: t.tolist()[1], "NumPy": lambda t: t.numpy()[1].item(),
+         "view": lambda t: float(t[1:][0]), "branch": lambda t: 2 if t.max() == 2 else 5,
+         "stack": lambda t: torch.stack([t, t])[0, 1].item(), "array": lambda t: float(np.asarray(t)[1])}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_tensors_whose_values_a_kernel_reads(read):
+    scale, weights = torch.ones(3), torch.ones(4, 4)
+    kernel = kernels.scaled_by(lambda: READS[read](scale) * weights.shape[0] / 4)
+    for value in (2., 5., 5., 2.):
+        for change in (scale.__setitem__, scale.numpy().__setitem__):
+            change(1, 1)
+            change(1, value)
+            weights += 1                            # the kernel reads its shape alone
+            for _ in range(2):
+                equal(kernel(A), A * value)
+                equal(kernel.on("isa")(A), A * value)
+                assert np.array_equal(kernel(A.numpy()), A.numpy() * value)
+    assert len(kernel.specializations) == 2
+
+
+def test_compile__of_a_kernel_that_reads_a_tensor_and_a_file(tmp_path):
+    torch.compiler.reset()
+    scale, path = torch.ones(3), tmp_path / "scale"
+    path.write_text("1")
+    compiled = torch.compile(kernels.scaled_by(lambda: float(scale[1]) * float(path.read_text())), backend="eager",
+                             fullgraph=True)
+    for value in (2., 5.):
+        scale[1] = value
+        equal(compiled(A), A * value)
+    path.write_text("3")
+    equal(compiled(A), A * 15)
+
+
+def test_tensors_that_a_kernel_reads__may_go_and_may_be_without_memory():
+    table = {"scale": torch.full((), 3.)}
+    kernel = kernels.scaled_by(lambda: float(table["scale"]) if table else 7)
+    equal(kernel(A), A * 3)
+    table["scale"] = torch.full((), 4.)
+    equal(kernel(A), A * 4)
+    table.clear()
+    gc.collect()
+    equal(kernel(A), A * 7)
+    for tensor in (torch.eye(2).to_sparse(), torch.ones(2, device="meta"), torch.ones(0)):
+        assert state_of_tensor(tensor) == state_of_tensor(tensor)
+    assert state_of_tensor(torch.zeros(2)) != state_of_tensor(-torch.zeros(2)) and state_of_tensor(None) is ABSENT
+
+
+def test_large_tensors_that_a_kernel_reads(monkeypatch):
+    monkeypatch.setattr("nki_mlir.language.read_tensors.LARGE", 4)
+    scale = torch.ones(3)
+    kernel = kernels.scaled_by(lambda: float(scale[1]))
+    for value in (2, 5):
+        scale[1] = value
+        equal(kernel(A), A * value)
 
 
 def test_pickle__of_a_kernel_without_a_name():
