@@ -28,7 +28,6 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.registry import Callee, callee_from, checked, several
 from nki_mlir.graph import upstream
-from nki_mlir.graph.host_floats import rewrite_conversions, rewrite_functions
 from nki_mlir.graph.host_integers import narrowed
 from nki_mlir.graph.integer_functions import rewrite_extremes_of_truths
 from nki_mlir.graph.rewrites import drop_barriers, rewrite_gathers, sign_indices
@@ -51,6 +50,7 @@ from nki_mlir.passes.safety import check_safe
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.text_limits import check_text
 from nki_mlir.transforms.fuse_graph import FuseGraph
+from nki_mlir.transforms.host_floats import HostFloats
 from nki_mlir.transforms.link_kernels import Linked, link
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class NativeCalls:
         run_pipeline(module, upstream.TO_LINALG)
         run_pipeline(module, upstream.SIGNLESS)
         saturate_conversions(module)
-        rewrite_functions(module)
+        HostFloats(conversions=False).run(module)
         refuse_leftovers(module)
         keep_whole(module)
         for k, linked_kernel in enumerate(linked):
@@ -318,7 +318,7 @@ class NativeCalls:
             for function in ir.Module.parse(ROUNDING).body:
                 function.operation.clone()
         run_pipeline(module, BYTES_BY_FLOAT32)
-        rewrite_conversions(module)
+        HostFloats(functions=False).run(module)
         run_pipeline(module, TO_LLVM)
         refuse_untranslated(module)
         return load("execution_engine").ExecutionEngine(module, opt_level=3)

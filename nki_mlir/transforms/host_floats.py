@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites operations on floats of a graph on the CPU that upstream lowers imprecisely, or that LLVM lacks.
+"""host-floats: rewrite operations on floats of a graph on the CPU that upstream lowers imprecisely, or that LLVM lacks.
 
 ``exp(x) - 1`` and ``log(1 + x)``, as which upstream lowers ``math.expm1`` and ``math.log1p``, are wrong near 0.
 
@@ -11,12 +11,27 @@ LLVM has no 8-bit floats. Once arithmetic on them is in float32, conversions are
 
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import value_of
+from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.conversion_expansion import from_float32, to_float32
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.scalar.emit import ScalarEmitter, arith
 
 NEAR_ZERO = ("math.expm1", "math.log1p")
 CONVERSIONS = ("arith.extf", "arith.truncf")
+
+
+class HostFloats(Pass, name="host-floats"):
+    """Rewrites functions near zero, and conversions from and to 8-bit floats."""
+
+    functions: bool = True      # rewrite expm1 and log1p
+    conversions: bool = True    # let integers compute the bits of 8-bit floats
+
+    def run(self, module: Module) -> None:
+        with module.context:
+            if self.functions:
+                rewrite_functions(module)
+            if self.conversions:
+                rewrite_conversions(module)
 
 
 def rewrite_functions(module: Module) -> None:
@@ -71,6 +86,3 @@ def converted(op: Operation) -> Value:
     if target == wide:
         return value
     return value_of("arith.truncf" if target.width < 32 else "arith.extf", target, value)
-
-
-__all__ = ["rewrite_conversions", "rewrite_functions"]
