@@ -44,13 +44,12 @@ from nki_mlir.graph.upstream import (
 )
 from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.language.kernel import default_executor
-from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.text_limits import check_text
 from nki_mlir.transforms.fuse_graph import FuseGraph
-from nki_mlir.transforms.host_floats import HostFloats
 from nki_mlir.transforms.link_kernels import Linked, link
 
 if TYPE_CHECKING:
@@ -302,7 +301,7 @@ class NativeCalls:
         run_pipeline(module, upstream.TO_LINALG)
         run_pipeline(module, upstream.SIGNLESS)
         saturate_conversions(module)
-        HostFloats(conversions=False).run(module)
+        pass_named("host-floats", "conversions=false").run(module)
         refuse_leftovers(module)
         keep_whole(module)
         for k, linked_kernel in enumerate(linked):
@@ -318,7 +317,7 @@ class NativeCalls:
             for function in ir.Module.parse(ROUNDING).body:
                 function.operation.clone()
         run_pipeline(module, BYTES_BY_FLOAT32)
-        HostFloats(functions=False).run(module)
+        pass_named("host-floats", "functions=false").run(module)
         run_pipeline(module, TO_LLVM)
         refuse_untranslated(module)
         return load("execution_engine").ExecutionEngine(module, opt_level=3)
