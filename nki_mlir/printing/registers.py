@@ -162,11 +162,13 @@ class Registers:
         return {loop.register for loop in self.loops.values()}
 
     def _note_registers(self, body: waist.FunctionBlock) -> None:
-        read_registers = {v for t in self.tests.values() for v in (t.register, t.limit) if not isinstance(v, int)}
+        read_registers, compared = ({v for loop, t in self.tests.items() if (loop in self.loops) == is_read
+                                     for v in (t.register, t.limit) if not isinstance(v, int)}
+                                    for is_read in (True, False))
         for loop in self.loops.values():
             if isinstance(loop.begin, Copying):
                 read_registers.add(loop.begin.src.handle)
-        read_registers -= self.of_loops
+        read_registers -= self.of_loops | compared          # an instruction compares the latter
         possible = {n.result for n in waist.nodes_of(body)
                     if isinstance(n, waist.BufferAllocation) and n.result in read_registers
                     and memref_parts(n.result.type) == ((1, 1), INT32, "sbuf")}

@@ -4,6 +4,8 @@
 import numpy as np
 import pytest
 
+from nki_mlir.cli.runnable import run_module
+from nki_mlir.cli.source import read_module
 from nki_mlir.language.beta import isa as beta_nisa
 from nki_mlir.language.beta import language as beta_nl
 from nki_mlir.language.beta import nki as beta_nki
@@ -12,6 +14,7 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.kernel import kernel_text
 
 from ..targets.cpu.test_host_operations import counted_rows_of_cores
 from .reading import printed, reread, reread_beta
@@ -50,6 +53,34 @@ def counted(x, count):
 def test_a_counted_loop_is_fori_loop():
     text = checked(counted, [X, COUNT], X + 2, EXECUTORS)
     assert "    nl.fori_loop(1, register, body)\n" in text and "nisa.register_load(register, number)" in text
+
+
+ADDS, SETS = '"nki.binary_scalar"(%alloc_2, %alloc_2)', '"nisa.memset"(%alloc_2)'     # of the loop's counter
+
+
+@pytest.mark.parametrize("edit, turns", [
+    (lambda add, begin: add.replace("scalar = 1.0", "scalar = 2.0"), 2),
+    (lambda add, begin: add + add, 2),
+    (lambda add, begin: add + add.replace("(%alloc_2, ", "(%alloc_0, "), 3),       # a copy of it after the last addition
+    (lambda add, begin: add.replace("scalar = 1.0", "scalar = 0.0") + add, 3),
+    (lambda add, begin: add + add.replace("scalar = 1.0", "scalar = 0.0"), 3),
+    (lambda add, begin: add.replace("scalar = 1.0", "scalar = 4.0") + add.replace("scalar = 1.0", "scalar = -3.0"), 3),
+    (lambda add, begin: add.replace('"add"', '"multiply"').replace("= 1.0", "= 2.0"), 2),
+    (lambda add, begin: begin.replace("value = 1.0", "value = 3.0") + add, 1),
+    (lambda add, begin: add + "%last = arith.constant 5 : index\n", 3)])
+def test_a_loop_counts_if_one_addition_is_the_last_use_of_its_counter(edit, turns):
+    """Another loop has another form, and all run as often as the module's."""
+    module = counted.lower(X, COUNT).specialization.program_modules[0]
+    lines = module.operation.get_asm().splitlines(keepends=True)
+    add, begin = (next(line for line in lines if text in line) for text in (ADDS, SETS))
+    changed = edit(add, begin)
+    module = read_module("".join(lines).replace(add, changed), "counted.mlir")
+    text = kernel_text([module], comments=False)
+    assert ("nl.fori_loop(1, register, body" in text) == (
+        changed.count('"nki.') == 1 and '"add"' in changed and "memset" not in changed)
+    count = np.array([[4]], np.int32)
+    np.testing.assert_array_equal(reread(text).on("interpreter")(X, count), X + turns)
+    np.testing.assert_array_equal(dict(run_module(module, [X, count, np.zeros_like(X)], "interpreter"))["out"], X + turns)
 
 
 @nki.jit

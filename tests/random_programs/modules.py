@@ -47,10 +47,11 @@ class Buffer:
     dtype: str
     rows: int
     columns: int
+    programs: int = 1                   # each has rows of its own
 
     @property
     def type(self) -> str:
-        return f'memref<{self.rows}x{self.columns}x{self.dtype}, "{self.space}">'
+        return f'memref<{self.rows * self.programs}x{self.columns}x{self.dtype}, "{self.space}">'
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,11 @@ class Tile:
 
 
 class ModuleWriter:
-    """A module with one kernel: inputs ``x0``, ``x1``, outputs ``y0``, ``y1``, ``z``."""
+    """A module with one kernel: inputs ``x0``, ``x1``, outputs ``y0``, ``y1``, ``z``.
+
+    A grid has up to four programs, each with rows of the outputs of its own; inputs have such rows, or all programs read
+    the same ones.
+    """
 
     def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(seed)
@@ -69,12 +74,16 @@ class ModuleWriter:
         self.columns = draw.choice((1, 2, 3, 8, 8, 16, 32, 64, 130, 256) if self.rows < 127 else (8, 64, 130, 256, 512))
         self.dtypes = [draw.choice(FLOATS), draw.choice((*DTYPES, "f32"))]
         self.lines: list[str] = []
-        self.loops: list[tuple[str, range]] = []
+        self.programs = draw.choice((1, 1, 1, 2, 3, 4))
+        self.loops: list[tuple[str, range]] = [("program", range(self.programs))] * (self.programs > 1)
+        self.outermost = len(self.loops)
         self.names = 0
         self.psum = 0                   # bytes of a partition that allocations take
-        self.inputs = [Buffer(f"x{k}", "hbm", draw.choice(self.dtypes), self.rows, self.columns) for k in range(2)]
-        self.outputs = [Buffer(f"y{k}", "hbm", draw.choice(self.dtypes), self.rows, self.columns) for k in range(2)]
-        self.rounded = Buffer("z", "hbm", draw.choice(FLOATS), self.rows, self.columns)
+        self.inputs = [Buffer(f"x{k}", "hbm", draw.choice(self.dtypes), self.rows, self.columns,
+                              draw.choice((1, self.programs))) for k in range(2)]
+        self.outputs = [Buffer(f"y{k}", "hbm", draw.choice(self.dtypes), self.rows, self.columns, self.programs)
+                        for k in range(2)]
+        self.rounded = Buffer("z", "hbm", draw.choice(FLOATS), self.rows, self.columns, self.programs)
         self.tiles: list[Buffer] = []
         functions = self.allocate("sbuf", draw.choice(FLOATS), self.rows, self.columns)
         self.block(draw.randint(3, 9))
@@ -89,11 +98,21 @@ class ModuleWriter:
         arguments = [*((x, "") for x in self.inputs),
                      *((y, f", nki.shared = {k} : i64") for k, y in enumerate((*self.outputs, self.rounded)))]
         signature = ", ".join(f'%{x.name}: {x.type} {{nki.name = "{x.name}"{shared}}}' for x, shared in arguments)
-        return "\n".join(['module attributes {nki.target = "trn3"} {', f"  func.func @kernel({signature}) {{", *self.lines, "    return", "  }", "}", ""])
+        grid = ""
+        if self.programs > 1:
+            signature += ", %program: index {nki.program_id = 0 : i64}"
+            grid = f" attributes {{nki.grid = [{self.programs}]}}"
+        return "\n".join(['module attributes {nki.target = "trn3"} {', f"  func.func @kernel({signature}){grid} {{",
+                          *self.lines, "    return", "  }", "}", ""])
+
+    @property
+    def depth(self) -> int:
+        """The number of loops around what comes next."""
+        return len(self.loops) - self.outermost
 
     # -- text ----------------------------------------------------------------------------------------------------------
     def emit(self, line: str) -> None:
-        self.lines.append("    " + "  " * len(self.loops) + line)
+        self.lines.append("    " + "  " * self.depth + line)
 
     def name(self, prefix: str) -> str:
         self.names += 1
@@ -171,7 +190,8 @@ class ModuleWriter:
             row = 32 if shape[0] <= 32 else 0
         symbols = ", ".join(f"s{k}" for k in range(len(self.loops)))
         first = " + ".join([str(start + (row * buffer.columns if buffer.space == "hbm" else 0)),
-                            *(f"s{k} * {factor}" for k, factor in enumerate(factors) if factor)])
+                            *(f"s{k} * {factor}" for k, factor in enumerate(factors) if factor),
+                            *[f"s0 * {buffer.rows * buffer.columns}"] * (buffer.programs > 1)])
         dims = ", ".join(f"[{step}, {extent}]" for step, extent in zip(
             [buffer.columns if buffer.space == "hbm" else 1, *steps], shape))
         position = f"({first})" if buffer.space == "hbm" else f"({row}, {first})"
@@ -229,12 +249,12 @@ class ModuleWriter:
         """Write statements; tiles that they allocate are out of scope after it."""
         before = list(self.tiles)
         for _ in range(count):
-            if self.draw.random() < 0.15 and len(self.loops) < 2:
+            if self.draw.random() < 0.15 and self.depth < 2:
                 with self.loop():
                     self.block(self.draw.randint(1, 4))
             else:
                 self.draw.choice(self.STATEMENTS)(self)
-        if self.loops:
+        if self.depth:
             self.tiles = before
 
     def loop(self, *counts: int) -> "_Loop":
@@ -339,7 +359,7 @@ class ModuleWriter:
             self.write(draw.choice(("nki.matmul", "nisa.nc_matmul")), [total, left, right],
                        self.mask((terms, rows, *columns), 10), accumulate=accumulate)
 
-        if draw.random() < 0.5 and len(self.loops) < 2:
+        if draw.random() < 0.5 and self.depth < 2:
             before = list(self.tiles)
             with self.loop(1, 2, 3, 4):
                 multiply(draw.choice(("true", "true", "true", "false")))
@@ -476,7 +496,7 @@ def arrays(writer: ModuleWriter, seed: int) -> list[np.ndarray]:
     values = []
     for x in writer.inputs:
         dtype = BY_MLIR[x.dtype]
-        array = rng.integers(-8, 9, (x.rows, x.columns)).astype(np.float32)
+        array = rng.integers(-8, 9, (x.rows * x.programs, x.columns)).astype(np.float32)
         if special and dtype.is_float:
             chance = rng.random(array.shape)
             for low, number in ((0.02, np.nan), (0.04, np.inf), (0.06, -np.inf), (0.2, -0.0)):
