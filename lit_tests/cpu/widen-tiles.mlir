@@ -51,3 +51,51 @@ func.func @product(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"}, %y: 
   }
   return
 }
+
+!values = memref<256x128xbf16, "hbm">
+!all = memref<256x128xbf16, "sbuf">
+!half = memref<128x128xbf16, strided<[128, 1], offset: ?>, "sbuf">
+!query = memref<128x32xf32, "hbm">
+// A part of a tile that the iterations of an outer loop read again, and one that each iteration computes.
+// CHECK-LABEL: func.func @parts(
+// CHECK:         %[[ALL:.*]] = memref.alloc() : memref<32768xf32, "sbuf">
+// CHECK:         linalg.generic {{.*}} outs(%[[ALL]] : memref<32768xf32, "sbuf">)
+// CHECK:         scf.for %{{.*}} = %c0 to %c2 step %c1 {
+// CHECK:           %[[NEW:.*]] = memref.alloc() : memref<32768xbf16, "sbuf">
+// CHECK:           scf.for %[[J:.*]] =
+// CHECK:             %[[START:.*]] = affine.apply #{{.*}}()[%[[J]]]
+// CHECK:             %[[HALF:.*]] = memref.reinterpret_cast %[[ALL]] to offset: [%[[START]]], sizes: [128, 128], strides: [1, 128]
+// CHECK-NEXT:        linalg.generic {{.*}} ins(%{{.*}}, %[[HALF]] :
+func.func @parts(%q: !query {nki.name = "q"}, %v: !values {nki.name = "v"}, %y: !sums {nki.name = "y"}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %all = memref.alloc() : !all
+  linalg.copy ins(%v : !values) outs(%all : !all)
+  scf.for %i = %c0 to %c2 step %c1 {
+    %new = memref.alloc() : !all
+    linalg.copy ins(%v : !values) outs(%new : !all)
+    scf.for %j = %c0 to %c2 step %c1 {
+      %start = affine.apply affine_map<(d0) -> (d0 * 16384)>(%j)
+      %half = memref.reinterpret_cast %all to offset: [%start], sizes: [128, 128], strides: [128, 1] : !all to !half
+      linalg.generic {indexing_maps = [#k_m, #k_n, #m_n], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%q, %half : !query, !half) outs(%y : !sums) {
+      ^bb0(%x: f32, %z: bf16, %old: f32):
+        %1 = "scalar.convert"(%z) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+        %2 = "scalar.alu"(%x, %1) {fn = "multiply", dtype = "float32"} : (f32, f32) -> f32
+        %3 = "scalar.alu"(%old, %2) {fn = "add", dtype = "float32"} : (f32, f32) -> f32
+        linalg.yield %3 : f32
+      }
+      %new_half = memref.reinterpret_cast %new to offset: [%start], sizes: [128, 128], strides: [128, 1] : !all to !half
+      linalg.generic {indexing_maps = [#k_m, #k_n, #m_n], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%q, %new_half : !query, !half) outs(%y : !sums) {
+      ^bb0(%x: f32, %z: bf16, %old: f32):
+        %1 = "scalar.convert"(%z) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+        %2 = "scalar.alu"(%x, %1) {fn = "multiply", dtype = "float32"} : (f32, f32) -> f32
+        %3 = "scalar.alu"(%old, %2) {fn = "add", dtype = "float32"} : (f32, f32) -> f32
+        linalg.yield %3 : f32
+      }
+    }
+  }
+  return
+}

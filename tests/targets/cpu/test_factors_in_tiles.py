@@ -96,6 +96,44 @@ def as_both_factors(a, v):
     return out
 
 
+@nki.jit
+def rounded(a, v):
+    """Parts of a tile in bfloat16, transposed, as attention has them; the tile is converted to add up its rows."""
+    out = nl.ndarray((P, P + 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
+    total = nl.zeros((P, P), nl.float32, buffer=nl.psum)
+    for j in nl.affine_range(a.shape[1] // P):
+        turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]), dtype=nl.float32)
+        total += nisa.nc_matmul(turned, nl.load(v[nl.ds(j * P, P), :]))
+    nl.store(out[:, nl.ds(0, P)], nl.copy(total))
+    nl.store(out[:, nl.ds(P, 1)], nl.sum(weights, axis=1, dtype=nl.float32))
+    return out
+
+
+@nki.jit
+def rounded_and_stored(a, v):
+    """The tile in bfloat16 is stored as it is, too."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((P, a.shape[1]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
+    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]), dtype=nl.float32)
+    nl.store(out, nl.copy(nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))))
+    nl.store(tiles, weights)
+    return out
+
+
+@nki.jit
+def rounded_between(a, v):
+    """The tile in bfloat16 is written between its copy and the product."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
+    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]), dtype=nl.float32)
+    weights[:, nl.ds(0, P)] = nl.multiply(weights[:, nl.ds(0, P)], 3.0, dtype=nl.float32)
+    product = nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))
+    nl.store(out, nl.add(product, weights[:, nl.ds(0, P)], dtype=nl.float32))
+    return out
+
+
 def arrays() -> tuple[np.ndarray, np.ndarray]:
     a, v = RNG.standard_normal((P, 4 * P)).astype(np.float32), RNG.standard_normal((4 * P, P)).astype(np.float32)
     for x in (a, v):
@@ -121,7 +159,7 @@ def compared(kernel: Any, monkeypatch: pytest.MonkeyPatch, name: str, columns: i
 
 @pytest.mark.parametrize("kernel, forwards", [
     (mixed, True), (written_between, False), (read_twice, False), (onto_itself, True), (as_right_factor, False),
-    (as_both_factors, False)],
+    (as_both_factors, False), (rounded, True), (rounded_and_stored, False), (rounded_between, False)],
     ids=lambda value: getattr(value, "__name__", None))
 def test_transposed_copy__is_dropped_where_only_a_product_reads_it(kernel, forwards, monkeypatch) -> None:
     text, plain = compared(kernel, monkeypatch, "forward-factors")
@@ -130,9 +168,17 @@ def test_transposed_copy__is_dropped_where_only_a_product_reads_it(kernel, forwa
 
 
 def test_transposed_copy__stays_for_a_product_of_many_columns(monkeypatch) -> None:
-    monkeypatch.setitem(PIPELINE, "forward-factors", "most=1")
-    text, plain = compared(mixed, monkeypatch, "forward-factors")
-    assert text == plain
+    for kernel in (mixed, rounded):
+        monkeypatch.setitem(PIPELINE, "forward-factors", "most=1")
+        text, plain = compared(kernel, monkeypatch, "forward-factors")
+        assert text == plain
+
+
+@pytest.mark.parametrize("more, forwards", [(0, True), (-1, False)])
+def test_converted_copy__is_dropped_where_the_tile_in_float32_is_small(more, forwards, monkeypatch) -> None:
+    monkeypatch.setitem(PIPELINE, "forward-factors", f"size={4 * P * 4 * P + more}")
+    text, plain = compared(rounded, monkeypatch, "forward-factors")
+    assert (text != plain) == forwards
 
 
 @pytest.mark.parametrize("kernel", [mixed, written_between, read_twice, onto_itself, as_right_factor, as_both_factors])

@@ -71,6 +71,30 @@ def parts(q, k):
     return out
 
 
+def repeated_parts(q, k):
+    """Products in an inner loop that read the same parts of a tile in each iteration of the outer loop."""
+    out = nl.ndarray((q.shape[1] // 32, 32, k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    right = nl.copy(nl.exp(nl.load(k)), dtype=k.dtype)
+    for i in nl.affine_range(q.shape[1] // 32):
+        left = nl.load(q[:, nl.ds(i * 32, 32)])
+        for j in nl.affine_range(k.shape[1] // 128):
+            some = nl.ds(j * 128, 128)
+            nl.store(out[i, :, some], nl.copy(nisa.nc_matmul(left, right[:, some])))
+    return out
+
+
+def rewritten_parts(q, k):
+    """Products like these, of a tile that the outer loop computes in each iteration."""
+    out = nl.ndarray((q.shape[1] // 32, 32, k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(q.shape[1] // 32):
+        left = nl.load(q[:, nl.ds(i * 32, 32)])
+        right = nl.copy(nl.exp(nl.load(k)), dtype=k.dtype)
+        for j in nl.affine_range(k.shape[1] // 128):
+            some = nl.ds(j * 128, 128)
+            nl.store(out[i, :, some], nl.copy(nisa.nc_matmul(left, right[:, some])))
+    return out
+
+
 @pytest.fixture
 def factors(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The dtypes of the factors of products after the pass, for each kernel."""
@@ -95,7 +119,9 @@ def results_of(kernel, *arrays: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("edges", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel, is_wide", [(scores, True), (added, True), (transposed, True), (copied, False), (parts, False)])
+@pytest.mark.parametrize("kernel, is_wide", [
+    (scores, True), (added, True), (transposed, True), (copied, False), (parts, False), (repeated_parts, True),
+    (rewritten_parts, False)])
 def test_tiles__have_the_same_bits(monkeypatch, factors, kernel, is_wide: bool, dtype: type, edges: bool) -> None:
     q, k = of_dtype(dtype, (64, 96), edges), of_dtype(dtype, (64, 256), edges)
     wide = results_of(kernel, q, k)

@@ -7,6 +7,9 @@ after:   out += (weights + 512 * j) @ values
 A product broadcasts single elements of one factor, which it reads equally fast along rows and along columns. The pass
 forwards a copy in float32 of a part of a tile if only the product after it reads the copy, and nothing in between
 writes the tile.
+
+A copy may convert narrower floats to float32. The pass then stores the tile in float32, with values rounded as before,
+if everything else that reads the tile converts its elements as well.
 """
 
 from collections.abc import Sequence
@@ -24,19 +27,37 @@ from nki_mlir.targets.cpu.function import (
     compute,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.passes.widen_tiles import can_be_wide, is_converted, widen, widened
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
 
 
 class ForwardFactors(FunctionPass, name="forward-factors"):
     most: int = 8               # blocks of columns of a product, each of which reads the factor again
+    size: int = 1_048_576       # most bytes of a tile that is stored in float32
 
     def rewrite(self, function: NativeFunction) -> None:
+        self.widen_sources(function)
         for block, copy, tile, users in function.tile_writers(copies_into_tile):
             product = product_behind(block, copy, users)
             forwarded = None if product is None else self.on_source(product, copy)
             if product is not None and forwarded is not None:
                 block.nodes[:] = [forwarded if node is product else node for node in block.without(copy, tile)]
+
+    def widen_sources(self, function: NativeFunction) -> None:
+        """Store narrow tiles in float32 if products could then read them instead of their converted copies."""
+        users_of, new_calls = function.users(), dict[RoutineCall, Compute]()
+        wide: list[ScratchBuffer] = []
+        for block, copy, _, users in function.tile_writers(converts_into_tile):
+            source, product = copy.regions[0].root, product_behind(block, copy, users)
+            if product is None or not isinstance(source, ScratchBuffer) or source in wide:
+                continue
+            calls = [new_calls.get(user, user) for user in users_of[source]]
+            scale = FLOAT32.itemsize // copy.nest.inputs[0].dtype.itemsize
+            if can_be_wide(source, calls, self.size) and self.on_source(product, widened(source, copy, scale)):
+                widen(source, users_of[source], new_calls)
+                wide.append(source)
+        function.replace_calls(new_calls)
 
     def on_source(self, product: Compute, copy: Compute) -> Compute | None:
         """Return the product that reads the source of the copy; None if it cannot, or if the copy is faster."""
@@ -58,10 +79,23 @@ class ForwardFactors(FunctionPass, name="forward-factors"):
 
 def copies_into_tile(copy: Compute) -> bool:
     """Whether a computation copies float32 elements of a buffer to all of another one."""
-    if copy.symbols or not is_copy(copy.nest) or copy.nest.outputs[0].dtype is not FLOAT32:
+    return is_copy(copy.nest) and copy.nest.outputs[0].dtype is FLOAT32 and fills_another_tile(copy)
+
+
+def converts_into_tile(copy: Compute) -> bool:
+    """Whether a computation converts narrower floats of a buffer to all of another one, in float32."""
+    nest = copy.nest
+    if not (len(nest.inputs) == len(nest.outputs) == len(nest.steps) == 1) or nest.mask or nest.reduced:
         return False
+    source, target = nest.inputs[0].dtype, nest.outputs[0].dtype
+    return (source.is_float and source.itemsize < target.itemsize and target is FLOAT32 and is_converted(nest, 0)
+            and fills_another_tile(copy))
+
+
+def fills_another_tile(copy: Compute) -> bool:
+    """Whether a computation of one input reads a buffer of the function and writes all of another one."""
     source = copy.regions[0].root
-    return isinstance(source, ScratchBuffer) and filled_tile(copy) not in (None, source)
+    return not copy.symbols and isinstance(source, ScratchBuffer) and filled_tile(copy) not in (None, source)
 
 
 def product_behind(block: NativeBlock, copy: Compute, users: Sequence[RoutineCall]) -> Compute | None:

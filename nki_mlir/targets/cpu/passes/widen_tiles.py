@@ -5,10 +5,11 @@ before:  copy(x, tile); out += convert(tile) * convert(other)
 after:   tile = convert(x); out += tile * other                    the tile has four bytes an element
 
 All narrower floats are float32 numbers, and what the tile rounds is still rounded, so results keep their bits. Each
-product must read all of the tile: a part is converted to a tile without gaps, which products read faster.
+product must read all of the tile, or a loop around it must read the same part in each iteration: a part that a product
+reads once is better converted to a tile without gaps, which products read faster.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
 from nki_mlir.dialects.access import Linear
@@ -18,6 +19,7 @@ from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.widen_factors import elements_of
 from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.overlap import ByteRegion
 
 
 class WidenTiles(FunctionPass, name="widen-tiles"):
@@ -26,53 +28,93 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
 
     def rewrite(self, function: cpu.NativeFunction) -> None:
         new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
-        users_of = function.users()
-        while self.widen_one(users_of, new_calls):      # once the target of a copy is wide, its source may be, too
+        users_of, loops_around = function.users(), dict(enclosing_loops(function.body))
+        while self.widen_one(users_of, loops_around, new_calls):    # a wide target of a copy may let its source be wide
             pass
         function.replace_calls(new_calls)
 
     def widen_one(self, users_of: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]],
+                  loops_around: Mapping[cpu.RoutineCall, Sequence[cpu.NativeLoop]],
                   new_calls: dict[cpu.RoutineCall, cpu.Compute]) -> bool:
         """Widen a tile, and map each call that uses it to a new one. Return whether a tile was widened."""
         for buffer, users in users_of.items():
             calls = [new_calls.get(user, user) for user in users]
-            if self.can_be_wide(buffer, calls):
-                dtype = next(o.dtype for k, o in operands_in(buffer, calls[0]))
-                scale = FLOAT32.itemsize // dtype.itemsize
-                new_calls |= {user: widened(buffer, call, scale) for user, call in zip(users, calls)
-                              if isinstance(call, cpu.Compute)}
-                buffer.size *= scale
+            if can_be_wide(buffer, calls, self.most) and self.are_worth_it(
+                    buffer, calls, [loops_around[user] for user in users]):
+                widen(buffer, users, new_calls)
                 return True
         return False
 
-    def can_be_wide(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall]) -> bool:
-        """Whether all calls that use a buffer write it as a narrow float or convert the elements that they read, and
-        products read it often."""
-        dtypes: set[DType] = set()
+    def are_worth_it(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall],
+                     loops_around: Sequence[Sequence[cpu.NativeLoop]]) -> bool:
+        """Whether products read a buffer, and each of them often. ``loops_around`` has the loops around each call."""
         products = 0
-        for call in calls:
-            if not isinstance(call, cpu.Compute):
-                return False
-            nest = call.nest
+        writing = [loop for call, loops in zip(calls, loops_around) if is_written(buffer, call) for loop in loops]
+        for call, loops in zip(calls, loops_around):
+            outside = [loop for loop in loops if loop not in writing]
             for number, operand in operands_in(buffer, call):
-                dtypes.add(operand.dtype)
-                if number >= len(nest.inputs):
-                    if nest.uses(nest.first_output + number - len(nest.inputs)):
-                        return False
-                elif contraction_of(nest) is not None:
-                    if not self.is_read_often(nest, number) or (
-                            elements_of(nest, number) * operand.dtype.itemsize != buffer.size):
+                if isinstance(call, cpu.Compute) and number < len(call.nest.inputs) and contraction_of(call.nest):
+                    is_complete = elements_of(call.nest, number) * operand.dtype.itemsize == buffer.size
+                    if not self.is_read_often(call.nest, number) or not (
+                            is_complete or is_repeated(call.regions[number], outside)):
                         return False
                     products += 1
-                elif not is_converted(nest, number):
-                    return False
-        return products > 0 and len(dtypes) == 1 and all(
-            dtype.is_float and dtype.itemsize < FLOAT32.itemsize for dtype in dtypes) and (
-            buffer.size * FLOAT32.itemsize <= self.most * min(dtype.itemsize for dtype in dtypes))
+        return products > 0
 
     def is_read_often(self, nest: Nest, factor: int) -> bool:
         """Whether a product reads each element of a factor many times."""
         return not nest.symbols and elements_of(nest, factor) * self.least <= nest.elements
+
+
+def can_be_wide(buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall], most: int) -> bool:
+    """Whether all calls that use a buffer write it as a narrow float, multiply its elements in a product or convert
+    those that they read, and whether the buffer has at most so many bytes in float32."""
+    dtypes: set[DType] = set()
+    for call in calls:
+        if not isinstance(call, cpu.Compute):
+            return False
+        nest = call.nest
+        for number, operand in operands_in(buffer, call):
+            dtypes.add(operand.dtype)
+            if number >= len(nest.inputs):
+                if nest.uses(nest.first_output + number - len(nest.inputs)):
+                    return False
+            elif contraction_of(nest) is None and not is_converted(nest, number):
+                return False
+    return len(dtypes) == 1 and all(dtype.is_float and dtype.itemsize < FLOAT32.itemsize and (
+        buffer.size * FLOAT32.itemsize <= most * dtype.itemsize) for dtype in dtypes)
+
+
+def widen(buffer: cpu.ScratchBuffer, users: Sequence[cpu.RoutineCall],
+          new_calls: MutableMapping[cpu.RoutineCall, cpu.Compute]) -> None:
+    """Store a buffer that can be wide in float32, and map each call that uses it to one that does."""
+    calls = {user: new_calls.get(user, user) for user in users}
+    dtype = next(operand.dtype for call in calls.values() for _, operand in operands_in(buffer, call))
+    scale = FLOAT32.itemsize // dtype.itemsize
+    new_calls.update({user: widened(buffer, call, scale) for user, call in calls.items()
+                      if isinstance(call, cpu.Compute)})
+    buffer.size *= scale
+
+
+def enclosing_loops(block: cpu.NativeBlock, loops: tuple[cpu.NativeLoop, ...] = ()
+                    ) -> Iterator[tuple[cpu.RoutineCall, tuple[cpu.NativeLoop, ...]]]:
+    """Yield each call of a block with the loops around it, after those that are given."""
+    for node in block.nodes:
+        if isinstance(node, cpu.RoutineCall):
+            yield node, loops
+        for inner in cpu.sub_blocks(node):
+            yield from enclosing_loops(inner, (*loops, node) if isinstance(node, cpu.NativeLoop) else loops)
+
+
+def is_written(buffer: cpu.ScratchBuffer, call: cpu.RoutineCall) -> bool:
+    return isinstance(call, cpu.Compute) and any(region.root is buffer for region in call.output_regions)
+
+
+def is_repeated(region: ByteRegion, loops: Sequence[cpu.NativeLoop]) -> bool:
+    """Whether one of some loops, none of which writes the buffer, reads the same part of it in each iteration."""
+    slots = {slot for slot, _ in region.offset.symbols}
+    return slots <= {loop.slot for loop in loops} and any(
+        loop.slot not in slots and loop.span is not None and len(loop.span) > 1 for loop in loops)
 
 
 def is_converted(nest: Nest, number: int) -> bool:
