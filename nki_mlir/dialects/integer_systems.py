@@ -12,6 +12,7 @@ from math import gcd
 from typing import NamedTuple
 
 STEPS = 400                     # the most steps of a search
+ROUNDS = 30                     # in which rows narrow the ranges
 
 Span = tuple[int, int]          # least and greatest value
 
@@ -22,6 +23,10 @@ class Row(NamedTuple):
     const: int
     terms: tuple[tuple[int, int], ...]
     equal: bool = False
+
+
+class NoValues(Exception):
+    """Raised when no values of the variables satisfy a row."""
 
 
 class SearchTooLong(Exception):
@@ -135,40 +140,49 @@ class Search:
 
     def narrowed(self, low: list[int], high: list[int]) -> bool:
         """Remove from the ranges the values that a row excludes; return False if none remain."""
-        changed, rounds = True, 0
-        while changed and rounds < 30:
-            changed, rounds = False, rounds + 1
-            for const, terms, equal in self.rows:
-                least = most = const
-                for v, c in terms:
-                    least += c * (low[v] if c > 0 else high[v])
-                    most += c * (high[v] if c > 0 else low[v])
-                if most < 0 or (equal and least > 0):
-                    return False
-                if least >= 0 and not equal:
-                    continue
-                for v, c in terms:
-                    if low[v] == high[v]:
-                        continue
-                    term_most, term_least = (high[v], low[v]) if c > 0 else (low[v], high[v])
-                    ends = bounded(c, most - c * term_most, least - c * term_least, equal)
-                    if ends[0] is not None and ends[0] > low[v]:
-                        low[v], changed = ends[0], True
-                    if ends[1] is not None and ends[1] < high[v]:
-                        high[v], changed = ends[1], True
-                    if low[v] > high[v]:
-                        return False
-                    if changed:
-                        least = const + sum([k * (low[w] if k > 0 else high[w]) for w, k in terms])
-                        most = const + sum([k * (high[w] if k > 0 else low[w]) for w, k in terms])
-            if not changed:
-                for row in self.rows:
-                    if row.equal:
-                        fits, moved = on_lattice(row, low, high)
-                        if not fits:
-                            return False
-                        changed |= moved
+        try:
+            for _ in range(ROUNDS):
+                if not any([narrow(row, low, high) for row in self.rows]) and not any(
+                        [on_lattice(row, low, high) for row in self.rows if row.equal]):
+                    break
+        except NoValues:
+            return False
         return True
+
+
+def narrow(row: Row, low: list[int], high: list[int]) -> bool:
+    """Remove from the ranges the ends that a row excludes; return whether an end moved. Raise ``NoValues``."""
+    least, most = interval(row, low, high)
+    if most < 0 or (row.equal and least > 0):
+        raise NoValues
+    if least >= 0 and not row.equal:
+        return False
+    changed = False
+    for v, c in row.terms:
+        if low[v] == high[v]:
+            continue
+        term_most, term_least = (high[v], low[v]) if c > 0 else (low[v], high[v])
+        begin, end = bounded(c, most - c * term_most, least - c * term_least, row.equal)
+        before = low[v], high[v]
+        if begin is not None:
+            low[v] = max(low[v], begin)
+        if end is not None:
+            high[v] = min(high[v], end)
+        if low[v] > high[v]:
+            raise NoValues
+        if (low[v], high[v]) != before:
+            changed = True
+            least, most = interval(row, low, high)
+    return changed
+
+
+def interval(row: Row, low: list[int], high: list[int]) -> Span:
+    """Return the least and the greatest value of a row's sum."""
+    least = most = row.const
+    for v, c in row.terms:
+        least += c * (low[v] if c > 0 else high[v])
+        most += c * (high[v] if c > 0 else low[v])
+    return least, most
 
 
 def parts(low: int, high: int) -> list[Span]:
@@ -187,30 +201,29 @@ def bounded(c: int, most: int, least: int, equal: bool) -> tuple[int | None, int
     return -(least // c) if equal else None, most // -c
 
 
-def on_lattice(row: Row, low: list[int], high: list[int]) -> tuple[bool, bool]:
-    """Tighten an equation's bounds to values that the divisors of the other variables' coefficients allow.
-
-    Return (whether any values remain, whether a bound changed).
-    """
+def on_lattice(row: Row, low: list[int], high: list[int]) -> bool:
+    """Tighten an equation's bounds to values that the divisors of the other variables' coefficients allow, until one
+    moves; return whether one did. Raise ``NoValues``."""
     fixed = row.const + sum([c * low[v] for v, c in row.terms if low[v] == high[v]])
     free = [(v, c) for v, c in row.terms if low[v] < high[v]]
     if not free:
-        return fixed == 0, False
+        if fixed:
+            raise NoValues
+        return False
     before, after = [0], [0]
     for _, c in free:
         before.append(gcd(before[-1], c))
     for _, c in reversed(free):
         after.append(gcd(after[-1], c))
     if fixed % before[-1]:
-        return False, False
-    moved = False
+        raise NoValues
     for k, (v, c) in enumerate(free):
         other_gcd = gcd(before[k], after[len(free) - 1 - k])
         if other_gcd == 0:                         # c * v + fixed == 0
             if fixed % c or not low[v] <= -fixed // c <= high[v]:
-                return False, False
+                raise NoValues
             low[v] = high[v] = -fixed // c
-            return True, True
+            return True
         step = other_gcd // gcd(other_gcd, c)
         if step == 1:
             continue
@@ -218,8 +231,8 @@ def on_lattice(row: Row, low: list[int], high: list[int]) -> tuple[bool, bool]:
         residue = -fixed // shared * pow(c // shared, -1, step) % step
         least, greatest = low[v] + (residue - low[v]) % step, high[v] - (high[v] - residue) % step
         if least > greatest:
-            return False, False
+            raise NoValues
         if (least, greatest) != (low[v], high[v]):
-            low[v], high[v], moved = least, greatest, True
-            return True, True
-    return True, moved
+            low[v], high[v] = least, greatest
+            return True
+    return False
