@@ -46,17 +46,10 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     if (part := _plain_part(tensor, items)) is not None:
         return part
     if len(items) != tensor.ndim or not all([type(item) in NUMBERS for item in items]):
-        core_rule(sum(i is Ellipsis for i in items) <= 1, TwoEllipses)
-        count = sum(i is not Ellipsis for i in items)
-        if count > tensor.ndim:
-            inserts = any(i is None for i in items)
-            out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}", "insert a dimension with "
-                         "tile.expand_dim(dim)" if inserts else "give at most one subscript for each dimension",
-                         code="NKI-SUBSCRIPT")
-        items = expand_ellipsis(items, tensor.ndim)
+        items = _one_a_dimension(tensor, items)
         if any(isinstance(i, Index) for i in items):
             return picked(tensor, items)
-    view, on_chip = tensor, tensor.on_chip
+    view = tensor
     dropped: list[int] = []
     shape, strides, offset = [*view.shape], [*view.strides], view.offset
     for dim, item in enumerate(items):
@@ -70,21 +63,44 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
             shape[dim], strides[dim], offset = -((start - stop) // step), stride * step, offset + start * stride
         else:
             if isinstance(item, NkiTensor) and item.size > 1:
-                require(dropped == list(range(dim)), f"a tensor of {item.size} indices can only index the first "
-                                                     f"dimension that no integer indexes, not dimension {dim}",
-                        fix="put it first, and integers or slices after it")
-                require(not on_chip or dim == 0, "on chip a tensor of indices selects partitions",
-                        fix="use nisa.local_gather or nisa.nc_n_gather along the free dimensions")
+                _check_gathered(tensor, item, dim, dropped)
             view, drop = _pick(view.of_pattern(shape, strides, offset), dim, item)
             shape = [*view.shape]
         if drop:
             dropped.append(dim)
     if dropped:
-        dropped = [d for d in dropped if d > 0 or not on_chip]
-        if dropped and len(shape) - len(dropped) < (2 if on_chip else 1):
-            dropped.pop()
-        shape, strides = ([n for d, n in enumerate(numbers) if d not in dropped] for numbers in (shape, strides))
+        dims = _remaining_dims(len(shape), dropped, tensor.on_chip)
+        shape, strides = [shape[d] for d in dims], [strides[d] for d in dims]
     return view.of_pattern(shape, strides, offset)
+
+
+def _one_a_dimension(tensor: NkiTensor, items: tuple[object, ...]) -> tuple[object, ...]:
+    """Return a subscript for each dimension: ``...`` and missing ones become full slices."""
+    core_rule(sum(i is Ellipsis for i in items) <= 1, TwoEllipses)
+    count = sum(i is not Ellipsis for i in items)
+    if count > tensor.ndim:
+        inserts = any(i is None for i in items)
+        out_of_range(f"too many indexes for shape {list(tensor.shape)}: {count}", "insert a dimension with "
+                     "tile.expand_dim(dim)" if inserts else "give at most one subscript for each dimension",
+                     code="NKI-SUBSCRIPT")
+    return expand_ellipsis(items, tensor.ndim)
+
+
+def _check_gathered(tensor: NkiTensor, indices: NkiTensor, dim: int, dropped: list[int]) -> None:
+    """Check that a tensor of several indices can gather rows along a dimension; integers have dropped those before."""
+    require(dropped == list(range(dim)), f"a tensor of {indices.size} indices can only index the first "
+                                         f"dimension that no integer indexes, not dimension {dim}",
+            fix="put it first, and integers or slices after it")
+    require(not tensor.on_chip or dim == 0, "on chip a tensor of indices selects partitions",
+            fix="use nisa.local_gather or nisa.nc_n_gather along the free dimensions")
+
+
+def _remaining_dims(rank: int, dropped: list[int], on_chip: bool) -> list[int]:
+    """Return the dimensions that a view keeps of those that integers index, and of the others."""
+    removed = [d for d in dropped if d > 0 or not on_chip]
+    if removed and rank - len(removed) < (2 if on_chip else 1):
+        removed.pop()
+    return [d for d in range(rank) if d not in removed]
 
 
 def _plain_part(tensor: NkiTensor, items: tuple[object, ...]) -> NkiTensor | None:
