@@ -18,7 +18,7 @@ from nki_mlir.targets.neuron.checker.happens_before import HappensBefore, TooMan
 from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
 from nki_mlir.targets.neuron.checker.memory import MemoryCheck
 from nki_mlir.targets.neuron.checker.rules import TargetRules, missing_tables
-from nki_mlir.targets.neuron.checker.trace import Choices, StreamTrace, TooLong
+from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace, TooLong
 from nki_mlir.targets.neuron.checker.violations import Descriptions, in_source_order
 from nki_mlir.targets.neuron.checker.witness import witness_of
 from nki_mlir.targets.neuron.deadlock import Deadlock
@@ -93,18 +93,9 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
         report.not_analysed.append("it waits too often for semaphores that several engines and queues count up")
         return executed
     words = Descriptions(programs, relation)
+    memory = MemoryCheck(trace, VIOLATIONS)
+    check_conflicts(memory, trace, words, report)
     violations = report.violations
-    memory, may_meet = MemoryCheck(trace, VIOLATIONS), set[frozenset[object]]()
-    for conflict in memory.conflicts:
-        if conflict.certain:
-            violations.append(words.unordered(conflict))
-            if not report.witness:
-                report.witness, report.witnessed = witness_of(trace, in_source_order(conflict)), violations[-1]
-            continue
-        lines = frozenset(event.instruction.location for event in (conflict.first, conflict.then))
-        if lines not in may_meet:           # once for the instructions of two lines
-            may_meet.add(lines)
-            report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
     violations += [words.rule(outside.error, outside.event) for outside in memory.outside]
     violations += [words.unwritten(read) for read in memory.unwritten]
     for stray in memory.strays:
@@ -113,16 +104,34 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     violations += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
     violations += [words.meetings(*pair) for pair in relation.unordered_meetings()[:VIOLATIONS]]
     violations += [words.count(*count) for count in relation.unordered_counts()[:VIOLATIONS]]
-    unawaited = [event for lane, events in enumerate(trace.lanes) if trace.is_queue[lane]
-                 for event in events[max((clock[lane] for clock in relation.final.values()), default=0):]]
-    violations += [words.unawaited(event) for event in unawaited[:VIOLATIONS]]
+    violations += [words.unawaited(event) for event in unawaited(trace, relation)[:VIOLATIONS]]
     check_instructions(programs, trace, words, report)
-    for core, program in enumerate(programs):
-        for space, mark in ((SBUF, program.sbuf_bytes), (PSUM, program.psum_bytes)):
-            end, event = memory.ends.get((space, core), (0, None))
-            if event is not None and end > mark:
-                violations.append(words.mark(space, end, mark, event))
+    violations += [words.mark(space, end, mark, event) for core, program in enumerate(programs)
+                   for space, mark in ((SBUF, program.sbuf_bytes), (PSUM, program.psum_bytes))
+                   for end, event in [memory.ends.get((space, core), (0, None))] if event is not None and end > mark]
     return trace.executed
+
+
+def check_conflicts(memory: MemoryCheck, trace: StreamTrace, words: Descriptions, report: StreamReport) -> None:
+    """Report accesses that nothing orders: as violations, or as not analysed if data decide whether they meet."""
+    may_meet = set[frozenset[object]]()
+    for conflict in memory.conflicts:
+        if conflict.certain:
+            report.violations.append(words.unordered(conflict))
+            if not report.witness:
+                report.witness = witness_of(trace, in_source_order(conflict))
+                report.witnessed = report.violations[-1]
+            continue
+        lines = frozenset(event.instruction.location for event in (conflict.first, conflict.then))
+        if lines not in may_meet:           # once for the instructions of two lines
+            may_meet.add(lines)
+            report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
+
+
+def unawaited(trace: StreamTrace, relation: HappensBefore) -> list[Event]:
+    """Return the transfers that no engine has waited for at the end of the streams."""
+    return [event for lane, events in enumerate(trace.lanes) if trace.is_queue[lane]
+            for event in events[max((clock[lane] for clock in relation.final.values()), default=0):]]
 
 
 def check_instructions(programs: Sequence[Program], trace: StreamTrace, words: Descriptions, report: StreamReport

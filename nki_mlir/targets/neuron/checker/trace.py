@@ -181,53 +181,67 @@ class StreamTrace:
     def advance(self, core: int, engine: Engine) -> None:
         """Run an engine until it ends or blocks."""
         state = self.cores[core]
-        stream, semaphores, lane = state.program.streams[engine], state.semaphores, self.lane_of[core, engine]
+        stream = state.program.streams[engine]
         while (pc := state.pc[engine]) < len(stream) and engine not in state.blocked:
             instruction = stream[pc]
             for wait in instruction.waits:
-                if semaphores[wait.semaphore] < wait.value:
+                if state.semaphores[wait.semaphore] < wait.value:
                     state.waiting[wait.semaphore].append(engine)
                     return
-            self.executed += 1
-            if self.executed > self.limit:
-                raise TooLong
-            events = self.lanes[lane]
-            event = Event(instruction, core, engine, pc, lane, len(events) + 1)
-            events.append(event)
-            state.pc[engine] = pc + 1
-            op = instruction.op
-            if isinstance(op, isa.Control):
-                self.steps.append(event)
-                try:
-                    self.control(op, core, engine, pc)
-                except NkiMlirError as error:
-                    raise error.located(instruction.location) from None
-                self.update(event)
-                continue
-            if op.symbols:
-                event.values = tuple([state.registers[engine][s.number] for s in op.symbols])
-            if state.loaded.writes:
-                state.loaded.note_writes(op, event.values, (engine, pc))
-            if instruction.queue is not None:
-                event.queue_lane = self.lane_of[core, instruction.queue]
-                self.lanes[event.queue_lane].append(event)
-                event.queue_index = len(self.lanes[event.queue_lane])
-            if isinstance(op, Meeting) and op.between == PROGRAMS and len(self.programs) > 1:
-                try:
-                    members = tuple(op.members(core))
-                except NkiMlirError as error:
-                    raise error.located(instruction.location) from None
-                if core in members:
-                    self.meet(members, op.occasion(), event)
-                    continue
-            elif isinstance(op, Meeting) and op.between == PROGRAMS:
-                self.alone.add(op.mnemonic)
-            self.steps.append(event)
-            if event.queue_lane >= 0 and (waiting := state.behind[event.queue_lane]):
-                event.later = True
-                waiting.append(event)
-            else:
-                self.update(event)
+            event = self.begin(instruction, core, engine, pc)
+            try:
+                if isinstance(instruction.op, isa.Control):
+                    self.steps.append(event)
+                    self.control(instruction.op, core, engine, pc)
+                    self.update(event)
+                elif not self.meets_others(event):
+                    self.perform(event)
+            except NkiMlirError as error:
+                raise error.located(instruction.location) from None
+
+    def begin(self, instruction: isa.Instruction, core: int, engine: Engine, pc: int) -> Event:
+        """Return the next event of an engine, with the values of its operation's symbols, in the lanes where it is."""
+        self.executed += 1
+        if self.executed > self.limit:
+            raise TooLong
+        state, op, lane = self.cores[core], instruction.op, self.lane_of[core, engine]
+        event = Event(instruction, core, engine, pc, lane, len(self.lanes[lane]) + 1)
+        self.lanes[lane].append(event)
+        state.pc[engine] = pc + 1
+        if isinstance(op, isa.Control):
+            return event
+        if op.symbols:
+            event.values = tuple([state.registers[engine][s.number] for s in op.symbols])
+        if state.loaded.writes:
+            state.loaded.note_writes(op, event.values, (engine, pc))
+        if instruction.queue is not None:
+            event.queue_lane = self.lane_of[core, instruction.queue]
+            self.lanes[event.queue_lane].append(event)
+            event.queue_index = len(self.lanes[event.queue_lane])
+        return event
+
+    def meets_others(self, event: Event) -> bool:
+        """Record the arrival of an event that meets other cores; return whether it does."""
+        op = event.instruction.op
+        if not isinstance(op, Meeting) or op.between != PROGRAMS:
+            return False
+        if len(self.programs) == 1:
+            self.alone.add(op.mnemonic)
+            return False
+        members = tuple(op.members(event.core))
+        if event.core not in members:
+            return False
+        self.meet(members, op.occasion(), event)
+        return True
+
+    def perform(self, event: Event) -> None:
+        """Complete an event that meets no other core, unless its queue waits for one that does."""
+        self.steps.append(event)
+        if event.queue_lane >= 0 and (waiting := self.cores[event.core].behind[event.queue_lane]):
+            event.later = True
+            waiting.append(event)
+        else:
+            self.update(event)
 
     def update(self, event: Event) -> None:
         update, core = event.instruction.update, event.core
