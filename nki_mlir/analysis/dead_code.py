@@ -2,6 +2,7 @@
 """Removes dead code after a rewrite: constants that fold, values and buffers that nothing reads, empty loops."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cmp_to_key
 from math import prod
 
@@ -69,42 +70,66 @@ def _overwritten(memset: Operation, most: int) -> bool:
         return False
     tile = read_op(memset).targets()[0][1]
     unwritten = np.ones((tile.base_shape[0], prod(tile.base_shape[1:])), bool)
-    return _reads_what_is_written(block, users, tile, unwritten, {}, most) is not None
+    return _UnwrittenElements(tile, users).after(block, unwritten, {}, most) is not None
 
 
-def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwritten: np.ndarray,
-                           numbers: dict[Value, int], most: int) -> np.ndarray | None:
-    """Return the elements that are unwritten after the operations of a block. ``users`` are the operations on the
-    buffer ``tile``. Return None if one of them reads, or may read, an unwritten element. ``numbers`` has the values of
-    the loop variables around the block; these loops have at most ``most`` iterations together."""
-    def order(operation: Operation, other: Operation) -> int:
-        return -1 if operation.is_before_in_block(other) else 1
-    inside = dict.fromkeys(op for user in users if (op := ancestor_in(block, user)) is not None)
-    for op in sorted(inside, key=cmp_to_key(order)):
-        if not unwritten.any():
-            return unwritten
-        if op.name == "scf.if":
-            sides = [_reads_what_is_written(side, users, tile, unwritten.copy(), numbers, most)
-                     for region in op.regions for side in region.blocks]
-            masks = [side for side in sides if side is not None]
-            if len(masks) < len(sides):
+@dataclass
+class _UnwrittenElements:
+    """Follows which elements of a buffer ``tile`` its ``users`` have not written yet."""
+
+    tile: Tile
+    users: set[Operation]
+
+    def after(self, block: Block, unwritten: np.ndarray, numbers: dict[Value, int], most: int) -> np.ndarray | None:
+        """Return the elements of ``unwritten`` that the operations of a block do not write, None if one of them reads,
+        or may read, such an element. ``numbers`` has the values of the loop variables around the block; loops in it may
+        have ``most`` iterations together."""
+        for op in self.in_order(block):
+            if not unwritten.any():
+                return unwritten
+            if op.name == "scf.if":
+                rest = self.after_branch(op, unwritten, numbers, most)
+            elif is_tile_op(op):
+                rest = unwritten if _use(_numbered(read_op(op), numbers), self.tile, unwritten) else None
+            elif op.name == "scf.for" and (span := loop_span(op)) is not None and 0 < len(span) <= most:
+                rest = self.after_loop(op, span, unwritten, numbers, most // len(span))
+            else:                                   # the loop may run no iteration
+                rest = unwritten if self.is_unread_in(op, block, unwritten) else None
+            if rest is None:
                 return None
-            unwritten = np.logical_or.reduce([*masks, *([unwritten] if len(sides) == 1 else [])])
-        elif is_tile_op(op):
-            if not _use(_numbered(read_op(op), numbers), tile, unwritten):
+            unwritten = rest
+        return unwritten
+
+    def in_order(self, block: Block) -> list[Operation]:
+        """Return the operations of a block that are users or contain some, in the order of the block."""
+        def order(operation: Operation, other: Operation) -> int:
+            return -1 if operation.is_before_in_block(other) else 1
+        inside = dict.fromkeys(op for user in self.users if (op := ancestor_in(block, user)) is not None)
+        return sorted(inside, key=cmp_to_key(order))
+
+    def after_branch(self, op: Operation, unwritten: np.ndarray, numbers: dict[Value, int], most: int
+                     ) -> np.ndarray | None:
+        sides = [self.after(side, unwritten.copy(), numbers, most) for region in op.regions for side in region.blocks]
+        masks = [side for side in sides if side is not None]
+        if len(masks) < len(sides):
+            return None
+        rest: np.ndarray = np.logical_or.reduce([*masks, *([unwritten] if len(sides) == 1 else [])])
+        return rest
+
+    def after_loop(self, op: Operation, span: range, unwritten: np.ndarray, numbers: dict[Value, int], most: int
+                   ) -> np.ndarray | None:
+        body = op.regions[0].blocks[0]
+        for number in span:
+            rest = self.after(body, unwritten, numbers | {body.arguments[0]: number}, most)
+            if rest is None:
                 return None
-        elif op.name == "scf.for" and (span := loop_span(op)) is not None and 0 < len(span) <= most:
-            body = op.regions[0].blocks[0]
-            for number in span:
-                after = _reads_what_is_written(body, users, tile, unwritten, numbers | {body.arguments[0]: number},
-                                               most // len(span))
-                if after is None:
-                    return None
-                unwritten = after
-        elif not all(_use(read_op(user), tile, unwritten.copy()) for user in users
-                     if (around := ancestor_in(block, user)) is not None and around == op):
-            return None                             # the loop may run no iteration
-    return unwritten
+            unwritten = rest
+        return unwritten
+
+    def is_unread_in(self, op: Operation, block: Block, unwritten: np.ndarray) -> bool:
+        """Return whether no user in an operation of the block reads an unwritten element."""
+        return all(_use(read_op(user), self.tile, unwritten.copy()) for user in self.users
+                   if (around := ancestor_in(block, user)) is not None and around == op)
 
 
 def _numbered(op: Op, numbers: dict[Value, int]) -> Op:
