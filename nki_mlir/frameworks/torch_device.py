@@ -6,6 +6,7 @@ on the memory of the CPU tensors. The device needs the experimental Python backe
 whether this PyTorch has them.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,14 @@ class NeuronTensor(torch.Tensor):
     def __tensor_unflatten__(inner: dict[str, torch.Tensor], meta: None, size: object, stride: object
                              ) -> "NeuronTensor":
         return NeuronTensor(inner["raw"])
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle as tensors of other devices: by functions of PyTorch, which "weights_only" admits and which read
+        "map_location", so that a checkpoint also loads on the CPU where this device is not installed."""
+        if getattr(self, "_is_param", False):
+            return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, OrderedDict())
+        return torch._utils._rebuild_device_tensor_from_cpu_tensor, (self.raw.detach(), self.dtype, str(self.device),
+                                                                     self.requires_grad)
 
     def tolist(self) -> Any:
         return self.raw.tolist()
@@ -198,8 +207,14 @@ def _install() -> torch.library.Library:
     for name in FACTORIES:
         base, _, overload = name.partition(".")
         library.impl(name, _factory(getattr(getattr(torch.ops.aten, base), overload or "default")), "PrivateUse1")
+    torch.serialization.register_package(15, lambda storage: None, _load_storage)       # before that of PyTorch
     register_backend(lambda graph, inputs: lookup_backend("aot_eager")(graph, inputs), name=NAME)
     return library
+
+
+def _load_storage(storage: Any, location: str) -> Any:
+    """Leave the memory of a tensor that ``torch.load`` reads for the device on the CPU."""
+    return storage if location.partition(":")[0] == NAME else None
 
 
 def _factory(operation: object) -> Callable[..., object]:

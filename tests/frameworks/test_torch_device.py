@@ -66,6 +66,26 @@ for net, x in ((model, a / 512), (twin, A / 512)):
 assert {p.device.type for p in model.parameters()} == {"neuron"}
 for p, q in zip(model.parameters(), twin.parameters()):
     torch.testing.assert_close(p.detach().cpu(), q.detach())
+
+import copy, io, pickle
+def saved_and_loaded(value, **options):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, **options)
+checkpoint = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "view": a.t()[1:, ::2]}
+for options in {}, {"weights_only": False}, {"map_location": "neuron"}:
+    loaded = saved_and_loaded(checkpoint, **options)
+    assert {t.device.type for t in (*loaded["model"].values(), loaded["view"])} == {"neuron"}
+    assert torch.equal(loaded["view"].cpu(), A.t()[1:, ::2])
+loaded = saved_and_loaded(checkpoint, map_location="cpu")
+assert {type(t) for t in (*loaded["model"].values(), loaded["view"])} == {torch.Tensor}
+assert torch.equal(loaded["model"]["weight"], model.weight.detach().cpu())
+for again in saved_and_loaded(model, weights_only=False), pickle.loads(pickle.dumps(model)), copy.deepcopy(model):
+    assert type(again.weight) is type(model.weight) and again.weight.requires_grad and len(list(again.parameters())) == 2
+    assert torch.equal(again(a).cpu(), model(a).cpu())
+twin.load_state_dict(saved_and_loaded(model, weights_only=False, map_location="cpu").state_dict())
+model.load_state_dict(saved_and_loaded(twin.state_dict(), map_location="neuron"))
 print("done")
 """) == "done\n"
 
