@@ -57,3 +57,58 @@ func.func @overwritten(%x: !hbm, %y: !hbm) {
   "nisa.dma_copy"(%x, %b) {access = [#hbm, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
   return
 }
+
+// In each iteration of a loop the load reads what the store of the same iteration wrote: its address has the same
+// register. In @previous it reads what the previous iteration stored, so that it stays.
+!rows = memref<512x512xf32, "hbm">
+#at = #nki.access<f32, affine_map<()[i] -> (i * 65536)>, [[512, 128], [1, 512]]>
+#before = #nki.access<f32, affine_map<()[i] -> (i * 65536 - 65536)>, [[512, 128], [1, 512]]>
+// CHECK-LABEL: func.func @rolled(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<512x512xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<512x512xf32, "hbm">
+// CHECK:         scf.for %[[I:.*]] = %c0 to %c4 step %c1 {
+// CHECK:           "nisa.dma_copy"(%[[A:[a-z0-9_]+]], %[[X]], %[[I]])
+// CHECK-NEXT:      "nisa.tensor_tensor"(%[[T:[a-z0-9_]+]], %[[A]], %[[A]])
+// CHECK-NEXT:      "nisa.dma_copy"(%[[Y]], %[[T]], %[[I]])
+// CHECK-NEXT:    }
+// NONE-LABEL: func.func @rolled(
+// NONE:         "nisa.dma_copy"(%[[A:[a-z0-9_]+]], %{{[a-z0-9_]+}}, %[[I:[a-z0-9_]+]])
+// NONE-NEXT:    "nisa.dma_copy"(%[[S:[a-z0-9_]+]], %[[A]], %[[I]])
+// NONE-NEXT:    "nisa.dma_copy"(%[[B:[a-z0-9_]+]], %[[S]], %[[I]])
+func.func @rolled(%x: !rows, %y: !rows) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %s = memref.alloc() : !rows
+  scf.for %i = %c0 to %c4 step %c1 {
+    %a = memref.alloc() : !tile
+    %b = memref.alloc() : !tile
+    %t = memref.alloc() : !tile
+    "nisa.dma_copy"(%a, %x, %i) {access = [#tile, #at], engine = "sync", mask = #all} : (!tile, !rows, index) -> ()
+    "nisa.dma_copy"(%s, %a, %i) {access = [#at, #tile], engine = "sync", mask = #all} : (!rows, !tile, index) -> ()
+    "nisa.dma_copy"(%b, %s, %i) {access = [#tile, #at], engine = "sync", mask = #all} : (!tile, !rows, index) -> ()
+    "nisa.tensor_tensor"(%t, %b, %b) {access = [#tile, #tile, #tile], engine = "vector", mask = #all, op = "add"}
+      : (!tile, !tile, !tile) -> ()
+    "nisa.dma_copy"(%y, %t, %i) {access = [#at, #tile], engine = "sync", mask = #all} : (!rows, !tile, index) -> ()
+  }
+  return
+}
+
+// CHECK-LABEL: func.func @previous(
+// CHECK:         scf.for %[[I:.*]] = %c1 to %c4 step %c1 {
+// CHECK:           "nisa.dma_copy"(%[[S:[a-z0-9_]+]], %{{.*}}, %[[I]])
+// CHECK-NEXT:      "nisa.dma_copy"(%[[B:[a-z0-9_]+]], %[[S]], %[[I]])
+// CHECK-NEXT:      "nisa.dma_copy"(%{{.*}}, %[[B]], %[[I]])
+func.func @previous(%x: !rows, %y: !rows) {
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %s = memref.alloc() : !rows
+  scf.for %i = %c1 to %c4 step %c1 {
+    %a = memref.alloc() : !tile
+    %b = memref.alloc() : !tile
+    "nisa.dma_copy"(%a, %x, %i) {access = [#tile, #at], engine = "sync", mask = #all} : (!tile, !rows, index) -> ()
+    "nisa.dma_copy"(%s, %a, %i) {access = [#at, #tile], engine = "sync", mask = #all} : (!rows, !tile, index) -> ()
+    "nisa.dma_copy"(%b, %s, %i) {access = [#tile, #before], engine = "sync", mask = #all} : (!tile, !rows, index) -> ()
+    "nisa.dma_copy"(%y, %b, %i) {access = [#at, #tile], engine = "sync", mask = #all} : (!rows, !tile, index) -> ()
+  }
+  return
+}

@@ -6,9 +6,10 @@ before:  store A[0] = t; load c = A[0]; q = c + d          after:  store A[0] = 
 A load is dropped if an earlier store of the same run of instructions wrote its elements from one tile in the same
 order, nothing wrote them or that tile in HBM or on chip since, nothing outside of the run uses the loaded tile, and the
 stored one can stay in SBUF until the last use of the loaded one: in between, program order fills at most ``room``
-percent of SBUF. The load may be of fewer rows and columns. If then nothing reads a tensor in HBM that is local to the
-program, ``unread-results`` drops its stores, and what only they read: values between the kernels and operations of a
-graph stay on chip.
+percent of SBUF. The load may be of fewer rows and columns. In the body of a loop of the device both addresses have the
+same registers, whose values stay in a run; a write through others may touch any bytes that these reach. If then nothing
+reads a tensor in HBM that is local to the program, ``unread-results`` drops its stores, and what only they read: values
+between the kernels and operations of a graph stay on chip.
 """
 
 from bisect import bisect_right
@@ -71,7 +72,7 @@ def loads_what_was_stored(run: Sequence[InstructionStep]) -> bool:
 def is_store(op: Op) -> bool:
     """Return whether an operation copies the elements of a tile in SBUF to HBM, all and in their dtype."""
     return (type(op) is DmaCopyOp and op.dst.space == HBM and op.src.space == SBUF and op.dst.dtype is op.src.dtype
-            and not (op.mask or op.limits or op.symbols) and NO_REORDER not in op.extra)
+            and not (op.mask or op.limits) and NO_REORDER not in op.extra)
 
 
 class StoredTile(NamedTuple):
@@ -119,24 +120,26 @@ class _Forwarding:
             stored = self.stores.setdefault(op.dst.handle, [])
             if len(stored) < MOST:
                 src = in_stored_tile(op.src, self.replacement)
-                stored.append(StoredTile(k, op.dst.access, region_of(op.dst.access, HBM), src))
+                stored.append(StoredTile(k, op.dst.access, region_in_hbm(op, op.dst), src))
 
     def forget(self, op: Op, tile: Tile) -> None:
         """Forget the stores of a tensor that an operation overwrites."""
-        if op.symbols or isinstance(op, DataAddressed):
+        if isinstance(op, DataAddressed):
             del self.stores[tile.handle]
             return
-        region = region_of(tile.access, HBM)
+        region = region_in_hbm(op, tile)
         self.stores[tile.handle] = [s for s in self.stores[tile.handle] if not s.region.overlaps(region)]
 
     def forward(self, k: int, op: DmaCopyOp) -> bool:
         """Let a stored tile replace the one that a load writes, if it can."""
         buffer = op.dst.handle
-        if op.symbols or self.uses.writer[buffer] != k or not self.is_free(buffer) or buffer not in self.local or (
-                buffer in self.elsewhere):
+        if self.uses.writer[buffer] != k or self.uses.users[buffer][0] != k or not self.is_free(buffer) or (
+                buffer not in self.local or buffer in self.elsewhere):      # else of the last iteration
             return False
-        last = self.last_use[buffer]
+        last, registers = self.last_use[buffer], region_in_hbm(op, op.src).symbolic
         for store in self.stores.get(op.src.handle, ()):
+            if store.region.symbolic != registers:
+                continue
             before, stored = distance(op, store), store.tile.handle
             if before is None or not self.is_free(stored) or (before and self.is_reinterpreted(buffer)):
                 continue
@@ -173,13 +176,18 @@ class _Forwarding:
         block.buffers = [buffer for buffer in block.buffers if buffer not in self.replacement]
 
 
+def region_in_hbm(op: Op, tile: Tile) -> Region:
+    """Return the region of an operation's tile in HBM."""
+    return region_of(tile.access, HBM, symbols=op.symbols, ranges=op.ranges)
+
+
 def distance(load: DmaCopyOp, store: StoredTile) -> int | None:
     """Return how many elements of a partition the stored tile has before those of the loaded buffer; None if it does
     not have all elements that the load reads, in their order."""
     loaded, outside, stored = load.dst.access, load.src.access, store.tile.access
     dtypes = {loaded.dtype, outside.dtype, stored.dtype, load.dst.base_dtype, store.tile.base_dtype}
     if len(dtypes) > 1 or not load.dst.form.is_whole or loaded.partition != stored.partition or (
-            stored.free.symbols or len(outside.dims) != len(loaded.dims)):
+            loaded.symbols_used() or stored.symbols_used() or len(outside.dims) != len(loaded.dims)):
         return None
     columns = outside.free.const - store.access.free.const
     if outside.dims == store.access.dims and loaded.dims == stored.dims and not columns:

@@ -69,6 +69,94 @@ def test_values__stay():
     assert dropped > 60
 
 
+class StoredInLoop:
+    """The same in a loop of the device: boxes that move by different widths in each iteration, tiles of the body, and
+    one that all iterations use."""
+
+    def __init__(self, seed: int, steps: int = 16, trips: int = 4) -> None:
+        r = random.Random(seed)
+        self.b = b = Builder()
+        self.x = b.hbm("x", (ROWS, 8 * WIDTH), "input")
+        self.y = b.hbm("y", (ROWS, trips * steps * WIDTH), "output")
+        scratch = [b.hbm(f"scratch{k}", (ROWS, 8 * WIDTH)) for k in range(2)]
+        first = b.on_chip("first", (ROWS, 8 * WIDTH))
+        b.copy((first, 0, ROWS, 0, 8 * WIDTH), (self.x, 0, ROWS, 0, 8 * WIDTH))
+        for tensor in scratch:
+            b.copy((tensor, 0, ROWS, 0, 8 * WIDTH), (first, 0, ROWS, 0, 8 * WIDTH))
+        with b.loop(trips) as i:
+            tiles = [first]
+            for k in range(steps):
+                start = r.choice((0, 0, WIDTH // 2, WIDTH)), {i: r.choice((WIDTH, WIDTH, WIDTH, 1))}
+                tile = r.choice(tiles)
+                if not k or r.random() < 0.4:                       # else the last one again
+                    box = r.choice(scratch), 0, ROWS, start if r.random() < 0.9 else 5, WIDTH
+                match r.randrange(5):
+                    case 0 | 1:
+                        b.copy(box, (tile, 0, ROWS, 0, WIDTH))
+                    case 2 | 3:
+                        tile = b.on_chip(f"t{k}", (ROWS, WIDTH))
+                        b.copy((tile, 0, ROWS, 0, WIDTH), box)
+                        tiles.append(tile)
+                    case 4:
+                        b.memset((tile, 0, ROWS, 0, WIDTH), k)
+                u = b.on_chip(f"u{k}", (ROWS, WIDTH))
+                b.add((u, 0, ROWS, 0, WIDTH), (tile, 0, ROWS, 0, WIDTH), (tile, 0, ROWS, 0, WIDTH), "add")
+                b.copy((self.y, 0, ROWS, (k * WIDTH, {i: steps * WIDTH}), WIDTH), (u, 0, ROWS, 0, WIDTH))
+        self.array = np.random.default_rng(seed).integers(-4, 5, self.x.shape).astype(np.float32)
+
+    result = Stored.result
+
+
+def test_values__stay_in_loops():
+    dropped = 0
+    for seed in range(20):
+        stored = StoredInLoop(seed)
+        expected = stored.result()
+        dropped += len(forward_stores(stored.b.code))
+        np.testing.assert_array_equal(stored.result(), expected, f"seed {seed}")
+    assert dropped > 20
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_streams_with_loops__compute_the_same_in_any_order(seed):
+    expected = StoredInLoop(seed).result()
+    stored = StoredInLoop(seed)
+    program = emit_code(stored.b.code, Emission(unroll_limit=20))
+    for scheduler in range(3):
+        output = np.zeros_like(expected)
+        simulate(program, [stored.array.copy()], [output], scheduler)
+        np.testing.assert_array_equal(output, expected)
+
+
+@pytest.mark.parametrize("changes, loads", [
+    ({}, 1),
+    ({"loaded": (0, 32)}, 0),                       # another number of bytes for each iteration
+    ({"loaded": (64, 64)}, 0),                      # those of the next iteration
+    ({"between": (64, 64)}, 1),
+    ({"between": (63, 64)}, 0),
+    ({"between": (64, 32)}, 0),                     # other registers may reach the stored bytes
+    ({"between": (0, 0)}, 0),
+    ({"used_before": True}, 0)], ids=str)           # what the last iteration loaded
+def test_registers__are_the_same_in_both_addresses(changes, loads):
+    def outcome(loaded=(0, 64), between=None, used_before=False):
+        b = Builder()
+        x, y = b.hbm("x", (ROWS, 64), "input"), b.hbm("y", (ROWS, 4 * 64), "output")
+        scratch, other = b.hbm("scratch", (ROWS, 8 * 64)), b.on_chip("other", (ROWS, 8))
+        b.memset((other, 0, ROWS, 0, 8), 1)
+        with b.loop(4) as i:
+            tile, again = b.on_chip("tile", (ROWS, 64)), b.on_chip("again", (ROWS, 64))
+            if used_before:
+                b.copy((y, 0, ROWS, (0, {i: 64}), 64), (again, 0, ROWS, 0, 64))
+            b.copy((tile, 0, ROWS, 0, 64), (x, 0, ROWS, 0, 64))
+            b.copy((scratch, 0, ROWS, (0, {i: 64}), 64), (tile, 0, ROWS, 0, 64))
+            if between:
+                b.copy((scratch, 0, ROWS, (between[0], {i: between[1]} if between[1] else {}), 8), (other, 0, ROWS, 0, 8))
+            b.copy((again, 0, ROWS, 0, 64), (scratch, 0, ROWS, (loaded[0], {i: loaded[1]}), 64))
+            b.copy((y, 0, ROWS, (0, {i: 64}), 64), (again, 0, ROWS, 0, 64))
+        return len(forward_stores(b.code))
+    assert outcome(**changes) == loads
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_streams__compute_the_same_in_any_order(seed):
     expected = Stored(seed).result()
