@@ -21,10 +21,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil, inf
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -59,7 +60,6 @@ def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "
         os.environ.setdefault(variable, "1")
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"                # which does not reduce failing examples
     os.environ["NKI_MLIR_CACHE"] = "off"                        # a cache takes the package's files for its sources
-    options = [*PYTEST, "-k", select]
     paths = [Path(file).resolve() for file in files]
     for change in changes:
         source_of(change.file)
@@ -68,53 +68,77 @@ def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "
         known = Results.read(results or directory / "results", changes, [*map(str, paths), select])
         for number, outcome in known.outcomes.items():
             yield changes[number], outcome
-        if len(known.outcomes) == len(changes):
-            return
+        if len(known.outcomes) < len(changes):
+            for outcome in MutantRun(changes, paths, select, jobs, most, directory, known).outcomes():
+                known.append(outcome)
+                yield changes[outcome.number], outcome
+
+
+@dataclass
+class MutantRun:
+    """A run of test files with all changes that have no known outcome, in forks of this process."""
+
+    changes: list[Change]
+    paths: list[Path]
+    select: str
+    jobs: int
+    most: float             # seconds of a mutant's tests
+    directory: Path
+    known: Results
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Yield the outcomes: first of mutants that the collection of the tests finds, then of those that tests find
+        or do not."""
+        lines = self.collected()
+        loaded, libraries = list[int](), next(lines, None)
+        for number, test, left in lines:
+            if test == LOADED:
+                loaded.append(number)
+            else:
+                yield Outcome(number, test, left)
+        if libraries is None:
+            raise FailingTests(f"{(self.directory / 'output').read_text()}\nthe tests fail without a change")
+        for library in libraries:
+            _import(library)
+        self.known.reread()
+        for test in sorted({*self.known.tests} - self.known.sound_tests()):
+            print(f"left out, because it fails without a change: {test}", file=sys.stderr)
+        yield from _confirmed(self.test, loaded, self.directory, self.jobs, self.known, self.most)
+
+    def collected(self) -> Iterator[Any]:
+        """Collect the tests in a fork, and yield what it writes: the libraries that it imported, then for each mutant
+        that its imports find or load, the number, the test and how many tests are left."""
         reader, writer = os.pipe()
         collector = os.fork()
         if not collector:
             os.close(reader)
-            _redirect(directory / "output")
+            _redirect(self.directory / "output")
             signal.signal(signal.SIGTERM, _stop)
             with os.fdopen(writer, "w", buffering=1) as pipe:
-                collected = _Collected(changes, directory, jobs, pipe.write, known, most)
-                status = pytest.main([*options, *map(str, paths)], plugins=[collected])
-            os._exit(int(status))
+                plugin = _Collected(self.changes, self.directory, self.jobs, pipe.write, self.known, self.most)
+                status = self.pytest(self.paths, [plugin])
+            os._exit(status)
         os.close(writer)
         try:
             with os.fdopen(reader) as pipe:
-                lines = (json.loads(line) for line in pipe)
-                loaded, libraries = list[int](), next(lines, None)
-                for number, test, left in lines:
-                    if test == LOADED:
-                        loaded.append(number)
-                    else:
-                        known.append(Outcome(number, test, left))
-                        yield changes[number], known.outcomes[number]
+                yield from map(json.loads, pipe)
             os.waitpid(collector, 0)
         except BaseException:
             os.kill(collector, signal.SIGTERM)
             raise
-        if libraries is None:
-            raise FailingTests(f"{(directory / 'output').read_text()}\nthe tests fail without a change")
-        for library in libraries:
-            _import(library)
-        known.reread()
-        for test in sorted({*known.tests} - known.sound_tests()):
-            print(f"left out, because it fails without a change: {test}", file=sys.stderr)
 
-        def run(job: Job) -> int:
-            _redirect(Path(os.devnull))
-            if job.number != NO_CHANGE:
-                sys.meta_path.insert(0, Finder.of(changes[job.number]))
-            chosen = sorted({ROOT / test.partition("::")[0] for test in job.tests})
-            if not all(file.is_file() for file in chosen):      # names of tests outside of the project depend on paths
-                chosen = paths
-            plugins = [_FirstFailure(directory / f"{job.number}"), _Order(job.tests, known)]
-            return int(pytest.main([*options, *map(str, chosen)], plugins=plugins))
-        for outcome in _confirmed(run, loaded, directory, jobs, known, most):
-            known.append(outcome)
-            yield changes[outcome.number], outcome
+    def test(self, job: Job) -> int:
+        """Run the tests of a job in this process, which is a fork, and return pytest's status."""
+        _redirect(Path(os.devnull))
+        if job.number != NO_CHANGE:
+            sys.meta_path.insert(0, Finder.of(self.changes[job.number]))
+        chosen = sorted({ROOT / test.partition("::")[0] for test in job.tests})
+        if not all(file.is_file() for file in chosen):      # names of tests outside of the project depend on paths
+            chosen = self.paths
+        return self.pytest(chosen, [_FirstFailure(self.directory / f"{job.number}"), _Order(job.tests, self.known)])
+
+    def pytest(self, paths: list[Path], plugins: list[object]) -> int:
+        return int(pytest.main([*PYTEST, "-k", self.select, *map(str, paths)], plugins=plugins))
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

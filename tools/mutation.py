@@ -279,7 +279,7 @@ def direct(changes: list[Change], files: list[str], jobs: int, select: str, resu
     return int(any(not (v.killer or v.reason) for v in verdicts))
 
 
-def main(arguments: list[str] | None = None) -> int:
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, help="the number of mutants (1000, with --direct all)")
     parser.add_argument("--seed", type=int, default=0, help="of the random choice of mutants (0)")
@@ -294,21 +294,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--select", default="", metavar="EXPRESSION", help="of the names of tests, with --direct")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep each result as it comes, and continue")
     parser.add_argument("--seconds", type=float, default=inf, help="of tests for each mutant, with --direct (all)")
-    options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))          # ends what it has started
-    if options.direct:
-        drawn = sample(options.count or sys.maxsize, random.Random(options.seed), options.only)
-        return direct([*drawn], options.direct, options.jobs, options.select, options.results, options.seconds)
-    options.count = options.count or 1000
-    if options.record is not None or not RECORDING.exists():
-        record(options.jobs, options.record or [])
-        if options.record is not None:
-            return 0
+    return parser
+
+
+def judged(changes: list[Change], jobs: int, results: Path | None) -> list[Verdict]:
+    """Run the tests that a recording names for each change, and print each verdict as it comes."""
     verdicts: list[Verdict] = []
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
-        bench = Bench(Path(name), options.jobs)
-        changes = [*sample(options.count, random.Random(options.seed), options.only)]
-        known = Results.read(options.results or Path(name) / "results", changes, [])
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(jobs) as pool:
+        bench = Bench(Path(name), jobs)
+        known = Results.read(results or Path(name) / "results", changes, [])
 
         def judge(number: int) -> Verdict:
             if outcome := known.outcomes.get(number):
@@ -319,16 +313,35 @@ def main(arguments: list[str] | None = None) -> int:
         for verdict in pool.map(judge, range(len(changes))):
             verdicts.append(verdict)
             outcome = verdict.killer or ("survives, for a reason" if verdict.reason else "SURVIVES")
-            print(f"{len(verdicts)} of {options.count}: {verdict.change.file}:{verdict.change.line}: "
+            print(f"{len(verdicts)} of {len(changes)}: {verdict.change.file}:{verdict.change.line}: "
                   f"{verdict.change.kind}: {outcome} ({verdict.seconds:.0f} s)", flush=True)
             if not verdict.killer:
                 print(f"    {key(verdict.change)}", flush=True)
+    return verdicts
+
+
+def print_verdicts(verdicts: list[Verdict]) -> None:
     table = Table("module", "line", "change", "found by", "s")
     for v in verdicts:
         table.add_row(v.change.file, str(v.change.line), f"{v.change.kind}: {' '.join(v.change.new.split())[:40]}",
                       v.killer or v.reason or "nothing", f"{v.seconds:.0f}")
     Console().print(table)
     print(table_of(verdicts))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = command_line().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))          # ends what it has started
+    if options.direct:
+        drawn = sample(options.count or sys.maxsize, random.Random(options.seed), options.only)
+        return direct([*drawn], options.direct, options.jobs, options.select, options.results, options.seconds)
+    if options.record is not None or not RECORDING.exists():
+        record(options.jobs, options.record or [])
+        if options.record is not None:
+            return 0
+    changes = [*sample(options.count or 1000, random.Random(options.seed), options.only)]
+    verdicts = judged(changes, options.jobs, options.results)
+    print_verdicts(verdicts)
     if options.table:
         options.table.write_text(table_of(verdicts))
     detected = sum(bool(v.killer or v.reason) for v in verdicts)
