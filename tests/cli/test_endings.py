@@ -12,6 +12,7 @@ import pytest
 
 from nki_mlir.cli import command, entry, opt, run
 from nki_mlir.targets.neuron import profile
+from nki_mlir.targets.neuron.profile import vendor_tables
 
 ROOT = Path(__file__).parent.parent.parent
 MODULE = "examples/mlir/tensor_add.mlir"
@@ -133,16 +134,19 @@ def test_streams_that_the_caller_closed(closed, message, tmp_path):
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", message)
 
 
-def test_a_profile_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+@pytest.mark.parametrize("write_files", [lambda folder: profile.write_profile({}, folder),
+                                         lambda folder: vendor_tables.write_into({}, folder)])
+def test_a_profile_is_written_whole_or_not_at_all(write_files, tmp_path, monkeypatch):
     def write(file, data):
-        if file.suffix == ".html":
+        if file.suffix == ".html" or file.name == "Last.parquet":
             raise OSError(errno.ENOSPC, "No space left on device")
         file.write_bytes(data if isinstance(data, bytes) else data.encode())
     monkeypatch.setattr(profile, "write_file", write)
     monkeypatch.setattr(profile, "page", lambda document: "page")
     monkeypatch.setattr(profile, "trace", lambda document: b"trace")
+    monkeypatch.setattr(vendor_tables, "vendor_tables", lambda document: {"First": [{"id": 1}], "Last": [{"id": 2}]})
     with pytest.raises(profile.ProfileFolder, match=r"cannot be written into .*: No space left on device"):
-        profile.write_profile({}, tmp_path)
+        write_files(tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -8,7 +8,7 @@ The page contains everything that it needs: style, scripts, the charting library
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -72,14 +72,19 @@ def write_profile(profile: Document, folder: str | Path) -> list[Path]:
     path = check_folder(folder)
     texts: dict[str, str | bytes] = {
         JSON: json.dumps(profile, separators=(",", ":")), TRACE: trace(profile), PAGE: page(profile)}
+    return write_whole(texts, path)
+
+
+def write_whole(texts: Mapping[str, str | bytes], folder: Path) -> list[Path]:
+    """Write all files of a profile into a folder, or none of them and raise ``ProfileFolder``."""
     written: list[Path] = []
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            write_file(path / name, text)
-            written.append(path / name)
+            write_file(folder / name, text)
+            written.append(folder / name)
     except OSError as error:
-        for file in written:                # a profile is all of its files
+        for file in written:
             file.unlink()
         raise ProfileFolder(folder=str(folder), reason=error.strerror) from None
     return written

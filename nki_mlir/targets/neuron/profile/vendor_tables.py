@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.source_locations import KERNEL
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets.neuron.profile import write_whole
 from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
 from nki_mlir.targets.neuron.profile.vendor_meetings import barrier_rows, collective_rows
@@ -63,21 +64,19 @@ def write_into(document: Document, target: Path) -> list[Path]:
     """Write the tables into a folder. Raises as above."""
     if importlib.util.find_spec("pyarrow") is None:
         raise NoParquet
-    target.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, rows in vendor_tables(document).items():
-        if rows:                                    # the document has a table only where it has rows
-            files.append(target / f"{name}.parquet")
-            write_rows(rows, files[-1])
-    return files
+    tables = vendor_tables(document)
+    # The document has a table only where it has rows.
+    return write_whole({f"{name}.parquet": parquet_bytes(rows) for name, rows in tables.items() if rows}, target)
 
 
-def write_rows(rows: Sequence[Row], file: Path) -> None:
-    """Write a table. Columns have their types also where they have no value."""
+def parquet_bytes(rows: Sequence[Row]) -> bytes:
+    """Return a table's file. Columns have their types also where they have no value."""
     import pyarrow.parquet  # start-up: an extra, which may not be installed
     kinds = {field: getattr(pyarrow, ARROW[type_of(field, rows)])() for field in rows[0]}
     columns = {field: pyarrow.array([row[field] for row in rows], kind) for field, kind in kinds.items()}
-    pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    stream = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(columns), stream)
+    return bytes(stream.getvalue())
 
 
 def vendor_tables(document: Document) -> Tables:

@@ -11,7 +11,7 @@ from nki_mlir.cli.run import main
 from nki_mlir.targets.neuron.profile import profile_of
 from nki_mlir.targets.neuron.profile.document import covered
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
-from nki_mlir.targets.neuron.profile.vendor_tables import NoParquet, vendor_tables, write_rows, write_tables
+from nki_mlir.targets.neuron.profile.vendor_tables import NoParquet, parquet_bytes, vendor_tables, write_tables
 from tests.targets.neuron.profile.kernels import ROOT, streams
 
 MATMUL = "examples/matmul.py:matmul_tiled"
@@ -215,7 +215,7 @@ def test_columns_have_types_and_units(tables, tmp_path):
     fields = {(row["table_name"], row["field_name"]): row for row in tables["SchemaFields"]}
     assert fields["Instruction", "start_ts"]["field_unit"] == "ns" and fields["Instruction", "crc_in"]["field_example"] is None
     assert {row["field_type"] for row in fields.values()} == {"int64", "float64", "string", "bool"}
-    write_rows(tables["Instruction"], tmp_path / "Instruction.parquet")
+    (tmp_path / "Instruction.parquet").write_bytes(parquet_bytes(tables["Instruction"]))
     kinds = {field.name: str(field.type) for field in parquet.read_table(tmp_path / "Instruction.parquet").schema}
     assert kinds == {field: row["field_type"] for (table, field), row in fields.items() if table == "Instruction"}
     assert kinds["raw_hlo_id"] == kinds["crc_in"] == "int64" and kinds["performance_mode"] == "string"
