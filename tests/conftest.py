@@ -7,6 +7,9 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+from random import Random
 from zlib import crc32
 
 # Workers run side by side; threads of the libraries inside each would only compete.
@@ -33,6 +36,7 @@ from nki_mlir.targets.neuron.codegen.records import Code  # noqa: E402
 
 from .examples import EXAMPLES  # noqa: E402
 from .forced_passes import FORCED, OPTIONAL  # noqa: E402
+from .property_counts import FUZZ  # noqa: E402
 
 settings.register_profile("test", max_examples=40, derandomize=True, deadline=None, database=None,
                           suppress_health_check=[HealthCheck.too_slow])
@@ -44,6 +48,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fuzz: a property test that `make fuzz` runs with many more examples")
+    config.addinivalue_line("markers", "share(n): many similar cases; of n cases `make test` runs about one, `make fuzz` all")
 
 
 def subject_of(item: pytest.Item) -> tuple[str, str]:
@@ -53,9 +58,31 @@ def subject_of(item: pytest.Item) -> tuple[str, str]:
     return item.nodeid.partition("::")[0], str(subject)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def only_in_fuzz(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The cases of tests marked ``share`` that ``make test`` leaves out, chosen at random, the same ones each time. Of the
+    same source files, or parameters, all tests run the same ones."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("share"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left = set()
+    for cases in tests.values():
+        cases.sort(key=lambda item: Random(Path(subject_of(item)[1]).name or item.name.partition("[")[2]).random())
+        left.update(cases[ceil(len(cases) / cases[0].get_closest_marker("share").args[0]):])
+    return left
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Cases of one source file run one after the other: what a worker parses or migrates for one of them, it does not
-    parse again, nor does the other worker."""
+    parse again, nor does the other worker. `make fuzz` chooses its tests by their marker."""
+    for item in items:
+        if item.get_closest_marker("share"):
+            item.add_marker(pytest.mark.fuzz)
+    if not FUZZ and not any("::" in argument for argument in config.args):
+        left = only_in_fuzz(items)
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
     first: dict[tuple[str, str], int] = {}
     for number, item in enumerate(items):
         first.setdefault(subject_of(item), number)
@@ -94,7 +121,7 @@ def example_modules() -> Iterator[None]:
 def order_of_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls on the simulator keep program order. In a quarter of the tests, in `make fuzz` in half of them, they take
     the order that is printed and timed, so that nearly every kernel tests scheduling, too."""
-    if crc32(request.node.nodeid.encode()) % (2 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 4) == 1:
+    if crc32(request.node.nodeid.encode()) % (2 if FUZZ else 4) == 1:
         monkeypatch.setattr("nki_mlir.targets.neuron.codegen.emission.emit_for_values", lambda emit: emit(Emission()))
 
 
@@ -102,7 +129,7 @@ def order_of_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 def streams_are_proved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is emitted in an eighth of the tests, in `make fuzz` in all, goes through the checker of streams. Kernels of
     tests may read what nothing has written; all else that it finds is the emission's fault."""
-    if crc32(request.node.nodeid.encode()) % 8 and os.environ.get("HYPOTHESIS_PROFILE") != "fuzz":
+    if crc32(request.node.nodeid.encode()) % 8 and not FUZZ:
         return
     emit_code = emission.emit_code
 

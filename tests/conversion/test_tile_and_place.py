@@ -182,6 +182,7 @@ CHOICES = [("tile-and-place", f"{choice.name.replace('_', '-')}=0") for choice i
            if choice.name != "elements"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name, option", [*CHOICES, ("forward-moves", "targets=0"), ("split-rows", "inner=0"),
                                           ("tile-and-place", "elements=64")])
 def test_a_transformer_layer__without_one_choice(name, option):

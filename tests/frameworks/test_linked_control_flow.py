@@ -70,6 +70,7 @@ def name_of(value):
     return str(value.__code__.co_firstlineno) if callable(value) else ""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("function, arguments", [
     (lambda a: lax.scan(lambda c, x: (c * 0.5 + x, c.sum()), jnp.zeros(16), a), (A,)),
     (lambda a: lax.scan(lambda c, x: (c * 0.5 + x, c * x), jnp.zeros(16), a, reverse=True), (A,)),
@@ -88,6 +89,7 @@ def test_slices_at_loop_variables(function, arguments):
     agrees(function, *arguments)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("start", MEMBERS)
 @pytest.mark.parametrize("function", [
     lambda a, b, i: lax.dynamic_slice(a, (i, i), (2, 5)),
@@ -98,6 +100,7 @@ def test_slices_at_places_from_data(function, start):
     agrees(function, A, B, start)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32"])
 @pytest.mark.parametrize("start", [3, 200, -3])
 def test_slices_at_places_of_other_types(dtype, start):

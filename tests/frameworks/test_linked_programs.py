@@ -71,6 +71,7 @@ def test_an_output_that_no_iteration_writes():
 EDGES = np.float32([[0, 1, -1, 0.5, -2.5, 3.7, 0.49999997, np.inf, -np.inf, np.nan, 1e30, 8388609]])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["sign", "is_finite", "abs", "floor", "ceil", "round", "eq", "ne", "lt", "le", "gt", "ge"])
 def test_edge_values(name, dtype):
@@ -80,6 +81,7 @@ def test_edge_values(name, dtype):
                        else map(np.ascontiguousarray, np.broadcast_arrays(a, a.T))), tolerance=0)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int16", "uint16", "int8", "uint8"])
 @pytest.mark.parametrize("of", ["float32", "bfloat16", "float16"])
 def test_conversions_to_integers_saturate(of, dtype):

@@ -125,6 +125,7 @@ def positions(x, y):
     return result, torch.zeros(5).index_put((torch.nonzero(y > 0)[:, 1],), y[y > 0], accumulate=True)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("function", [
     scale, update_rows, one_row, add_to_rows, totals, rows, rows_of_rows, counts, numbers_of_rows, sums_of_numbers,
     extrema, deviations, losses, normalized_rows, positions])
@@ -148,6 +149,7 @@ def test_masks_of_deep_programs__are_compared_once():
     torch.testing.assert_close(torch.from_numpy(run_linked(text, [X.numpy(), Y.numpy()])[0]), deep(X, Y), equal_nan=True)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("loss", [
     lambda rows, others: F.cross_entropy(rows, others.argmax(1)), F.mse_loss, lambda rows, others: rows.amax(0).sum(),
     lambda rows, others: rows.norm(), lambda rows, others: rows.norm(dim=0).sum()],
@@ -172,6 +174,7 @@ MEANS = [
     lambda rows, others: F.l1_loss(rows, others), lambda rows, others: rows.var(0).sum()]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("loss", MEANS, ids=["mean", "columns", "rows", "product", "number", "logarithms", "l1", "variance"])
 def test_gradients_of_means_of_selected_rows(loss):
     """The trace of the gradient has the number of the rows as a variable, so that it holds for other masks."""

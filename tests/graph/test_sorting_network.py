@@ -53,6 +53,7 @@ INTEGERS = np.random.default_rng(3).integers(-4, 4, (5, 11)).astype(np.int32)
 WIDE = np.random.default_rng(4).integers(-2 ** 31, 2 ** 31 - 1, (5, 11)).astype(np.int32)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("function, arguments", [
     (lambda x: jnp.argsort(x, axis=1), [numbers(0, 3, 13)]),
     (lambda x: jnp.sort(x, axis=0), [numbers(1, 9, 4)]),
@@ -79,6 +80,7 @@ def test_largest_numbers_in_total_order(count, dtype):
     np.testing.assert_array_equal(bits(values), bits(np.take_along_axis(x, order, 1)))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32])
 @pytest.mark.parametrize("is_least", [False, True])
 def test_the_first_elements_of_a_sort(dtype, is_least):

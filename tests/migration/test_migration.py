@@ -23,12 +23,12 @@ IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms",
 FURTHER_NAMES = ("contributed", "diffusion", "exercises", "factories", "flash_attention", "gradients", "helpers", "memory", "models",
                  "names", "norms", "options", "paging", "pools", "programs", "recurrences", "rings", "scans", "sequences", "serving", "tiles",
                  "training", "tutorials", "windows", "wrappers")
-FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name) for name in FURTHER_NAMES]
-# In a normal run every second file of further kernels runs on one of them, in `make fuzz` all on all.
+FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(2), id=name) for name in FURTHER_NAMES]
+# In a normal run each file of the share runs on one of them, in `make fuzz` all on all.
 OTHER_EXECUTORS = ("interpreter", "jit", "isa")
-FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.fuzz, id=f"{name}-{on}")
+FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.share(2), id=f"{name}-{on}")
                         for k, name in enumerate(FURTHER_NAMES)
-                        for on in (OTHER_EXECUTORS if FUZZ else OTHER_EXECUTORS[k // 2 % 3:][:1] if k % 2 else ())]
+                        for on in (OTHER_EXECUTORS if FUZZ else OTHER_EXECUTORS[k % 3:][:1])]
 LAUNCHES, LAYERS, CONTAINERS = (KERNELS / f"{name}.py" for name in ("launches", "layers", "containers"))    # with NumPy's values
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]
@@ -89,7 +89,8 @@ def bound(name, on, wanted):
 
 QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
 SOURCES = [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, CONTAINERS, *FURTHER,
-           *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in EXAMPLES)]
+           *(p if p.stem in QUICK else pytest.param(p, marks=[pytest.mark.slow, pytest.mark.share(2)])
+             for p in EXAMPLES)]
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +176,7 @@ def test_text_keeps_comments_and_names():
 
 
 @pytest.mark.parametrize("file", [*(pytest.param(p, id=p.stem) for p in (IDIOMS, LAUNCHES, LAYERS, CONTAINERS)),
-                                  *FURTHER[::1 if FUZZ else 4]])
+                                  *FURTHER[::1 if FUZZ else 2]])
 def test_second_round_changes_nothing(file, tmp_path):
     new = tmp_path / "again.py"
     new.write_text(of(file).new)

@@ -2,7 +2,7 @@
 """Random kernels that draw from the op tables of both generations: all executors agree, and the oracle.
 
 `make fuzz` tries 20,000 of them, other ones each time, in parts that pytest reports one by one; NKI_MLIR_FUZZ_SEED
-repeats a run. The ordinary run tries the same 200 each time.
+repeats a run. The ordinary run tries the same 80 each time.
 """
 
 import os
@@ -37,7 +37,7 @@ from .current import CurrentWriter
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", secrets.randbelow(1 << 30) if FUZZ else 0))
-PROGRAMS, PARTS = (20_000, 200) if FUZZ else (120, 10)
+PROGRAMS, PARTS = (20_000, 200) if FUZZ else (80, 10)
 PROGRAMS = int(os.environ.get("NKI_MLIR_FUZZ_PROGRAMS", PROGRAMS))
 
 

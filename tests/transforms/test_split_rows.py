@@ -67,6 +67,7 @@ ACROSS_ROWS = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("rows", [100, 128])
 @pytest.mark.parametrize("function, arguments", [*ROW_BY_ROW, *ACROSS_ROWS])
 def test_blocks_of_rows__agree(function, arguments, rows):
