@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions that the new text gets, which compute what the old text does not show: the dtype of an operation of a tile
-and a number, and whether a view has one dimension.
+and a number, that of a choice between two tiles, and whether a view has one dimension.
 
 before:  mean = total / 64              after:  mean = nl.multiply(total, 1 / 64, dtype=quotient_dtype(total))
          double = total * n                     double = nl.multiply(total, n, dtype=number_dtype(total.dtype, n))
          row = nl.load(x[i])                    row = nl.load(as_rows(x[i]))
+        y = nl.where(m, a, b)                  y = nl.where(m, a, b, dtype=common_dtype(a.dtype, b.dtype))
 
 A tile of floats and an integer give the tile's dtype, a narrow integer tile int32, and any tile and a float float32. A
-quotient of integers is float32. Integers of Python and of NumPy have ``bit_count``.
+quotient of integers is float32. Integers of Python and of NumPy have ``bit_count``. A choice gives the dtype to which
+the beta generation promotes both.
 """
 
 import ast
@@ -17,6 +19,7 @@ from nki_mlir.migration.names import Names
 
 QUOTIENT = "quotient_dtype"
 NUMBER = "number_dtype"
+COMMON = "common_dtype"
 ROWS = "as_rows"
 DEFINITIONS = {QUOTIENT: '''
 
@@ -33,6 +36,25 @@ def number_dtype(dtype, number):
     if not hasattr(number, "bit_count") or dtype == nl.uint32:
         return nl.float32
     return nl.int32 if dtype in (nl.bool_, nl.int8, nl.int16, nl.uint8, nl.uint16) else dtype
+''', COMMON: '''
+
+def common_dtype(first, second):
+    """Return the dtype that holds tiles of two dtypes: the float, the wider one, or one that is wider than both."""
+    signed, unsigned = (nl.int8, nl.int16, nl.int32), (nl.bool_, nl.uint8, nl.uint16, nl.uint32)
+    both, words = (first, second), (nl.bfloat16, nl.float16)
+    if first == second and first != nl.bool_:
+        return first
+    if first in unsigned and second in unsigned:
+        return nl.uint32 if nl.uint32 in both else nl.uint16 if nl.uint16 in both else nl.uint8
+    if first in signed + unsigned and second in signed + unsigned:
+        if nl.uint32 in both:
+            return nl.float32
+        return nl.int32 if nl.int32 in both or nl.uint16 in both else nl.int16
+    if first in signed + unsigned or second in signed + unsigned:
+        return second if first in signed + unsigned else first
+    if nl.float32 in both or nl.tfloat32 in both or (first in words and second in words):
+        return nl.float32
+    return first if first in words else second if second in words else nl.bfloat16
 ''', ROWS: '''
 
 def as_rows(view):

@@ -411,10 +411,11 @@ class Calls(ElementwiseTexts):
         result.condition, result.mask = arguments.condition, arguments.mask
         if meaning in TRANSPOSES and arguments.mask is not None:
             result.mask = self.transposed_mask(arguments.mask, meaning)
-        elif meaning in OTHER_COLUMNS and result.mask is not None:
+        elif result.mask is not None and meaning in OTHER_COLUMNS:
             result.mask = self.rows_of(result.mask, result.fact.rank or 2)
-        if result.mask is not None:
-            self.make_part(result, [b for b in result.mask.bounds if b.low or b.extent])
+        elif result.mask is not None and meaning == "nisa.tensor_partition_reduce":
+            result.mask = self.columns_of(result.mask)
+        self.make_part(result, [b for b in (result.mask.bounds if result.mask else ()) if b.low or b.extent])
         return self.deferred(result)
 
     def _with_destination(self, recipe: Recipe, arguments: Arguments) -> cst.BaseExpression:

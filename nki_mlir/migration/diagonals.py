@@ -155,12 +155,16 @@ class Diagonals(EngineRows):
             return
         if result.fact.shape is None or "?" in result.fact.shape:
             raise LeftForAPerson("a tile of unknown shape under a mask that leaves out its first elements")
+        result.computed_shape = result.fact.shape
         shape, items = list(result.fact.shape), [":"] * len(result.fact.shape)
         for bound in bounds:
             axis = 0 if bound.axis == -bound.rank else len(shape) + bound.axis
+            count = bound.high
+            if 1 < (terms.number(shape[axis]) or 0) < (terms.number(count) or 0):
+                count = shape[axis]             # an earlier mask has cut the operand
             result.starts_later |= not axis and bool(bound.low) and result.name != "loaded"
             shape[axis] = bound.extent or terms.simplified(terms.add(bound.low, bound.high))
-            items[axis] = span(bound.low or "0", bound.high).replace("nl.ds(", f"{self.nl}.ds(")
+            items[axis] = span(bound.low or "0", count).replace("nl.ds(", f"{self.nl}.ds(")
         result.part_items = tuple(items)
         result.fact = result.fact.like(tuple(shape))
         result.shape = self.shape_text(result.fact, "")

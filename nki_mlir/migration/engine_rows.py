@@ -41,8 +41,8 @@ def is_between(text: str, tensor: TensorFact) -> bool:
 
 
 def _rows_of(node: ast.expr) -> tuple[int, int] | None:
-    """Return the first row and the number of rows of a view, which is 0 for all rows of a tensor; None if the text
-    does not show them. No reshape changes rows."""
+    """Return the first row of a view and the least number of rows that the text shows, which is 0 for all rows of a
+    tensor; None if the text does not show the first. No reshape changes rows."""
     match node:
         case ast.Name() | ast.Attribute():
             return 0, 0
@@ -61,6 +61,11 @@ def _rows_of(node: ast.expr) -> tuple[int, int] | None:
                 case ast.Call(func=ast.Attribute(attr="ds"), args=[ast.Constant(value=int(first)), ast.Constant(
                         value=int(count))]):
                     return outer[0] + first, count
+                case ast.Slice(lower=None, step=None):
+                    return outer[0], 1
+                case (ast.Slice(lower=ast.Constant(value=int(first)), upper=ast.expr(), step=None)
+                      | ast.Call(func=ast.Attribute(attr="ds"), args=[ast.Constant(value=int(first)), _])):
+                    return outer[0] + first, 1
     return None
 
 

@@ -77,7 +77,7 @@ def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact
                 rows = like.like((like.shape[0], *tensor.shape[1:]))
                 text, tensor = calls.shortened(text, tensor, rows)
                 if a.mask is None and tensor.shape is not None and tensor.shape[0] not in ("1", like.shape[0]):
-                    calls.keep_rows(a.nodes[parameter])
+                    calls.keep_elements(a.nodes[parameter])
             parts.append(f", {parameter}={text}")
         else:
             parts.append(f", {parameter}={a.text(parameter)}")
@@ -414,6 +414,8 @@ def copied_from_the_run_time(calls: Calls, a: Arguments) -> OperationText:
 def copied_to_the_run_time(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return a copy to a view at the position that a tile of one element holds."""
     _refuse_later_rows(a)
+    if a.mask is None:
+        calls.keep_elements(a.nodes["src"], range(a.tensor("src")[1].rank or 0))
     return call_with_destination(calls, a, "tensor_copy")
 
 

@@ -263,8 +263,8 @@ class Kernels(TileObjects):
     def rewrite(self, name: str, facts: dict[str, Fact], is_kernel: bool) -> None:
         """Rewrite a function of the file."""
         self.active.add(name)
-        before = self.exceeded, self.uncut, self.masks, self.same_tiles
-        self.exceeded, self.uncut, self.masks, self.same_tiles = {}, {}, {}, {}
+        before = self.exceeded, self.uncut, self.masks, self.same_tiles, self.cut_sources
+        self.exceeded, self.uncut, self.masks, self.same_tiles, self.cut_sources = {}, {}, {}, {}, {}
         muted = self.report.muted
         self.callers.append(name)
         while True:
@@ -288,7 +288,7 @@ class Kernels(TileObjects):
                 break
             self.uncut = {tile: set(axes) for tile, axes in self.exceeded.items()}
         self.callers.pop()
-        self.exceeded, self.uncut, self.masks, self.same_tiles = before
+        self.exceeded, self.uncut, self.masks, self.same_tiles, self.cut_sources = before
         self.active.discard(name)
 
     def function(self, node: cst.FunctionDef, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,

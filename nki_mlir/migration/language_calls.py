@@ -11,7 +11,7 @@ import numpy as np
 
 from nki_mlir.language import functions
 from nki_mlir.migration import terms
-from nki_mlir.migration.added_functions import QUOTIENT
+from nki_mlir.migration.added_functions import COMMON, QUOTIENT
 from nki_mlir.migration.calls import Arguments, Calls
 from nki_mlir.migration.creation_calls import dtype_argument, recipe, shape_items
 from nki_mlir.migration.elementwise import INTEGERS, inverse
@@ -299,8 +299,8 @@ def dtype_of_two(calls: Calls, parts: list[str], tiles: list[TensorFact]) -> tup
     if common:
         return "" if common == first else common.replace("nl.", f"{calls.nl}.", 1), common
     parts[:] = [calls.named(part, "tile") for part in parts]
-    calls.report.changed(calls.line, "the result is float32 if the dtypes of the tiles differ: the text shows neither")
-    return f"{parts[0]}.dtype if {parts[0]}.dtype == {parts[1]}.dtype else {calls.nl}.float32", " "
+    calls.report.changed(calls.line, f"{COMMON} computes the dtype of the result, which the text does not show")
+    return f"{COMMON}({parts[0]}.dtype, {parts[1]}.dtype)", " "
 
 
 def cut_like(calls: Calls, operand: tuple[str, TensorFact], operands: Iterable[tuple[str, TensorFact]]

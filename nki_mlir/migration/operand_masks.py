@@ -117,13 +117,15 @@ class OperandMasks(NamedViews):
             return dict(nodes), None
         return without, reduce(self.conjunction, (mask for _, mask in pairs.values()))
 
-    def keep_rows(self, node: cst.BaseExpression) -> None:
-        """Let a tile that a mask cuts keep all its rows, because an instruction reads it with a tile that has more."""
+    def keep_elements(self, node: cst.BaseExpression, axes: Iterable[int] = (0,)) -> None:
+        """Let a tile that a mask cuts keep all its elements along some axes, because an instruction reads it with a
+        tile that has more."""
         view, fact = self.views.get(id(node)), self.fact(node)
-        is_all = view is not None and isinstance(view.items[0], Part) and view.items[0].text == ":"
-        name = view.text if view is not None and is_all else self.code(node)
-        if isinstance(fact, TensorFact) and 0 in self._uncut_sizes(fact.shape or (), self.masks.get(name)):
-            self.exceeded.setdefault(name, set()).add(0)
+        for axis in axes:
+            is_all = view is not None and isinstance(item := view.items[axis], Part) and item.text == ":"
+            name = view.text if view is not None and is_all else self.code(node)
+            if isinstance(fact, TensorFact) and axis in self._uncut_sizes(fact.shape or (), self.masks.get(name)):
+                self.exceeded.setdefault(name, set()).add(axis)
 
     def shape_by_mask(self, nodes: Iterable[cst.BaseExpression], mask: MaskFact | None) -> None:
         """Note the shape of the only tile that an operation reads, if the text shows nothing but its mask's."""
@@ -149,6 +151,12 @@ class OperandMasks(NamedViews):
         """Return the part of a mask that selects rows, for a tile of so many dimensions with the same rows."""
         bounds = tuple(replace(b, axis=-rank, rank=rank) for b in mask.bounds if b.axis == -b.rank)
         return MaskFact(bounds, (), tuple(c for c in mask.comparisons if c.varying == [-len(c.index.axes)]))
+
+    @staticmethod
+    def columns_of(mask: MaskFact) -> MaskFact:
+        """Return the part of a mask that selects elements within rows, for a tile of one row for all rows."""
+        return MaskFact(tuple(b for b in mask.bounds if b.axis != -b.rank), (),
+                        tuple(c for c in mask.comparisons if c.varying != [-len(c.index.axes)]))
 
     @staticmethod
     def transposed_mask(mask: MaskFact, function: str) -> MaskFact | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from nki_mlir.migration.facts import MaskFact, TensorFact
+from nki_mlir.migration.facts import MaskFact, Shape, TensorFact
 
 LATER_ROWS = "an instruction under a mask that leaves out its first rows, at which no engine may start"
 RESULTS = {"sum": "total", "max": "largest", "min": "smallest"}
@@ -43,12 +43,18 @@ class OperationText:
     mask: MaskFact | None = None
     operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
     part_items: tuple[str, ...] = ()        # the subscript of the part of a new tile that a mask selects
+    computed_shape: Shape = None        # that of this part
     starts_later: bool = False      # whether the part leaves out rows, so that an engine may not start at its first
     step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
     narrow: tuple[str, str] = ("", "")          # the expression in the dtype of its operand, and this dtype, if a
                                                 # conversion to that dtype gives the same elements
     some: "Callable[[], str] | None" = None     # of a reduction whose mask may select nothing in a row: the name of a
                                                 # tile with 1 in the other rows, after the statements that write it
+
+    @property
+    def computed(self) -> TensorFact:
+        """The elements that the operation computes: its result, or a part of it."""
+        return self.fact.like(self.computed_shape) if self.computed_shape else self.fact
 
     @property
     def part(self) -> str:

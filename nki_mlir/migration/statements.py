@@ -182,12 +182,13 @@ class Statements(FunctionCalls):
 
     # -- simple statements ---------------------------------------------------------------------------------------------
     def _line(self, node: cst.SimpleStatementLine) -> list[cst.BaseStatement]:
-        texts: list[str] | None = []
+        texts: list[str] = []
         for small in node.body:
-            texts_of_statement = self.small(small)
-            texts = None if texts_of_statement is None and len(node.body) == 1 else [
-                *(texts or []), *(texts_of_statement if texts_of_statement is not None else [self.code(small)])]
-        if texts is None or texts == [self.code(s) for s in node.body]:
+            self.prelude += [[]] if len(node.body) > 1 else []      # what precedes it follows earlier ones
+            replaced = self.small(small)
+            texts += [*(self.prelude.pop() if len(node.body) > 1 else ()), *(
+                replaced if replaced is not None else [self.code(small)])]
+        if texts == [self.code(s) for s in node.body]:
             return [node]
         statements = [s for text in texts for s in parsed(text)]
         if statements:
@@ -274,8 +275,7 @@ class Statements(FunctionCalls):
             self.scope.facts[target.value] = replace(fact, shape=shape)
 
     def assign(self, target: cst.BaseExpression, value: cst.BaseExpression,
-               other_targets: list[cst.BaseAssignTargetExpression]
-               ) -> list[str] | None:
+               other_targets: list[cst.BaseAssignTargetExpression]) -> list[str] | None:
         """Rewrite ``target = value``."""
         if not other_targets and (text := sizes_of_blocks(target, value, self)):
             return [text]
@@ -295,9 +295,9 @@ class Statements(FunctionCalls):
             self.target = target.value
         self.assigned = target.value if isinstance(target, cst.Name) else ""
         expression = self.rewritten(value)
-        self.assigned = ""
+        self.note_sources(self.assigned, value)
         fact, is_assigned = self.fact(expression), self.target and self.code(expression) == self.target
-        self.target = ""
+        self.target = self.assigned = ""
         if is_assigned:                 # by the statements in front
             self.bind_target(target, fact)
             return []
@@ -404,7 +404,7 @@ class Statements(FunctionCalls):
         self.report.changed(self.line, "the assignment becomes an instruction that writes the tile")
         source = result.fact if result is not None else fact
         if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
-            dst, into = self.shortened(dst, into, source)       # a mask has left a smaller tile
+            dst, into = self.shortened(dst, into, result.computed if result else source)    # cut by masks
         condition = result.condition if result is not None else ""
         if result is not None and (predicate := self.predicate_of(result, into)):
             return self.under(condition, self.written_where(predicate, dst, into, lambda to, target: [

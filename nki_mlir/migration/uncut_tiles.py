@@ -14,6 +14,7 @@ import libcst as cst
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import IndexFact, MaskFact, TensorFact
 from nki_mlir.migration.indices import Indices
+from nki_mlir.migration.names import nodes_of
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import Integer, Item, Part
 
@@ -37,6 +38,7 @@ class UncutTiles(Indices):
         expression = super().leave_Attribute(original_node, updated_node)
         owner = self.owners.get(id(expression))
         if original_node.attr.value in ("shape", "reshape") and isinstance(owner, cst.Name):
+            self._keep_sources(owner.value)
             tensor, result = self.fact(owner), self.result(owner)
             if result is not None and result.mask is not None and result.fact.shape is not None:
                 self._write_part(result, self._uncut_sizes(result.fact.shape, result.mask))
@@ -46,6 +48,21 @@ class UncutTiles(Indices):
                 if cut:
                     self.exceeded.setdefault(owner.value, set()).update(cut)
         return expression
+
+    def _keep_sources(self, name: str) -> None:
+        """Let the tiles from which a tile without a mask is computed keep the shapes that they have without masks."""
+        for source in self.cut_sources.get(name, ()):
+            tensor = self.scope.facts.get(source)
+            if isinstance(tensor, TensorFact) and tensor.shape is not None and not tensor.blocks:
+                cut = self._uncut_sizes(tensor.shape, self.masks.get(source))
+                if cut:
+                    self.exceeded.setdefault(source, set()).update(cut)
+
+    def note_sources(self, name: str, value: cst.BaseExpression) -> None:
+        """Note the tiles under masks from which a tile is computed, also through other tiles."""
+        names = {n.value for n in nodes_of(cst.Expr(value), cst.Name)}
+        direct = {n for n in names if self.masks.get(n) is not None}
+        self.cut_sources[name] = direct.union(*(self.cut_sources.get(n, ()) for n in names)) - {name}
 
     def _uncut_sizes(self, shape: Sequence[str], mask: MaskFact | None) -> dict[int, str]:
         """Return the sizes without masks of the dimensions that a mask has cut."""

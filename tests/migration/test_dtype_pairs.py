@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ pytest.importorskip("libcst")
 
 from nki_mlir import compat
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.migration.added_functions import COMMON, DEFINITIONS
 from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.scalar.dtypes import BY_NAME, promote
 
 from ..language.generated import kernel_from_text
 from .test_text import HEAD
@@ -86,6 +89,34 @@ def check_operation(operation, into):
 def test_some_operations_keep_dtypes_and_values():
     for operation in random.Random(1).sample(OPERATIONS, 6):
         check_operation(operation, None)
+
+
+def test_common_dtype_of_all_pairs():
+    names = ("bool_", "uint8", "int8", "uint16", "int16", "uint32", "int32", "float8_e4m3", "float8_e5m2", "bfloat16",
+             "float16", "tfloat32", "float32")
+    nl = SimpleNamespace(**{name: BY_NAME[name] for name in names})
+    scope = {"nl": nl}
+    exec(DEFINITIONS[COMMON], scope)
+    for first in vars(nl).values():
+        for second in vars(nl).values():
+            assert scope[COMMON](first, second) is promote(first, second), (first, second)
+
+
+def test_choice_between_tiles_of_unknown_dtypes():
+    text = HEAD + """def kernel(x, y, m):
+    out = nl.ndarray((4, 8), dtype=nl.float16, buffer=nl.shared_hbm)
+    result = nl.where(nl.load(m), nl.load(x), nl.load(y))
+    assert result.dtype == nl.float16
+    nl.store(out, result)
+    return out
+"""
+    arrays = X.astype(np.float16), X.astype(np.int8), (X > 1).astype(np.uint8)
+    compat.install()
+    report = MigrationReport("kernel.py")
+    old, new = (kernel_from_text(t, {}, jit=lambda kernel: kernel).on("eager")(*arrays)
+                for t in (text, rewritten(text, report)))
+    assert report.is_complete
+    np.testing.assert_array_equal(new, old)
 
 
 def test_bits_of_tiles_of_different_widths():

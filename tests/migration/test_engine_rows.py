@@ -45,7 +45,8 @@ def test_numbers_of_names(text: str, divides: int, number: int | None) -> None:
 @pytest.mark.parametrize(("view", "first", "count"), [
     ("t[nl.ds(0, 16), :]", 0, 16), ("t[nl.ds(32, 16), :]", 32, 16), ("t[nl.ds(33, 16)]", 33, 16),
     ("t[nl.ds(32, 64), 0:4]", 32, 64), ("t[nl.ds(64, 64)]", 64, 64), ("t[64:96, :]", 64, 32), ("t[5:6]", 5, 1),
-    ("t[32:96]", 32, 64), ("t[0:128, 3]", 0, 128), ("t[0:100]", 0, 100)])
+    ("t[32:96]", 32, 64), ("t[0:128, 3]", 0, 128), ("t[0:100]", 0, 100), ("t[32:37][nl.ds(2, n)]", 34, 1),
+    ("t[2:n]", 2, 1), ("t[nl.ds(32, n)]", 32, 1), ("t[33:40][:n]", 33, 1)])
 def test_rows__that_no_engine_starts_at_are_between(view: str, first: int, count: int) -> None:
     illegal = not Machine.legal_start_partition(first, count)
     assert is_between(view, TensorFact("sbuf")) is is_between(view, TensorFact("psum")) is illegal

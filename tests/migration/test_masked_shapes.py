@@ -263,3 +263,39 @@ ONE = """def kernel(x):
 @pytest.mark.parametrize("mask", ["(i_p < 1) & (i_f < 19)", "(i_p < 30) & (i_f < 1)"])
 def test_tile_of_which_a_mask_selects_one_row_or_column_is_not_repeated(mask):
     assert "broadcast" not in migrated(ONE.format(mask=mask))
+
+
+COMPUTED = """def kernel(x):
+    out = nl.ndarray((40, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:40, 0:16]
+    nl.store(out, nl.zeros((40, 16), dtype=nl.float32))
+    tile = nl.load(x[i_p, i_f], mask=(i_p < 30) & (i_f < 9))
+    result = nl.full((40, 16), 2.0, dtype=nl.float32)
+    {statements}
+    nl.store(out[i_p, i_f], result, mask=(i_p < 30) & (i_f < 9))
+    return out
+"""
+
+
+@pytest.mark.parametrize("statements", [
+    "double = nl.add(tile, tile); root = nl.exp(double); assert root.shape == (40, 16); result[...] = nl.copy(root)",
+    "part = nisa.tensor_partition_reduce(np.add, tile, mask=i_p < 14); assert part.shape == (1, 16); "
+    "result[0:1, 0:9] = nl.copy(part[0:1, 0:9])",
+    "tile = nl.load(x[i_p, i_f], mask=i_p < 30); result[...] = nl.exp(tile, mask=i_p >= 5)"],
+    ids=["shape of a computed tile", "sum of some rows", "first rows of a cut tile"])
+def test_tile_computed_from_a_part_of_another(statements, tmp_path):
+    assert_same_values(COMPUTED.format(statements=statements), tmp_path, floats(40, 16))
+
+
+def test_copy_at_the_run_time_of_a_tile_that_a_mask_has_cut(tmp_path):
+    statement = "part = nl.copy(tile[:, 0:12], mask=j_p < 3)\n    "
+    kernel = DYNAMIC.format(statement=statement + COPIES[0].replace("tile[:, 0:12]", "part"), mask="< 8").replace(
+        ", mask=j_p < 8", "").replace("nl.store(out, result)", "nl.store(out[0:3], result[0:3])").replace(
+        "(8, 24), dtype=nl.float32, buffer", "(3, 24), dtype=nl.float32, buffer")
+    assert_same_values(kernel, tmp_path, floats(8, 24), np.array([[5]], np.int32))
+
+
+def test_statements_of_one_line_follow_each_other(tmp_path):
+    kernel = COMPUTED.format(statements="tile = nl.exp(x_again); result[5:30] = nl.exp(tile[5:30, :])").replace(
+        "    result =", "    x_again = nl.load(x)\n    result =")
+    assert_same_values(kernel, tmp_path, floats(40, 16))
