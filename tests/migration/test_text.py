@@ -354,6 +354,23 @@ def test_masks_of_products_are_of_rows_and_columns_of_the_result(tmp_path):
     assert_same_values(MASKED_PRODUCT, tmp_path, floats(48, 40), floats(48, 72))
 
 
+PARTS_OF_A_SUM = """def kernel(x, y):
+    out = nl.ndarray((32, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_k, i_m = nl.mgrid[0:16, 0:32]
+    j_m, j_n = nl.mgrid[0:32, 0:24]
+    left, right = nl.load(x), nl.load(y)
+    acc = nl.zeros((32, 24), nl.float32, buffer=nl.psum)
+    acc[j_m, j_n] += nisa.nc_matmul(left[i_k, i_m], right, mask=i_k < 10)
+    nl.store(out, acc)
+    return out
+"""
+
+
+def test_a_mask_of_the_rows_of_the_factors_shortens_the_sum(tmp_path):
+    assert "nc_matmul(dst=acc, stationary=left[0:10, 0:32], moving=right[0:10])" in migrated(PARTS_OF_A_SUM)
+    assert_same_values(PARTS_OF_A_SUM, tmp_path, floats(16, 32), floats(16, 24))
+
+
 TRANSPOSED_IN_FLOAT32 = """def kernel(x):
     out = nl.ndarray((64, 32), dtype=x.dtype, buffer=nl.shared_hbm)
     half = nl.load(x, dtype=nl.bfloat16)
