@@ -99,9 +99,14 @@ def frame(page: str) -> str:
     return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:720px;border:1px solid #8888"></iframe>'
 
 
+def running_shell() -> Any:
+    """Return the shell of IPython that runs this code, None outside of one. It does not import IPython."""
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
 def register() -> None:
     """Let the running notebook, if there is one, show MLIR modules of the bindings as HTML."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = running_shell()
     if shell is None or shell.display_formatter is None:
         return
     formatter = shell.display_formatter.formatters["text/html"]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from nki_mlir.display import running_shell
+
 AFTER, BETWEEN = 1.0, 0.2           # seconds: until the line is there, and between its changes
 ENVIRONMENT = "NKI_MLIR_PROGRESS"
 
@@ -97,8 +99,7 @@ def requested() -> bool:
 
 def is_read() -> bool:
     """Return whether standard error is a terminal, or the code is a notebook's."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == "ZMQInteractiveShell" or (sys.stderr is not None and sys.stderr.isatty())
+    return type(running_shell()).__name__ == "ZMQInteractiveShell" or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def show_progress(line: ProgressLine | None) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from nki_mlir.analysis.mask_boxes import Box, RowGroup, in_box, lawful, on_group, row_groups
 from nki_mlir.diagnostics import DeviceRules, Location, Unsupported, device_rules, report
 from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, dense, full_tile, masked_box, values_of
-from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
+from nki_mlir.dialects.nisa.indirect import DataAddressed, IndirectOutOfBounds
 from nki_mlir.dialects.op import FRESH, Op, Results, TileField
 from nki_mlir.dialects.scalar_body import ArrayScalars, Elementwise
 from nki_mlir.dialects.target_rules import TargetRule
@@ -67,7 +67,7 @@ def compile_op(op: Op) -> Runner:
         try:
             result = reference(*sources)
         except IndirectOutOfBounds as error:
-            raise error.counted_from(op.table_start(values) if hasattr(op, "table_start") else 0) from None
+            raise error.counted_from(op.table_start(values) if isinstance(op, DataAddressed) else 0) from None
         results = result if isinstance(result, tuple) else (result,)
         for (at, number, dtype, plain), value in zip(store, results):
             if value is None:
