@@ -189,7 +189,9 @@ class _MergedRun:
         self.wide: list[DeviceBuffer] = []      # buffers that took the place of others
         self.removed: set[DeviceBuffer] = set()
         open_groups: dict[object, int] = {}
-        for k, form in enumerate(step_forms):
+        ops = [step.op for step in run]
+        for k, step in enumerate(run):          # buffers of later steps may have been joined
+            form = step_forms[k] if step.op is ops[k] else forms.of(step.op)
             if form is None:
                 continue
             first = open_groups.get(form)
