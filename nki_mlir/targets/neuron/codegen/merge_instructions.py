@@ -57,21 +57,19 @@ def merge_instructions(code: Code, elements: int = ELEMENTS, dependences: RunDep
 
 def merge_runs(code: Code, forms: "MergedForms", dependences: RunDependences) -> int:
     """Merge the operations that ``forms`` accepts, in place, and return the number of removed ones."""
-    runs = [(block, run, of_steps) for block in blocks(code.body) for run in list(runs_of(block.nodes))
-            if has_repeats(of_steps := forms.of_run(run))]
+    runs = [(block, run) for block in blocks(code.body) for run in list(runs_of(block.nodes))
+            if has_repeats(forms.of_run(run))]
     if not runs:
         return 0
-    before = [dependences.of([step.op for step in run]) for _, run, _ in runs]
+    before = [dependences.of([step.op for step in run]) for _, run in runs]
     pairs: dict[InstructionStep, tuple[Op, Op]] = {}
-    for _, run, of_steps in runs:
-        for k, step in enumerate(run):
+    for _, run in runs:
+        for step in run:
             if (pair := pair_of(step.op)) is not None:          # it depends on the same steps
                 pairs[step] = step.op, pair
                 step.op, step.work = pair, None
-                of_steps[k] = forms.of(pair)
     uses = uses_of(code)
-    merged_count = sum(_MergedRun(block, run, uses, forms, of_steps, of_run).merged
-                       for (block, run, of_steps), of_run in zip(runs, before))
+    merged_count = sum(_MergedRun(block, run, uses, forms, of_run).merged for (block, run), of_run in zip(runs, before))
     for step, (op, as_pair) in pairs.items():
         if step.op is as_pair:                  # it stays alone
             step.op, step.work = op, None
@@ -171,12 +169,12 @@ class MergedOperand(NamedTuple):
 
 
 class _MergedRun:
-    """One run of steps, by number. ``step_forms``: their forms; ``before``: the steps that each depends on. ``order``:
+    """One run of steps, by number. ``before``: the steps that each depends on. ``order``:
     the steps in their new order, ``GONE`` where one has joined a group; ``position``: where each is; ``members``: by
     the first step of a group, its steps; ``leader``: the first step of the group of each step, or itself."""
 
     def __init__(self, block: Block, run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
-                 forms: MergedForms, step_forms: Sequence[object | None], before: Sequence[list[int]]) -> None:
+                 forms: MergedForms, before: Sequence[list[int]]) -> None:
         self.block, self.steps, self.uses, self.forms = block, list(run), uses, forms
         self.local = {buffer for buffer in block.buffers
                       if buffer in uses and uses[buffer].free and not has_registers(buffer, uses[buffer])}
@@ -189,9 +187,8 @@ class _MergedRun:
         self.wide: list[DeviceBuffer] = []      # buffers that took the place of others
         self.removed: set[DeviceBuffer] = set()
         open_groups: dict[object, int] = {}
-        ops = [step.op for step in run]
-        for k, step in enumerate(run):          # buffers of later steps may have been joined
-            form = step_forms[k] if step.op is ops[k] else forms.of(step.op)
+        for k, step in enumerate(run):
+            form = forms.of(step.op)            # of now: groups that were merged may have joined its buffers
             if form is None:
                 continue
             first = open_groups.get(form)
