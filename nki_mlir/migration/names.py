@@ -177,7 +177,8 @@ def unresolved(text: str) -> list[tuple[int, str]]:
         symbol.get_name() for scope in scopes for symbol in scope.get_symbols()
         if symbol.is_declared_global() or (scope is module and (symbol.is_assigned() or symbol.is_imported())))}
     read = {(scope.get_lineno(), symbol.get_name()) for scope in scopes for symbol in scope.get_symbols()
-            if symbol.is_referenced() and symbol.get_name() not in defined and (scope is module or symbol.is_global())}
+            if symbol.is_referenced() and symbol.get_name() not in defined and (
+                scope is module or (symbol.is_global() and not symbol.is_local()))}     # is both in a function "top"
     lines: dict[str, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and any(

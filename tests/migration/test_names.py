@@ -134,6 +134,10 @@ def test_names_that_only_other_functions_define():
     assert unresolved(text) == [(8, "offset"), (8, "row"), (9, "column"), (13, "size")]
 
 
+def test_a_function_with_the_name_of_a_symbol_table_has_its_own_names():
+    assert unresolved("def top(x):\n    v = x\n    return v, w, [u for u in v]\n") == [(3, "w")]
+
+
 def test_a_generated_closure_reports_what_nothing_defines(tmp_path):
     file = tmp_path / "closure.py"
     file.write_text("from neuronxcc import nki\nfrom neuronxcc.nki.language import *\ndef other():\n    offset = 3\n"
