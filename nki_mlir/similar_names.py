@@ -21,11 +21,14 @@ REDUCTIONS = {"maximum": "max", "minimum": "min", "add": "sum", "multiply": "pro
 
 
 def same_name(name: str, names: Iterable[str]) -> str:
-    """Return the name that differs from an unknown one only in upper case, or the language's name for a name of another
-    library; "" if there is none."""
-    lowered = {n.lower(): n for n in reversed([*names])}
+    """Return the name that differs from an unknown one only in upper case or in the order of its words, or the
+    language's name for a name of another library; "" if there is none."""
+    listed = [*names]
+    lowered = {n.lower(): n for n in reversed(listed)}
     wanted = name.lower()
-    return lowered.get(wanted) or lowered.get(ELSEWHERE.get(wanted, ""), "")
+    words = sorted(wanted.split("_"))
+    return lowered.get(wanted) or lowered.get(ELSEWHERE.get(wanted, ""), "") or next(
+        (n for n in listed if sorted(n.lower().split("_")) == words), "")
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
@@ -49,8 +52,13 @@ _COMPOSED = (
      "reshape the tile: t.reshape(shape), which keeps the partitions"),
     ("permute swapaxes moveaxis movedim t mt",
      "transpose tiles with nisa.nc_transpose, and tensors in HBM while they are loaded, with nl.load_transpose2d"),
+    ("tensor_add tensor_sub tensor_subtract tensor_mul tensor_multiply tensor_max tensor_maximum tensor_min "
+     "tensor_minimum", "use nisa.tensor_tensor with op=nl.add or another operator; with a number, nisa.tensor_scalar"),
+    ("reduce reduce_sum reduce_max reduce_min",
+     "use nisa.tensor_reduce with op=nl.add or another operator, or nl.sum, nl.max and nl.min"),
+    ("dma dma_load dma_store dma_start memcpy", "use nisa.dma_copy(dst=..., src=...)"),
     ("clip clamp hardtanh", "use nl.minimum(nl.maximum(x, low), high)"),
-    ("argmax argmin topk top_k sort argsort",
+    ("argmax argmin max_index topk top_k sort argsort",
      "nisa.max8 and nisa.nc_find_index8 find the eight largest elements of each row and their indices"),
     ("cumsum cumprod cummax cummin associative_scan scan", "use nisa.tensor_tensor_scan"),
     ("std", "use nl.sqrt(nl.var(x, axis))"),

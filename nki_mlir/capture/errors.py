@@ -13,6 +13,12 @@ class OutOfScope(KernelError):
     why = "a tensor that a loop or branch allocates ends with it: each iteration allocates another"
     fix = "create it before the loop or branch and write it in place: t[...] = value"
 
+    @property
+    def advice(self) -> tuple[str, str]:
+        why, fix = super().advice
+        is_parallel = self.values.get("is_parallel", False)         # its iterations may not write one tensor
+        return why, fix + "; make the loop an nl.sequential_range" * is_parallel
+
 
 class OfAnotherCall(KernelError):
     code = "NKI-TENSOR-OF-ANOTHER-CALL"

@@ -289,7 +289,7 @@ class MlirBuilder(CaptureAttempt):
             for root in roots:
                 self.requests.setdefault(root.key, f"the tensor {buffer.name} is created in a branch on it")
             raise NeedsValue
-        raise OutOfScope(name=buffer.name)
+        raise OutOfScope(name=buffer.name, is_parallel=buffer.scope.parallel)
 
     def open_programs(self) -> list[tuple[int, Symbol | None]]:
         """Return the axes of the grid along which this attempt stands for several programs, with their symbols."""

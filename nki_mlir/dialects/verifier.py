@@ -76,7 +76,8 @@ class PartitionAccess(KernelError):
 class PartitionMismatch(KernelError):
     code = "err_num_partition_mismatch"
     message = "number of partitions (dimension 0 size of a tile) mismatch in parameters ({tiles}) of '{op}'"
-    fix = "give all operands the same number of partitions; nisa.dma_copy copies a row to all partitions"
+    fix = ("give all operands the same number of partitions; nl.broadcast_to(row, shape=...) copies a row to all "
+           "partitions")
 
 
 class NotOneARow(KernelError):

@@ -21,6 +21,7 @@ from nki_mlir.passes import packages
 from nki_mlir.passes.levels import Level, check_level
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.progress import phase
+from nki_mlir.similar_names import nearest
 
 PASSES: dict[str, type["Pass"]] = {}
 
@@ -29,6 +30,11 @@ class UnknownPass(NkiMlirError):
     code = "NKI-PASS"
     message = "there is no pass named '{name}'"
     fix = "nki-opt --help lists the passes"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        near = nearest(self.values["name"], [*file_names(), *PASSES])
+        return "", f"write {near}; {self.fix}" if near else self.fix
 
 
 class BadOption(NkiMlirError):

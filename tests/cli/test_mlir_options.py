@@ -77,7 +77,8 @@ def test_dumps__of_passes_of_mlir(capsys):
     texts = dumps(opted(capsys, "--pass-pipeline=func.func(canonicalize,cse)", "--mlir-print-ir-after=cse")[1])
     assert list(texts) == ["After func.func(canonicalize,cse)"]
     assert opt.main(["--lower-to-nisa", "--mlir-print-ir-after=nki-to-linlag", FILE]) == 1
-    assert "there is no pass named 'nki-to-linlag'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "there is no pass named 'nki-to-linlag'" in error and "fix: write nki-to-linalg;" in error
 
 
 @pytest.mark.parametrize("level, more", [("vector", ()), ("llvm", ("align-stack", "convert-scf-to-cf", "convert-to-llvm",

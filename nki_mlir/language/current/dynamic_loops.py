@@ -348,11 +348,20 @@ def tensor_truth(tensor: OlderMethods) -> bool:
     if tensor.storage.verdict:
         values = tensor._values()
         return values is None or bool(values.all())
-    frame = user_frame()
-    has_source = frame is not None and definition(frame.f_code, frame.f_globals) is not None
-    if has_source and while_statement() is not None:
+    if _has_source() and while_statement() is not None:
         raise WhileOnTensor().here()
     return True
 
 
+def _has_source() -> bool:
+    frame = user_frame()
+    return frame is not None and definition(frame.f_code, frame.f_globals) is not None
+
+
+def loop_instead(_: OlderMethods) -> str:
+    """Return the fix of a comparison that is the condition of a ``while``, or "" for another comparison."""
+    return WhileOnTensor.fix if _has_source() and _statement(ast.While, "test") is not None else ""
+
+
 OlderMethods.__bool__ = tensor_truth
+OlderMethods._loop_instead = loop_instead

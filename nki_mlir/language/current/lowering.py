@@ -25,7 +25,7 @@ from nki_mlir.language.creation import EmptyDimension, emit
 from nki_mlir.language.current import memory as memories
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import core_rule, integer, invalid, not_a_tensor, of_core, require, unequal_sizes
-from nki_mlir.language.current.pairing import aligned, dma_views
+from nki_mlir.language.current.pairing import aligned, dma_views, how_to_fill
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, MICROSCALING, UINT16, UINT32, DType
@@ -353,7 +353,7 @@ def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
             check_partitions(t.storage.buffer.shape[0], op, label)
     if dst.size != src.size:
         invalid(f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape {list(dst.shape)}",
-                fix="give dst the same number of elements as src", code="NKI-SHAPE")
+                fix=how_to_fill(dst.shape, src.shape, src.on_chip), code="NKI-SHAPE")
 
 
 def move_tensor(dst: NkiTensor, src: NkiTensor, engine: str = "unknown") -> None:

@@ -39,6 +39,7 @@ class OlderMethods(TensorObject):
     expand_dim: "Callable[..., Self]"
 
     __bool__: ClassVar[Callable[["OlderMethods"], bool]]            # ``dynamic_loops`` assigns it: it refuses loops
+    _loop_instead: ClassVar[Callable[["OlderMethods"], str]]        # and this: the fix where a ``while`` compares
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -61,8 +62,8 @@ class OlderMethods(TensorObject):
         instead = OF_BUILTIN.get(called_name())
         raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
                            why="a tensor has no value while Python runs, so Python cannot branch on it",
-                           fix=f"call nl.{instead}" if instead else "compare with nl.greater(a, b) or its like, and "
-                                                                     "select with nl.where").here()
+                           fix=f"call nl.{instead}" if instead else self._loop_instead() or (
+                               "compare with nl.greater(a, b) or its like, and select with nl.where")).here()
 
     def _no_number(self) -> NoReturn:
         refuse_math()

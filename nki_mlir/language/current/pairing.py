@@ -15,6 +15,16 @@ from nki_mlir.capture.tensor import View
 from nki_mlir.machine import Machine
 
 
+def how_to_fill(shape: Sequence[int], src_shape: Sequence[int], is_on_chip: bool) -> str:
+    """Return the fix of a transfer into a tensor of ``shape`` from one with another number of elements."""
+    if len(shape) != len(src_shape) or any(n not in (1, m) for n, m in zip(src_shape, shape)):
+        return "give dst the same number of elements as src"
+    repeats = [(dim, m) for dim, (n, m) in enumerate(zip(src_shape, shape)) if n != m]
+    if is_on_chip and repeats[0][0] == 0:               # no view repeats a partition
+        return f"to repeat src, call nl.broadcast_to(src, shape={tuple(shape)})"
+    return "to repeat src, pass src=src" + "".join(f".broadcast({dim}, {m})" for dim, m in repeats)
+
+
 def aligned(views: Sequence[View], first_dim: int = 1) -> list[View] | None:
     """Return the views with a common shape from dimension ``first_dim`` on, or None if their extents do not nest.
 

@@ -236,7 +236,7 @@ class NkiTensor(OlderMethods):
         core_rule(self.shape[dim] == 1, BadBroadcast, shape=self.shape,
                   wanted=(*self.shape[:dim], size, *self.shape[dim + 1:]))
         require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view",
-                fix="copy the row to all partitions with nisa.dma_copy")
+                fix=f"copy the row to {size} partitions with nl.broadcast_to(row, shape=...)")
         require(size >= 1, f"broadcast of a dimension to {size} elements", fix="give 1 or more")
         return self._replaced(dim, dim + 1, [size], [0])
 
