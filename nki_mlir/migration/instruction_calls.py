@@ -76,12 +76,21 @@ def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact
             if like is not None and like.shape is not None and tensor.shape is not None:
                 rows = like.like((like.shape[0], *tensor.shape[1:]))
                 text, tensor = calls.shortened(text, tensor, rows)
-                if a.mask is None and tensor.shape is not None and tensor.shape[0] not in ("1", like.shape[0]):
-                    calls.keep_elements(a.nodes[parameter])
+                if (a.mask is None or a.selects_no_box) and tensor.rank == like.rank:
+                    _keep_elements(a, parameter, tensor, like)
             parts.append(f", {parameter}={text}")
         else:
             parts.append(f", {parameter}={a.text(parameter)}")
     return "".join(parts)
+
+
+def _keep_elements(a: Arguments, parameter: str, tensor: TensorFact, like: TensorFact) -> None:
+    """Let an operand, or the one like which the result is, keep the elements that a mask cut if the other has more."""
+    assert tensor.shape is not None and like.shape is not None
+    different = [k for k, (x, y) in enumerate(zip(tensor.shape, like.shape)) if x != y and x != "1" and (
+        k == 0 or y != "1")]
+    for node in (a.nodes[parameter], *(n for n in a.nodes.values() if a.calls.fact(n) == like)):
+        a.calls.keep_elements(node, different)
 
 
 def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, memory: str = SBUF, hint: str = "",

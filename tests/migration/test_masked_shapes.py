@@ -281,8 +281,15 @@ COMPUTED = """def kernel(x):
     "double = nl.add(tile, tile); root = nl.exp(double); assert root.shape == (40, 16); result[...] = nl.copy(root)",
     "part = nisa.tensor_partition_reduce(np.add, tile, mask=i_p < 14); assert part.shape == (1, 16); "
     "result[0:1, 0:9] = nl.copy(part[0:1, 0:9])",
-    "tile = nl.load(x[i_p, i_f], mask=i_p < 30); result[...] = nl.exp(tile, mask=i_p >= 5)"],
-    ids=["shape of a computed tile", "sum of some rows", "first rows of a cut tile"])
+    "tile = nl.load(x[i_p, i_f], mask=i_p < 30); result[...] = nl.exp(tile, mask=i_p >= 5)",
+    "result = nisa.scalar_tensor_tensor(data=nl.load(x[i_p, i_f]), op0=np.multiply, operand0=2.0, op1=np.add, "
+    "operand1=tile)",
+    "result = nisa.scalar_tensor_tensor(data=tile, op0=np.multiply, operand0=2.0, op1=np.add, "
+    "operand1=nl.load(x[i_p, i_f]))",
+    "result[...] = nisa.scalar_tensor_tensor(data=nl.load(x[i_p, i_f]), op0=np.multiply, operand0=2.0, op1=np.add, "
+    "operand1=tile, mask=(i_f < 5) | (i_f < 3))"],
+    ids=["shape of a computed tile", "sum of some rows", "first rows of a cut tile", "cut columns of the last operand",
+         "cut columns of the first operand", "cut columns under a mask that is no box"])
 def test_tile_computed_from_a_part_of_another(statements, tmp_path):
     assert_same_values(COMPUTED.format(statements=statements), tmp_path, floats(40, 16))
 
