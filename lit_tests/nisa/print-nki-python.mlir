@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-translate --to-nki-python --keep-placement %s | FileCheck --check-prefix=PLACED %s
-// RUN: nki-translate --to-nki-python --generation beta %s | FileCheck --check-prefix=BETA %s
+// RUN: nki-translate --to-nki-python --generation beta %s -o %t.py && FileCheck --check-prefix=BETA --input-file %t.py %s
 // RUN: nki-translate --to-nki-python --release 2.29 %s | FileCheck --check-prefix=RELEASE %s
 
 !x = memref<64x32xf32, "hbm">
@@ -9,16 +9,18 @@
 #x = #nki.access<f32, affine_map<() -> (0)>, [[32, 64], [1, 32]]>
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [1, 32]]>
 
-// Addresses and engines stay, and the note lists what NKI cannot express.
+// Addresses and engines stay, and the note lists what NKI cannot express. Standard output has ruff's default format.
 // PLACED:      # Compiled for trn2. NKI cannot express: {{[0-9]+}} semaphores, {{[0-9]+}} queues
 // PLACED-NEXT: @nki.jit
 // PLACED-NEXT: def scale(x):
 // PLACED:      rows = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.sbuf, address=(0, 0))
-// PLACED:      nisa.dma_copy(dst=rows, src=x, dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.sync)
-// PLACED:      doubled = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.sbuf, address=(0, 128))
-// PLACED:      nisa.tensor_scalar(dst=doubled, data=rows, op0=nl.multiply, operand0=2.0, engine=nisa.engine.gpsimd)
+// PLACED:      dst=rows, src=x, dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.sync
+// PLACED:      doubled = nl.ndarray(
+// PLACED-NEXT: (64, 32), dtype=nl.float32, buffer=nl.sbuf, address=(0, 128)
+// PLACED:      dst=doubled,
+// PLACED:      engine=nisa.engine.gpsimd,
 
-// Results of functions define tiles.
+// Results of functions define tiles. A file is formatted with the settings of its directory.
 // BETA:   import neuronxcc.nki as nki
 // BETA:   def scale(x):
 // BETA:   rows = nl.load(x, dtype=nl.float32)
@@ -28,7 +30,7 @@
 // BETA:   return out
 
 // RELEASE:      nisa.dma_copy(dst=rows, src=x)
-// RELEASE:      nisa.tensor_scalar(dst=doubled, data=rows, op0=nl.multiply, operand0=2.0, engine=nisa.engine.gpsimd)
+// RELEASE:      dst=doubled, data=rows, op0=nl.multiply, operand0=2.0, engine=nisa.engine.gpsimd
 module attributes {nki.target = "trn2"} {
   func.func @scale(%x: !x {nki.name = "x"}, %out: !x {nki.name = "out", nki.shared = 0 : i64})
       attributes {nki.grid = [], nki.results = [1]} {

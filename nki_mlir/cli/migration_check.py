@@ -112,7 +112,7 @@ def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[obje
     kernel = load_kernel(f"{file.path}:{name}" if name else str(file.path), grid=grid)
     positional, keywords = parse_arguments(texts)
     specialization = kernel.lower(*positional, **keywords).specialization
-    return kernel.__name__, kernel_text(specialization.program_modules, release=release)
+    return kernel.__name__, kernel_text(specialization.program_modules, release=release, file=file.path)
 
 
 def printed_cases(file: Migrated, names: Collection[str], release: str) -> dict[str, str]:
@@ -132,7 +132,7 @@ def printed_cases(file: Migrated, names: Collection[str], release: str) -> dict[
                     raise                       # a defect of the toolchain
                 failing.add(name)
                 continue
-            text = kernel_text(specialization.program_modules, release=release)
+            text = kernel_text(specialization.program_modules, release=release, file=file.path)
             if texts.setdefault(name, text) != text:
                 raise Unprintable(what=f"one text of {name} for the several arguments of cases()",
                                   fix="give the arguments of one call after --check").located(

@@ -3,6 +3,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from nki_mlir.alone import alone
 from nki_mlir.cli import command
@@ -76,7 +77,8 @@ def translate(options: argparse.Namespace) -> str | bytes:
             name = source.display_name(options.source)
             modules = source.read_modules(lowering.split_input(source.read_text(options.source), name), name)
         return kernel_text(modules, release=options.release, keep_placement=options.keep_placement,
-                           generation=options.generation)
+                           generation=options.generation,
+                           file=Path(options.output) if options.output != "-" else None)
     opt_options.goal, opt_options.emit = "isa", "bin" if options.mlir_to_bin else "asm"
     text = source.read_text(options.source)
     return lowering.process(source.read_module(text, source.display_name(options.source)), opt_options)

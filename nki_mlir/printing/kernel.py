@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
@@ -48,7 +49,7 @@ SIMULATED_CALL = re.compile(rf"\bnl\.(?:{'|'.join(SIMULATED)})\b")
 
 
 def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False,
-                generation: str = "current") -> str:
+                generation: str = "current", file: Path | None = None) -> str:
     """Return the text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
@@ -58,6 +59,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
         release: the release of the current generation whose names and parameters the text has
         generation: current or beta
         keep_placement: print the emitted instructions: fused, in their order, with engines and addresses
+        file: where the text will be, whose settings ``ruff`` takes; without it, the text has its default format
 
     Errors: ``Unprintable``, at the line of the source, where the generation has no form of an operation.
     """
@@ -68,7 +70,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
                           fix="leave --generation out")
     merged = list(modules) if keep_placement else merged_programs(programs_apart(modules))
     options = _Options(comments, OLDEST if beta else release, keep_placement, beta,
-                       not (keep_placement or beta) and is_graph(merged[0]))
+                       not (keep_placement or beta) and is_graph(merged[0]), file)
     loops, implicit = len(merged) == 1 and not keep_placement, not (keep_placement or beta)
     if len(merged) == 1 and reduces_programs(merged[0]):
         with suppress(Unprintable, ProgramsApart):  # if loops over programs cannot express it
@@ -84,6 +86,7 @@ class _Options:
     keep_placement: bool
     beta: bool
     of_graph: bool
+    file: Path | None
 
 
 def _text_of(copies: list[Module], options: _Options) -> str:
@@ -120,7 +123,7 @@ def _text_of(copies: list[Module], options: _Options) -> str:
         roll_transfers(out)
     out.renumber()
     return formatted(_file_text(first, out, [t for t, a in zip(tensors, (
-        a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]))
+        a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]), options.file)
 
 
 def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor], several: bool) -> BodyPrinter:
@@ -180,8 +183,9 @@ def imports_of(text: str) -> str:
     return IMPORTS.replace("import nki.isa", f"{collectives.IMPORT}import nki.isa") if "nccl." in text else IMPORTS
 
 
-def formatted(text: str) -> str:
-    """Return the text as ``ruff format`` writes it."""
-    command = [*module_command("ruff"), "format", "--isolated", "--line-length", "120", "-"]
+def formatted(text: str, file: Path | None) -> str:
+    """Return the text as ``ruff format`` writes it with the settings of a file, or with its defaults."""
+    settings = ["--isolated"] if file is None else ["--stdin-filename", str(file)]
+    command = [*module_command("ruff"), "format", *settings, "-"]
     formatter = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=False)
     return text if formatter.returncode else formatter.stdout

@@ -36,5 +36,5 @@ def reread(text, grid=()):
 
 def printed(captured, arrays, **options):
     """The text of a kernel for such arguments, without comments and as it is before it is formatted."""
-    with patch.object(kernel, "formatted", lambda text: text):
+    with patch.object(kernel, "formatted", lambda text, file: text):
         return kernel.kernel_text(captured.lower(*arrays).specialization.program_modules, comments=False, **options)

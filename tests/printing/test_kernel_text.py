@@ -109,10 +109,16 @@ def test_comments_name_lines_of_the_source():
     assert [line.strip() for line in lines if "#" in line] == [f"# test_kernel_text.py:{first + n}" for n in (4, 5, 6)]
 
 
-def test_the_text_is_formatted():
-    text = text_of(ragged, np.zeros((200, 16), np.float32))
-    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--check", "-"]
-    assert subprocess.run(command, input=text, text=True, capture_output=True, check=False).returncode == 0
+@pytest.mark.parametrize("width", [None, 60])
+def test_the_text_is_formatted(width, tmp_path):
+    modules = ragged.lower(np.zeros((200, 16), np.float32)).specialization.modules
+    file = tmp_path / "printed.py"
+    if width is not None:
+        (tmp_path / "ruff.toml").write_text(f"line-length = {width}\n")
+    file.write_text(kernel_text(modules, file=None if width is None else file))
+    command = [sys.executable, "-m", "ruff", "format", "--check", str(file)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert (width or 88) / 2 < max(map(len, file.read_text().splitlines())) <= (width or 88)
 
 
 @pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])

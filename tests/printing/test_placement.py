@@ -2,6 +2,7 @@
 """Text that keeps a placement: order, engines, addresses, fused instructions; what has no words is listed."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def scaled(x):
 
 def test_engines_and_addresses_are_in_the_text():
     x = np.ones((256, 64), np.float32)
-    lines = kernel_text(scaled.lower(x).specialization.modules, comments=False, keep_placement=True).splitlines()
+    lines = kernel_text(scaled.lower(x).specialization.modules, comments=False, keep_placement=True,
+                        file=Path(__file__)).splitlines()
     assert [line for line in lines if "NKI cannot express: " in line and "semaphores" in line and "queues" in line]
     assert sum("buffer=nl.sbuf, address=(0, " in line for line in lines) == 4
     assert sum("engine=nisa.engine.gpsimd" in line for line in lines) == 2

@@ -181,7 +181,7 @@ def module_text(captured, arrays):
 
 
 def from_text(text):
-    with patch.object(kernel, "formatted", lambda text: text):
+    with patch.object(kernel, "formatted", lambda text, file: text):
         return kernel.kernel_text(read_modules(split_input(text, "-"), "-"), comments=False)
 
 
