@@ -99,6 +99,15 @@ def doubled(x, y):
     nl.store(y, nl.multiply(nl.load(x), 2.0))
 
 
+def filled_twice(x, y):
+    """A tile is filled with another number after it was read."""
+    fill = nl.full((128, 32), 2.0, nl.float32)
+    tile = nl.load(x)
+    nl.store(y[:, 0:32], nl.multiply(tile[:, 0:32], fill))
+    fill[...] = nl.full((128, 32), 3.0, nl.float32)
+    nl.store(y[:, 32:64], nl.multiply(tile[:, 32:64], fill))
+
+
 def narrow_products(x, y):
     """A product of factors in float16, which hold these numbers exactly."""
     left, right = (nl.copy(nl.load(x[nl.ds(k * 64, 64), :]), dtype=nl.float16) for k in range(2))
@@ -246,6 +255,7 @@ TABLE_OF, FIT_OF = tabulated.table_of, fitted.fit_of
 CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
+    "forward-constants": ("passes.forward_constants", "is_only_writer", lambda *_: True, filled_twice),
     "trim-tiles": ("passes.trim_tiles", "read_sizes", lambda *access: (sizes := SIZES(*access)) and (
         sizes[0] - 1, sizes[1]), part_of_tile),
     "trim-tiles of overwritten elements": ("passes.trim_tiles", "written_elements", lambda nest: [], beside_equal_numbers),
