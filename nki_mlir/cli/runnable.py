@@ -146,7 +146,7 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
             return StreamsSource(programs, positional, keywords)
         text = sources.decoded(data, name)
         if sources.is_graph_text(text):
-            return GraphSource(text, positional, name)
+            return GraphSource(text, positional, keywords, name, target)
         return ModuleSource(sources.read_module(text, name), positional, keywords, target)
 
 
@@ -243,31 +243,36 @@ class ModuleSource(Runnable):
 
 
 class GraphSource(Runnable):
-    """A StableHLO module whose kernels are linked."""
+    """A StableHLO module whose kernels are linked, with inputs from the command line or random ones."""
 
     executors, source_name = ("jit", "isa"), "a graph"
 
-    def __init__(self, text: str, positional: list[object], name: str) -> None:
-        self.text, self.positional, self.name = text, positional, name
+    def __init__(self, text: str, positional: list[object], keywords: dict[str, object], name: str,
+                 target: str | None = None) -> None:
+        self.text, self.positional, self.keywords, self.name = text, positional, keywords, name
+        self.target = target or ""
         check_declared(sources.read_module(text, name))
 
     def run(self, on: str) -> Results:
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
         try:
-            program = stablehlo.LinkedProgram(self.text, on)
+            program = stablehlo.LinkedProgram(self.text, on, self.target)
         except NkiMlirError as error:
             raise sources.renamed(error, self.name) from None
-        arrays = [as_array(value, *parameter) for value, parameter in zip(self.positional, program.inputs)]
-        results = program(*arrays, *self.positional[len(arrays):])
+        values = named_values([f"arg{k}" for k in range(len(program.inputs))], self.positional, self.keywords)
+        results = program(*(
+            as_array(values[name], shape, dtype) if (name := f"arg{k}") in values
+            else fill(shape, dtype_of(dtype), "random", k, name) for k, (shape, dtype) in enumerate(program.inputs)))
         return [(f"result {k}", r) for k, r in enumerate(results)]
 
     def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
         from nki_mlir.targets import neuron  # start-up: imported on first use
-        return StreamsSource(self.streams(neuron.emission(level=0)), self.positional, {}).stepped(on, debugger, level)
+        return StreamsSource(self.streams(neuron.emission(level=0)), self.positional, self.keywords).stepped(
+            on, debugger, level)
 
     def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
-        return stablehlo.linked_streams(self.text, options, self.name)
+        return stablehlo.linked_streams(self.text, options, self.name, self.target)
 
 
 class StreamsSource(Runnable):
@@ -322,17 +327,21 @@ def inputs_for(inputs: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
                keywords: dict[str, object]) -> list[np.ndarray]:
     """Return a value for each input (name, shape, dtype): the argument at its position or of its name, else random
     values."""
-    names = [name for name, _, _ in inputs]
+    values = named_values([name for name, _, _ in inputs], positional, keywords)
+    check_bytes([(name, shape, dtype) for name, shape, dtype in inputs if name not in values])
+    return [checked_input(values[name], name, shape, dtype) if name in values else fill(shape, dtype, "random", k, name)
+            for k, (name, shape, dtype) in enumerate(inputs)]
+
+
+def named_values(names: Sequence[str], positional: list[object], keywords: dict[str, object]) -> dict[str, object]:
+    """Map the names of inputs to the arguments for them. Raise ``TooManyArguments`` for an argument without input."""
     if len(positional) > len(names):
         raise TooManyArguments(what=f"{len(positional)} values are given for {len(names)} inputs",
                                names=", ".join(names))
     unknown = next((name for name in keywords if name not in names), None)
     if unknown is not None:
         raise TooManyArguments(what=f"there is no input '{unknown}'", names=", ".join(names))
-    check_bytes([(name, shape, dtype) for name, shape, dtype in inputs if name not in keywords][len(positional):])
-    values = dict(zip(names, positional)) | keywords
-    return [checked_input(values[name], name, shape, dtype) if name in values else fill(shape, dtype, "random", k, name)
-            for k, (name, shape, dtype) in enumerate(inputs)]
+    return dict(zip(names, positional)) | keywords
 
 
 def check_bytes(tensors: Sequence[tuple[str, tuple[int, ...], Any]]) -> None:

@@ -44,6 +44,7 @@ from nki_mlir.graph.upstream import (
 )
 from nki_mlir.graph.wide_sums import widen_sums
 from nki_mlir.language.kernel import default_executor
+from nki_mlir.machine import machine_named
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.passes.safety import check_safe
@@ -61,9 +62,10 @@ class LinkedProgram:
     Arguments:
         source: as for run_linked
         on: "isa" runs instruction streams on the simulator; otherwise the module is compiled for the CPU
+        target: the machine of the streams, by default that of the module or trn2
 
     Errors:
-        The errors of run_linked.
+        The errors of run_linked, and ``UnknownTarget``.
 
     Example:
         module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"
@@ -71,9 +73,9 @@ class LinkedProgram:
         assert np.array_equal(LinkedProgram(module, "jit")(np.arange(4, dtype=np.float32))[0], [0, 2, 4, 6])
     """
 
-    def __init__(self, source: str | bytes, on: str = "") -> None:
+    def __init__(self, source: str | bytes, on: str = "", target: str = "") -> None:
         with ALONE, graph_context(), ir.Location.unknown():
-            module = read_graph(source)
+            module = for_target(read_graph(source), target)
             main = public_function(module)
             self.name = main.attributes["sym_name"].value
             signature = main.attributes["function_type"].value
@@ -137,11 +139,18 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
     return LinkedProgram(module, "isa")(*several(arguments))
 
 
-def linked_streams(module: str | bytes, options: "Emission", file: str = "-") -> list[Program]:
+def for_target(module: Module, target: str) -> Module:
+    """Return the module with this target, or as it is if there is none. Raise ``UnknownTarget``."""
+    if target:
+        module.operation.attributes["nki.target"] = ir.StringAttr.get(machine_named(target).name)
+    return module
+
+
+def linked_streams(module: str | bytes, options: "Emission", file: str = "-", target: str = "") -> list[Program]:
     """Compile a StableHLO module with its kernels to instruction streams. ``file`` names its source in the locations
     of instructions."""
     with ALONE, graph_context(), ir.Location.unknown():
-        graph = read_graph(module)
+        graph = for_target(read_graph(module), target)
         name_operations(graph, file)
         from nki_mlir.targets.neuron.codegen.emission import emit_module  # start-up: loads MLIR
         run_passes(graph, passes_to("nisa", graph))

@@ -269,6 +269,27 @@ def test_values_that_a_graph_does_not_take(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_inputs_of_a_graph_that_no_argument_gives(tmp_path, capsys):
+    (tmp_path / "graph.mlir").write_text(GRAPH)
+    graph = f"{tmp_path}/graph.mlir"
+    for on in ("jit", "isa"):
+        assert run.main([graph, "--arg", "arg1=0.5", "--on", on, "--quiet", "--save", f"{tmp_path}/{on}.npz"]) == 0
+    native, streams = np.load(f"{tmp_path}/jit.npz"), np.load(f"{tmp_path}/isa.npz")
+    assert np.ptp(native["result_0"]) > 0.01
+    np.testing.assert_array_equal(native["result_0"], streams["result_0"])
+    for more, message in ((["b=3"], "there is no input 'b'"), (["1"] * 4, "4 values are given for 3 inputs")):
+        assert run.main([graph, *(text for value in more for text in ("--arg", value))]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_the_target_of_a_graph(tmp_path, capsys):
+    (tmp_path / "graph.mlir").write_text(GRAPH)
+    assert run.main([f"{tmp_path}/graph.mlir", "--time", "--target", "trn1"]) == 0
+    assert "(trn1)" in capsys.readouterr().out.splitlines()[0]
+    assert run.main([f"{tmp_path}/graph.mlir", "--on=isa", "--target", "trn9"]) == 1
+    assert "there is no target named 'trn9'" in capsys.readouterr().err
+
+
 NARROW_FUNCTIONS = """
 #id = affine_map<(d0) -> (d0)>
 func.func @f(%x: memref<4096xbf16, "hbm"> {nki.name = "x"},
