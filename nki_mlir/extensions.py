@@ -32,6 +32,10 @@ class BrokenPlugin(NkiMlirError):
     fix = "fix or uninstall the plugin; NKI_MLIR_PLUGINS=off ignores installed plugins"
 
 
+class AbsentPlugin(BrokenPlugin):
+    fix = "run the command in the directory that has {origin}, or add that directory to PYTHONPATH"
+
+
 class PluginVersion(NkiMlirError):
     code = "NKI-PLUGIN-VERSION"
     message = "plugin {origin} is for version {found} of the plugin interface; this is version {version}"
@@ -159,4 +163,6 @@ def _imported(module: str, subject: str, origin: str) -> object:
     except NkiMlirError:
         raise
     except Exception as error:
-        raise BrokenPlugin(what=subject, origin=origin, text=f"{type(error).__name__}: {error}") from error
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == package == origin
+        raise (AbsentPlugin if is_absent else BrokenPlugin)(
+            what=subject, origin=origin, text=f"{type(error).__name__}: {error}") from error

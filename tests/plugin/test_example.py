@@ -132,6 +132,7 @@ def test_not_installed__it_is_loaded_by_name(tmp_path):
     assert output.startswith("example-checked: ")
     output = run(None, "-m", "nki_mlir.cli.opt", "--load-plugin=nosuch", "-", status=1, text="").stderr
     assert "module nosuch of plugin nosuch cannot be loaded: ModuleNotFoundError: No module named 'nosuch'" in output
+    assert "fix: run the command in the directory that has nosuch, or add that directory to PYTHONPATH" in output
 
 
 def test_its_table__is_that_of_its_metadata(site):
