@@ -86,3 +86,32 @@ func.func @registers() {
   "nisa.tensor_scalar_cumulative"(%z, %s, %x) {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0>, access = [#numbers, #sum0, #numbers], engine = "vector", imm0 = 2.0 : f64, mask = #all, op0 = "multiply", op1 = "add", reduce_cmd = "reduce", reduce_op = "add"} : (!numbers, !registers, !numbers) -> ()
   return
 }
+
+// The first two copies become one before the sums, since the third reads at another distance. Their results are then in
+// one buffer, so the sums of these two become one. The sum between them stays: it reads another buffer.
+#copied2 = #nki.access<bf16, affine_map<() -> (0, 384)>, [[1, 128], [1, 128]]>
+#result0 = #nki.access<bf16, affine_map<() -> (0, 512)>, [[1, 128], [1, 128]]>
+#result1 = #nki.access<bf16, affine_map<() -> (0, 640)>, [[1, 128], [1, 128]]>
+#result2 = #nki.access<bf16, affine_map<() -> (0, 896)>, [[1, 128], [1, 128]]>
+// CHECK-LABEL: func.func @joined(
+// CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x1024xbf16, "sbuf">
+// CHECK-NEXT:    %[[R:.*]] = memref.alloc() : memref<128x128xbf16, "sbuf">
+// CHECK-NEXT:    %[[W:.*]] = memref.alloc() : memref<128x2x128xbf16, "sbuf">
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[W]], %[[X]]) {{.*}}<bf16, #[[M0]], {{\[\[}}1, 128], [1, 256]]>
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[R]], %[[X]]) {{.*}}<bf16, #[[M0]], {{.*}}<bf16, #{{.*}}, {{\[\[}}1, 128], [1, 128]]>
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[X]], %[[W]], %[[X]]) {{.*}}, {{\[\[}}1, 128], [128, 2], [1, 128]]>, {{.*}}, {{\[\[}}1, 128], [0, 2], [1, 128]]>
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[X]], %[[R]], %[[X]]) {{.*}}, {{\[\[}}1, 128], [1, 128]]>
+// CHECK-NEXT:    return
+func.func @joined() {
+  %x = memref.alloc() : !x
+  %p = memref.alloc() : !tile
+  %q = memref.alloc() : !tile
+  %r = memref.alloc() : !tile
+  "nisa.tensor_copy"(%p, %x) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.tensor_copy"(%q, %x) {access = [#tile, #second], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.tensor_copy"(%r, %x) {access = [#tile, #copied2], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.tensor_tensor"(%x, %p, %x) {access = [#result0, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!x, !tile, !x) -> ()
+  "nisa.tensor_tensor"(%x, %r, %x) {access = [#result2, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!x, !tile, !x) -> ()
+  "nisa.tensor_tensor"(%x, %q, %x) {access = [#result1, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!x, !tile, !x) -> ()
+  return
+}
