@@ -5,8 +5,8 @@ The driver of an executor calls ``before`` and ``after`` around each operation; 
 """
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +32,12 @@ class Breakpoint:
     def matches(self, at: Location) -> bool:
         path, parts = Path(at.file).parts, Path(self.file).parts
         return at.line == self.line and (not parts or path[-len(parts):] == parts)
+
+    def nearest(self, passed: Iterable[Location]) -> list[int]:
+        """Return the last of the passed lines of the file before this line, and the first one after it."""
+        lines = {at.line for at in passed if replace(self, line=at.line).matches(at)}
+        before, after = [n for n in lines if n < self.line], [n for n in lines if n > self.line]
+        return [*([max(before)] if before else []), *([min(after)] if after else [])]
 
 
 @dataclass
@@ -61,6 +67,7 @@ class Debugger:
         self.tiles: dict[str, ShownTile] = {}
         self.before_write: dict[str, np.ndarray] = {}
         self.reached: list[Breakpoint] = []
+        self.passed: set[Location] = set()      # of all operations
         self.number = 0
         self.one = threading.RLock()            # programs that meet run on separate threads
 
@@ -94,6 +101,8 @@ class Debugger:
         arrived = at is not None and line != (self.last and self.last[:2])
         met = [b for b in self.stops.lines if b.matches(at)] if arrived and at is not None else []
         self.reached += [b for b in met if b not in self.reached]
+        if arrived and at is not None:
+            self.passed.add(at)
         if self.steps:
             self.steps -= 1
             if not self.steps:

@@ -132,10 +132,13 @@ def test_command__takes_scripts_and_prints_results(tmp_path: Path) -> None:
 
 
 def test_command__tells_of_stops_that_the_run_never_meets() -> None:
-    shown = ["--watch", "shifted", "--watch", "shiftde", "--break", "nofile.py:3"]
+    shown = ["--watch", "shifted", "--watch", "shiftde", "--break", "nofile.py:3", "--break", "examples_of_steps.py:12"]
     done = ran(KERNEL, "--arg", "2x4xf32=arange", *shown, "--script", os.devnull)
     assert done.returncode == 0
-    assert done.stderr == "warning: the run never came to nofile.py:3\nwarning: the run has no tile shiftde\n"
+    assert done.stderr.splitlines() == [
+        "warning: the run never came to nofile.py:3",
+        "warning: the run never came to examples_of_steps.py:12; the nearest operations are at examples_of_steps.py:13",
+        "warning: the run has no tile shiftde"]
 
 
 @pytest.mark.parametrize("options, wanted", [
