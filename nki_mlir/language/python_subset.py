@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-PARSER = "the parser of releases 0.2 to 0.6"
+PARSER = "the parser of nki 0.2 to 0.6"
 LOOPS = ("fori_loop", "while_loop")                 # whose bodies may be inner functions
 DECORATORS = ("jit", "staticmethod", "dataclass")
 

@@ -471,7 +471,7 @@ def current_output_written_twice(x):
     return out
 
 
-@case("warning", "the parser of releases 0.2 to 0.6 refuses a comprehension", "append to a list in a loop")
+@case("warning", "the parser of nki 0.2 to 0.6 refuses a comprehension", "append to a list in a loop")
 @nki.jit
 def current_comprehension(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)

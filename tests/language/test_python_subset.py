@@ -78,7 +78,7 @@ def test_bodies_of_loops_at_run_time_may_be_inner_functions():
 
 def test_signatures():
     assert [str(rule) for rule, _ in refused(function("pass", "x, *y"), False)] == [
-        "the parser of releases 0.2 to 0.6 refuses a parameter *args"]
+        "the parser of nki 0.2 to 0.6 refuses a parameter *args"]
     assert [rule.instead for rule, _ in refused(function("pass", "x, *, y=1"), True)] == ["remove the *"]
     assert list(refused(function("pass", "x, *, y=1"), False)) == []        # of functions that a kernel calls
     decorated = ast.parse("@nki.jit(debug=True)\n@functools.cache\ndef f(): pass").body[0]
@@ -115,7 +115,7 @@ def of_lines(report):
 
 
 def test_check_reports_the_kernel_and_what_it_calls():
-    start = "the parser of releases 0.2 to 0.6 refuses "
+    start = "the parser of nki 0.2 to 0.6 refuses "
     assert of_lines(nki_mlir.check(with_refused_python, np.ones((4, 4), np.float32))) == {
         (1, "warning", f"{start}a comprehension", "append to a list in a loop"),
         (5, "warning", f"{start}a lambda", "define a function of the module"),
@@ -129,6 +129,6 @@ def test_strict_warns_once_a_line_and_values_stay(monkeypatch):
         result = with_refused_python.run((x,), {}, "eager")
     assert np.array_equal(result, 4 * x)
     texts = sorted(str(w.message) for w in caught if w.category is RefusedPython)
-    assert texts == ["the parser of releases 0.2 to 0.6 refuses 'raise'; write assert False, with the text",
-                     "the parser of releases 0.2 to 0.6 refuses a comprehension; append to a list in a loop",
-                     "the parser of releases 0.2 to 0.6 refuses a lambda; define a function of the module"]
+    assert texts == ["the parser of nki 0.2 to 0.6 refuses 'raise'; write assert False, with the text",
+                     "the parser of nki 0.2 to 0.6 refuses a comprehension; append to a list in a loop",
+                     "the parser of nki 0.2 to 0.6 refuses a lambda; define a function of the module"]

@@ -124,5 +124,5 @@ def test_comprehension_that_may_not_be_evaluated__stays_where_it_is(statements, 
 @pytest.mark.parametrize(("statements", "construct"), STAY)
 def test_what_the_parser_refuses_is_reported(statements, construct, tmp_path):
     text, report = migrated(statements)
-    assert any(r.startswith(f"{construct} stays, which the parser of releases 0.2 to 0.6 refuses: ") for r in report)
+    assert any(r.startswith(f"{construct} stays, which the parser of nki 0.2 to 0.6 refuses: ") for r in report)
     assert_equal_values(statements, text, tmp_path)
