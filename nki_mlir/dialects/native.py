@@ -36,12 +36,13 @@ dialect adds five operations, and marks on operations of those dialects:
 | ``native.delays`` | a nest | each iteration rounds to bfloat16 and stores the results of the one before |
 | ``native.fresh`` | a product, the fill before it | the product starts its sums from 0 in registers |
 | ``native.pairs`` | a product | each float32 of its factors stands for two bfloat16 of neighbouring positions |
+| ``native.next`` | a product | it prefetches the factor of the loop's next product, so many bytes further on |
 | ``native.fixed`` | a nest | no later pass changes it |
 """
 
 FUNCTION, NOTES, ZEROED, ON_POOL = "native.function", "native.notes", "native.zeroed", "native.on_pool"
 SPREAD, STREAMS, AHEAD, FIELDS = "native.spread", "native.streams", "native.ahead", "native.fields"
-FRESH, PAIRS, FIXED = "native.fresh", "native.pairs", "native.fixed"
+FRESH, PAIRS, NEXT, FIXED = "native.fresh", "native.pairs", "native.next", "native.fixed"
 WORDS, POWERS, ZEROS = "native.words", "native.powers", "native.zeros"
 COMPARES, NANS, ROUNDS, EXTREMA = "native.compares", "native.nans", "native.rounds", "native.extrema"
 DOTS, DELAYS = "native.dots", "native.delays"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.emit import arith
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -22,6 +23,7 @@ ROWS = {16: 8, 8: 6, 4: 6}
 MOST_LINES = 32                     # cache lines of the next panel that a tile prefetches at most
 PAIR_LANES = 16                     # words of two bfloat16 in the register of the instruction that multiplies pairs
 UNROLLED = 4                        # positions of the summed axis in an iteration of a product of panels
+MOST_UNROLLED = 8                   # the same in an iteration that prefetches the next factor
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
 
 
@@ -95,6 +97,26 @@ def multiplies_in_pairs(nest: Nest) -> bool:
             and nest.extents[product.column] >= PAIR_LANES == host.lanes())
 
 
+def prefetched_positions(nest: Nest) -> int:
+    """Return how many positions of the summed axis a product takes in an iteration that prefetches the next factor: in
+    each iteration a register tile prefetches one line, and the tiles one below the other all that the iteration reads.
+
+    0 if the product cannot prefetch: the factor that it reads along ``n`` does not lie in panels as wide as a register
+    tile, or there are too few tiles.
+    """
+    product = contraction_of(nest)
+    if product is None or product.row is None:
+        return 0
+    columns, axis = nest.extents[product.column], max(nest.reduced)
+    tile, factor = tile_of(columns), nest.inputs[product.vector]
+    lines, beyond = divmod(tile.width * factor.dtype.itemsize, host.LINE)
+    if columns != tile.width or factor.strides[axis] != tile.width or beyond or lines & (lines - 1):
+        return 0
+    tiles_of_rows = nest.extents[product.row] // tile.rows
+    return next((count for count in (MOST_UNROLLED, 4, 2, 1) if count * lines <= tiles_of_rows
+                 and nest.extents[axis] % count == 0), 0)
+
+
 @dataclass(frozen=True)
 class TileProduct:
     """A product of register tiles. If it is ``fresh``, sums start from 0, and are stored without reading the old
@@ -104,16 +126,21 @@ class TileProduct:
     With ``panels``, factors are packed in panels for that register tile, and sums start from 0; unless the product is
     fresh, they are then added to the old result. Tiles of such a result lie far apart: code prefetches each tile while
     it computes the sums.
+
+    ``ahead`` has the bytes from the factor that is read along ``n`` to the next one, which code prefetches into the
+    second cache while it computes the sums; 0 if it prefetches nothing. ``prefetched_positions`` must not be 0 then.
     """
 
     nest: Nest
     fresh: bool = False
     pairs: bool = False
     panels: RegisterTile | None = None
+    ahead: int = 0
 
     @property
     def title(self) -> str:
-        return self.nest.title + ("_panels" if self.panels else "_pairs" * self.pairs + "_fresh" * self.fresh)
+        return self.nest.title + ("_panels" if self.panels else "_pairs" * self.pairs + "_fresh" * self.fresh) + (
+            "_ahead" * bool(self.ahead))
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
         Contraction(code, self).emit([code.word(words, k, code.pointer) for k in range(len(self.nest.operands))])
@@ -126,7 +153,7 @@ class Contraction:
         nest, product = routine.nest, contraction_of(routine.nest)
         assert product is not None
         self.code, self.nest, self.product = code, nest, product
-        self.fresh, self.panels = routine.fresh, routine.panels
+        self.fresh, self.panels, self.ahead = routine.fresh, routine.panels, routine.ahead
         self.multiply_add = code.pairs_added if routine.pairs else code.fma
         extent = nest.extents[product.column]
         self.lanes = host.lanes() if self.panels else min(host.lanes(), 1 << (extent - 1).bit_length())
@@ -136,6 +163,8 @@ class Contraction:
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in product_axes]
         self.summed = sorted(nest.reduced)
         self.positions: dict[int, Value] = {}       # of the outer loops, by axis
+        self.unrolled = prefetched_positions(nest) if self.ahead else UNROLLED if self.panels is not None else 1
+        self.next_line: Value | None = None         # the distance of the line that a tile prefetches in an iteration
 
     def emit(self, pointers: Sequence[Value]) -> None:
         self.over(self.outer, list(pointers), self.tiles)
@@ -160,7 +189,11 @@ class Contraction:
             moved = self.moved(pointers, column, position)
             if row is None:
                 return self.tile(moved, 1, count)
-            self.blocks(height, self.rows, lambda r, rows: self.tile(self.moved(moved, row, r), rows, count))
+
+            def tile(r: Value | int, rows: int) -> None:
+                self.next_line = self.line_of(r) if self.ahead else None
+                self.tile(self.moved(moved, row, r), rows, count)
+            self.blocks(height, self.rows, tile)
             return None
         self.blocks(self.nest.extents[column], width, columns)
 
@@ -211,20 +244,30 @@ class Contraction:
         for line in range(lines):
             code.prefetch(panel, code.linear(line * host.LINE, [(start, 1)]))
 
+    def line_of(self, row: Value | int) -> Value:
+        """Return the distance in bytes of the line of the next factor that the tile from a row on prefetches in each
+        iteration of its innermost loop. The tiles one below the other prefetch all lines that an iteration reads."""
+        code, b = self.code, self.nest.inputs[self.product.vector]
+        lines = self.unrolled * b.strides[self.summed[-1]] * b.dtype.itemsize // host.LINE
+        number = arith.divui(code.i64(row) if isinstance(row, int) else row, code.i64(self.rows))
+        return code.linear(self.ahead, [(code.and_(number, lines - 1), host.LINE)])
+
     def sum(self, axes: Sequence[int], pointers: list[Value], sums: list[Value], rows: int,
             active: list[Value | None]) -> list[Value]:
         if not axes:
             return self.step(pointers, sums, rows, active)
-        extent = self.nest.extents[axes[0]]
-        times = min(extent, UNROLLED) if self.panels is not None else 1
+        code, extent = self.code, self.nest.extents[axes[0]]
+        times = min(extent, self.unrolled) if self.panels is not None or len(axes) == 1 else 1
         end = extent // times * times
 
         def positions(position: Value | int, sums: list[Value], count: int = times) -> list[Value]:
             start = self.moved(pointers, axes[0], position)
+            if self.next_line is not None and len(axes) == 1:
+                code.prefetch(start[self.product.vector], self.next_line)
             for k in range(count):
                 sums = self.sum(axes[1:], self.moved(start, axes[0], k), sums, rows, active)
             return sums
-        sums = self.code.loop(range(0, end, times), sums, positions)
+        sums = code.loop(range(0, end, times), sums, positions)
         return positions(end, sums, extent - end) if end < extent else sums
 
     def step(self, pointers: list[Value], sums: list[Value], rows: int, active: list[Value | None]) -> list[Value]:

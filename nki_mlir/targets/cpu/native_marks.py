@@ -21,6 +21,7 @@ from nki_mlir.targets.cpu.contraction import (
     TileProduct,
     contraction_of,
     multiplies_in_pairs,
+    prefetched_positions,
     product_of_panels,
     tiles,
 )
@@ -55,14 +56,18 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     """Return the call of a nest with the facts that its marks state."""
     marks = op.attributes
     arguments = (*[region.address for region in regions], *symbols)
-    product_marks = [mark for mark in (native.FRESH, native.PAIRS) if mark in marks]
+    product_marks = [mark for mark in (native.FRESH, native.PAIRS, native.NEXT) if mark in marks]
     if product_marks:
         if contraction_of(nest) is None:
             raise malformed(op, f"{product_marks[0]} is on a nest that is not a product of float32")
         if native.PAIRS in marks and not multiplies_in_pairs(nest):
             raise malformed(op, f"{native.PAIRS} needs words of two bfloat16, {PAIR_LANES} columns, and a host that "
                                 "multiplies pairs")
-        return Compute(TileProduct(nest, native.FRESH in marks, native.PAIRS in marks), arguments, nest, regions)
+        if native.NEXT in marks and not prefetched_positions(nest):
+            raise malformed(op, f"{native.NEXT} needs a factor in panels as wide as a register tile")
+        distance = _number(op, native.NEXT) if native.NEXT in marks else 0
+        product = TileProduct(nest, native.FRESH in marks, native.PAIRS in marks, ahead=distance)
+        return Compute(product, arguments, nest, regions)
     streams = tuple(_numbers(op, native.STREAMS)) if native.STREAMS in marks else ()
     if streams and (not all(0 <= k < len(nest.outputs) for k in streams) or not can_stream(nest, streams)):
         raise malformed(op, f"{native.STREAMS} is on a nest that does not store whole vectors")

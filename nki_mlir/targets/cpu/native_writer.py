@@ -243,9 +243,11 @@ class FunctionWriter(Writer):
         """Return the marks of a nest for facts about its memory."""
         marks: dict[str, Attribute] = {}
         match routine:
-            case TileProduct(_, fresh, pairs):
+            case TileProduct(_, fresh, pairs, _, ahead):
                 marks |= {mark: ir.UnitAttr.get() for mark, is_set in ((native.FRESH, fresh), (native.PAIRS, pairs))
                           if is_set}
+                if ahead:
+                    marks[native.NEXT] = self.make.value(ahead)
             case AddressedNest(_, use, forms):
                 if use.streams:
                     marks[native.STREAMS] = ir.DenseI64ArrayAttr.get(list(use.streams))

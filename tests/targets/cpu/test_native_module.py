@@ -145,6 +145,7 @@ def test_check__is_a_fact_for_what_follows() -> None:
     ("native.ahead = [[0, 256]]", "native.ahead = [3 : i64]", "not an array of pairs of integers"),
     ("native.ahead = [[0, 256]]", "native.ahead = 3 : i64", "not an array of pairs of integers"),
     ("native.ahead = [[0, 256]]", "native.fresh", "not a product of float32"),
+    ("native.ahead = [[0, 256]]", "native.next = 256 : i64", "not a product of float32"),
     ("native.ahead = [[0, 256]]", "native.streams = array<i64: 1>", "does not store whole vectors"),
     ("native.ahead = [[0, 256]]", "native.words", "does not load whole vectors of bfloat16"),
     ("native.ahead = [[0, 256]], native.fixed", "native.words, native.spread = 8 : i64", "whole vectors of bfloat16"),

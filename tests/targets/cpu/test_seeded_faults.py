@@ -511,4 +511,4 @@ def test_each_pass_that_can_change_values__has_a_fault() -> None:
     """A prefetch changes no values, so no wrong one shows in them."""
     named = {name.partition(" ")[0] for name in FAULTS}
     assert named | {*FAULTS_OF_FORMS, "leave-nans", "merge-programs", "simplify-extrema", "store-rows",
-                    "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}
+                    "zero-unwritten"} == {*NAMES} - {"prefetch-factors", "prefetch-rows"}

@@ -11,7 +11,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.addressed_nest import with_memory
-from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, prefetched_positions, tile_of
 from nki_mlir.targets.cpu.function_pass import function_pass
 from nki_mlir.targets.cpu.passes import fit_functions
 from nki_mlir.targets.cpu.passes.pair_factors import PairFactors
@@ -48,6 +48,20 @@ def test_factors__are_converted_that_products_read_often_enough(name: str) -> No
         return one.are_worth_it(nest) if isinstance(one, PairFactors) else one.are_worth_it(nest, [0, 1])
     assert smaller < larger and takes(often, size)
     assert not takes(often + 1, size) and not takes(often, size - 1)
+
+
+def test_products__prefetch_factors_in_panels_that_enough_tiles_read() -> None:
+    """A tile prefetches one line for each iteration, whose positions have as many lines as there are tiles."""
+    tile, per_position = tile_of(64), tile_of(64).width * FLOAT32.itemsize // host.LINE
+
+    def positions(rows: int, columns: int = tile.width, depth: int = 32) -> int:
+        return prefetched_positions(Nest((rows, columns, depth), frozenset({2}), (
+            Operand(FLOAT32, (1, 0, rows)), Operand(FLOAT32, (0, 1, columns))), 0, (Operand(FLOAT32, (columns, 1, 0)),),
+            MULTIPLY_ADD, (4,)))
+    height = per_position * tile.rows
+    assert [positions(height * n) for n in (1, 2, 3, 4, 8, 100)] == [1, 2, 2, 4, 8, 8]
+    assert positions(height - 1) == 0 and positions(8 * height, depth=36) == 4 and positions(8 * height, depth=1) == 1
+    assert positions(8 * height, columns=2 * tile.width) == 0
 
 
 def test_wide_tiles__are_of_factors_that_products_read_often_enough() -> None:
