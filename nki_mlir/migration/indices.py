@@ -70,6 +70,8 @@ class Indices(Expressions):
         pad = [[Axis("1", "0")] * (rank - len(i.axes)) + list(i.axes) for i in (left, right)]
         axes = []
         for a, b in zip(*pad):
+            if (a.extent == "1") != (b.extent == "1"):          # the one repeats its only number
+                a, b = (Axis(i.extent, "0") if i.extent == "1" else i for i in (a, b))
             step = terms.add(a.step, terms.multiply(sign, b.step)) if sign == "1" else terms.subtract(a.step, b.step)
             axes.append(Axis(b.extent if a.extent == "1" else a.extent, step))
         base = (terms.add if sign == "1" else terms.subtract)(left.base, right.base)

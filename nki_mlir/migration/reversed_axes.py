@@ -11,11 +11,12 @@ from dataclasses import replace
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import Axis, IndexFact, MaskFact, TensorFact
 from nki_mlir.migration.views import (
-    Integer,
     Item,
+    NotAView,
     Part,
     RowNumbers,
     SubscriptText,
+    backward_axes,
     clamped,
     extents_of,
     render,
@@ -26,32 +27,38 @@ from nki_mlir.migration.views import (
 def forwards(view: SubscriptText | None, mask: MaskFact | None) -> tuple[SubscriptText, frozenset[int]] | None:
     """Return a view of HBM with forward steps, and the axes that step backwards. None if no axis does, or the first
     one: no copy reverses partitions."""
-    if view is None or view.tensor.on_chip or not any(isinstance(i, IndexFact) for i in view.items):
-        return None
-    items = [clamped(i, mask) if isinstance(i, IndexFact) else i for i in view.items]
-    if any(isinstance(i, RowNumbers | Part) or (isinstance(i, IndexFact) and i.moved) for i in items):
+    items, backwards = _directions(view, mask)
+    if view is None or not backwards or 0 in backwards:
         return None
     extents = extents_of(items)
-    steps = [steps_of(item, len(extents)) for item in items]
-    backwards = {k for axes in steps for k, step in enumerate(axes) if (terms.number(step) or 0) < 0}
-    if not backwards or 0 in backwards or any(
-            (terms.number(axes[k]) or 0) > 0 for axes in steps for k in backwards):
-        return None
     return replace(view, items=tuple(_flipped(item, extents, backwards) for item in items)), frozenset(backwards)
 
 
 def reverses_rows(view: SubscriptText | None, mask: MaskFact | None) -> bool:
-    """Return whether only the first axis of a view of HBM steps backwards, which one index of the view does alone, and
-    a mask leaves more than one row."""
-    if view is None or view.tensor.on_chip or not all(isinstance(i, IndexFact | Integer) for i in view.items):
-        return False
-    items = [clamped(i, mask) for i in view.items if isinstance(i, IndexFact)]
-    if not items or any(i.moved for i in items):
-        return False
-    steps = [steps_of(item, len(extents_of(items))) for item in items]
-    first = [axes for axes in steps if axes[0] != "0"]
-    return len(first) == 1 and (terms.number(first[0][0]) or 0) < 0 and {*first[0][1:]} <= {"0"} and not any(
-        (terms.number(step) or 0) < 0 for axes in steps for step in axes[1:])
+    """Return whether the first axis of a view of HBM steps backwards, and a mask leaves more than one row."""
+    return 0 in _directions(view, mask)[1]
+
+
+def only_rows_backwards(view: SubscriptText, mask: MaskFact | None) -> tuple[SubscriptText, frozenset[int]]:
+    """Return the view of the elements that a mask leaves, of which at most the first axis steps backwards, and the
+    other axes that stepped backwards."""
+    items, backwards = _directions(view, mask)
+    extents, columns = extents_of(items), frozenset(backwards - {0})
+    return replace(view, items=tuple(_flipped(item, extents, columns) for item in items)), columns
+
+
+def _directions(view: SubscriptText | None, mask: MaskFact | None) -> tuple[list[Item], set[int]]:
+    """Return the items of a view of HBM under a mask, and the axes that step backwards; none for other views."""
+    if view is None or view.tensor.on_chip or not any(isinstance(i, IndexFact) and i.axes for i in view.items):
+        return [], set()
+    items = [clamped(i, mask) if isinstance(i, IndexFact) else i for i in view.items]
+    if any(isinstance(i, RowNumbers | Part) or (isinstance(i, IndexFact) and i.moved) for i in items):
+        return [], set()
+    extents = extents_of(items)
+    try:
+        return items, backward_axes(view.tensor, [steps_of(item, extents) for item in items], len(extents))
+    except NotAView:
+        return [], set()
 
 
 def _flipped(item: Item, extents: list[str], backwards: Collection[int]) -> Item:

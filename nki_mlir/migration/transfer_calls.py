@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Collection
+from dataclasses import replace
 
 import libcst as cst
 
@@ -12,12 +13,11 @@ from nki_mlir.migration.calls import Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import LANGUAGE, dtype_argument, recipe
 from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import LeftForAPerson
-from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskBound, MaskFact, NumberFact, TensorFact, Unknown
-from nki_mlir.migration.instruction_calls import through_tile
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskBound, MaskFact, NumberFact, TensorFact, Unknown
 from nki_mlir.migration.language_calls import copy
 from nki_mlir.migration.operation_text import OperationText
-from nki_mlir.migration.reversed_axes import forwards, reversed_tile, reverses_rows
-from nki_mlir.migration.views import Integer, SubscriptText, bound_of, clamped, extents_of, is_backwards, render, span
+from nki_mlir.migration.reversed_axes import forwards, only_rows_backwards, reversed_tile, reverses_rows
+from nki_mlir.migration.views import Integer, SubscriptText, bound_of, extents_of, is_backwards, render, span
 
 
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
@@ -95,23 +95,29 @@ def _loaded_backwards(calls: Calls, a: Arguments, view: SubscriptText, axes: Col
 
 def _loaded_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> OperationText:
     """Return a tile whose rows a loop loads backwards, and which is then copied where a tile exists."""
-    bounds = a.mask.bounds if a.mask is not None else ()
-    if a.selects_no_box or any(bound.low or (terms.number(bound.high) or 0) < 1 for bound in bounds):
+    if a.selects_no_box or any((terms.number(b.high) or 0) < 1 for b in (a.mask.bounds if a.mask is not None else ())):
         raise LeftForAPerson("a step backwards")
-    shape = tuple(extents_of([clamped(item, a.mask) for item in view.items if isinstance(item, IndexFact)]))
+    view, columns = only_rows_backwards(view, a.mask)
+    shape = tuple(extents_of(view.items))
     row, rank = calls.fresh("row"), len(shape)
-    free_bounds = (bound for bound in bounds if bound.axis != -rank)
-    source, _ = render(view, MaskFact((MaskBound(-rank, row, "1", rank), *free_bounds)))
+    source, _ = render(view, MaskFact((MaskBound(-rank, row, "1", rank),)))
     fact = TensorFact(SBUF, shape, a.dtype_meaning or view.tensor.dtype, base=True)
     calls.report.changed(calls.line, "the tile is loaded row by row, because no DMA steps backwards")
     dtype = a.dtype or (view.tensor.dtype if view.tensor.dtype.endswith(".dtype") else terms.dtype_of(source))
-    result = OperationText(fact, "", None, calls.shape_text(fact, ""), dtype, "loaded")
 
-    def into(dst: str, target: TensorFact) -> list[str]:
-        if target is not result.fact:
-            return through_tile(calls, result, dst)
+    def by_rows(dst: str, target: TensorFact) -> list[str]:
         text = f"dst={dst}[{span(row, '1')}], src={source}".replace("nl.ds(", f"{calls.nl}.ds(")
         return [f"for {row} in range({shape[0]}):\n    {calls.nisa}.dma_copy({text})"]
+    shape_text = calls.shape_text(fact, "")
+    loaded = OperationText(fact, "", by_rows, shape_text, dtype, "loaded")
+    result = OperationText(fact, "", None, shape_text, dtype, "loaded")
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if target is result.fact and not columns:
+            return by_rows(dst, target)
+        tile = calls.fresh("loaded")
+        part = reversed_tile(tile, fact, columns) if columns else tile
+        return [*calls.allocated(tile, loaded), f"{calls.nisa}.tensor_copy(dst={dst}, src={part})"]
     result.into = into
     return result
 
@@ -145,7 +151,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     flipped = forwards(view, a.mask)
     if flipped is not None and not a.selects_no_box:
         dst, target = render(flipped[0])
-    elif view is not None and reverses_rows(view, None):            # of which the mask leaves one row
+    elif view is not None and (reverses_rows(view, None) or forwards(view, None)):      # the mask leaves one element
         dst, target = render(view, a.mask)
     else:
         dst, target = a.tensor("dst")
@@ -174,6 +180,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
         if source.shape is None or "?" in source.shape or source.shape != target.shape:
             raise LeftForAPerson("a step backwards")
         calls.report.changed(calls.line, "the tile is copied backwards and stored forwards: no DMA steps backwards")
+        text, source = calls.operand(text, source)
         text = reversed_tile(calls.named(text, "stored"), source, flipped[1])
     if source.memory == PSUM or is_backwards(text):
         calls.report.changed(calls.line, "the tile is copied to SBUF: DMA can read neither PSUM nor a reversed view")
@@ -238,11 +245,19 @@ def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFa
 
 
 def _stored_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> cst.BaseExpression:
-    """Return a loop that stores the rows of a tile backwards."""
-    shape, mask, value = tuple(extents_of(view.items)), a.mask or MaskFact(()), _named_value(calls, a)
+    """Return a loop that stores the rows of a tile backwards. A copy first reverses other axes."""
+    flipped, columns = only_rows_backwards(view, None)
+    if columns:
+        value, source = a.tensor("value") if isinstance(a.fact("value"), TensorFact) else ("", TensorFact(SBUF))
+        if a.mask is not None or source.shape != tuple(extents_of(view.items)):
+            raise LeftForAPerson("a step backwards")
+        part = reversed_tile(calls.named(value, "stored"), source, columns)
+        a.nodes["value"] = calls.new(calls.named(f"{calls.nl}.copy({part})", "stored"), replace(source, memory=SBUF))
+        calls.views[id(a.nodes["dst"])] = flipped
+    shape, mask, tile = tuple(extents_of(view.items)), a.mask or MaskFact(()), _named_value(calls, a)
 
     def write(box: MaskFact) -> str:
-        a.mask, a.nodes["value"] = box, value
+        a.mask, a.nodes["value"] = box, tile
         stored = _stored(calls, a)
         assert isinstance(stored, cst.BaseExpression)
         return calls.text(stored)

@@ -131,18 +131,16 @@ def bound_of(mask: MaskFact | None, axis: int) -> MaskBound | None:
 
 
 def clamped(index: IndexFact, mask: MaskFact | None) -> IndexFact:
-    """Return the index with the extents that a mask leaves."""
-    if mask is None:
-        return index
+    """Return the index with the extents that a mask leaves. One position steps forwards."""
     base, axes, rank = index.base, list(index.axes), len(index.axes)
     for k, axis in enumerate(axes):
-        bound = bound_of(mask, k - rank)
-        if bound is None or axis.extent == "1":
-            continue
-        if bound.low:
-            base = terms.add(base, terms.multiply(axis.step, bound.low))
-        is_alone = bound.high == "1" and (terms.number(axis.step) or 0) < 0      # one position steps either way
-        axes[k] = Axis(bound.high, terms.multiply("-1", axis.step) if is_alone else axis.step)
+        bound, extent = None if mask is None else bound_of(mask, k - rank), axis.extent
+        if bound is not None and extent != "1":
+            extent = bound.high
+            if bound.low:
+                base = terms.add(base, terms.multiply(axis.step, bound.low))
+        is_backwards = extent == "1" and (terms.number(axis.step) or 0) < 0
+        axes[k] = Axis(extent, terms.multiply("-1", axis.step) if is_backwards else axis.step)
     return replace(index, base=base, axes=tuple(axes))
 
 
@@ -195,11 +193,31 @@ def extents_of(items: Sequence[Item]) -> list[str]:
     return extents
 
 
-def steps_of(item: Item, rank: int) -> list[str]:
-    """Return the step of an item along each of ``rank`` axes of the indices."""
+def steps_of(item: Item, extents: Sequence[str]) -> list[str]:
+    """Return the step of an item along each axis of the indices, whose extents these are."""
     if not isinstance(item, IndexFact):
-        return ["0"] * rank
-    return ["0"] * (rank - len(item.axes)) + [a.step for a in item.axes]
+        return ["0"] * len(extents)
+    spread = len(extents) - len(item.axes)
+    return ["0"] * spread + ["0" if a.extent == "1" != extent else a.step
+                             for a, extent in zip(item.axes, extents[spread:])]
+
+
+def backward_axes(tensor: TensorFact, steps: Sequence[Sequence[str]], rank: int) -> set[int]:
+    """Return the axes of the indices along which a subscript steps backwards. Along an axis that moves several
+    dimensions, the first one decides: within its bounds the others move by less than one of its steps. Raise NotAView
+    if the text does not show the direction."""
+    backwards = set[int]()
+    for axis in range(rank):
+        along = [item_steps[axis] for item_steps in steps if item_steps[axis] != "0"]
+        numbers = [terms.number(step) for step in along]
+        if all((n or 0) >= 0 for n in numbers):
+            continue
+        is_mixed = len({n is not None and n < 0 for n in numbers}) > 1
+        if is_mixed and (None in numbers or not tensor.base):
+            raise NotAView("a step backwards")
+        if (numbers[0] or 0) < 0:
+            backwards.add(axis)
+    return backwards
 
 
 def _base(item: Item) -> str:
@@ -211,12 +229,12 @@ def _base(item: Item) -> str:
 def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:
     extents = extents_of(items)
     rank = len(extents)
-    steps = [steps_of(item, rank) for item in items]
+    steps = [steps_of(item, extents) for item in items]
     rows = [k for k, item in enumerate(items) if isinstance(item, RowNumbers)]
     along = [[a for a in range(rank) if s[a] != "0"] for s in steps]
     used_axes = [a for axes in along for a in axes]
     backwards = [k for k, axes in enumerate(steps) if any((terms.number(s) or 0) < 0 for s in axes)]
-    if backwards and (rows or not tensor.on_chip or 0 in backwards):
+    if backwards and (rows or (0 in backwards if tensor.on_chip else backward_axes(tensor, steps, rank))):
         raise NotAView("a step backwards")
     moved = [k for k, item in enumerate(items) if isinstance(item, IndexFact) and item.moved]
     if moved:

@@ -45,7 +45,7 @@ def migrated(line):
     ("tile = nl.copy(tile[p, f // 2])", "an index vector in a floor_divide, which a slice cannot express"),
     ("tile[...] = compute(tile)", "a value that may or may not be a tile: the text does not show it"),
     ("tile[...] = nl.add(compute(tile), tile)", "an operand that may or may not be a tile: the text does not show it"),
-    ("tile = nl.load(x[7 - p, f], mask=p >= 2)", "a step backwards"),
+    ("tile = nl.load(x[7 - p, f], mask=p >= f)", "a step backwards"),
     ("tile = nl.copy(tile[15 - p, f])", "a step backwards"),
     ("tile[...] = nisa.tensor_copy_dynamic_src(tile[tile[0:1, 0] + p, f])",
      "tiles move a pattern along several dimensions, or along the partitions"),

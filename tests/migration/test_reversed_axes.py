@@ -121,7 +121,47 @@ def test_values_of_rows_that_are_loaded_backwards(target, value, stored, mask, t
     assert_same_values(text, tmp_path, floats(40, 24))
 
 
-@pytest.mark.parametrize("mask", ["p >= 5", "p >= f", "p < rows - 20"])
+@pytest.mark.parametrize("target, value, stored, mask", [
+    ("read", "nl.load(x[31 - p, f], mask=p >= 5)", "nl.exp(read)", ", mask=p >= 5"),
+    ("read", "nl.load(x[31 - p, f], mask=(p >= 5) & (f >= 3))", "read", ", mask=(p >= 5) & (f >= 3)"),
+    ("tile[p, f]", "nl.load(x[31 - p, f], mask=p >= 5)", "tile[p, f]", ""),
+    ("read", "nl.load(x[39 - p, 23 - f])", "read", ""), ("tile[p, f]", "nl.load(x[31 - p, 23 - f])", "tile[p, f]", ""),
+    ("read", "nl.load(x[31 - p, cols - 1 - f], mask=(p < 20) & (f < 9))", "read", ", mask=(p < 20) & (f < 9)"),
+    ("read", "nl.load(x[p, f + 3 - nl.arange(1)[None, :]], mask=f < 9)", "read", ", mask=f < 9"),
+    ("read", "nl.load(x[p + nl.arange(1)[None, :], f + nl.arange(1)[:, None]])", "read", "")])
+def test_values_of_other_loads_backwards(target, value, stored, mask, tmp_path):
+    text = LOADED_ROWS.format(target=target, value=value, stored=stored, mask=mask)
+    assert_same_values(text, tmp_path, floats(40, 24))
+
+
+@pytest.mark.parametrize("subscript", ["31 - p, 23 - f", "31 - p, (23 - f) // 1", "p, 23 - f", "31 - p, f"])
+@pytest.mark.parametrize("mask", ["", ", mask=f >= 23", ", mask=f >= 20", ", mask=p >= 31"])
+def test_values_of_stores_backwards(subscript, mask, tmp_path):
+    text = ROWS.format(row="p", value="nl.exp(tile)", mask=mask).replace("out[p, f]", f"out[{subscript}]")
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + text, report)
+    if report.is_complete:
+        assert_same_values(text, tmp_path, floats(32, 24))
+    assert report.is_complete or (subscript.startswith("31 - p, ") and subscript != "31 - p, f")
+
+
+@pytest.mark.parametrize("subscript, shape", [
+    ("x[nl.arange(3)[None, :, None] + p, 9 - nl.arange(3)[None, :, None], f]", (34, 12, 8)),
+    ("x[5 + p, 3 - nl.arange(3)[None, :, None] + nl.arange(3)[None, :, None] * 0 + f, 7 - f]", (40, 12, 8)),
+    ("x[2 - nl.arange(3)[None, :, None], 3 + nl.arange(3)[None, :, None], p * 8 + f]", (3, 12, 256)),
+    ("x[31 - p, nl.arange(3)[None, :, None] + p, f]", (32, 40, 8)),
+    ("x[p, nl.arange(3)[None, :, None] - p + 31, 7 - f]", (32, 40, 8))])
+def test_axes_that_move_several_dimensions(subscript, shape, tmp_path):
+    """The first of these dimensions decides whether an axis steps backwards."""
+    assert_same_values(f"""def kernel(x):
+    out = nl.ndarray((32, 3, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(32)[:, None, None], nl.arange(8)[None, None, :]
+    nl.store(out, nl.load({subscript}))
+    return out
+""", tmp_path, floats(*shape))
+
+
+@pytest.mark.parametrize("mask", ["p >= f", "p < rows - 20"])
 def test_rows_under_other_masks_are_left(mask):
     report = MigrationReport("kernel.py")
     rewritten(HEAD + LOADED_ROWS.format(target="read", value=f"nl.load(x[31 - p, f], mask={mask})", stored="read",
