@@ -52,7 +52,7 @@ def expected_of(x, row, column, terms, guard):
 def compare(kernel, expected, *arrays):
     for on in EXECUTORS:
         if expected is None:
-            with pytest.raises(OutOfBounds, match=r"Out-of-bound access for tensor `\w+`|elements? outside its dim"):
+            with pytest.raises(OutOfBounds, match=r"Out-of-bound access for tensor `\w+`|elements? outside dimension \d of `\w+`"):
                 run(on, kernel, *arrays)
         else:
             np.testing.assert_array_equal(run(on, kernel, *arrays), expected)
