@@ -151,7 +151,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     flipped = forwards(view, a.mask)
     if flipped is not None and not a.selects_no_box:
         dst, target = render(flipped[0])
-    elif view is not None and (reverses_rows(view, None) or forwards(view, None)):      # the mask leaves one element
+    elif view is not None and flipped is None and (reverses_rows(view, None) or forwards(view, None)):  # one element
         dst, target = render(view, a.mask)
     else:
         dst, target = a.tensor("dst")
