@@ -85,14 +85,16 @@ def least_squares(name: str, rows: Sequence[Measurement], features: Features, fi
     times = np.array([row.ns for row in rows], np.float64)
     matrix = np.array([features(row) for row in rows], np.float64) / times[:, None] if rows else np.zeros((0, 1))
     scale = np.abs(matrix).max(0, initial=0.0)
-    if not scale.all() or np.linalg.matrix_rank(matrix / scale) < matrix.shape[1]:
+    relative = matrix / np.where(scale, scale, 1.0)
+    normal = relative.T @ relative              # singular, too, where times differ by many orders of magnitude
+    if not scale.all() or np.linalg.matrix_rank(normal) < len(normal):
         raise BadMeasurements.at_line(file, 1, f"{len(rows)} rows of {name} do not decide its law: measure "
                               "every case")
-    values, *_ = np.linalg.lstsq(matrix / scale, np.ones(len(rows)), rcond=None)
-    off = matrix / scale @ values - 1.0
+    values, *_ = np.linalg.lstsq(relative, np.ones(len(rows)), rcond=None)
+    off = relative @ values - 1.0
     free = max(1, len(rows) - len(values))
     variance = float(off @ off) / free
-    covariance = variance * np.linalg.inv((matrix / scale).T @ (matrix / scale))
+    covariance = variance * np.linalg.inv(normal)
     return Fitted(values / scale, np.sqrt(np.diag(covariance)) / scale, variance ** 0.5)
 
 

@@ -191,6 +191,14 @@ def test_times_that_do_not_grow_are_an_error(measured, tmp_path, capsys):
             "with repetitions [NKI-CALIBRATE-CSV]") in capsys.readouterr().err
 
 
+def test_a_time_that_exceeds_the_others_by_far_is_an_error(measured, tmp_path, capsys):
+    file, (first, second, *others) = tmp_path / "device.csv", measured
+    for ns in (1e20, 1e300):
+        file.write_text("\n".join(csv_lines([first, second._replace(ns=ns), *others])))
+        assert main([str(file)]) == 1
+        assert re.match(r".*device\.csv:1:1: error: \d+ rows of \w+ do not decide its law", capsys.readouterr().err)
+
+
 def test_a_spreadsheet_may_have_written_the_file(measured, tmp_path, capsys):
     text = "\n".join(csv_lines(measured))
     (tmp_path / "plain.csv").write_text(text)
