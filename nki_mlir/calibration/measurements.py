@@ -3,7 +3,6 @@
 
 import csv
 from collections.abc import Iterable, Iterator
-from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ GENERATIONS = ("beta", "current")
 COLUMNS = ("kernel", "reps", "elements", "ns")
 KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "tensor_stream", "transfers",
            "transfers_beside")
+LEAST, MOST = 1e-9, 1e15        # of the numbers of a row, whose squares a fit adds
 
 
 class Measurement(NamedTuple):
@@ -63,8 +63,11 @@ def _measurement(row: list[str], file: str, line: int) -> Measurement:
         raise BadMeasurements.at_line(file, line, f"{','.join(row)!r} is not a measurement") from None
     if kernel not in KERNELS:
         raise BadMeasurements.at_line(file, line, f"there is no kernel {kernel!r} in the set")
-    if not (measurement.reps > 0 and measurement.elements > 0 and measurement.ns > 0 and isfinite(measurement.ns)):
+    numbers = measurement[1:]
+    if not all(number > 0 for number in numbers):
         raise BadMeasurements.at_line(file, line, f"{','.join(row)!r}: numbers are positive")
+    if not all(LEAST <= number <= MOST for number in numbers):
+        raise BadMeasurements.at_line(file, line, f"{','.join(row)!r}: numbers are from {LEAST:g} to {MOST:g}")
     return measurement
 
 

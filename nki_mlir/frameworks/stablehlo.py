@@ -140,7 +140,7 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
 
 
 def for_target(module: Module, target: str) -> Module:
-    """Return the module with this target, or as it is if there is none. Raise ``UnknownTarget``."""
+    """Set the target of a module, unless it is empty, and return the module. Raise ``UnknownTarget``."""
     if target:
         module.operation.attributes["nki.target"] = ir.StringAttr.get(machine_named(target).name)
     return module

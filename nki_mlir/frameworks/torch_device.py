@@ -213,7 +213,7 @@ def _install() -> torch.library.Library:
 
 
 def _load_storage(storage: Any, location: str) -> Any:
-    """Leave the memory of a tensor that ``torch.load`` reads for the device on the CPU."""
+    """Return the memory that ``torch.load`` has read for a tensor of the device: it stays on the CPU."""
     return storage if location.partition(":")[0] == NAME else None
 
 

@@ -45,12 +45,10 @@ def state_of_tensor(tensor: Any) -> object:
 
 
 class TensorsRead:
-    """A context that records the tensors that a kernel reads: ``states`` has a weak reference to each, with the state
-    of its contents."""
+    """A context that records the tensors that a kernel reads, with the state of their contents."""
 
     def __init__(self) -> None:
-        self.states: list[tuple[weakref.ref[Any], object]] = []
-        self._numbers: set[int] = set()
+        self._states: dict[int, tuple[weakref.ref[Any], object]] = {}         # by id, which a later tensor may take
         torch = sys.modules.get("torch")
         self._mode: Any = _mode_class()(self) if hasattr(torch, "overrides") else nullcontext()
 
@@ -61,12 +59,17 @@ class TensorsRead:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._mode.__exit__(kind, error, at)
 
+    @property
+    def states(self) -> list[tuple[weakref.ref[Any], object]]:
+        """A weak reference to each tensor, and the state of its contents when the kernel first read it."""
+        return [*self._states.values()]
+
     def note(self, values: Iterable[object]) -> None:
         """Record the tensors among the arguments of one of PyTorch's functions."""
         for tensor in tensors_of(values):
-            if id(tensor) not in self._numbers and (state := state_of_tensor(tensor)) is not ABSENT:
-                self._numbers.add(id(tensor))
-                self.states.append((weakref.ref(tensor), state))
+            earlier, _ = self._states.get(id(tensor), (None, None))
+            if (earlier is None or earlier() is not tensor) and (state := state_of_tensor(tensor)) is not ABSENT:
+                self._states[id(tensor)] = weakref.ref(tensor), state
 
 
 def tensors_of(values: Iterable[object]) -> Iterator[object]:

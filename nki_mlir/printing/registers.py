@@ -162,13 +162,14 @@ class Registers:
         return {loop.register for loop in self.loops.values()}
 
     def _note_registers(self, body: waist.FunctionBlock) -> None:
-        read_registers, compared = ({v for loop, t in self.tests.items() if (loop in self.loops) == is_read
-                                     for v in (t.register, t.limit) if not isinstance(v, int)}
-                                    for is_read in (True, False))
+        read_registers, compared = set[Value](), set[Value]()       # by counted loops, and by an instruction
+        for while_loop, test in self.tests.items():
+            tested = {v for v in (test.register, test.limit) if not isinstance(v, int)}
+            (read_registers if while_loop in self.loops else compared).update(tested)
         for loop in self.loops.values():
             if isinstance(loop.begin, Copying):
                 read_registers.add(loop.begin.src.handle)
-        read_registers -= self.of_loops | compared          # an instruction compares the latter
+        read_registers -= self.of_loops | compared
         possible = {n.result for n in waist.nodes_of(body)
                     if isinstance(n, waist.BufferAllocation) and n.result in read_registers
                     and memref_parts(n.result.type) == ((1, 1), INT32, "sbuf")}

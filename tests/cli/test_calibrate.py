@@ -163,6 +163,8 @@ def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
     ("kernel,reps,elements,ns\nvector_chain,1,2\n", "device.csv:2:1: error: 'vector_chain,1,2' is not a measurement"),
     ("kernel,reps,elements,ns\nother,1,2,3\n", "device.csv:2:1: error: there is no kernel 'other' in the set"),
     ("kernel,reps,elements,ns\ntransfers,1,2,-3\n", "device.csv:2:1: error: 'transfers,1,2,-3': numbers are positive"),
+    *((f"kernel,reps,elements,ns\ntransfers,{row}\n", f"device.csv:2:1: error: 'transfers,{row}': numbers are from 1e-09 to 1e+15")
+      for row in ("1,2,1e20", "1,2,1e-320", "1000000000000000000000,2,3", "1,1" + "0" * 400 + ",3")),
     ("kernel,reps,elements,ns\nvector_stream,1,200,3\n",
      "device.csv:1:1: error: 1 rows of vector_stream do not decide its law: measure every case")])
 def test_what_is_no_measurement_is_an_error(text, error, tmp_path, capsys):
@@ -193,10 +195,9 @@ def test_times_that_do_not_grow_are_an_error(measured, tmp_path, capsys):
 
 def test_a_time_that_exceeds_the_others_by_far_is_an_error(measured, tmp_path, capsys):
     file, (first, second, *others) = tmp_path / "device.csv", measured
-    for ns in (1e20, 1e300):
-        file.write_text("\n".join(csv_lines([first, second._replace(ns=ns), *others])))
-        assert main([str(file)]) == 1
-        assert re.match(r".*device\.csv:1:1: error: \d+ rows of \w+ do not decide its law", capsys.readouterr().err)
+    file.write_text("\n".join(csv_lines([first, second._replace(ns=1e15), *others])))
+    assert main([str(file)]) == 1
+    assert re.match(r".*device\.csv:1:1: error: \d+ rows of \w+ do not decide its law", capsys.readouterr().err)
 
 
 def test_a_spreadsheet_may_have_written_the_file(measured, tmp_path, capsys):

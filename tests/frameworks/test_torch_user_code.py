@@ -17,7 +17,7 @@ from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
 from nki_mlir.frameworks.torch import UpdatesWithGradient  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 from nki_mlir.language.framework_tensors import NoDerivative  # noqa: E402
-from nki_mlir.language.read_tensors import state_of_tensor  # noqa: E402
+from nki_mlir.language.read_tensors import TensorsRead, state_of_tensor  # noqa: E402
 
 from . import kernels  # noqa: E402
 
@@ -348,3 +348,12 @@ def test_update__of_memory_that_is_not_contiguous():
 def test_error__number_in_a_tensor():
     with pytest.raises(NumberAsTensor, match="argument factor of kernel scaled is an array without dimensions"):
         kernels.scaled(A, torch.tensor(2.0))
+
+
+def test_tensors_that_a_kernel_reads__are_noted_though_they_have_the_id_of_an_earlier_one():
+    read = TensorsRead()
+    for _ in range(50):
+        tensor = torch.ones(2)
+        read.note([tensor])
+        assert any(reference() is tensor for reference, _ in read.states)
+        del tensor

@@ -47,7 +47,7 @@ class Buffer:
     dtype: str
     rows: int
     columns: int
-    programs: int = 1                   # each has rows of its own
+    programs: int = 1                   # each reads or writes other rows
 
     @property
     def type(self) -> str:
@@ -64,8 +64,8 @@ class Tile:
 class ModuleWriter:
     """A module with one kernel: inputs ``x0``, ``x1``, outputs ``y0``, ``y1``, ``z``.
 
-    A grid has up to four programs, each with rows of the outputs of its own; inputs have such rows, or all programs read
-    the same ones.
+    A grid has up to four programs. No two write the same rows of the outputs; of an input all programs read the same
+    rows, or each reads others.
     """
 
     def __init__(self, seed: int) -> None:

@@ -59,16 +59,6 @@ class Stored:
         return result
 
 
-def test_values__stay():
-    dropped = 0
-    for seed in range(60):
-        stored = Stored(seed)
-        expected = stored.result()
-        dropped += len(forward_stores(stored.b.code))
-        np.testing.assert_array_equal(stored.result(), expected, f"seed {seed}")
-    assert dropped > 60
-
-
 class StoredInLoop:
     """The same in a loop of the device: boxes that move by different widths in each iteration, tiles of the body, and
     one that all iterations use."""
@@ -107,14 +97,15 @@ class StoredInLoop:
     result = Stored.result
 
 
-def test_values__stay_in_loops():
+@pytest.mark.parametrize("kind, count", [(Stored, 60), (StoredInLoop, 20)])
+def test_values__stay(kind, count):
     dropped = 0
-    for seed in range(20):
-        stored = StoredInLoop(seed)
+    for seed in range(count):
+        stored = kind(seed)
         expected = stored.result()
         dropped += len(forward_stores(stored.b.code))
         np.testing.assert_array_equal(stored.result(), expected, f"seed {seed}")
-    assert dropped > 20
+    assert dropped > count
 
 
 @pytest.mark.parametrize("seed", range(3))
