@@ -115,3 +115,33 @@ func.func @joined() {
   "nisa.tensor_tensor"(%x, %q, %x) {access = [#result1, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!x, !tile, !x) -> ()
   return
 }
+
+// The sums after the loop become one, too: the copies before it have joined their buffers.
+// CHECK-LABEL: func.func @joined_before_loop(
+// CHECK:         %[[X:.*]] = memref.alloc() : memref<128x1024xbf16, "sbuf">
+// CHECK:         %[[W:.*]] = memref.alloc() : memref<128x2x128xbf16, "sbuf">
+// CHECK:         "nisa.tensor_copy"(%[[W]], %[[X]]) {{.*}}, {{\[\[}}1, 128], [1, 256]]>
+// CHECK:         scf.for
+// CHECK-NEXT:      "nisa.tensor_copy"(%[[X]], %[[X]])
+// CHECK:         "nisa.tensor_tensor"(%[[X]], %[[W]], %[[X]]) {{.*}}, {{\[\[}}1, 128], [128, 2], [1, 128]]>, {{.*}}, {{\[\[}}1, 128], [0, 2], [1, 128]]>
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[X]], %{{.*}}, %[[X]]) {{.*}}, {{\[\[}}1, 128], [1, 128]]>
+// CHECK-NEXT:    return
+func.func @joined_before_loop() {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %x = memref.alloc() : !x
+  %p = memref.alloc() : !tile
+  %q = memref.alloc() : !tile
+  %r = memref.alloc() : !tile
+  "nisa.tensor_copy"(%p, %x) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.tensor_copy"(%q, %x) {access = [#tile, #second], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.tensor_copy"(%r, %x) {access = [#tile, #copied2], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  scf.for %i = %c0 to %c4 step %c1 {
+    "nisa.tensor_copy"(%x, %x) {access = [#second, #tile], engine = "unknown", mask = #all} : (!x, !x) -> ()
+  }
+  "nisa.tensor_tensor"(%x, %p, %x) {access = [#result0, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!x, !tile, !x) -> ()
+  "nisa.tensor_tensor"(%x, %r, %x) {access = [#result2, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!x, !tile, !x) -> ()
+  "nisa.tensor_tensor"(%x, %q, %x) {access = [#result1, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!x, !tile, !x) -> ()
+  return
+}
