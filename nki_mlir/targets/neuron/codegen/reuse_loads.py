@@ -54,10 +54,13 @@ def reuse_loads(code: Code, room: int = ROOM, spaces: Sequence[str] = (HBM, SBUF
         return []
     uses = [RunUses(run) for _, run in runs]
     elsewhere = used_elsewhere(code, uses)
+    sbuf = code.machine.sbuf_bytes_per_partition
+    percent = {HBM: room, SBUF: max(room, ROOM_OF_COPIES)}
+    limits = {space: sbuf * percent[space] // 100 for space in spaces}
     dropped: list[Op] = []
     for (block, run), of_run, repeats in zip(runs, uses, repeating):
         if repeats:
-            dropped += _Reuse(code, block, run, of_run, elsewhere, room, spaces).dropped
+            dropped += _Reuse(block, run, of_run, elsewhere, limits).drop_loads()
     return dropped
 
 
@@ -117,28 +120,33 @@ def used_elsewhere(code: Code, uses: Sequence[RunUses]) -> set[DeviceBuffer]:
     return elsewhere
 
 
-def is_load(op: Op, spaces: Sequence[str]) -> bool:
+def is_load(op: Op, spaces: Collection[str]) -> bool:
     return (isinstance(op, (DmaCopyOp, DmaTransposeOp)) and op.dst.space == SBUF and op.src.space in spaces
             and not (op.mask or op.limits)
             and NO_REORDER not in op.extra)
 
 
 class _Reuse:
-    """One run. ``elsewhere``: buffers that other code uses, too."""
+    """The loads of one run, and those of them that an earlier load replaces.
 
-    def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep], uses: RunUses,
-                 elsewhere: set[DeviceBuffer], room: int, spaces: Sequence[str]) -> None:
-        self.dropped: list[Op] = []
-        self.run, self.uses = run, uses
-        local = set(block.buffers)
-        last_use = {buffer: positions[-1] for buffer, positions in uses.users.items()}
-        level, writer, chosen = BytesInUse(uses.changes(local, len(run))), uses.writer, ChosenAddresses(uses)
-        sbuf = code.machine.sbuf_bytes_per_partition
-        limits = {HBM: sbuf * room // 100, SBUF: sbuf * max(room, ROOM_OF_COPIES) // 100}
+    ``elsewhere``: the buffers that other code uses, too. ``limits``: by the memory that a load reads, the bytes of a
+    partition of SBUF that may be in use while a tile stays for a later load.
+    """
+
+    def __init__(self, block: Block, run: Sequence[InstructionStep], uses: RunUses, elsewhere: set[DeviceBuffer],
+                 limits: dict[str, int]) -> None:
+        self.block, self.run, self.uses, self.elsewhere, self.limits = block, run, uses, elsewhere, limits
+        self.local = set(block.buffers)
+        self.last_use = {buffer: positions[-1] for buffer, positions in uses.users.items()}
+        self.level, self.chosen = BytesInUse(uses.changes(self.local, len(run))), ChosenAddresses(uses)
+        self.replacement: dict[DeviceBuffer, DeviceBuffer] = {}     # tiles whose load is dropped: their replacement
+
+    def drop_loads(self) -> list[Op]:
+        """Drop the loads that an earlier one replaces. Return those of them that read HBM."""
+        dropped: list[Op] = []
         # By the source and its access pattern: the loaded tiles, each with the rest of what its load has.
         loaded_before: dict[DeviceBuffer, dict[Access, list[tuple[DeviceBuffer, tuple[object, ...]]]]] = {}
-        replacement: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: their replacement
-        for k, step in enumerate(run):
+        for k, step in enumerate(self.run):
             op = step.op
             if op.acts_outside:
                 loaded_before.clear()
@@ -148,36 +156,46 @@ class _Reuse:
                 tile = values[name]
                 if tile is not None and tile.handle in loaded_before:
                     del loaded_before[tile.handle]
-            if not op.queued or not is_load(op, spaces):
+            if not op.queued or not is_load(op, self.limits):
                 continue
             assert isinstance(op, (DmaCopyOp, DmaTransposeOp))
             src, dst = op.src, op.dst
             buffer = dst.handle
-            if writer[buffer] != k or buffer not in local or buffer in elsewhere or buffer.addresses or (
-                    buffer.attributes):
+            if not self.may_drop(buffer, k):
                 continue
             same_elements = loaded_before.setdefault(src.handle, {}).setdefault(src.access, [])
             form = op.kind(), dst.access, buffer.shape, buffer.dtype, op.symbols
             at = next((at for at, (_, other) in enumerate(same_elements) if other == form), -1)
             if at < 0:
                 same_elements.append((buffer, form))
-                continue
-            before = same_elements[at][0]
-            begin = last_use[before] + 1
-            if before.fixed and not chosen.undisturbed(before, begin, buffer, k, last_use[buffer]):
+            elif not self.keep(same_elements[at][0], buffer, k, self.limits[src.space]):
                 same_elements[at] = buffer, form
-                continue
-            if begin < k and not level.raised(begin, k, buffer.bytes_per_partition, limits[src.space]):
-                same_elements[at] = buffer, form
-                continue
-            last_use[before] = max(last_use[before], last_use[buffer])
-            replacement[buffer] = before
-            if before.fixed:
-                chosen.add(before, uses.users[buffer])
-            if src.space == HBM:
-                self.dropped.append(op)
-        if replacement:
-            self.replace(block, replacement)
+            elif src.space == HBM:
+                dropped.append(op)
+        if self.replacement:
+            self.replace(self.block, self.replacement)
+        return dropped
+
+    def may_drop(self, buffer: DeviceBuffer, load: int) -> bool:
+        """Return whether another tile may replace a buffer: only this load writes it, only this run uses it, and it has
+        neither attributes nor addresses for its blocks."""
+        return (self.uses.writer[buffer] == load and buffer in self.local and buffer not in self.elsewhere
+                and not (buffer.addresses or buffer.attributes))
+
+    def keep(self, before: DeviceBuffer, buffer: DeviceBuffer, load: int, limit: int) -> bool:
+        """Keep a loaded tile until the last use of the buffer that it replaces, whose load is at ``load``. Return
+        False if the bytes that are in use would exceed the limit, or if another tile needs the tile's address."""
+        last_use = self.last_use
+        begin = last_use[before] + 1
+        if before.fixed and not self.chosen.undisturbed(before, begin, buffer, load, last_use[buffer]):
+            return False
+        if begin < load and not self.level.raised(begin, load, buffer.bytes_per_partition, limit):
+            return False
+        last_use[before] = max(last_use[before], last_use[buffer])
+        self.replacement[buffer] = before
+        if before.fixed:
+            self.chosen.add(before, self.uses.users[buffer])
+        return True
 
     def replace(self, block: Block, replacement: dict[DeviceBuffer, DeviceBuffer]) -> None:
         """Drop the loads of these buffers, and let other steps read their replacements."""
