@@ -190,6 +190,13 @@ class TrackedAccess:
     live: bool = True
     superseded: bool = False        # a write through registers comes after it
 
+    def overwrite(self, region: Region) -> None:
+        """Forget the bytes that a write to an overlapping region covers."""
+        if region.covers(self.region):
+            self.live = False
+        elif region.one_run and self.region.one_run:
+            self.region = self.region.without(region)
+
 
 Entries = tuple[list[TrackedAccess], list[TrackedAccess]]     # reads, writes
 Bucket = dict[int | None, Entries]              # by strip; None: any
@@ -223,46 +230,49 @@ class NearbyAccesses:
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes whose accesses conflict. Forget accesses that a write covers, and parts that it covers."""
         self.queries += 1
-        low, high, first, last, one_run = region.low, region.high, region.first, region.last, region.one_run
-        start, nest, symbolic = region.start, region.nest, region.symbolic
-        met = self.met.setdefault(nest, {})
         several = self.entries_near(region)
-        if self.superseded and symbolic in self.superseded:
-            several.append(self.superseded[symbolic])
+        if self.superseded and region.symbolic in self.superseded:
+            several.append(self.superseded[region.symbolic])
         for reads, written in several:
-            for entries in (reads, written) if writes else (written,):
-                forgotten = False
-                for access in entries:
-                    if access.live and access.seen != self.queries:
-                        access.seen = self.queries
-                        other = access.region
-                        if not (other.low < high and low < other.high):
-                            continue
-                        if one_run and other.one_run:
-                            if other.first <= last and first <= other.last:
-                                conflicting.add(access.node)
-                                if writes:
-                                    if low <= other.low and other.high <= high and first <= other.first and (
-                                            other.last <= last):
-                                        access.live = False
-                                    else:
-                                        access.region = other.without(region)
-                            forgotten |= not access.live
-                            continue
-                        if other.symbolic != symbolic:
-                            overlaps: bool | None = True
-                        elif other.first > last or first > other.last:
-                            continue
-                        elif other.nest is not nest:
-                            overlaps = other.overlaps(region)
-                        elif (overlaps := met.get(start - other.start)) is None:
-                            overlaps = met[start - other.start] = other.overlaps(region)
-                        if overlaps:
-                            conflicting.add(access.node)
-                            access.live = not (writes and region.covers(other))
-                    forgotten |= not access.live
-                if forgotten:
-                    entries[:] = [a for a in entries if a.live]
+            if writes and reads:
+                self.compare(reads, region, writes, conflicting)
+            if written:
+                self.compare(written, region, writes, conflicting)
+
+    def compare(self, entries: list[TrackedAccess], region: Region, writes: bool, conflicting: set[int]) -> None:
+        """Add the nodes of the entries that touch a region; drop the entries that a write to it covers."""
+        query, low, high, first, last = self.queries, region.low, region.high, region.first, region.last
+        one_run, forgotten = region.one_run, False
+        for access in entries:
+            if access.live and access.seen != query:
+                access.seen = query
+                other = access.region
+                if not (other.low < high and low < other.high):
+                    continue
+                if one_run and other.one_run:
+                    overlaps = other.first <= last and first <= other.last
+                else:
+                    overlaps = self.share_a_byte(other, region)
+                if overlaps:
+                    conflicting.add(access.node)
+                    if writes:
+                        access.overwrite(region)
+            forgotten |= not access.live
+        if forgotten:
+            entries[:] = [access for access in entries if access.live]
+
+    def share_a_byte(self, other: Region, region: Region) -> bool:
+        """Return whether two regions may share a byte. The distance of regions with one nest decides it."""
+        if other.symbolic != region.symbolic:
+            return True
+        if other.first > region.last or region.first > other.last:
+            return False
+        if other.nest is not region.nest:
+            return other.overlaps(region)
+        by_distance, distance = self.met.setdefault(region.nest, {}), region.start - other.start
+        if distance not in by_distance:
+            by_distance[distance] = other.overlaps(region)
+        return by_distance[distance]
 
     def entries_near(self, region: Region) -> list[Entries]:
         """Return the entries of the buckets and strips that a region touches."""
