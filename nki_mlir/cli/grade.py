@@ -6,10 +6,8 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
-from nki_mlir.cli.score import ScoreFile
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Grade the submission and print the result. The status is 1 if it has fewer points than ``--at-least``."""
+    from nki_mlir.cli.source import write_output  # start-up: not for --help
     from nki_mlir.grading.assignment import load_assignment, submission_file  # start-up: not for --help
     from nki_mlir.grading.grades import grade
     from nki_mlir.scoring.client import Scorer
@@ -47,10 +46,7 @@ def run(options: argparse.Namespace) -> int:
     with Scorer() as scorer:
         result = grade(assignment, file, scorer)
     if options.autograder:
-        try:
-            Path(options.autograder).write_text(json.dumps(result.autograder(), indent=1), encoding="utf-8")
-        except OSError as error:
-            raise ScoreFile(file=options.autograder, reason=error.strerror) from None
+        write_output(options.autograder, json.dumps(result.autograder(), indent=1))
     print(json.dumps(result.document()) if options.json else result)
     return int(result.points < options.at_least)
 

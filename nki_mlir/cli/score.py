@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nki_mlir.cli.command import LEVELS, CommandParser, add_common, command_line, exit_status
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 
 if TYPE_CHECKING:
     from nki_mlir.scoring.engine import Cluster, WorkerPool
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 class ScoreFile(NkiMlirError):
     code = "NKI-SCORE-FILE"
-    message = "{file}: {reason}"
+    message = "the file cannot be used: {reason}"
     fix = "name another file"
+
+
+def failed_file(file: str, reason: object) -> NkiMlirError:
+    """Return the error of a file that cannot be read or written."""
+    return ScoreFile(reason=reason).located(Location(file, 0, 0))
 
 
 def add_judging(p: argparse.ArgumentParser) -> None:
@@ -114,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        raise ScoreFile(file=error.filename, reason=error.strerror) from None
+        raise failed_file(error.filename, error.strerror) from None
     order = {name: k for k, name in enumerate(options.candidates)}
     verdicts.sort(key=lambda v: order.get(str(v["candidate"]), 0))
     show(verdicts, options)

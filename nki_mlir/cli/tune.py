@@ -7,11 +7,10 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
-from nki_mlir.cli.score import ScoreFile, add_judging, refuse_judging, settings_of, workers_of
+from nki_mlir.cli.score import add_judging, failed_file, refuse_judging, settings_of, workers_of
 from nki_mlir.input_limits import TEXT_BYTES
 
 if TYPE_CHECKING:
@@ -49,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Search, and print the best choice."""
-    from nki_mlir.scoring.live_table import LiveTable  # start-up: not for --help
+    from nki_mlir.cli.source import write_output  # start-up: not for --help
+    from nki_mlir.scoring.live_table import LiveTable
     from nki_mlir.scoring.page import write_page
     from nki_mlir.scoring.store import Store
     from nki_mlir.tuning.files import tune_file
@@ -66,11 +66,11 @@ def run(options: argparse.Namespace) -> int:
             write_page(store, options.page)
         if options.output:
             text = TEXT_BYTES.read_text(options.kernel_file)
-            Path(options.output).write_text(with_parameters(text, result.best, options.kernel_file), encoding="utf-8")
+            write_output(options.output, with_parameters(text, result.best, options.kernel_file))
     except OSError as error:
         if error.filename is None:
             raise
-        raise ScoreFile(file=error.filename, reason=error.strerror) from None
+        raise failed_file(error.filename, error.strerror) from None
     print(json.dumps(document(result)) if options.json else result)
     print(table.summary(), file=sys.stderr)
     return 0

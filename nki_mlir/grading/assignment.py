@@ -20,13 +20,16 @@
 """
 
 import os
+import re
 import sys
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.input_limits import TEXT_BYTES
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.files import name_source
+from nki_mlir.input_limits import PROGRAMS, TEXT_BYTES
 
 RELAXED_SHARE = 0.95
 OF_PART = {"name", "points", "cases", "hidden", "microseconds", "relaxed_share", "hbm_ratio", "sbuf_bytes", "grid"}
@@ -35,13 +38,13 @@ OF_FILE = {"name", "reference", "kernel", "target", "limits", "part", "file"}
 
 class BadAssignment(NkiMlirError):
     code = "NKI-GRADE-ASSIGNMENT"
-    message = "{file}: {what}"
+    message = "the assignment {what}"
     fix = "docs/scoring.md describes the fields of an assignment"
 
 
 class NoSubmission(NkiMlirError):
     code = "NKI-GRADE-SUBMISSION"
-    message = "{name}: {what}"
+    message = "the submission {what}"
     fix = "hand in one Python file with the kernel, or a directory that has it"
 
 
@@ -70,41 +73,108 @@ class Assignment:
     request: dict[str, Any]
 
 
+class AssignmentText:
+    """The text of an assignment's file with the tables that it contains. ``number`` is 0 for the fields of the file,
+    and from 1 on for those of a part."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.lines = file, text.split("\n")
+        try:
+            self.document = parsed(text)
+        except ValueError as error:
+            line, column = re.search(r" \(at line (\d+), column (\d+)\)$", str(error)), len(self.lines[-1])
+            at = (int(line[1]), int(line[2]) - 1) if line is not None else (len(self.lines), column)
+            what = f"is not TOML: {error if line is None else str(error)[:line.start()]}"
+            raise BadAssignment(what=what).located(Location(file, *at)) from None
+
+    def check(self, condition: bool, complaint: str, name: str = "", number: int = 0) -> None:
+        """Raise ``BadAssignment`` at a field unless the condition holds."""
+        if not condition:
+            raise BadAssignment(what=complaint).located(self.location(name, number))
+
+    def location(self, name: str, number: int) -> Location:
+        """Return the line of a field; if the table has none, the line of its header, or the first of the file."""
+        parts, part, header = 0, 0, Location(self.file, 1, 0)
+        field_line = re.compile(rf"\s*\[?\s*(?=[\"']?{re.escape(name)}[\"']?\s*[=.\]])") if name else None
+        for line, text in enumerate(self.lines, 1):
+            if re.match(r"\s*\[\[\s*part\s*\]\]", text):
+                part = parts = parts + 1
+                if part == number:
+                    header = Location(self.file, line, len(text) - len(text.lstrip()))
+                continue
+            if re.match(r"\s*\[\s*[^\[]", text) and not re.match(r"\s*\[\s*part\s*\.", text):
+                part = 0                                # a table of the file
+            if part == number and field_line is not None and (at := field_line.match(text)):
+                return Location(self.file, line, at.end())
+        return header
+
+    def number(self, table: dict[str, Any], name: str, default: float | None, number: int = 0, most: float = inf,
+               whole: bool = False) -> Any:
+        """Return a positive number of a table, its default where there is none."""
+        value = table.get(name, default)
+        kinds = (int,) if whole else (int, float)
+        fits = value is None or (type(value) in kinds and 0 < value <= most and value <= sys.float_info.max)
+        where, limit = f" of part {number}" if number else "", f" of at most {most:g}" if most < inf else ""
+        self.check(fits, f"needs {'an integer' if whole else 'a number'} above 0{limit} as {name}{where}", name, number)
+        return value
+
+
 def load_assignment(path: str | Path) -> Assignment:
     """Read an assignment from a file. Raise ``BadAssignment``."""
     file = Path(path)
+    name_source(file)
     try:
-        data = parsed(TEXT_BYTES.read_text(file, "the assignment"))
+        read = AssignmentText(str(path), TEXT_BYTES.read_text(file, "the assignment"))
     except OSError as error:
-        raise BadAssignment(file=str(path), what=f"cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise BadAssignment(file=str(path), what=f"is not TOML: {error}") from None
-
-    def check(condition: bool, complaint: str) -> None:
-        if not condition:
-            raise BadAssignment(file=str(path), what=complaint)
-    check(not data.keys() - OF_FILE, f"has the unknown field {', '.join(sorted(data.keys() - OF_FILE))}")
-    check(isinstance(data.get("reference"), str), "has no reference")
+        raise BadAssignment(what=f"cannot be read: {error.strerror}").located(Location(str(path), 0, 0)) from None
+    except UnicodeDecodeError as error:
+        before = error.object[:error.start]
+        at = Location(str(path), before.count(b"\n") + 1, len(before) - before.rfind(b"\n") - 1)
+        raise BadAssignment(what="is not TOML: it is not UTF-8").located(at) from None
+    data, check = read.document, read.check
+    for name in sorted(data.keys() - OF_FILE):
+        check(False, f"has the unknown field {name}", name)
+    check(isinstance(data.get("reference"), str), "has no reference", "reference")
     reference = file.parent / data["reference"]
-    check(os.path.isfile(reference), f"its reference {data['reference']} does not exist")
+    check(os.path.isfile(reference), f"names the reference {data['reference']}, which does not exist", "reference")
+    for name in ("kernel", "target", "file"):
+        check(isinstance(data.get(name, ""), str), f"needs a text as {name}", name)
     listed = data.get("part")
-    check(isinstance(listed, list) and bool(listed), "has no [[part]]")
-    parts = []
-    for number, entry in enumerate(listed or [], 1):
-        unknown = ", ".join(sorted(entry.keys() - OF_PART))
-        check(not unknown, f"part {number} has the unknown field {unknown}")
-        check(type(entry.get("points")) in (int, float) and entry["points"] > 0, f"part {number} has no points")
-        times = entry.get("microseconds", {})
-        check(isinstance(times, dict) and not times.keys() - {"full", "relaxed"},
-              f"microseconds of part {number} has full and relaxed")
-        parts.append(AssignmentPart(
-            str(entry.get("name", f"part {number}")), float(entry["points"]), times.get("full"), times.get("relaxed"),
-            float(entry.get("relaxed_share", RELAXED_SHARE)), entry.get("hbm_ratio"), entry.get("sbuf_bytes"),
-            {name: entry[name] for name in ("cases", "hidden", "grid") if name in entry}))
+    check(isinstance(listed, list) and bool(listed) and all(isinstance(part, dict) for part in listed or []),
+          "has no [[part]]", "part")
+    parts = tuple(part_of(read, entry, number) for number, entry in enumerate(listed or [], 1))
     limits = data.get("limits", {})
-    check(not limits.keys() - {"seconds", "megabytes"}, "limits are seconds and megabytes")
+    check(isinstance(limits, dict) and not limits.keys() - {"seconds", "megabytes"},
+          "has limits other than seconds and megabytes", "limits")
+    for name in limits:
+        read.number(limits, name, None)
     request = {"reference": str(reference), **limits, **{n: data[n] for n in ("kernel", "target") if n in data}}
-    return Assignment(str(data.get("name", file.stem)), str(data.get("file", "")), tuple(parts), request)
+    return Assignment(str(data.get("name", file.stem)), data.get("file", ""), parts, request)
+
+
+def part_of(read: AssignmentText, entry: dict[str, Any], number: int) -> AssignmentPart:
+    """Return a part of the assignment from its table. Raise ``BadAssignment``."""
+    for name in sorted(entry.keys() - OF_PART):
+        read.check(False, f"has the unknown field {name} in part {number}", name, number)
+    read.check("points" in entry, f"has no points in part {number}", number=number)
+    times = entry.get("microseconds", {})
+    read.check(isinstance(times, dict) and not times.keys() - {"full", "relaxed"},
+               f"needs full and relaxed as microseconds of part {number}", "microseconds", number)
+    for name in ("cases", "hidden"):
+        value = entry.get(name, [])
+        read.check(isinstance(value, list) and all(isinstance(case, dict) for case in value),
+                   f"needs a list of tables as {name} of part {number}", name, number)
+    grid = entry.get("grid", [])
+    extents = grid if isinstance(grid, list) else [grid]
+    read.check(all(type(extent) is int and 0 < extent <= PROGRAMS for extent in extents),
+               f"needs numbers of programs, each from 1 to {PROGRAMS:,}, as grid of part {number}", "grid", number)
+    full, relaxed = (read.number({"microseconds": times.get(name)}, "microseconds", None, number)
+                     for name in ("full", "relaxed"))
+    return AssignmentPart(
+        str(entry.get("name", f"part {number}")), float(read.number(entry, "points", None, number)), full, relaxed,
+        float(read.number(entry, "relaxed_share", RELAXED_SHARE, number, most=1.0)),
+        read.number(entry, "hbm_ratio", None, number), read.number(entry, "sbuf_bytes", None, number, whole=True),
+        {name: entry[name] for name in ("cases", "hidden", "grid") if name in entry})
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -126,9 +196,9 @@ def submission_file(submission: str | Path, assignment: Assignment) -> Path:
     if os.path.isfile(path):                # Path's methods raise errors for names that are too long
         return path
     if not os.path.isdir(path):
-        raise NoSubmission(name=str(submission), what="does not exist")
+        raise NoSubmission(what="does not exist").located(Location(str(submission), 0, 0))
     files = [path / assignment.file] if assignment.file else sorted(path.glob("*.py"))
     if len(files) != 1 or not os.path.isfile(files[0]):
         complaint = f"has no {assignment.file}" if assignment.file else f"has {len(files)} Python files"
-        raise NoSubmission(name=str(submission), what=complaint)
+        raise NoSubmission(what=complaint).located(Location(str(submission), 0, 0))
     return files[0]

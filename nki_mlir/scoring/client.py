@@ -4,13 +4,15 @@
 import atexit
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import IO, Any
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.files import name_source
 from nki_mlir.scoring.verdict import CandidateVerdict
 
 TRIES = 2
@@ -113,8 +115,17 @@ def verdict_of(answer: dict[str, Any]) -> CandidateVerdict:
         error = answer["error"]
         failed = ScoringFailed(message=error["message"], fix=error["fix"])
         failed.code = error["code"]                                     # type: ignore[misc]
-        raise failed
+        raise failed.located(location_of(error["location"]))
     return CandidateVerdict(answer)
+
+
+def location_of(text: str) -> Location | None:
+    """Return the location that a worker's error names, with or without a line; None if it names none."""
+    match = re.fullmatch(r"(.+?)(?::(\d+):(\d+))?", text, re.DOTALL)
+    if match is None:
+        return None
+    name_source(match[1])
+    return Location(match[1], int(match[2] or 0), int(match[3] or 1) - 1)
 
 
 def current_directory() -> str:

@@ -161,7 +161,8 @@ def score_all(requests: Sequence[Request] | Iterator[Request], workers: "WorkerP
 
     ``ahead`` requests for each job are queued at a time. A request without a verdict raises ``ScoringFailed``.
     """
-    waiting: dict[Future[Answer], tuple[str, Request]] = {}
+    waiting: dict[Future[Answer], str] = {}
+    sharing: dict[str, list[Request]] = {}              # the requests that wait for one verdict, by their key
     pending = iter(requests)
     more_requests = True
     while more_requests or waiting:
@@ -174,16 +175,31 @@ def score_all(requests: Sequence[Request] | Iterator[Request], workers: "WorkerP
             key = key_of(request)
             stored = store.find(key) if store is not None else None
             if stored is not None:
-                yield request, stored
-            elif key not in {k for k, _ in waiting.values()}:
-                waiting[workers.submit(request)] = key, request
+                yield request, named(stored, request)
+                continue
+            if key not in sharing:
+                waiting[workers.submit(request)] = key
+            sharing.setdefault(key, []).append(request)
         finished, _ = wait(waiting, return_when=FIRST_COMPLETED) if waiting else (set(), None)
         for future in finished:
-            key, request = waiting.pop(future)
-            verdict = verdict_of(future.result())
+            key = waiting.pop(future)
+            verdict, answered = verdict_of(future.result()), sharing.pop(key)
             if store is not None:
-                store.add(key, request, verdict)
-            yield request, verdict
+                store.add(key, answered[0], verdict)
+            for request in answered:
+                yield request, named(verdict, request)
+
+
+def named(verdict: CandidateVerdict, request: Request) -> CandidateVerdict:
+    """Return the verdict on an equal text under the name of a request's candidate."""
+    name, old = str(request.get("name") or verdict["candidate"]), str(verdict["candidate"])
+    if name == old:
+        return verdict
+    changed = CandidateVerdict(verdict | {"candidate": name})
+    reason = verdict.get("reason")
+    if reason and str(reason["location"]).startswith(f"{old}:"):
+        changed["reason"] = reason | {"location": name + reason["location"].removeprefix(old)}
+    return changed
 
 
 # -- requests in lines -------------------------------------------------------------------------------------------------

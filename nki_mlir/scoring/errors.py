@@ -70,5 +70,5 @@ class UnwrittenMemory(NkiMlirError):
 
 class BadReference(NkiMlirError):
     code = "NKI-SCORE-REFERENCE"
-    message = "{file}: {what}"
+    message = "the reference {what}"
     fix = "{fix}"

@@ -15,6 +15,9 @@ a hash of the texts of the reference and of the candidate, which no author of on
 
 import hashlib
 import importlib.util
+import math
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nki_mlir.capture.locations import raised_at
 from nki_mlir.compat import install
+from nki_mlir.diagnostics import Location
 from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.arguments import map_leaves
 from nki_mlir.language.kernel import is_array
@@ -85,11 +90,33 @@ def trials_from(file: str, draw: "Callable[[int], Iterator[Trial]]", digest: str
     except BadReference:
         raise
     except Exception as error:
-        raise bad(file, f"{type(error).__name__}: {error}") from error
+        raise raised(file, "does not run", error) from error
 
 
-def bad(file: str, description: str, fix: str = "correct the reference") -> BadReference:
-    return BadReference(file=file, what=description, fix=fix)
+def bad(file: str, description: str, fix: str = "correct the reference", line: int = 0, column: int = 0
+        ) -> BadReference:
+    """Return the error of a reference at a line of its file, by default at the file as a whole."""
+    error = BadReference(what=description, fix=fix)
+    error.at = Location(file, line, column)
+    return error
+
+
+def raised(file: str, action: str, error: Exception) -> BadReference:
+    """Return the error of a reference whose code has raised an exception, at the line that raised it."""
+    at = Location(file, 1, 0)
+    if isinstance(error, SyntaxError) and error.filename is not None and error.lineno is not None:
+        at = Location(error.filename, error.lineno, max(0, (error.offset or 1) - 1))
+    elif (line := raised_at(error.__traceback__)) is not None:
+        at = line
+    failed = BadReference(what=f"{action}: {type(error).__name__}: {error}", fix="correct the reference")
+    failed.at = at._replace(file=file) if os.path.abspath(at.file) == os.path.abspath(file) else at
+    return failed
+
+
+def line_of(text: bytes, name: str) -> int:
+    """Return the first line of a reference that assigns a name, or 1."""
+    lines = text.decode(errors="replace").split("\n")
+    return next((k for k, line in enumerate(lines, 1) if re.match(rf"{name}\s*[:=]", line)), 1)
 
 
 def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
@@ -101,16 +128,22 @@ def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
     except OSError as error:
         raise bad(file, f"cannot be read: {error.strerror}", "name a file that exists") from None
     except InputTooLarge as error:
-        raise bad(file, error.headline, error.advice[1]) from None
+        raise bad(file, f"is too large: {error.headline}", error.advice[1], 1) from None
     names = run(path, file) | (changes or {})
     digest = hashlib.sha256(text).hexdigest()
     answer = names.get("reference") or names.get("forward")
     make = names.get("inputs") or (from_global_generator(names) if "get_inputs" in names else None)
     if not callable(answer) or not callable(make):
-        raise bad(file, "has no functions inputs(rng, ...) and reference(...)", "define both")
-    tolerance = dict(names.get("TOLERANCE") or {})
-    if unknown := tolerance.keys() - KEYS:
-        raise bad(file, f"TOLERANCE has {', '.join(sorted(unknown))}", f"use {', '.join(sorted(KEYS))}")
+        raise bad(file, "has no functions inputs(rng, ...) and reference(...)", "define both", 1)
+    tolerance = names.get("TOLERANCE") or {}
+    if not isinstance(tolerance, dict) or (unknown := tolerance.keys() - KEYS):
+        what = f"has {', '.join(sorted(map(str, unknown)))}" if isinstance(tolerance, dict) else "is no dict"
+        raise bad(file, f"is not understood: its TOLERANCE {what}", f"use {', '.join(sorted(KEYS))}",
+                  line_of(text, "TOLERANCE"))
+    for name, value in tolerance.items():
+        if not isinstance(value, (int, float)) or not 0 <= value < math.inf:            # NaN accepts everything
+            raise bad(file, f"is not understood: its TOLERANCE has {value!r:.40} as {name}",
+                      "give a finite number that is not negative", line_of(text, "TOLERANCE"))
     transform = names.get("transform_nki_outputs")
     memo: dict[tuple[int, int], Trial] = {}
     draw: Callable[[int], Iterator[Trial]] = lambda salt: trials_of(names, make, answer, salt, memo)
@@ -126,13 +159,13 @@ def run(path: Path, file: str) -> Names:
     install(executables=False)
     spec = importlib.util.spec_from_file_location("nki_score_reference", path)
     if spec is None or spec.loader is None:
-        raise bad(file, "is not a Python file", "give a file that ends in .py")
+        raise bad(file, "is no Python file", "give a file that ends in .py", 1)
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise bad(file, f"cannot be imported: {type(error).__name__}: {error}") from error
+        raise raised(file, "cannot be imported", error) from error
     finally:
         sys.path.pop(0)
     return vars(module)

@@ -32,7 +32,7 @@ from nki_mlir.scoring import errors
 from nki_mlir.scoring.capture import OUTPUT, Captures
 from nki_mlir.scoring.judge import LEVEL, Findings, judged
 from nki_mlir.scoring.processes import CaptureRequest, Nursery, Sent, forked
-from nki_mlir.scoring.reference import Reference, Value, described, load_reference, signatures
+from nki_mlir.scoring.reference import Reference, Value, bad, described, load_reference, signatures
 from nki_mlir.scoring.reports import Remark, reason_of
 from nki_mlir.scoring.sandbox import CandidateLimits, confine, limit
 from nki_mlir.scoring.source_rules import check_source
@@ -65,8 +65,7 @@ class Worker:
         try:
             status = os.stat(file)
         except OSError as error:
-            raise errors.BadReference(file=file, what=f"cannot be read: {error.strerror}", fix="name a file that exists"
-                                      ) from None
+            raise bad(file, f"cannot be read: {error.strerror}", "name a file that exists") from None
         key = os.path.abspath(file), status.st_mtime_ns, status.st_size, json.dumps(changes, sort_keys=True)
         if key not in self.references:
             while len(self.references) >= REFERENCES:

@@ -8,7 +8,7 @@ from typing import Any
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.scoring.engine import Cluster, WorkerPool, score_all
 from nki_mlir.scoring.live_table import LiveTable
-from nki_mlir.scoring.store import Store, key_of
+from nki_mlir.scoring.store import Store
 from nki_mlir.scoring.verdict import CandidateVerdict
 from nki_mlir.tuning.search import Attempt, TuningResult, search
 from nki_mlir.tuning.source import with_parameters
@@ -29,14 +29,8 @@ def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "Worke
             verdicts[str(request["name"])] = verdict
             if table is not None:
                 table.add(verdict)
-        texts = {request["name"]: verdicts.get(request["name"]) for request in requests}
         for choice, request in zip(choices, requests):
-            result = texts[request["name"]]
-            if result is None:                   # another choice has an equal text
-                equal_name = next(r["name"] for r in requests if key_of(r) == key_of(request) and texts[r["name"]])
-                result = texts[equal_name]
-            assert result is not None
-            yield attempt_of(choice, result)
+            yield attempt_of(choice, verdicts[str(request["name"])])
     return search(space, judge, trials, seed, workers.jobs)
 
 

@@ -51,23 +51,38 @@ def test_command(tmp_path, capsys):
     assert json.loads(file.read_text())["score"] == 1.5
 
 
-@pytest.mark.parametrize("text, message", [
-    ("x = [", "is not TOML"), ("name = 'a'", "has no reference"), ("reference = 'r.py'", "its reference r.py does not exist"),
-    ("reference = 'here.py'", r"has no \[\[part\]\]"), ("reference = 'here.py'\ncolour = 1", "has the unknown field colour"),
-    ("reference = 'here.py'\n[[part]]\nname = 'a'", "part 1 has no points"),
-    ("reference = 'here.py'\n[[part]]\npoints = 1\ntime = 3", "part 1 has the unknown field time"),
-    ("reference = 'here.py'\n[[part]]\npoints = 1\nmicroseconds = 3", "microseconds of part 1 has full and relaxed"),
+PART = "reference = 'here.py'\n[[part]]\npoints = 1\n"
+
+
+@pytest.mark.parametrize("text, at, message", [
+    ("x = [", "1:6", "is not TOML: "), ("a = 1\nb = ?", "2:5", "is not TOML: "), ("a = '\xff'", "1:6", "is not UTF-8"),
+    ("name = 'a'", "1:1", "has no reference"), ("name = 'a'\n  reference = 1", "2:3", "has no reference"),
+    ("\nreference = 'r.py'", "2:1", "names the reference r.py, which does not exist"),
+    ("reference = 'here.py'", "1:1", r"has no \[\[part\]\]"), ("reference = 'here.py'\npart = [1]", "2:1", r"has no \[\[part\]\]"),
+    ("reference = 'here.py'\ncolour = 1", "2:1", "has the unknown field colour"),
+    ("reference = 'here.py'\n[[part]]\nname = 'a'", "2:1", "has no points in part 1"),
+    (f"{PART}[[part]]\npoints = 1\ntime = 3", "6:1", "has the unknown field time in part 2"),
+    (f"{PART}microseconds = 3", "4:1", "needs full and relaxed as microseconds of part 1"),
+    (f"{PART}microseconds = {{full = nan}}", "4:1", "needs a number above 0 as microseconds of part 1"),
+    (f"{PART}[limits]\nseconds = 1e400", "5:1", "needs a number above 0 as seconds"),
+    (f"{PART}[limits]\nhours = 1", "4:2", "has limits other than"),
+    (f"{PART}relaxed_share = 1.5", "4:1", "needs a number above 0 of at most 1 as relaxed_share of part 1"),
+    (f"{PART}sbuf_bytes = 1.5", "4:1", "needs an integer above 0 as sbuf_bytes of part 1"),
+    (f"{PART}hbm_ratio = {'9' * 400}", "4:1", "needs a number above 0 as hbm_ratio"),
+    (f"{PART}grid = [9223372036854775808]", "4:1", "each from 1 to 16,777,216, as grid of part 1"),
+    (f"{PART}grid = true", "4:1", "as grid of part 1"), (f"{PART}cases = [3]", "4:1", "needs a list of tables as cases"),
+    (PART.replace("1", "true"), "3:1", "needs a number above 0 as points"), (f"kernel = 1\n{PART}", "1:1", "needs a text as kernel"),
 ])
-def test_assignments_that_are_none(text, message, tmp_path):
-    (tmp_path / "a.toml").write_text(text)
+def test_assignments_that_are_none(text, at, message, tmp_path):
+    (tmp_path / "a.toml").write_bytes(text.encode("latin-1"))
     (tmp_path / "here.py").write_text("")
-    with pytest.raises(BadAssignment, match=message):
+    with pytest.raises(BadAssignment, match=rf"^{re.escape(str(tmp_path))}/a.toml:{at}: error: the assignment .*{message}"):
         load_assignment(tmp_path / "a.toml")
 
 
 def test_submissions_that_are_none(tmp_path):
     assignment = load_assignment(CLASSROOM / "assignment.toml")
-    with pytest.raises(NoSubmission, match=r"nothing.py: does not exist \[NKI-GRADE-SUBMISSION\]"):
+    with pytest.raises(NoSubmission, match=r"nothing.py: error: the submission does not exist \[NKI-GRADE-SUBMISSION\]"):
         submission_file("nothing.py", assignment)
     with pytest.raises(NoSubmission, match="has 0 Python files"):
         submission_file(tmp_path, assignment)

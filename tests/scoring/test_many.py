@@ -103,14 +103,19 @@ def test_scheduler_that_is_not_there__is_an_error():
 
 
 def test_bad_references__are_errors(folder, scorer):
-    for text, message in {"import nothing_like_this": "cannot be imported: ModuleNotFoundError",
-                          "x = 1": "has no functions inputs",
-                          "def inputs(rng): return []\ndef reference(): return 1\nTOLERANCE = {'l1': 1}": "TOLERANCE has l1",
-                          "def inputs(rng): return [1 / 0]\ndef reference(x): return x": "ZeroDivisionError"}.items():
+    functions = "def inputs(rng): return []\ndef reference(): return 1\n"
+    for text, message in {"import nothing_like_this": "1:1: error: the reference cannot be imported: ModuleNotFoundError",
+                          "x =": "1:4: error: the reference cannot be imported: SyntaxError",
+                          "x = 1": "1:1: error: the reference has no functions inputs",
+                          f"{functions}TOLERANCE = 3": "3:1: error: .* its TOLERANCE is no dict",
+                          f"{functions}TOLERANCE = {{'absolute': float('nan')}}": "3:1: error: .* has nan as absolute",
+                          f"{functions}TOLERANCE = {{'l1': 1}}": "3:1: error: .* its TOLERANCE has l1",
+                          "def inputs(rng):\n  return [1 / 0]\ndef reference(x): return x":
+                              "2:11: error: the reference does not run: ZeroDivisionError"}.items():
         (folder / "bad.py").write_text(text)
-        with pytest.raises(ScoringFailed, match=message):
+        with pytest.raises(ScoringFailed, match=f"^bad.py:{message}"):
             scorer.score({"source": RIGHT, "reference": "bad.py"})
-    with pytest.raises(ScoringFailed, match=r"none.py: cannot be read: No such file"):
+    with pytest.raises(ScoringFailed, match=r"^none.py: error: the reference cannot be read: No such file"):
         scorer.score({"source": RIGHT, "reference": "none.py"})
     with pytest.raises(ScoringFailed, match=r"nowhere.py cannot be read"):
         scorer.score({"candidate": "nowhere.py", "reference": "reference.py"})
@@ -147,6 +152,21 @@ def test_serve__answers_every_line(folder):
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [a["error"]["code"] for a in answers if "error" in a] == ["NKI-SCORE-REQUEST"] * 3
     assert {a["id"]: a["verdict"] for a in answers if "id" in a} == {2: "wrong", 3: "right"}, done.stderr
+
+
+def test_equal_texts__have_a_verdict_each(folder):
+    """They are judged once: also the copy that comes later takes the verdict of the store, under its own name."""
+    text = "import os\n"
+    for name in ("d", "e", "f"):
+        (folder / f"{name}.py").write_text(text)
+    store, asked = Store("s.db"), []
+    with WorkerPool(1) as pool:
+        submit, pool.submit = pool.submit, lambda request: asked.append(request["name"]) or submit(request)
+        names = ["d.py", "e.py", "d.py"], ["f.py"]
+        got = [[verdict for _, verdict in score_all([{"candidate": name, "reference": "reference.py"} for name in batch], pool, store)]
+               for batch in names]
+    assert [[verdict["candidate"] for verdict in verdicts] for verdicts in got] == [*names] and asked == ["d.py"]
+    assert got[1][0]["reason"]["location"].startswith("f.py:") and {v["verdict"] for vs in got for v in vs} == {"refused"}
 
 
 @pytest.mark.slow
