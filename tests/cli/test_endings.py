@@ -29,6 +29,12 @@ def test_ctrl_c_is_one_line(capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_a_closed_pipe_is_silent(capsys):
+    """The reader of ``nki-calibrate --predict beta | head -1`` has its line."""
+    assert ends(BrokenPipeError(errno.EPIPE, "Broken pipe")) == 1
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("ending", ["3", "'no device here'"])
 def test_a_file_that_ends_the_process_is_an_error(tmp_path, capsys, ending):
     file = tmp_path / "kernel.py"
@@ -145,9 +151,11 @@ def test_a_profile_is_written_whole_or_not_at_all(write_files, tmp_path, monkeyp
     monkeypatch.setattr(profile, "page", lambda document: "page")
     monkeypatch.setattr(profile, "trace", lambda document: b"trace")
     monkeypatch.setattr(vendor_tables, "vendor_tables", lambda document: {"First": [{"id": 1}], "Last": [{"id": 2}]})
-    with pytest.raises(profile.ProfileFolder, match=r"cannot be written into .*: No space left on device"):
-        write_files(tmp_path)
-    assert not list(tmp_path.iterdir())
+    (tmp_path / "there").mkdir()
+    for folder in (tmp_path / "there", tmp_path / "there" / "new" / "inner"):
+        with pytest.raises(profile.ProfileFolder, match=r"cannot be written into .*: No space left on device"):
+            write_files(folder)
+    assert [file.name for file in tmp_path.rglob("*")] == ["there"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to these limits")

@@ -9,6 +9,7 @@ The page contains everything that it needs: style, scripts, the charting library
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -76,8 +77,10 @@ def write_profile(profile: Document, folder: str | Path) -> list[Path]:
 
 
 def write_whole(texts: Mapping[str, str | bytes], folder: Path) -> list[Path]:
-    """Write all files of a profile into a folder, or none of them and raise ``ProfileFolder``."""
+    """Write all files of a profile into a folder, or none of them and raise ``ProfileFolder``. Without files, folders
+    that did not exist are removed again."""
     written: list[Path] = []
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -86,6 +89,9 @@ def write_whole(texts: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     except OSError as error:
         for file in written:
             file.unlink()
+        with suppress(OSError):                 # from the inside: a folder may never have been there, or have files
+            for path in new:
+                path.rmdir()
         raise ProfileFolder(folder=str(folder), reason=error.strerror) from None
     return written
 
