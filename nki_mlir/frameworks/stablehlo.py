@@ -26,6 +26,7 @@ from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import declared
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
+from nki_mlir.environment import TARGET
 from nki_mlir.frameworks.registry import Callee, callee_from, checked, several
 from nki_mlir.graph import upstream
 from nki_mlir.graph.host_integers import narrowed
@@ -62,7 +63,7 @@ class LinkedProgram:
     Arguments:
         source: as for run_linked
         on: "isa" runs instruction streams on the simulator; otherwise the module is compiled for the CPU
-        target: the machine of the streams, by default that of the module or trn2
+        target: the machine of the streams, by default that of NEURON_PLATFORM_TARGET_OVERRIDE, of the module, or trn2
 
     Errors:
         The errors of run_linked, and ``UnknownTarget``.
@@ -140,8 +141,8 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
 
 
 def for_target(module: Module, target: str) -> Module:
-    """Set the target of a module, unless it is empty, and return the module. Raise ``UnknownTarget``."""
-    if target:
+    """Set the target of a module, or else that of the environment, and return the module. Raise ``UnknownTarget``."""
+    if target := target or TARGET.text():
         module.operation.attributes["nki.target"] = ir.StringAttr.get(machine_named(target).name)
     return module
 

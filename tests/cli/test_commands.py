@@ -282,12 +282,16 @@ def test_inputs_of_a_graph_that_no_argument_gives(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_the_target_of_a_graph(tmp_path, capsys):
+def test_the_target_of_a_graph(tmp_path, capsys, monkeypatch):
     (tmp_path / "graph.mlir").write_text(GRAPH)
     assert run.main([f"{tmp_path}/graph.mlir", "--time", "--target", "trn1"]) == 0
     assert "(trn1)" in capsys.readouterr().out.splitlines()[0]
     assert run.main([f"{tmp_path}/graph.mlir", "--on=isa", "--target", "trn9"]) == 1
     assert "there is no target named 'trn9'" in capsys.readouterr().err
+    for of_environment, options, target in (("trn3", [], "trn3"), ("trn1", ["--target", "trn2"], "trn2")):
+        monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", of_environment)
+        assert run.main([f"{tmp_path}/graph.mlir", "--time", *options]) == 0
+        assert f"({target})" in capsys.readouterr().out.splitlines()[0]
 
 
 NARROW_FUNCTIONS = """
