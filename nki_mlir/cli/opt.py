@@ -17,21 +17,13 @@ from nki_mlir.alone import alone
 from nki_mlir.cli import command
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
-from nki_mlir.passes.pipeline_text import MalformedPipeline, split_pipeline
+from nki_mlir.passes.pipeline_text import MLIR_PASSES, MalformedPipeline, split_pipeline
 from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
 GOALS = {"linalg": "lower to the waist: linalg on tiles, nisa instructions", "nisa": "lower to engine instructions",
          "isa": "lower to a stream for each engine, with addresses and semaphores, and write assembly",
          "vector": "lower to the CPU's program, in comments, and the vector code of its routines",
          "llvm": "lower to the CPU's program, with its routines in the LLVM dialect"}
-# Passes of MLIR that --help lists; --pass-pipeline accepts all of them.
-UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
-            "cse": "compute equal operations once",
-            "loop-invariant-code-motion": "move invariant operations out of loops",
-            "sccp": "propagate constants through branches",
-            "symbol-dce": "drop functions and globals that nothing uses",
-            "inline": "inline calls",
-            "strip-debuginfo": "drop locations"}
 NESTED_PASSES = 100
 QUOTES = '"""'              # of a docstring of one line
 OPTION = re.compile(r"    (\w+): (?:bool|int|float|str) = (\S+) +# (.*)")
@@ -134,7 +126,7 @@ def add_passes(group: argparse._ArgumentGroup, passes: Sequence[PassSummary], up
     for name, pipeline in extensions.of("pipelines").items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=f"run the passes of this pipeline of plugin {pipeline.origin}")
-    for name, text in (UPSTREAM | dict.fromkeys(upstream_names, "run this pass of MLIR")).items():
+    for name, text in (MLIR_PASSES | dict.fromkeys(upstream_names, "run this pass of MLIR")).items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=f"{text} (MLIR's)")
     group.add_argument("--pass-pipeline", dest="pipeline", action=_AddPasses, metavar="A,B{x=1}",
@@ -188,7 +180,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     passes = pass_summaries()
     # Without "=" argparse would parse the next word as the pass's options.
     upstream_names = other_passes(arguments, build_parser(passes))
-    alone = {f"--{name}" for name in (*UPSTREAM, *upstream_names, *extensions.of("pipelines"),
+    alone = {f"--{name}" for name in (*MLIR_PASSES, *upstream_names, *extensions.of("pipelines"),
                                       *(summary.name for summary in passes))}
     parser = build_parser(passes, upstream_names)
     options = parser.parse_args([f"{text}=" if text in alone else text for text in arguments])

@@ -19,7 +19,7 @@ from nki_mlir.bindings import Module, ir, load
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
 from nki_mlir.passes.levels import Level, check_level
-from nki_mlir.passes.pipeline_text import split_pipeline
+from nki_mlir.passes.pipeline_text import MLIR_PASSES, split_pipeline
 from nki_mlir.progress import phase
 from nki_mlir.similar_names import nearest
 
@@ -33,7 +33,7 @@ class UnknownPass(NkiMlirError):
 
     @property
     def advice(self) -> tuple[str, str]:
-        near = nearest(self.values["name"], [*file_names(), *PASSES])
+        near = nearest(self.values["name"], [*file_names(), *PASSES, *MLIR_PASSES])
         return "", f"write {near}; {self.fix}" if near else self.fix
 
 
@@ -213,8 +213,8 @@ def upstream_pass(name: str, options: str) -> Pass:
     try:
         manager.parse(f"builtin.module({text})", context=ir.Context())
     except ValueError as error:
-        if re.search(rf"'{re.escape(name)}' does not refer to a registered pass", str(error)):
-            raise UnknownPass(name=name) from None
+        if unknown := re.search(r"'([^']*)' does not refer to a registered pass", str(error)):    # name may nest it
+            raise UnknownPass(name=unknown[1]) from None
         lines = str(error).splitlines()
         raise UpstreamOption(text=f"{text}: {lines[0].rpartition('error: ')[2]}") from None
 

@@ -9,6 +9,15 @@ NAMED = re.compile(r"([\w-]+)\s*(?:\{(.*)\})?", re.DOTALL)
 NESTED = re.compile(r"[\w.]+\s*\(.*\)", re.DOTALL)
 CLOSING = {"}": "{", ")": "("}
 
+# Passes of MLIR that nki-opt --help lists; a pipeline may have all of them.
+MLIR_PASSES = {"canonicalize": "simplify operations to their canonical form",
+               "cse": "compute equal operations once",
+               "loop-invariant-code-motion": "move invariant operations out of loops",
+               "sccp": "propagate constants through branches",
+               "symbol-dce": "drop functions and globals that nothing uses",
+               "inline": "inline calls",
+               "strip-debuginfo": "drop locations"}
+
 
 class MalformedPipeline(NkiMlirError, ValueError):
     code = "NKI-PASS-LIST"

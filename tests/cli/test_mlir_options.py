@@ -158,7 +158,9 @@ def test_passes_of_mlir__mix_with_ours(capsys):
 @pytest.mark.parametrize("text, message", [
     ("nosuch", "there is no pass named 'nosuch'"),
     ("canonicalize{x=1}", "error: canonicalize{x=1}: "),
-    ("func.func(nosuch)", "error: func.func(nosuch): 'nosuch' does not refer to a registered pass"),
+    ("func.func(nosuch)", "error: there is no pass named 'nosuch' [NKI-PASS]\n  fix: nki-opt --help lists the passes\n"),
+    ("func.func(cse,canonicalise)", "'canonicalise' [NKI-PASS]\n  fix: write canonicalize; nki-opt --help"),
+    ("symbol-cde", "there is no pass named 'symbol-cde' [NKI-PASS]\n  fix: write symbol-dce; nki-opt --help"),
 ])
 def test_passes_of_mlir__mistakes(capsys, text, message):
     assert opt.main([f"--pass-pipeline={text}", FILE]) == 1
