@@ -243,7 +243,7 @@ def test_rows_of_two_cores_that_data_choose(rows, first, races):
     assert any(f.severity == "error" for f in report.of("race")) == races
     errors = [f.message for f in report.of("streams") if f.severity == "error"]
     assert len(errors) == first and not any("DYNAMIC" in message for message in errors)
-    assert any("addresses that data decide may meet" in f.message for f in report.of("streams") if f.severity == "note")
+    assert any("values in tensors decide whether two accesses meet" in f.message for f in report.of("streams") if f.severity == "note")
 
 
 @nki.jit

@@ -234,7 +234,7 @@ def test_cores_that_are_elsewhere__are_said_to_be_not_analysed():
     text = (".nki_isa 1\n.kernel f\n.target trn2\n.output held fp32[4] 0\n.stream sp\n"
             "sp 0000: CORE_BARRIER cores=(0,1) data=fp32@held[1][4]\n")
     report = check_streams([parse_program(text)])
-    assert report.not_analysed == ["CORE_BARRIER waits for cores whose streams are elsewhere"]
+    assert report.not_analysed == ["CORE_BARRIER waits for cores whose streams are not among those that were given"]
 
 
 def header(*lines: str) -> str:
@@ -248,8 +248,8 @@ def test_branches_on_data__are_followed_for_a_limited_number_of_instructions():
                                    *(f"dve {k:04d}: {step}" for k, step in enumerate(steps, 1))))
     for most, ways in ((100_000, 32), (300, 4)):
         assert check_streams([program], most).not_analysed == [
-            f"data decide on branches in more ways than the {ways} that were followed"]
-    assert check_streams([program], 80).not_analysed[0] == "it executes more than 80 instructions"
+            f"values in tensors decide branches in more ways than the {ways} that are checked"]
+    assert check_streams([program], 80).not_analysed[0] == "they execute more than 80 instructions, the most that are checked"
 
 
 def test_waits_for_what_all_engines_count__are_tried_a_limited_number_of_times(monkeypatch):
@@ -259,7 +259,7 @@ def test_waits_for_what_all_engines_count__are_tried_a_limited_number_of_times(m
     assert check_streams([parse_program(text)]).verdict == "proved"
     monkeypatch.setattr(happens_before, "TRIED", 100)
     assert check_streams([parse_program(text)]).not_analysed == [
-        "it waits too often for semaphores that several engines and queues count up"]
+        "they wait too often for semaphores that several engines and queues count up"]
 
 
 def test_clears_of_semaphores_that_nothing_uses__begin_no_epochs():

@@ -12,7 +12,7 @@ from nki_mlir.dialects.access import Access, Linear, Tile
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.verification import OutOfBounds
 from nki_mlir.scalar.dtypes import UINT8
-from nki_mlir.targets.neuron.checker import check_streams
+from nki_mlir.targets.neuron.checker import UNEQUAL_DECISIONS, check_streams
 from nki_mlir.targets.neuron.checker.memory import Operands
 from nki_mlir.targets.neuron.checker.register_numbers import DataDependent
 from nki_mlir.targets.neuron.checker.rules import TargetRules
@@ -224,4 +224,4 @@ def test_branches_of_two_cores_on_data__are_not_proved():
     program = parse_program(loads_of_two_engines())
     report = check_streams([program, program])
     assert (report.violations, report.not_analysed) == (
-        [], ["data decide on branches of several cores; equal decisions were followed"])
+        [], [UNEQUAL_DECISIONS])

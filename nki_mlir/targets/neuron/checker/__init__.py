@@ -27,6 +27,10 @@ from nki_mlir.targets.neuron.order import Step
 EXECUTED = 100_000              # instructions that are followed on a path, and about as many on all
 PATHS = 32                      # paths through branches that data decide
 VIOLATIONS = 20                 # reported violations of a kind
+LONGER_RUNS = ("values in tensors decide how often a loop runs: runs of up to two iterations are checked, longer runs "
+               "are not")
+UNEQUAL_DECISIONS = ("values in tensors decide branches of several cores: runs in which all cores decide equally are "
+                     "checked, others are not")
 
 
 @dataclass
@@ -55,16 +59,17 @@ def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> Stre
     scripts: list[list[bool]] = [[]]
     while scripts and not report.violations:
         if paths == PATHS or left <= 0:
-            report.not_analysed.append(f"data decide on branches in more ways than the {paths} that were followed")
+            report.not_analysed.append(
+                f"values in tensors decide branches in more ways than the {paths} that are checked")
             break
         choices = Choices(scripts.pop())
         left -= check_path(programs, choices, executed, report)
         scripts += choices.others(PATHS + 1)
         paths += 1
         if choices.cut and not report.not_analysed:
-            report.not_analysed.append("data decide how often a loop runs; up to two iterations were followed")
+            report.not_analysed.append(LONGER_RUNS)
         elif choices.of_several_cores and not report.not_analysed:
-            report.not_analysed.append("data decide on branches of several cores; equal decisions were followed")
+            report.not_analysed.append(UNEQUAL_DECISIONS)
     report.not_analysed = list(dict.fromkeys(report.not_analysed))
     return report
 
@@ -74,23 +79,24 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     try:
         trace = StreamTrace(programs, choices, executed)
     except TooLong:
-        report.not_analysed.append(f"it executes more than {executed:,} instructions")
+        report.not_analysed.append(f"they execute more than {executed:,} instructions, the most that are checked")
         return executed
     except Deadlock as error:
         if choices.differ(len(programs)):
-            report.not_analysed.append("cores wait for each other in branches that data decide for each of them")
+            report.not_analysed.append(
+                "cores wait for each other in branches that values in the tensors of each core decide")
         else:
             report.violations.append(error)
         return 0
     except NkiMlirError as error:
         report.violations.append(error)
         return 0
-    report.not_analysed += [f"{mnemonic} waits for cores whose streams are elsewhere"
+    report.not_analysed += [f"{mnemonic} waits for cores whose streams are not among those that were given"
                             for mnemonic in sorted(trace.alone)]
     try:
         relation = HappensBefore(trace)
     except TooManyUpdates:
-        report.not_analysed.append("it waits too often for semaphores that several engines and queues count up")
+        report.not_analysed.append("they wait too often for semaphores that several engines and queues count up")
         return executed
     words = Descriptions(programs, relation)
     memory = MemoryCheck(trace, VIOLATIONS)
@@ -125,7 +131,8 @@ def check_conflicts(memory: MemoryCheck, trace: StreamTrace, words: Descriptions
         lines = frozenset(event.instruction.location for event in (conflict.first, conflict.then))
         if lines not in may_meet:           # once for the instructions of two lines
             may_meet.add(lines)
-            report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
+            report.not_analysed.append(
+                f"values in tensors decide whether two accesses meet: {words.unordered(conflict).headline}")
 
 
 def unawaited(trace: StreamTrace, relation: HappensBefore) -> list[Event]:
