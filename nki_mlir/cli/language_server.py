@@ -26,6 +26,7 @@ from nki_mlir.cli.command import (
     fail,
     load_plugins,
 )
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.version import __version__
 
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_plugins(p)
     p.parse_args(arguments)
     if sys.stdin is None:                                    # the editor has closed it
-        return 1
+        return fail(SessionBroken(where="before it began: standard input is closed"))
     output, sys.stdout = sys.stdout.buffer, sys.stderr       # only messages may go to the output
     server = Server(sys.stdin.buffer, output)
     try:
@@ -56,6 +57,12 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())      # Python flushes the rest at the end
         return 1 if isinstance(error, BrokenPipeError) else fail(OutputFailed(reason=error.strerror))   # it has ended
+
+
+class SessionBroken(NkiMlirError):
+    code = "NKI-LSP-SESSION"
+    message = "the input ended {where}"
+    fix = "send shutdown and exit to end a session"
 
 
 class Unreadable(Exception):
@@ -106,6 +113,7 @@ class Server:
         self.source, self.sink = source, sink
         self.texts: dict[str, str] = {}
         self.ending = self.ended = False
+        self.lacks = ""                     # what the input lacks of a message, if it ends within one
         self.handlers: dict[str, Callable[[Any], object]] = {
             "initialize": self.initialize, "shutdown": self.shutdown, "exit": self.exit,
             "textDocument/didOpen": lambda p: self.changed(p["textDocument"]["uri"], p["textDocument"]["text"]),
@@ -115,7 +123,7 @@ class Server:
             "textDocument/documentSymbol": self.symbols, "textDocument/completion": self.completion}
 
     def serve(self) -> int:
-        """Answer until the editor leaves; return 0 if it announced that, else 1."""
+        """Answer until the editor leaves; return 0 if it announced that, else print an error and return 1."""
         while not self.ended:
             try:
                 message = self.read()
@@ -127,7 +135,10 @@ class Server:
             answer = self.answer(message)
             if "id" in message:
                 self.send({"id": message["id"], **answer})
-        return 0 if self.ending else 1
+        if self.ending:
+            return 0
+        return fail(SessionBroken(where=self.lacks or ("with exit, without shutdown" if self.ended else
+                                                       "without shutdown and exit")))
 
     def answer(self, message: dict[str, object]) -> dict[str, object]:
         """Handle a message and return its result or an error. No failure ends the session."""
@@ -147,12 +158,14 @@ class Server:
 
     def read(self) -> dict[str, object] | None:
         """Read the next message; return None at the end of the input. Raise ``Unreadable``."""
-        length: bytes | None = None
+        length, begun = None, False
         while (line := self.source.readline()).strip():
+            begun = True
             header = LENGTH.search(line)        # also after the rest of a message that could not be read
             length = header[1] if header else length
         if length is None:
             if not line:
+                self.lacks = "within the header of a message" if begun else ""
                 return None
             raise Unreadable(PARSE_ERROR, "a message begins with Content-Length")
         if not length.isdigit() or len(length) > DIGITS:
@@ -165,6 +178,7 @@ class Server:
             raise Unreadable(INVALID_REQUEST, f"a message has {int(length):,} bytes; {TEXT_BYTES.variable} allows more")
         data = self.source.read(int(length))
         if len(data) < int(length):
+            self.lacks = f"within a message of {int(length):,} bytes, of which {len(data):,} came"
             return None                                 # the editor has ended
         try:
             message = json.loads(data, parse_constant=no_json_number)

@@ -117,9 +117,16 @@ def test_parameters_that_lack_something__are_an_error_without_a_traceback(method
     assert status == 0 and last["id"] == 2 and not capsys.readouterr().err
 
 
-@pytest.mark.parametrize("received", [b"Content-Length: 50\r\n\r\n{", b"Content-Length: 5", b"{}", b"\xff\xfe"])
-def test_an_input_that_breaks_off__is_the_end(received):
+@pytest.mark.parametrize("received, where", [
+    (b"Content-Length: 50\r\n\r\n{", "within a message of 50 bytes, of which 1 came"),
+    (b"Content-Length: 5", "within a message of 5 bytes, of which 0 came"), (b"{}", "within the header of a message"),
+    (b"\xff\xfe", "within the header of a message"), (b"", "without shutdown and exit"),
+    (framed({"method": "initialized", "params": {}}), "without shutdown and exit"),
+    (framed({"method": "exit"}), "with exit, without shutdown")])
+def test_an_input_that_breaks_off__is_an_error(received, where, capsys):
     assert answered(received) == (1, [])
+    assert capsys.readouterr().err == (f"error: the input ended {where} [NKI-LSP-SESSION]\n"
+                                       "  fix: send shutdown and exit to end a session\n")
 
 
 def test_errors__come_as_the_text_changes():
@@ -252,7 +259,8 @@ def test_the_command__ends_with_an_editor_that_has_closed_its_streams():
         os.close(writer)
     assert (done.returncode, done.stderr) == (1, b"")
     done = subprocess.run(["sh", "-c", '"$0" "$@" <&-', *start], capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"error: the input ended before it began: standard input is closed [NKI-LSP-SESSION]\n")
 
 
 @pytest.mark.parametrize("text", ["", "// nothing\n", "// -----\n"])
