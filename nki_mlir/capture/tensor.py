@@ -17,7 +17,7 @@ from nki_mlir.capture import errors, part_forms, strides
 from nki_mlir.capture.affine import A, Affine, IndexChange, hold_nowhere, shares_variable
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.capture.iterations import Turn
-from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.locations import user_frame, user_location
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, slice_span, substitute
 from nki_mlir.capture.view_rules import check_bits
 from nki_mlir.diagnostics import Location
@@ -393,8 +393,8 @@ class View:
                         symbol.ask("a bound depends on its quotient or remainder")
                 self.out_of_bounds(limit)
             low, high = index.interval_given(related)
-            if low < 0 or high >= extent:
-                note(user_location(), limit.tensor or self.buffer.name, limit.dim)
+            if (low < 0 or high >= extent) and (frame := user_frame()) is not None:
+                note(user_location(), frame.f_code, limit.tensor or self.buffer.name, limit.dim)
             indices += [index] * (low < 0) + [extent - 1 - index] * (high >= extent)
         return indices
 

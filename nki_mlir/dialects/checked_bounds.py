@@ -5,21 +5,36 @@ Those checks compare an affine form with 0, and know neither tensor nor dimensio
 that it leaves to a run. A line of a helper function may have bounds of many tensors; an error then names none.
 """
 
+from types import CodeType
+from typing import NamedTuple
+
 from nki_mlir.diagnostics import Location
 
 MOST = 3                        # dimensions that an error lists
-_OF_CALLS: dict[tuple[str, int, int], list[str]] = {}
 
 
-def note(at: Location | None, tensor: str, dim: int) -> None:
-    """Note that a run checks the indices of a dimension in a call."""
-    text = f"dimension {dim} of `{tensor}`"
-    if at is not None and text not in (noted := _OF_CALLS.setdefault((at.file, at.line, at.column), [])) and (
-            len(noted) <= MOST):
-        noted.append(text)
+class NotedCall(NamedTuple):
+    """The code that has a call, and the dimensions that a run checks in the call."""
+
+    code: CodeType
+    dimensions: list[str]
+
+
+_OF_CALLS: dict[tuple[str, int, int], NotedCall] = {}
+
+
+def note(at: Location, code: CodeType, tensor: str, dim: int) -> None:
+    """Note that a run checks the indices of a dimension in a call. Other code at the same position is that of a module
+    which was edited and loaded again: what it had is dropped."""
+    text, position = f"dimension {dim} of `{tensor}`", (at.file, at.line, at.column)
+    noted = _OF_CALLS.get(position)
+    if noted is None or noted.code != code:
+        noted = _OF_CALLS[position] = NotedCall(code, [])
+    if text not in noted.dimensions and len(noted.dimensions) <= MOST:
+        noted.dimensions.append(text)
 
 
 def dimensions_at(at: Location | None) -> str:
     """Return the dimensions that a run checks in a call, as an error names them."""
-    noted = _OF_CALLS.get((at.file, at.line, at.column), []) if at is not None else []
-    return " or ".join(noted) if 0 < len(noted) <= MOST else "its dimension"
+    noted = _OF_CALLS.get((at.file, at.line, at.column)) if at is not None else None
+    return " or ".join(noted.dimensions) if noted is not None and len(noted.dimensions) <= MOST else "its dimension"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bounds of accesses are those of each dimension, over all loops, where masks and conditions let them through."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -135,3 +137,30 @@ def test_an_index_that_a_mask_lets_pass__by_one_element_or_several(last):
         elements = "1 element" if last == 57 else "2 elements"
         assert caught.value.headline.startswith(f"an index is {elements} outside dimension 1 of `o`")
         assert ("<= in place of <" in caught.value.advice[1]) == (last == 57)
+
+
+EDITED = """from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+
+
+@nki.jit
+def kernel(x):
+    {name} = nl.ndarray((128, 64), x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+    nl.store({name}[p, f + 8], nl.load(x)[p, f], mask=(f < 58))
+    return {name}
+"""
+
+
+def test_an_index_that_a_mask_lets_pass__in_a_module_that_was_edited(tmp_path):
+    """The error names the tensor that the call has now, not the one that it had before."""
+    file = tmp_path / "edited.py"
+    for name in ("o", "wide"):
+        file.write_text(EDITED.format(name=name))
+        spec = importlib.util.spec_from_file_location("edited", file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for on in ("eager", "jit"):
+            with pytest.raises(OutOfBounds) as caught:
+                module.kernel.on(on)(np.zeros((128, 64), np.float32))
+            assert caught.value.headline.startswith(f"an index is 2 elements outside dimension 1 of `{name}`")
