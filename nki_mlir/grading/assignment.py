@@ -84,8 +84,8 @@ class AssignmentText:
         except ValueError as error:
             line, column = re.search(r" \(at line (\d+), column (\d+)\)$", str(error)), len(self.lines[-1])
             at = (int(line[1]), int(line[2]) - 1) if line is not None else (len(self.lines), column)
-            what = f"is not TOML: {error if line is None else str(error)[:line.start()]}"
-            raise BadAssignment(what=what).located(Location(file, *at)) from None
+            reason = error if line is None else str(error)[:line.start()]
+            raise BadAssignment(what=f"is not TOML: {reason}").located(Location(file, *at)) from None
 
     def check(self, condition: bool, complaint: str, name: str = "", number: int = 0) -> None:
         """Raise ``BadAssignment`` at a field unless the condition holds."""
@@ -109,13 +109,14 @@ class AssignmentText:
         return header
 
     def number(self, table: dict[str, Any], name: str, default: float | None, number: int = 0, most: float = inf,
-               whole: bool = False) -> Any:
+               integer: bool = False) -> Any:
         """Return a positive number of a table, its default where there is none."""
         value = table.get(name, default)
-        kinds = (int,) if whole else (int, float)
+        kinds = (int,) if integer else (int, float)
         fits = value is None or (type(value) in kinds and 0 < value <= most and value <= sys.float_info.max)
-        where, limit = f" of part {number}" if number else "", f" of at most {most:g}" if most < inf else ""
-        self.check(fits, f"needs {'an integer' if whole else 'a number'} above 0{limit} as {name}{where}", name, number)
+        kind, limit = "an integer" if integer else "a number", f" of at most {most:g}" if most < inf else ""
+        where = f" of part {number}" if number else ""
+        self.check(fits, f"needs {kind} above 0{limit} as {name}{where}", name, number)
         return value
 
 
@@ -173,7 +174,7 @@ def part_of(read: AssignmentText, entry: dict[str, Any], number: int) -> Assignm
     return AssignmentPart(
         str(entry.get("name", f"part {number}")), float(read.number(entry, "points", None, number)), full, relaxed,
         float(read.number(entry, "relaxed_share", RELAXED_SHARE, number, most=1.0)),
-        read.number(entry, "hbm_ratio", None, number), read.number(entry, "sbuf_bytes", None, number, whole=True),
+        read.number(entry, "hbm_ratio", None, number), read.number(entry, "sbuf_bytes", None, number, integer=True),
         {name: entry[name] for name in ("cases", "hidden", "grid") if name in entry})
 
 

@@ -137,8 +137,8 @@ def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
         raise bad(file, "has no functions inputs(rng, ...) and reference(...)", "define both", 1)
     tolerance = names.get("TOLERANCE") or {}
     if not isinstance(tolerance, dict) or (unknown := tolerance.keys() - KEYS):
-        what = f"has {', '.join(sorted(map(str, unknown)))}" if isinstance(tolerance, dict) else "is no dict"
-        raise bad(file, f"is not understood: its TOLERANCE {what}", f"use {', '.join(sorted(KEYS))}",
+        mistake = f"has {', '.join(sorted(map(str, unknown)))}" if isinstance(tolerance, dict) else "is no dict"
+        raise bad(file, f"is not understood: its TOLERANCE {mistake}", f"use {', '.join(sorted(KEYS))}",
                   line_of(text, "TOLERANCE"))
     for name, value in tolerance.items():
         if not isinstance(value, (int, float)) or not 0 <= value < math.inf:            # NaN accepts everything

@@ -159,13 +159,13 @@ def test_equal_texts__have_a_verdict_each(folder):
     text = "import os\n"
     for name in ("d", "e", "f"):
         (folder / f"{name}.py").write_text(text)
-    store, asked = Store("s.db"), []
+    store, judged = Store("s.db"), []
     with WorkerPool(1) as pool:
-        submit, pool.submit = pool.submit, lambda request: asked.append(request["name"]) or submit(request)
+        submit, pool.submit = pool.submit, lambda request: judged.append(request["name"]) or submit(request)
         names = ["d.py", "e.py", "d.py"], ["f.py"]
         got = [[verdict for _, verdict in score_all([{"candidate": name, "reference": "reference.py"} for name in batch], pool, store)]
                for batch in names]
-    assert [[verdict["candidate"] for verdict in verdicts] for verdicts in got] == [*names] and asked == ["d.py"]
+    assert [[verdict["candidate"] for verdict in verdicts] for verdicts in got] == [*names] and judged == ["d.py"]
     assert got[1][0]["reason"]["location"].startswith("f.py:") and {v["verdict"] for vs in got for v in vs} == {"refused"}
 
 
