@@ -64,13 +64,16 @@ def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
 
 def has_short_nans(nest: Nest, value: int) -> bool:
     """Whether each NaN of a float32 has zeros below the upper half: in bfloat16, in constants, and in the results of
-    arithmetic and exp, which pass on an operand's NaN or create the one of the host."""
+    arithmetic and exp, which pass on an operand's NaN or create the one of the host.
+
+    A rounding inside of a body leaves NaN as it is: it is short if the NaN before it is.
+    """
     step = nest.step(value)
     if step is None:
         return False
     if step.kind == "convert":
-        source = nest.dtype_of(step.operands[0])
-        return source is BFLOAT16 or source.is_integer
+        source, wide = nest.dtype_of(step.operands[0]), before_rounding(nest, step)
+        return source.is_integer or (source is BFLOAT16 and (wide is None or has_short_nans(nest, wide)))
     passes_on = (step.kind == "alu" and step.name in ARITHMETIC) or (step.kind == "activation" and step.name == "exp")
     return step.kind == "constant" or (passes_on and all(
         has_short_nans(nest, operand) for operand in step.operands))

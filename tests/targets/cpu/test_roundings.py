@@ -111,6 +111,8 @@ def test_values_that_are_recognized(step: Step, of_bfloat16: bool, of_float16: b
     assert has_short_nans(nest, D) is short
     assert [(is_representable(nest, v, BFLOAT16), is_representable(nest, v, FLOAT16), has_short_nans(nest, v))
             for v in (A, B, C, 2)] == [(True, False, True), (False, True, False), (False, False, True), (False,) * 3]
+    rounded = nest_of(*WIDENED, step, convert(D, BFLOAT16), convert(D + 1, FLOAT32))
+    assert has_short_nans(rounded, D + 2) is short          # code leaves NaN as it is
 
 
 @pytest.mark.parametrize("steps, expected", [
