@@ -14,14 +14,14 @@
 // PAIRS:       scf.if %{{.*}} -> (vector<{{[0-9]+}}xi16>) {
 // PAIRS:       } else {
 // PAIRS:         llvm.call_intrinsic "llvm.x86.avx512.fpclass.ps.512"
-// APART-NOT:   llvm.x86
+// APART-NOT:   llvm.x86.avx512bf16
 
 // Without the pass all arguments are tested.
 // PAIRS-WITHOUT:       llvm.call_intrinsic "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 // PAIRS-WITHOUT-NOT:   arith.cmpi {{.*}} vector<32xi16>
 // PAIRS-WITHOUT:       llvm.call_intrinsic "llvm.x86.avx512.fpclass.ps.512"
 // PAIRS-WITHOUT:       scf.if %{{.*}} -> (vector<{{[0-9]+}}xi16>) {
-// APART-WITHOUT-NOT:   llvm.x86
+// APART-WITHOUT-NOT:   llvm.x86.avx512bf16
 func.func @rounded(%x: memref<64xf32, "hbm"> {nki.name = "x"}, %y: memref<64xbf16, "hbm"> {nki.name = "y"}) {
   linalg.generic {indexing_maps = [affine_map<(f) -> (f)>, affine_map<(f) -> (f)>], iterator_types = ["parallel"]}
     ins(%x : memref<64xf32, "hbm">) outs(%y : memref<64xbf16, "hbm">) {

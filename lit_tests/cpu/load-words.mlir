@@ -2,6 +2,7 @@
 // 32 bfloat16 are loaded as 16 words: the halves of each are elements with even and with odd numbers.
 // RUN: nki-opt --load-words %s | FileCheck %s --check-prefix=%words-MARKS
 // RUN: nki-opt --load-words --lower-to-vector %s | FileCheck %s --check-prefix=%words
+// RUN: nki-opt --load-words --lower-to-vector %s | FileCheck %s --check-prefix=%words-%pairs
 // RUN: nki-opt --load-words="least=513" %s | FileCheck %s --check-prefix=%words-FEW
 // RUN: nki-opt --zero-unwritten --lower-to-vector %s | FileCheck %s --check-prefix=SPREAD
 
@@ -18,13 +19,22 @@
 // WORDS-NEXT:    %[[EVEN:[0-9]+]] = arith.trunci %[[WORD]] : vector<16xi32> to vector<16xi16>
 // WORDS-NEXT:    %[[ODD:[0-9]+]] = arith.trunci %[[UPPER]] : vector<16xi32> to vector<16xi16>
 // WORDS-NEXT:    vector.shuffle %[[EVEN]], %[[ODD]] [0, 1, 2, 3
-// One permutation puts results in order, and two those partial sums that a sum of float32 has.
-// WORDS:         %[[STORED:[0-9]+]] = vector.shuffle %[[RESULT:[0-9]+]], %[[RESULT]] [0, 16, 1, 17
-// WORDS-NEXT:    llvm.store %[[STORED]]
+// Two permutations put those partial sums in order that a sum of float32 has.
 // WORDS:       llvm.func internal @add_
 // WORDS:         llvm.load %{{[0-9]+}} {alignment = 2 : i64} : !llvm.ptr -> vector<16xi32>
 // WORDS:         vector.shuffle %[[EVENS:[0-9]+]], %[[ODDS:[0-9]+]] [0, 16, 1, 17, 2, 18, 3, 19
 // WORDS-NEXT:    vector.shuffle %[[EVENS]], %[[ODDS]] [8, 24, 9, 25, 10, 26, 11, 27
+
+// One permutation puts results in order. Where they are upper halves of words, a shift and a mask join them to words.
+// WORDS-PAIRS:   %[[STORED:[0-9]+]] = vector.shuffle %[[RESULT:[0-9]+]], %[[RESULT]] [0, 16, 1, 17
+// WORDS-PAIRS:   llvm.store %[[STORED]]
+// WORDS-APART:   %[[EVENS:[0-9]+]] = vector.shuffle %[[RESULT:[0-9]+]], %[[RESULT]] [0, 1, 2, 3, {{.*}}] : vector<32xi32>
+// WORDS-APART:   %[[ODDS:[0-9]+]] = vector.shuffle %[[RESULT]], %[[RESULT]] [16, 17, 18, 19, {{.*}}] : vector<32xi32>
+// WORDS-APART:   %[[LOWER:[0-9]+]] = arith.shrui %[[EVENS]], %{{.*}} : vector<16xi32>
+// WORDS-APART:   %[[UPPER:[0-9]+]] = arith.andi %[[ODDS]], %{{.*}} : vector<16xi32>
+// WORDS-APART:   %[[JOINED:[0-9]+]] = arith.ori %[[LOWER]], %[[UPPER]] : vector<16xi32>
+// WORDS-APART:   llvm.store %[[JOINED]], %{{[0-9]+}} {alignment = 2 : i64} : vector<16xi32>
+// SPREAD-APART-NOT: vector<16xi32>
 
 // Rows with fewer elements than the option says are added as they are.
 // WORDS-FEW:       iterator_types = ["parallel", "parallel"]} {{.*}} attrs = {native.words}

@@ -19,8 +19,12 @@ _FLOAT8: dict[dtypes.DType, tuple[int, int | None, int]] = {
 }
 
 
-def expand_convert(e: "ScalarEmitter", value: "Value", frm: dtypes.DType, to: dtypes.DType) -> "Value":
-    """Emit the conversion of ``value`` from the storage type of ``frm`` to the storage type of ``to``."""
+def expand_convert(e: "ScalarEmitter", value: "Value", frm: dtypes.DType, to: dtypes.DType, keeps_nans: bool = False
+                   ) -> "Value":
+    """Emit the conversion of ``value`` from the storage type of ``frm`` to the storage type of ``to``.
+
+    ``keeps_nans``: the lower half of each NaN is 0, so that the rounding to bf16 keeps NaN.
+    """
     if frm is to:
         return value
     if to is dtypes.BOOL:
@@ -30,8 +34,8 @@ def expand_convert(e: "ScalarEmitter", value: "Value", frm: dtypes.DType, to: dt
         return _saturate(e, value, frm, to)
     if frm.is_integer and to is dtypes.BFLOAT16:
         number = to_float32(e, value, frm)
-        return e.narrow_to_bfloat16(number, lambda x: e.trunci(e.shrui(_above(e, x), 16), "i16"), True)
-    return from_float32(e, to_float32(e, value, frm), to)
+        return e.narrow_to_bfloat16(number, lambda x: e.upper_halves(_above(e, x)), True)
+    return from_float32(e, to_float32(e, value, frm), to, keeps_nans)
 
 
 def to_float32(e: "ScalarEmitter", value: "Value", frm: dtypes.DType) -> "Value":
@@ -45,7 +49,7 @@ def to_float32(e: "ScalarEmitter", value: "Value", frm: dtypes.DType) -> "Value"
     return _from_float8(e, value, frm) if frm.itemsize == 1 else value
 
 
-def from_float32(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value":
+def from_float32(e: "ScalarEmitter", value: "Value", to: dtypes.DType, keeps_nans: bool = False) -> "Value":
     """Emit the rounding of an f32 to the storage type of ``to``."""
     if to is dtypes.FLOAT32:
         return value
@@ -56,7 +60,7 @@ def from_float32(e: "ScalarEmitter", value: "Value", to: dtypes.DType) -> "Value
     if to is dtypes.FLOAT16:
         return e.truncf(value, "f16")
     if to is dtypes.BFLOAT16:
-        return e.narrow_to_bfloat16(value, lambda value: _to_bfloat16(e, value))
+        return e.narrow_to_bfloat16(value, lambda value: e.upper_halves(rounded_above(e, value, keeps_nans)))
     return _to_float8(e, value, to)
 
 
@@ -75,11 +79,13 @@ def rounded_to(e: "ScalarEmitter", value: "Value", to: dtypes.DType, keeps_nans:
     return to_float32(e, from_float32(e, value, to), to)
 
 
-def _to_bfloat16(e: "ScalarEmitter", value: "Value") -> "Value":
-    """Emit the rounding without arith.truncf, whose instruction on x86 flushes denormals."""
-    sign = e.and_(e.bitcast(value, "i32"), 0x80000000)
-    bits = e.select(e.is_nan(value), e.or_(sign, 0x7FC00000), _above(e, value))
-    return e.trunci(e.shrui(bits, 16), "i16")
+def rounded_above(e: "ScalarEmitter", value: "Value", keeps_nans: bool = False) -> "Value":
+    """Emit an i32 whose upper half is an f32 rounded to bf16; ``keeps_nans`` as for ``expand_convert``.
+
+    arith.truncf is an instruction on x86 that flushes denormals.
+    """
+    rounded = _above(e, value)
+    return rounded if keeps_nans else e.quiet_nans(value, rounded)
 
 
 def _above(e: "ScalarEmitter", value: "Value") -> "Value":

@@ -144,6 +144,16 @@ class ScalarEmitter:
         """Emit an f32 rounded to bf16 by ``steps``; a subclass may use an instruction of the host instead."""
         return steps(a)
 
+    def upper_halves(self, bits: Value) -> Value:
+        """Emit the upper halves of i32 as i16; a subclass may use other instructions."""
+        return self.trunci(self.shrui(bits, 16), "i16")
+
+    def quiet_nans(self, a: Value, bits: Value) -> Value:
+        """Emit the i32 ``bits``, and those of a quiet NaN where the f32 ``a`` is NaN, with its sign; a subclass may use
+        other instructions, and keep the payload."""
+        sign = self.and_(self.bitcast(a, "i32"), 0x80000000)
+        return self.select(self.is_nan(a), self.or_(sign, 0x7FC00000), bits)
+
     def unless_nan(self, a: Value, result: Value) -> Value:
         """Emit the f32 ``result``, and ``a`` where that is NaN; a subclass may use other instructions."""
         return self.select(self.is_nan(a), a, result)

@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU, expand_extremum
-from nki_mlir.scalar.conversion_expansion import expand_convert, rounded_to
+from nki_mlir.scalar.conversion_expansion import expand_convert, rounded_above, rounded_to
 from nki_mlir.scalar.dtypes import BOOL, DType, Encoding, storage_type
 from nki_mlir.scalar.mathematics import MATH
 from nki_mlir.targets.cpu.extrema import Unrepaired
@@ -40,12 +40,16 @@ class Point:
 
 
 class NestEvaluator:
-    """Evaluates the steps of a nest. ``vector`` is the axis whose elements are the lanes."""
+    """Evaluates the steps of a nest. ``vector`` is the axis whose elements are the lanes.
+
+    Vectors of the results of ``in_words``, roundings to bfloat16, are in the upper halves of i32.
+    """
 
     def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None,
-                 keeping_nans: Collection[int] = (), unrepaired: Unrepaired = Unrepaired()) -> None:
+                 keeping_nans: Collection[int] = (), unrepaired: Unrepaired = Unrepaired(),
+                 in_words: Collection[Step] = ()) -> None:
         self.code, self.nest, self.vector, self.keeping_nans = code, nest, vector, keeping_nans
-        self.unrepaired = unrepaired
+        self.unrepaired, self.in_words = unrepaired, in_words
         self.symbols = list(symbols)
         self.needed = self._needed_values()
 
@@ -101,8 +105,12 @@ class NestEvaluator:
             case "convert":
                 source = self.nest.dtype_of(step.operands[0])
                 wide = before_rounding(self.nest, step)
-                return expand_convert(code, values[0], source, step.dtype) if wide is None else rounded_to(
-                    code, values[0], source, wide in self.keeping_nans)
+                if wide is not None:
+                    return rounded_to(code, values[0], source, wide in self.keeping_nans)
+                keeps_nans = step.operands[0] in self.keeping_nans
+                if step in self.in_words and point.active is None and isinstance(values[0].type, ir.VectorType):
+                    return rounded_above(code, values[0], keeps_nans)
+                return expand_convert(code, values[0], source, step.dtype, keeps_nans)
             case "alu" if not (repairs_nans and repairs_zeros):
                 return expand_extremum(code, step.name, *values, repairs_nans=repairs_nans,
                                        repairs_zeros=repairs_zeros)

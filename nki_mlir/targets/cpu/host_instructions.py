@@ -14,7 +14,8 @@ Value = Any
 DENORMAL, NAN = 0x20, 0x81          # the instruction's classes of numbers: quiet and signalling NaN
 MAGNITUDE = 0x7FFF                  # the bits of a 16-bit float without its sign
 LESSER_MAGNITUDE = 2                # the instruction returns this of two numbers, with the sign of the first
-NAN_AS_BEFORE = 0x11                # the instruction that repairs special values returns NaN of its other operand
+# The instruction that repairs special values returns NaN of its other operand, as it is or quiet.
+NAN_AS_BEFORE, QUIET_NAN = 0x11, 0x22
 
 
 class HostInstructions(ScalarEmitter):
@@ -168,13 +169,38 @@ class HostInstructions(ScalarEmitter):
 
     def unless_nan(self, a: Value, result: Value) -> Value:
         """Use one instruction where the host has it: a comparison and a selection take longer."""
-        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
-        if host.lanes() < 16 or lanes % 16:
-            return super().unless_nan(a, result)
-        repairs = self.constant(ir.VectorType.get([16], ir.IntegerType.get_signless(32)), NAN_AS_BEFORE)
+        return self._repaired(a, result, NAN_AS_BEFORE) if self._has_registers(a) else super().unless_nan(a, result)
+
+    def quiet_nans(self, a: Value, bits: Value) -> Value:
+        """Use one instruction where the host has it."""
+        if not self._has_registers(a):
+            return super().quiet_nans(a, bits)
+        return self.bitcast(self._repaired(a, self.bitcast(bits, "f32"), QUIET_NAN), "i32")
+
+    def _repaired(self, a: Value, result: Value, repair: int) -> Value:
+        """Emit registers of a result, and where ``a`` is NaN what the repair says."""
+        repairs = self.constant(ir.VectorType.get([16], ir.IntegerType.get_signless(32)), repair)
         return self.joined([
             self.masked("llvm.x86.avx512.mask.fixupimm.ps.512", new, old, repairs, self._i32(0))
             for new, old in zip(self.pieces(result, 16), self.pieces(a, 16))])
+
+    def _has_registers(self, a: Value, count: int = 1) -> bool:
+        """Whether a vector of 32-bit elements fills registers of 16, or multiples of so many of them."""
+        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
+        return host.lanes() == 16 and lanes % (16 * count) == 0
+
+    def upper_halves(self, bits: Value) -> Value:
+        """Select the halves of two registers by one instruction instead of a shift and a truncation of each."""
+        if not self._has_registers(bits, 2):
+            return super().upper_halves(bits)
+        kind = ir.VectorType.get([32], ir.IntegerType.get_signless(16))
+        halves = [self.vector.BitCastOp(kind, part).result for part in self.pieces(bits, 16)]
+        return self.joined([self.vector.ShuffleOp(low, high, range(1, 64, 2)).result
+                            for low, high in zip(halves[::2], halves[1::2])])
+
+    def halves_beside(self, even: Value, odd: Value) -> Value:
+        """Emit words with the upper halves of two vectors of words: those of ``even`` are the lower halves."""
+        return self.or_(self.shrui(even, 16), self.and_(odd, 0xFFFF0000))
 
     # -- vectors -------------------------------------------------------------------------------------------------------
     def pieces(self, a: Value, most: int) -> list[Value]:

@@ -342,8 +342,14 @@ class FunctionEmitter(HostInstructions):
         return self.joined([self.trunci(half, "i16") for word in words for half in (word, self.shrui(word, 16))])
 
     def put_even_and_odd(self, value: Value, pointer: Value, lanes: int, streams: bool) -> None:
-        """Store elements in the order of ``even_and_odd``."""
+        """Store elements in the order of ``even_and_odd``, or those in the upper halves of i32 in that order."""
         step = host.lanes()
+        if value.type.element_type == ir.IntegerType.get_signless(32):
+            registers = self.pieces(value, step)
+            for k, (even, odd) in enumerate(zip(registers[::2], registers[1::2])):
+                address = self.at(pointer, 2 * step * k, ir.IntegerType.get_signless(16))
+                self.put(self.halves_beside(even, odd), address, 1, BFLOAT16, 2 * step, None, streams)
+            return
         order = [n for pair in zip(range(step), range(step, 2 * step)) for n in pair]
         for k, part in zip(range(0, lanes, 2 * step), self.pieces(value, 2 * step)):
             ordered = self.vector.ShuffleOp(part, part, order).result

@@ -16,7 +16,7 @@ from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
 from nki_mlir.targets.cpu.extrema import Unrepaired, unrepaired
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
-from nki_mlir.targets.cpu.roundings import keeping_nans, last_roundings
+from nki_mlir.targets.cpu.roundings import keeping_nans, last_roundings, stored_roundings
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -56,7 +56,8 @@ class Loops:
         self.ahead: dict[int, int | Value] = dict(use.ahead)
         self.fields = {k: (base, offset) for k, base, offset in use.beside}
         self.body = NestEvaluator(code, nest, symbols, plan.vector, keeping_nans(nest) if "nans" in forms else (),
-                                  unrepaired(nest) if "extrema" in forms else Unrepaired())
+                                  unrepaired(nest) if "extrema" in forms else Unrepaired(),
+                                  stored_roundings(nest, plan) if self.words and not host.multiplies_pairs() else ())
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan) if "compares" in forms else {}

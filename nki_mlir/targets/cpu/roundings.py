@@ -4,6 +4,7 @@
 import numpy as np
 
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT8_E8M0FNU, FLOAT32, DType
+from nki_mlir.targets.cpu.schedule import Schedule
 from nki_mlir.waist.nest import Nest, Step
 
 EXTREMA = frozenset({"maximum", "minimum", "relu"})
@@ -33,6 +34,16 @@ def last_roundings(nest: Nest, dtype: DType) -> dict[int, Step]:
     steps = ((value, nest.step(value)) for value in dict.fromkeys(nest.results) if value not in read)
     return {value: step for value, step in steps if step is not None and step.kind == "convert"
             and step.dtype is dtype and nest.dtype_of(step.operands[0]) is FLOAT32}
+
+
+def stored_roundings(nest: Nest, plan: Schedule) -> frozenset[Step]:
+    """Return the roundings of float32 to bfloat16 whose results are only stored, side by side along the lanes."""
+    beside = {output for output, operand in enumerate(nest.outputs)
+              if output not in plan.carried and plan.vector is not None and operand.strides[plan.vector] == 1}
+    elsewhere = {value for output, value in enumerate(nest.results) if output not in beside}
+    last = last_roundings(nest, BFLOAT16).keys() - elsewhere
+    read_again = {step for value, step in enumerate(nest.steps, nest.first_step) if value not in last}
+    return frozenset([step for value in last if (step := nest.step(value)) is not None]) - read_again
 
 
 def roundings(nest: Nest) -> dict[int, tuple[int, DType]]:
@@ -81,8 +92,9 @@ def has_short_nans(nest: Nest, value: int) -> bool:
 
 def keeping_nans(nest: Nest) -> frozenset[int]:
     """Return the values before roundings to bfloat16 that keep NaN without a repair."""
-    return frozenset([wide for wide, dtype in roundings(nest).values()
-                      if dtype is BFLOAT16 and has_short_nans(nest, wide)])
+    wide_values = [wide for wide, dtype in roundings(nest).values() if dtype is BFLOAT16]
+    wide_values += [step.operands[0] for step in last_roundings(nest, BFLOAT16).values()]
+    return frozenset([wide for wide in wide_values if has_short_nans(nest, wide)])
 
 
 def _is_truth_value(nest: Nest, value: int) -> bool:

@@ -21,7 +21,7 @@ from nki_mlir.targets.cpu.roundings import is_representable, keeping_nans, round
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-from .nest_reference import Memory, bits, run
+from .nest_reference import ALL_FORMS, Memory, bits, run
 
 COUNT = 1 << 16
 
@@ -67,11 +67,57 @@ def test_rounding__of_a_product_or_to_powers_of_two_stays() -> None:
     assert not is_representable(negative, roundings(negative)[value][0], FLOAT8_E8M0FNU)
 
 
-def test_rounding_by_words__gives_the_bits_of_conversion() -> None:
-    """Every upper half, with lower halves around a tie; NaN of any payload stays NaN."""
+def around_ties() -> np.ndarray:
+    """Every upper half, with lower halves around a tie."""
     upper, lower = np.meshgrid(np.arange(COUNT, dtype=np.uint32) << 16,
                                np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32))
-    x = (upper | lower).ravel().view(np.float32)
+    return (upper | lower).ravel().view(np.float32)
+
+
+@pytest.mark.parametrize("start", (0, 1, 17), ids=str)
+def test_rounding__to_store_has_the_bits_of_conversion(start: int) -> None:
+    """NaN of any payload stays NaN, with its sign."""
+    x = around_ties()[start:]
+    nest = Nest((x.size,), frozenset(), (Operand(FLOAT32, (1,)),), 0, (Operand(BFLOAT16, (1,)),), (
+        Step("convert", BFLOAT16, (0,)),), (2,))
+    source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+    source.array[:] = x
+    run(nest, [source, result], forms=ALL_FORMS)
+    wanted = convert(x, BFLOAT16)
+    assert np.array_equal(bits(result.array), bits(wanted))
+    assert np.array_equal(np.signbit(result.array.astype(np.float32)), np.signbit(wanted.astype(np.float32)))
+
+
+@pytest.mark.parametrize("scale", (1.0, 2.0**-126, 1 / 3, np.inf, np.uint32(0xFFFFFFFF).view(np.float32)), ids=str)
+def test_rounding__of_words_to_store_has_the_bits_of_conversion(scale: np.float32) -> None:
+    """Products with a number of float32 for each row, whose NaN may have any payload."""
+    row = Operand(BFLOAT16, (COUNT // 4, 1))
+    nest = Nest((4, COUNT // 4), frozenset(), (row, Operand(FLOAT32, (1, 0))), 0, (row,), (
+        Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (3, 1), "multiply"), Step("convert", BFLOAT16, (4,))), (5,))
+    source, scales, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+    source.array[:], scales.array[:] = np.arange(COUNT, dtype=np.uint16).view(BFLOAT16.numpy), scale
+    run(nest, [source, scales, result], forms=ALL_FORMS)
+    with np.errstate(all="ignore"):
+        wanted = convert(source.array.astype(np.float32) * np.float32(scale), BFLOAT16)
+    assert np.array_equal(bits(result.array), bits(wanted))
+
+
+def test_rounding__of_a_rounded_nan_of_any_payload_is_nan() -> None:
+    """A rounding inside of a body leaves NaN as it is, so that the next one repairs it again."""
+    steps = [Step("alu", FLOAT32, (0, 0), "add")]
+    for value in (2, 5, 8):
+        steps += [Step("convert", BFLOAT16, (value,)), Step("convert", FLOAT32, (value + 1,)),
+                  Step("alu", FLOAT32, (value + 2, value + 2), "add")]
+    nest = Nest((64,), frozenset(), (Operand(FLOAT32, (1,)),), 0, (Operand(FLOAT32, (1,)),), tuple(steps), (11,))
+    source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+    source.array[:] = np.uint32(0x7FFFFFFF).view(np.float32)
+    run(nest, [source, result], forms=ALL_FORMS)
+    assert np.isnan(result.array).all()
+
+
+def test_rounding_by_words__gives_the_bits_of_conversion() -> None:
+    """NaN of any payload stays NaN."""
+    x = around_ties()
     row = Operand(FLOAT32, (1,))
     nest = Nest((x.size,), frozenset(), (row,), 0, (row,), (Step("convert", BFLOAT16, (0,)), Step(
         "convert", FLOAT32, (2,))), (3,))

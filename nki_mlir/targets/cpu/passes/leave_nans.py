@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""leave-nans: round values inside of a body to bfloat16 without a repair of NaN, where the rounding keeps NaN.
+"""leave-nans: round to bfloat16, inside of a body or to store, without a repair of NaN, where the rounding keeps NaN.
 
 before:  r = repair(mask(bits + half), x)      NaN of any payload stays NaN
 after:   r = mask(bits + half)                 the lower half of each NaN is 0, so the upper one stays
 
 NaN of bfloat16, and those that arithmetic and exp on them create or pass on, have such a lower half. Results keep their
-bits.
+bits, but for the payload of NaN.
 """
 
 from nki_mlir.targets.cpu.form_choice import FormChoice
