@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import numpy as np
@@ -135,6 +136,17 @@ def with_separate_axes(main: Sequence[int], operands: Sequence[tuple[TileField, 
     return Iteration(tuple(extents), axes, frozenset(range(len(main), len(extents))))
 
 
+FieldValues: TypeAlias = Callable[[dict[str, Any]], Sequence[Any]]
+
+
+def values_at(names: tuple[str, ...]) -> FieldValues:
+    """Return a function that returns the values of a dict at these names."""
+    if len(names) == 1:
+        name, = names
+        return lambda values: (values[name],)
+    return itemgetter(*names) if names else lambda values: ()
+
+
 REGISTRY: dict[str, type["Op"]] = {}            # full name, for example "nisa.tensor_tensor"
 
 ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)
@@ -157,6 +169,9 @@ class Op:
     tile_names: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()      # the names of the tiles that it reads
     outputs: ClassVar[tuple[str, ...]] = ()     # and that it writes
+    tiles_in: ClassVar["FieldValues"]           # return the tiles among the values of fields, None where one is absent,
+    tiles_read: ClassVar["FieldValues"]         # and those that it reads,
+    tiles_written: ClassVar["FieldValues"]      # or writes
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
@@ -202,6 +217,7 @@ class Op:
         cls.tile_names = tuple(tiles)
         cls.inputs = tuple(tile.name for tile in cls.tiles if tile.reads)
         cls.outputs = tuple(tile.name for tile in cls.tiles if tile.writes)
+        cls.tiles_in, cls.tiles_read, cls.tiles_written = map(values_at, (cls.tile_names, cls.inputs, cls.outputs))
         cls.has_optional_tiles = any(tile.optional for tile in cls.tiles)
         cls.has_linear_attributes = Linear in attributes.values()
         REGISTRY[f"{cls.dialect}.{name}"] = cls
@@ -222,9 +238,8 @@ class Op:
 
     def outline(self) -> tuple[object, ...]:
         """Return a key that is equal for operations that differ only in their buffers, masks and limits."""
-        values = self.__dict__
-        tiles = [None if (tile := values[f.name]) is None else tile._layout or tile.layout for f in self.tiles]
-        return (self.kind(), *tiles)
+        return (self.kind(), *[None if tile is None else tile._layout or tile.layout
+                               for tile in type(self).tiles_in(self.__dict__)])
 
     @staticmethod
     def form_of(outline: tuple[object, ...]) -> tuple[object, ...]:
@@ -233,9 +248,8 @@ class Op:
 
     def form(self) -> tuple[object, ...]:
         """Return that key of the operation itself."""
-        values = self.__dict__
-        forms = [None if (tile := values[f.name]) is None else tile._form or tile.form for f in self.tiles]
-        return (self.kind(), *forms)
+        return (self.kind(), *[None if tile is None else tile._form or tile.form
+                               for tile in type(self).tiles_in(self.__dict__)])
 
     def kind(self) -> OperationKind:
         """Return the object that operations of one class with equal attributes share. Copies with other tiles share it,

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from nki_mlir.capture import part_forms
@@ -19,6 +20,24 @@ from nki_mlir.scalar.dtypes import DType
 PLAIN = frozenset((type(None), bool, int, float, str))
 
 
+# -- forms -------------------------------------------------------------------------------------------------------------
+@lru_cache(1 << 16)
+def _form(*parts: object) -> object:
+    """Return an object for these properties of tensors; later it may be another one."""
+    return object()
+
+
+def form_of(tensor: NkiTensor) -> object:
+    """Return an object that tensors share which differ only in their memory and in where they start in it."""
+    form = tensor.form
+    if form is None:
+        storage = tensor.storage
+        form = _form(storage.form, storage.buffer.role, tensor.shape, tensor.strides, tensor.dtype.name)
+        object.__setattr__(tensor, "form", form)
+    return form
+
+
+# -- what calls do -----------------------------------------------------------------------------------------------------
 class ViewOfCall(NamedTuple):
     """A view of one of the call's tensors: as it is (``dims`` is None), or with other dimensions. The tensors that the
     call creates are numbered after its arguments. ``part`` and ``access``: the form and, on chip, the access of a view
@@ -75,7 +94,8 @@ class CreatedTensor:
 
 
 class ReturnedTensor(NamedTuple):
-    """The tensor that a call returns: of a tensor that it creates, with these parts. ``view``: its core view."""
+    """The tensor that a call returns: of a tensor that it creates, with these parts. ``view``: its core view; ``form``:
+    its form, which the results of all repetitions share."""
 
     tensor: int
     shape: Shape
@@ -84,6 +104,7 @@ class ReturnedTensor(NamedTuple):
     dtype: DType
     base: tuple[int, ...]
     view: int
+    form: object
 
 
 Step = EmittedOperation | HistoryNote | CreatedTensor | ShownWarning
@@ -222,7 +243,7 @@ class CallRecorder:
         view = self.operand(tensor.core)
         if view is not None:
             self.call.returned = ReturnedTensor(step.number, tensor.shape, tensor.strides, tensor.offset, tensor.dtype,
-                                                tensor.base, view)
+                                                tensor.base, view, form_of(tensor))
 
     def verified_form(self, builder: Builder, emission: EmittedOperation, views: dict[str, View | None]
                       ) -> VerifiedForm | None:

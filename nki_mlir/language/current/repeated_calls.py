@@ -11,7 +11,7 @@ unwritten memory), and it checks every operation.
 
 from collections.abc import Callable, Hashable, Iterable
 from enum import Enum
-from functools import lru_cache, wraps
+from functools import wraps
 from inspect import signature
 from types import FunctionType
 from typing import Any
@@ -39,6 +39,7 @@ from nki_mlir.language.current.recorded_calls import (
     HistoryNote,
     RecordedCall,
     ViewOfCall,
+    form_of,
 )
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import DType
@@ -47,22 +48,6 @@ TOKENS = FunctionType, np.ufunc, type, DType      # of operators, functions and 
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
-@lru_cache(1 << 16)
-def _form(*parts: object) -> object:
-    """Return an object for these properties of tensors; later it may be another one."""
-    return object()
-
-
-def form_of(tensor: NkiTensor) -> object:
-    """Return an object that tensors share which differ only in their memory and in where they start in it."""
-    form = tensor.form
-    if form is None:
-        storage = tensor.storage
-        form = _form(storage.form, storage.buffer.role, tensor.shape, tensor.strides, tensor.dtype.name)
-        object.__setattr__(tensor, "form", form)
-    return form
-
-
 def form_of_call(values: Iterable[object]) -> tuple[list[Hashable], list[NkiTensor]] | None:
     """Return the form of a call with these arguments, and its tensors; None if a form cannot express them.
 
@@ -206,9 +191,10 @@ def repeat(builder: Builder, recorded: RecordedCall, views: list[View], tensors:
     returned = recorded.returned
     if returned is None:
         return None
-    number, shape, strides, offset, dtype, base, view = returned
+    number, shape, strides, offset, dtype, base, view, form = returned
     result = NkiTensor.opened.of_parts(storages[number], shape, strides, offset, dtype, base)
     object.__setattr__(result, "core", views[view])
+    object.__setattr__(result, "form", form)
     return result
 
 

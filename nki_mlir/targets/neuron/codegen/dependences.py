@@ -383,12 +383,12 @@ def touched(ops: Sequence[Op], address_of: Callable[[DeviceBuffer], Address]) ->
     return columns
 
 
-def accessed(op: Op) -> tuple[list[Tile | None], list[Tile | None]]:
+def accessed(op: Op) -> tuple[Sequence[Tile | None], Sequence[Tile | None]]:
     """Return the tiles that an operation reads, and those that it writes; None for tiles that it lacks."""
     cls = type(op)
     if cls.sources is Op.sources and cls.targets is Op.targets:
         values = op.__dict__
-        return [values[name] for name in cls.inputs], [values[name] for name in cls.outputs]
+        return cls.tiles_read(values), cls.tiles_written(values)
     return [tile for _, tile in op.sources()], [tile for _, tile in op.targets()]
 
 

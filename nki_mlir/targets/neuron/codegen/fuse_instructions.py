@@ -124,10 +124,10 @@ class _FusedRun:
 
     def fuse(self, first: InstructionStep, k: int) -> bool:
         """Fuse a step with the step that reads its result; return whether that is possible."""
-        targets = first.op.targets()
+        targets = [tile for tile in accessed(first.op)[1] if tile is not None]
         if (len(targets) != 1 and type(first.op) not in REDUCING) or not plain(first.op):
             return False
-        between = targets[0][1]
+        between = targets[0]
         uses = self.uses[between.handle]
         if not uses.free or len(uses.writers) != 1 or first not in uses.writers or (
                 first.op.symbols and between.access.symbols_used()):
@@ -144,8 +144,8 @@ class _FusedRun:
         if len(uses.readers) != 1:
             return False
         second, = uses.readers
-        for _, tile in second.op.sources():
-            if tile.handle is between.handle and not same_pattern(tile, between):
+        for tile in accessed(second.op)[0]:
+            if tile is not None and tile.handle is between.handle and not same_pattern(tile, between):
                 return False
         if type(second.op) is TensorCopyOp:
             return self.fuse_copy(first, second, between)
@@ -200,8 +200,9 @@ class _FusedRun:
     def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:
         """Put an operation in place of two, unless the kernel chose the address of a tile of the removed operation."""
         where, other = (second, first) if pair.step else (first, second)
-        if any([tile.handle.fixed or tile.handle.addresses for _, tile in other.op.operands()]):
-            return False                        # another tile may have that address in the meantime
+        for tile in type(other.op).tiles_in(other.op.__dict__):
+            if tile is not None and (tile.handle.fixed or tile.handle.addresses):
+                return False                    # another tile may have that address in the meantime
         for step in (first, second):
             sources, targets = accessed(step.op)
             for tile in sources:
@@ -254,17 +255,17 @@ class FusedPairs:
         parts: list[object] = [pattern]                     # outlines and numbers, in one pass over the tiles
         for op in (first, second):
             parts.append(op.kind())
-            values = op.__dict__
-            for name in op.tile_names:
-                if (tile := values[name]) is None:
+            for tile in type(op).tiles_in(op.__dict__):
+                if tile is None:
                     parts.append(None)
                 else:
-                    parts += tile.layout, numbers.setdefault(tile.handle, len(numbers))
+                    parts += tile._layout or tile.layout, numbers.setdefault(tile.handle, len(numbers))
         key = tuple(parts)
-        if key not in self.forms:
+        try:
+            form = self.forms[key]
+        except KeyError:
             pair = self.judged(pattern, first, second, intermediate)
-            self.forms[key] = None if pair is None else form_of(pair, (first, second))
-        form = self.forms[key]
+            form = self.forms[key] = None if pair is None else form_of(pair, (first, second))
         return None if form is None else pair_of(form, (first, second))
 
     def judged(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:

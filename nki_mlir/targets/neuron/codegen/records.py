@@ -224,10 +224,9 @@ def tiles_of(node: object) -> list[Tile]:
 def used_buffers(steps: Sequence[InstructionStep]) -> list[DeviceBuffer]:
     """Return the buffers that steps use, in the order in which they are first used."""
     buffers: dict[DeviceBuffer, None] = {}
-    for op in [step.op for step in steps]:
-        values = op.__dict__
-        for name in op.tile_names:
-            if (tile := values[name]) is not None:
+    for step in steps:
+        for tile in type(step.op).tiles_in(step.op.__dict__):
+            if tile is not None:
                 buffers[tile.handle] = None
     return list(buffers)
 

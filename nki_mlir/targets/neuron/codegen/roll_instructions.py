@@ -61,8 +61,7 @@ def most_saved(block: records.Block) -> int:
     local, used = set(block.buffers), dict[records.DeviceBuffer, list[int]]()       # the first and the last node
     for k, node in enumerate(block.nodes):
         if type(node) is records.InstructionStep:
-            values = node.op.__dict__
-            tiles = [values[name] for name in node.op.tile_names]
+            tiles = type(node.op).tiles_in(node.op.__dict__)
         else:
             tiles = [tile for inner in records.nodes_in(records.Block([node])) for tile in records.tiles_of(inner)]
         for tile in tiles:

@@ -53,14 +53,16 @@ def _may_be_unread(code: Code) -> bool:
         sources, targets = accessed(step.op)
         handles = [tile.handle for tile in targets if tile is not None]
         written.update(handles)
-        read.update([tile.handle for tile in sources if tile is not None and tile.handle not in handles])
+        for tile in sources:
+            if tile is not None and tile.handle not in handles:
+                read.add(tile.handle)
         if _begins_sum(step.op):                # the registers, whose earlier values may be unread
             return True
     return any(buffer.role == "local" for buffer in written - read)
 
 
 def _begins_sum(op: Op) -> bool:
-    return getattr(op, REGISTERS[0], None) is not None and op.overwrites(REGISTERS[0])
+    return op.__dict__.get(REGISTERS[0]) is not None and op.overwrites(REGISTERS[0])
 
 
 def _only_writers_read(buffer: DeviceBuffer, uses: BufferUses) -> bool:
