@@ -11,12 +11,9 @@ shapes, dtypes and constants alone, so a compiled graph has one operator for eac
 shapes.
 """
 
-import ctypes
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -25,20 +22,19 @@ import torch
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.wrapping import name_of
 from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, refuse, warn_once
-from nki_mlir.environment import EXECUTOR, TARGET, raw_values
+from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
-from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
+from nki_mlir.frameworks.registry import Callee, SymbolicShape, call_for, callee_for
 from nki_mlir.frameworks.torch_backward import differentiated_once
 from nki_mlir.frameworks.torch_operator import (
-    TENSORS,
     allocate_results,
     callee_named,
     innermost,
     layout_of,
     names_of,
-    watched,
 )
+from nki_mlir.frameworks.torch_plans import Plan, differentiable, launched, refuse_update, remember
 from nki_mlir.frameworks.torch_values import NKI_DTYPE, in_containers, in_structure, structure_of, with_objects
 from nki_mlir.language.argument_memory import ReadOnlyArgument
 from nki_mlir.language.arguments import (
@@ -48,9 +44,8 @@ from nki_mlir.language.arguments import (
     dtype_name,
     leaves_of,
     map_leaves,
-    values_of,
 )
-from nki_mlir.language.call_cache import MOST, CachedCall, CallCache, constant, defaults_of
+from nki_mlir.language.call_cache import MOST, CachedCall, CallCache
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_in_cache
 from nki_mlir.language.framework_tensors import NoDerivative, records, refuse_gradient
@@ -79,12 +74,6 @@ class NotScripted(NkiMlirError, RuntimeError):
     fix = "use torch.export.export or torch.compile"
 
 
-class UpdatesWithGradient(NkiMlirError, RuntimeError):
-    code = "NKI-TORCH-UPDATE"
-    message = "kernel {name} updates a tensor that requires grad, and autograd would not see the update"
-    fix = "update it under torch.no_grad(), or in a torch.autograd.Function with ctx.mark_dirty and a backward"
-
-
 class NoTorchTensor(NkiMlirError, TypeError):
     code = "NKI-TORCH-ARGUMENTS"
     message = "kernel {name} is called without a PyTorch tensor in a function that torch.compile traces"
@@ -103,54 +92,81 @@ class _TensorMark:
 def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
     """Call a kernel and return its results as tensors, in the structure in which the kernel returns them. Dynamo
     traces this function."""
-    if not torch.compiler.is_dynamo_compiling():
-        if torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled():
-            return differentiated_once(call, kernel, arguments, keywords)
-        fast_result = launched(kernel, arguments, keywords)
-        if fast_result is not None:
-            return fast_result[0]
-        proxies: Any = leaves_of((arguments, keywords), lambda value: isinstance(value, torch.fx.Proxy))
-        if proxies:                                 # torch.fx.symbolic_trace records the kernel as a function
-            return proxies[0][1].tracer.create_proxy("call_function", kernel, arguments, keywords)
-    tensors: list[torch.Tensor] = []
+    if torch.compiler.is_dynamo_compiling():
+        return call_traced(kernel, arguments, keywords)
+    if torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled():
+        return differentiated_once(call, kernel, arguments, keywords)
+    fast_result = launched(kernel, arguments, keywords)
+    if fast_result is not None:
+        return fast_result[0]
+    proxies: Any = leaves_of((arguments, keywords), lambda value: isinstance(value, torch.fx.Proxy))
+    if proxies:                                     # torch.fx.symbolic_trace records the kernel as a function
+        return proxies[0][1].tracer.create_proxy("call_function", kernel, arguments, keywords)
+    return call_planned(kernel, arguments, keywords)
+
+
+def call_planned(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
+    """Call a kernel outside of Dynamo: plan the call, store the plan for later calls, and run it."""
+    positional, named, values = without_tensors(arguments, keywords)
+    if any([isinstance(t, np.ma.MaskedArray) for t in values]):
+        raise MaskedArgument().here()
+    refuse_form([t for t in values if isinstance(t, torch.Tensor)], kernel)
+    tensors = as_tensors(values, kernel)
+    plan, cached = plan_of(kernel, positional, named, kinds_of(tensors))
+    remember(kernel, arguments, keywords, plan, cached, tensors)
+    name, updated, _, _, _, _ = plan
+    refuse_update([tensors[n] for n in updated], kernel)            # the more specific error comes first
+    for n, parameter in zip(updated, names_of(callee_named(name).record)):
+        if isinstance(array := values[n], np.ndarray) and not array.flags.writeable:
+            raise ReadOnlyArgument(name=parameter).here()
+    if differentiable(plan) and records(map(innermost, tensors)) and not torch.compiler.is_exporting():
+        refuse_gradient(kernel.__name__)
+    return run_plan(kernel, plan, tensors)
+
+
+def call_traced(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
+    """Call a kernel in code that Dynamo traces: the plan is a constant of the graph. Dynamo has symbols for sizes and
+    numbers, and it cannot read layouts in a backward."""
+    arguments, keywords = (map_leaves(values, is_number_or_tensor, guarded) for values in (arguments, keywords))
+    fields = {"grid": tuple([number_of(n) for n in kernel.grid]), "has_grid": True, "mode": kernel.mode,
+              "target": kernel.target, "executor": kernel.executor, "by_reference": kernel.by_reference,
+              "options": kernel.options}
+    positional, named, values = without_tensors(arguments, keywords)
+    tensors = as_tensors(values, kernel)
+    recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
+    plan = plan_traced(type(kernel), kernel.func, fields, kernel.identity, in_containers(positional),
+                       in_containers(named), kinds_of(tensors), recorded)
+    refuse_update([tensors[n] for n in plan[1]], kernel)
+    return run_plan(kernel, plan, tensors)
+
+
+def without_tensors(arguments: tuple[object, ...], keywords: dict[str, object]
+                    ) -> tuple[tuple[object, ...], dict[str, object], list[Any]]:
+    """Return a call's arguments and keywords with a mark for each tensor, and the tensors in the order of the marks."""
+    tensors: list[Any] = []
 
     def take(value: Any) -> tuple[type, int]:
         tensors.append(value)
         return (_TensorMark, len(tensors) - 1)
-    grid = kernel.grid
-    if torch.compiler.is_dynamo_compiling():        # Dynamo has symbols for sizes and numbers
-        arguments, keywords = (map_leaves(values, is_number_or_tensor, guarded) for values in (arguments, keywords))
-        grid = tuple([number_of(n) for n in grid])
-    positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
-    if not torch.compiler.is_dynamo_compiling():    # Dynamo cannot read layouts in a backward
-        if any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
-            raise MaskedArgument().here()
-        refuse_form([t for t in tensors if isinstance(t, torch.Tensor)], kernel)
-    if not any([isinstance(t, torch.Tensor) for t in tensors]):
+    return map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take), tensors
+
+
+def as_tensors(values: list[Any], kernel: Kernel) -> list[torch.Tensor]:
+    """Return PyTorch tensors, and NumPy arrays as tensors on the device of the first one."""
+    if not any([isinstance(t, torch.Tensor) for t in values]):
         refuse(NoTorchTensor, name=kernel.__name__)
-    device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
-    arrays: dict[int, Any] = {n: t for n, t in enumerate(tensors) if isinstance(t, np.ndarray)}
-    tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
-    kinds: Any = tuple([(tuple([number_of(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
-    if torch.compiler.is_dynamo_compiling():
-        recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
-        fields = {"grid": grid, "has_grid": True, "mode": kernel.mode, "target": kernel.target,
-                  "executor": kernel.executor, "by_reference": kernel.by_reference, "options": kernel.options}
-        plan = plan_traced(type(kernel), kernel.func, fields, kernel.identity, in_containers(positional),
-                           in_containers(named), kinds, recorded)
-    else:
-        plan, before = plan_of(kernel, positional, named, kinds)
-        remember(kernel, arguments, keywords, plan, before, tensors)
-        refuse_update([tensors[n] for n in plan[1]], kernel)        # the more specific error comes first
-        for n, parameter in zip(plan[1], names_of(callee_named(plan[0]).record)):
-            if n in arrays and not arrays[n].flags.writeable:
-                raise ReadOnlyArgument(name=parameter).here()
-        if differentiable(plan) and records(map(innermost, tensors)) and not torch.compiler.is_exporting():
-            refuse_gradient(kernel.__name__)
+    device = next(t.device for t in values if isinstance(t, torch.Tensor))
+    return [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in values]
+
+
+def kinds_of(tensors: list[torch.Tensor]) -> tuple[TensorKind, ...]:
+    return tuple([(tuple([number_of(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
+
+
+def run_plan(kernel: Kernel, plan: Plan, tensors: list[torch.Tensor]) -> object:
+    """Call the operator on the tensors as the plan says, and return the kernel's results."""
     name, updated, read_only, outputs, returned, structure = plan
     if updated:
-        if torch.compiler.is_dynamo_compiling():
-            refuse_update([tensors[n] for n in updated], kernel)
         new_tensors = allocate_results(outputs, tensors[updated[0]])
         launch(kernel, torch.ops.nki.call_, [*(tensors[n] for n in updated), *new_tensors],
                [tensors[n] for n in read_only], name)
@@ -246,13 +262,6 @@ def number_of(value: Any) -> Any:
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
-# How a call runs: the operator's ``kernel``; the indices of the call's tensors that the kernel updates, and of the
-# others; shape, dtype and "starts from zero" of each new tensor; the source of each result, ("tensor", n) if the kernel
-# updated tensor n or ("new", n) if it is new tensor n; the structure of the results. It consists of tuples, numbers
-# and text, because it is a constant to Dynamo.
-Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], object]
-
-
 def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...]
             ) -> tuple[Plan, CachedCall]:
     """Return the plan of a call and the cached call with its capture. Plan it where this is the first call of its
@@ -366,118 +375,6 @@ def _describe(kind: TensorKind) -> tuple[tuple[int, ...], DType]:
     except TypeError as error:
         description = f"a tensor of dtype {dtype} is passed to a kernel"
         raise ElementType.of(description, dtype, error, "x.to(torch.float32)").here() from None
-
-
-def refuse_update(tensors: list[torch.Tensor], kernel: Kernel) -> None:
-    if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
-        refuse(UpdatesWithGradient, name=kernel.__name__)
-
-
-def differentiable(plan: Plan) -> bool:
-    """Return whether results of a call could have derivatives. Updated tensors count whatever their dtype."""
-    _, updated, _, outputs, _, _ = plan
-    return bool(updated) or any([dtype.is_floating_point for _, dtype, _ in outputs])
-
-
-# -- the fast path of an eager call: the entry on the tensors' memory, without the operator ----------------------------
-# A repeated call with plain CPU tensors and simple constants looks up its key, allocates the results and passes the
-# addresses. Under modes, transformations, profilers and tracing the call goes through the operator, which they observe.
-KEY_DTYPE = {dtype: nki.numpy for dtype, nki in NKI_DTYPE.items()}
-
-
-class PlannedCall:
-    """The fast path of a planned call: it passes the tensors' addresses to the kernel's entry.
-
-    ``order`` has for each slot of the entry the index of its tensor, counted over the call's tensors and then the
-    new ones.
-    """
-
-    def __init__(self, kernel: Kernel, plan: Plan, tensors: list[torch.Tensor]) -> None:
-        name, self.updated, inputs, results, self.returned, self.structure = plan
-        callee, count = callee_named(name), len(tensors)
-        tensor_indices = {"updated": self.updated, "tensors": inputs, "results": range(count, count + len(results))}
-        self.order = [tensor_indices[group][n] for group, n in layout_of(callee).order]
-        self.entry = callee.entry
-        self.function = C_ENTRY(self.entry.address)
-        self.pointers = ctypes.c_void_p * len(self.order)
-        self.one = self.structure == 0 and self.returned == (("new", 0),)
-        # How to allocate each result: ``empty_like`` a tensor of the same shape and dtype is the fastest.
-        self.results = [(next((n for n, t in enumerate(tensors) if not zero and (t.shape, t.dtype) == (shape, dtype)),
-                              None), torch.zeros if zero else torch.empty, shape, dtype)
-                        for shape, dtype, zero in results]
-        self.kernel, self.differentiable = kernel, differentiable(plan)
-
-    def __call__(self, tensors: list[torch.Tensor]) -> object:
-        if self.updated:
-            refuse_update([tensors[n] for n in self.updated], self.kernel)
-        if self.differentiable and records(tensors):
-            refuse_gradient(self.kernel.__name__)
-        new_tensors = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
-                for like, make, shape, dtype in self.results]
-        arguments = tensors + new_tensors
-        status = self.function(self.pointers(*[arguments[n].data_ptr() for n in self.order]))
-        if status:
-            raise self.entry.error(status)
-        if self.one:
-            return new_tensors[0]
-        if self.updated:
-            torch.autograd.graph.increment_version([t for t in (tensors[n] for n in self.updated)
-                                                    if not t.is_inference()])
-        values = [tensors[n] if kind == "tensor" else new_tensors[n] for kind, n in self.returned]
-        return in_structure(self.structure, values)
-
-
-def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[object] | None:
-    """Run the fast path of a call and return its results in a tuple with one element. Return None if the call has to
-    go through the operator."""
-    tensors: list[torch.Tensor] = []
-    key, variant = key_of(kernel, arguments, keywords, tensors)
-    call = None if key is None else kernel.specializations.find(key)
-    launch: PlannedCall | None = None if call is None else call.runs.get(variant)
-    if launch is None or watched():
-        return None
-    return (launch(tensors),)
-
-
-def remember(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], plan: Plan, call: CachedCall,
-             tensors: list[torch.Tensor]) -> None:
-    """Store the plan for the fast path of later calls with the same key, unless the program is being exported."""
-    key, variant = key_of(kernel, arguments, keywords, [])
-    if key is not None and not torch.compiler.is_exporting():
-        call.runs[variant] = PlannedCall(kernel, plan, tensors)
-
-
-def key_of(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], tensors: list[torch.Tensor]
-           ) -> tuple[tuple[object, ...] | None, object]:
-    """Return the cache key of a call and the options that decide how it runs. The key is None unless all tensors are
-    plain and all constants simple.
-
-    It appends the call's tensors to ``tensors``, in the order of the call.
-    """
-    function, values = kernel.func, arguments
-    if type(function) is not FunctionType:
-        return None, None
-    if keywords:
-        values = tuple(values_of(function, arguments, keywords).values())
-        tensors += [t for t in (*arguments, *keywords.values()) if isinstance(t, torch.Tensor)]
-    elif (missing := function.__code__.co_argcount - len(arguments)) or function.__code__.co_kwonlyargcount:
-        values += defaults_of(function, missing)
-    executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
-    key = [function, kernel.fixed, target, level]
-    for value in values:
-        if type(value) in TENSORS:
-            tensor: torch.Tensor = value                    # type: ignore[assignment]
-            if (not tensor.is_cpu or tensor.layout is not torch.strided or not tensor.is_contiguous()
-                    or tensor.is_neg() or tensor.is_nested):
-                return None, None
-            key += tensor.shape, KEY_DTYPE.get(tensor.dtype)
-            if not keywords:
-                tensors.append(tensor)
-        elif (part := constant(value)) is not None:
-            key += part
-        else:
-            return None, None
-    return tuple(key), ("torch", kernel.executor or executor or "_XLAC" in sys.modules, *keywords)
 
 
 class TorchKernel(FrameworkKernel):

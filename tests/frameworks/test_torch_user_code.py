@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from nki_mlir.capture.mutable_state import ABSENT  # noqa: E402
 from nki_mlir.frameworks.registry import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
-from nki_mlir.frameworks.torch import UpdatesWithGradient  # noqa: E402
+from nki_mlir.frameworks.torch_plans import UpdatesWithGradient  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 from nki_mlir.language.framework_tensors import NoDerivative  # noqa: E402
 from nki_mlir.language.read_tensors import TensorsRead, state_of_tensor  # noqa: E402
