@@ -13,52 +13,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce, update_wrapper, wraps
 from types import CodeType
-from typing import Any, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from nki_mlir.capture.builder import require_generation
 from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
 from nki_mlir.dialects.verifier import HostOperand
 from nki_mlir.language import older_forms
 from nki_mlir.language.signatures import kinds, table
-from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, Take, or_none
+from nki_mlir.language.signatures.forms import BindingForm, BindingPlan, BoundArgument
+from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, or_none
 from nki_mlir.language.signatures.parameter_names import name_operand, name_parameters
 from nki_mlir.language.signatures.table import BETA, CURRENT, LEFT_OUT, Need, Parameter, Signature, signatures
 from nki_mlir.similar_names import REDUCTIONS, nearest
 
 R = TypeVar("R")            # a function's result, in whichever form it is called
-
-
-class BoundArgument(NamedTuple):
-    """An argument of a call: its position or keyword, its parameter, and the conversion of its value."""
-
-    at: int | str
-    parameter: str                      # "": it is dropped
-    take: Take | None
-    kind: ParameterKind | None
-
-
-class BindingForm(NamedTuple):
-    """A way in which arguments bind to one signature."""
-
-    signature: Signature
-    arguments: tuple[BoundArgument, ...]
-    placed: bool                        # each positional argument has its position in the function, too
-    direct: bool                        # each keyword has its name there, too, and in the newest signature
-    crosses: bool                       # the signature is the other generation's
-
-    def by_name(self, positional: tuple[object, ...], keywords: dict[str, object]) -> dict[str, object]:
-        """Return the arguments of a call by the signature's names, in its order."""
-        named = dict(zip(self.signature.positional, positional)) | keywords
-        return {name: named[name] for name in dict.fromkeys((*self.signature.names, *named)) if name in named}
-
-
-class BindingPlan(NamedTuple):
-    """The forms that calls of one layout bind to, best first, and the checks by which a call is in the newest form."""
-
-    forms: tuple[BindingForm, ...]
-    is_newest: bool
-    positional: tuple[tuple[int, Take], ...]
-    keywords: tuple[tuple[str, Take], ...]
 
 
 class Description(str):
@@ -390,7 +358,7 @@ class Function:
                 if values[-1] is REFUSED:
                     break
             else:
-                return *placed(form, values), form
+                return *form.as_function_takes(values), form
         if not plan.forms or plan.forms[0].crosses:
             raise self.generation.unbound(self, self.unknown(keywords) or self.mismatch(arguments, keywords))
         form = plan.forms[0]
@@ -400,7 +368,7 @@ class Function:
         for k, (parameter, kind, value) in enumerate(refused):
             if k == 0 or not kind.only_tests:           # the function relies on values that are converted
                 self.generation.refuse(self, parameter, kind, value)
-        return *placed(form, values), form              # the function itself says what is wrong
+        return *form.as_function_takes(values), form              # the function itself says what is wrong
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
         """Describe an unknown keyword: the nearest parameter, or the other releases that have it; "" if none is."""
@@ -428,14 +396,6 @@ class Function:
         return f"{self.title}() takes {self.newest.text or 'other arguments'}"
 
 
-def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the values of a form's arguments as the function takes them: positional ones, and keywords."""
-    if not form.placed:
-        return (), {g.parameter: v for g, v in zip(form.arguments, values) if g.parameter}
-    return (tuple(v for g, v in zip(form.arguments, values) if isinstance(g.at, int)),
-            {g.parameter: v for g, v in zip(form.arguments, values) if isinstance(g.at, str) and g.parameter})
-
-
 def bound(function: Callable[..., R], table_name: str, generation: Generation) -> Callable[..., R]:
     """Return the function in a form that calls of all releases can use. A method's arguments are counted after
     ``self``."""
@@ -450,23 +410,9 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
         if plan is None:
             plan = plans[key] = record.plan(len(arguments) - skip, tuple(keywords))
         try:
-            if plan.is_newest:
-                values, named = arguments, keywords
-                for at, take in plan.positional:
-                    converted = take(values[at])
-                    if converted is not values[at]:
-                        if converted is REFUSED:
-                            break
-                        values = (*values[:at], converted, *values[at + 1:])
-                else:
-                    for name, take in plan.keywords:
-                        converted = take(named[name])
-                        if converted is not named[name]:
-                            if converted is REFUSED:
-                                break
-                            named = named | {name: converted}
-                    else:
-                        return run(*values, **named)
+            if plan.is_newest and (converted := plan.converted(arguments, keywords)) is not None:
+                values, named = converted
+                return run(*values, **named)
             resolved, named, form = record.resolve(plan, arguments[skip:], keywords)
             if form is not plan.forms[0] or not form.direct:
                 if older_forms.are_reported():
