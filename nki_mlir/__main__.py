@@ -76,7 +76,7 @@ def run(arguments: list[str], module: str | None) -> None:
 
 def is_found(module: str) -> bool:
     """Return whether the top of a module's name can be imported."""
-    with suppress(ValueError):              # of an empty name, and of a module without a specification
+    with suppress(ValueError):              # the name is empty, or the module has no specification
         return find_spec(module.split(".")[0]) is not None
     return False
 

@@ -122,7 +122,7 @@ class PlainChunks:
         return comments
 
     def _arrows(self, chunk: np.ndarray, following: np.ndarray, blank: np.ndarray) -> None:
-        """Mark the arrows and comparisons of two characters: in a run that could be several, from the left."""
+        """Mark arrows and comparisons of two characters. Characters pair from the left: ``==>`` is ``==`` and ``>``."""
         equal = following == EQUAL
         pairs = ((chunk == MINUS) | (chunk == EQUAL)) & (following == GREATER)
         pairs |= ((chunk == LESS) | (chunk == GREATER) | (chunk == EQUAL)) & equal

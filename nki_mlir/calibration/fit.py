@@ -99,8 +99,8 @@ def least_squares(name: str, rows: Sequence[Measurement], features: Features, fi
 
 
 def instructions(count: int, rows: Sequence[Measurement]) -> Features:
-    """Return the features of a kernel that executes ``count`` times ``reps`` instructions: their number, their
-    elements, each size."""
+    """Return the features of a kernel that executes ``count`` times ``reps`` instructions: the number of instructions,
+    the number of their elements, and for each size whether the instructions have it."""
     sizes = sorted({row.elements for row in rows})
     return lambda row: (count * row.reps, count * row.reps * row.elements, *(row.elements == size for size in sizes))
 

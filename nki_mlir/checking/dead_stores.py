@@ -38,7 +38,7 @@ class DeadStores:
         last_read, self.last_read = self.last_read, only_read
         at_once_again = at and statement[0] and at[:2] == statement[0][:2]
         of_the_same = len(last_read) == len(only_read) and all(map(View.same_elements, last_read, only_read))
-        if name == statement[1] and (at_once_again or (op.mask and of_the_same)):     # once more, into its target
+        if name == statement[1] and (at_once_again or (op.mask and of_the_same)):     # it writes its target again
             self.live.add((at, name))
         if at_once_again and any(view.buffer in self.last_results for view in only_read):
             self.live.add(statement)                            # it assigns one of several results to its target

@@ -74,7 +74,7 @@ def upstream_operations(root: Operation | Module) -> list[Operation]:
 
 
 def is_of_elements(op: Operation) -> bool:
-    """Whether an operation of ``arith`` or ``math`` computes elements, not index values."""
+    """Return whether an operation of ``arith`` or ``math`` computes elements, not index values."""
     kinds = [v.type for v in (*op.operands, *op.results)]
     if op.parent.name == "linalg.generic":
         return not any(isinstance(kind, ir.IndexType) for kind in kinds)

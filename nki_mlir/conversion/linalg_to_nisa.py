@@ -115,7 +115,8 @@ class _Block:
             op.erase()
 
     def unseen(self, operation: Operation) -> bool:
-        """Whether an instruction has an operand in PSUM and runs on the GpSimd engine because no other can run it."""
+        """Return whether an instruction has an operand in PSUM and runs on the GpSimd engine because no other can run
+        it."""
         op = read_op(operation)
         return (op.engine == Engine.UNKNOWN.value and op.runs_on is Engine.GPSIMD
                 and not self.emitter.machine.gpsimd_sees_psum and any(t.space == PSUM for _, t in op.operands()))
@@ -219,8 +220,8 @@ class _Block:
 
 
 def reads_target(fold: TileNest, target: TileOperand, ranges: Ranges) -> bool:
-    """Whether a fold may read elements of a target: it may become several instructions, of which the first ones would
-    change what the later ones read."""
+    """Return whether a fold may read elements of a target: it may become several instructions, of which the first ones
+    would change what the later ones read."""
     written = target.reached(fold.extents)
     return any(may_overlap(written, source.reached(fold.extents), ranges) for source in fold.inputs)
 

@@ -361,7 +361,7 @@ class Groups:
         return source_location(at)
 
     def is_omitted(self, buffer: SourceBuffer) -> bool:
-        """Whether operations use a buffer, and all of them repeat others."""
+        """Return whether operations use a buffer, and all of them repeat others."""
         return bool(buffer.users) and self.omitted.issuperset(buffer.users)
 
     def repeats(self, source: object, before: dict[Operation, int]) -> Repeats:
@@ -490,8 +490,8 @@ def started(tile: Tile, distance: int, handle: object = None, label: str | None 
 
 
 def may_fold(op: Op) -> bool:
-    """Whether the last nest that an operation becomes may be a fold; such a fold may write what the next operation
-    copies."""
+    """Return whether the last nest that an operation becomes may be a fold; such a fold may write what the next
+    operation copies."""
     if not op.is_loop_nest or len(op.targets()) > 1:
         return True
     try:

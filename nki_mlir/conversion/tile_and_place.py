@@ -47,7 +47,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     exchange: bool = True       # exchange the factors of a product whose result would have rows of single elements
     columns: bool = True        # let each partition have a column of a product of one row, else one has all
     short_rows: bool = True     # load several neighbouring short rows of a factor to one partition
-    short_runs: bool = True     # load short runs of a factor with what is between them
+    short_runs: bool = True     # load short runs of a factor with the elements between them
     neighbours: bool = True     # of axes of equal extent, tile that of neighbouring results, else the outermost
     windows: bool = True        # load and transpose overlapping rows of a factor once, as those of a convolution
     images: bool = True         # keep the image of a convolution on chip, its channels along the partitions

@@ -388,7 +388,7 @@ class FormReader:
         return assembled(form.name, [(o.name, o.at, o.kind) for o in operands], texts, kind)
 
     def buffer(self, cursor: Cursor, result: str | None, start: int) -> GenericText:
-        """``%tile = nki.buffer {ATTRIBUTES} : type``: an allocation that has the name of its value."""
+        """Read ``%tile = nki.buffer {ATTRIBUTES} : type``, an allocation that has the name of its value."""
         if result is None:
             raise MalformedForm(start, f"'{BUFFER}' names the value that it makes: %tile = {BUFFER} : memref<...>")
         texts = {name: text for name, (text, _) in read_attributes(cursor).items()} if cursor.next_is("{") else {}

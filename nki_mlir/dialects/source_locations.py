@@ -48,7 +48,7 @@ def errors_at(operation: Operation) -> Iterator[None]:
 
 
 def is_mlir_text(module: Module) -> bool:
-    """Whether locations are lines of a text of MLIR, each of which has one operation, not lines of Python."""
+    """Return whether locations are lines of a text of MLIR, each of which has one operation, not lines of Python."""
     files = {at.file for op in operations_of(module, lambda name: True) if (at := location_of(op)) is not None}
     return not any(file.endswith(".py") or file.startswith("<") for file in files)
 

@@ -295,7 +295,7 @@ def order_pools(module: Module) -> None:
 
 
 def without_sign(value: Value, direction: str, other: Value, number: float) -> Value:
-    """Return a value with ``number`` where it compares with the other one in this way: a zero or NaN without sign."""
+    """Replace elements that compare with the other value in this way by ``number``, a zero or NaN without sign."""
     return value_of("stablehlo.select", value.type, compared(value, direction, other), splat(value.type, number),
                     value)
 

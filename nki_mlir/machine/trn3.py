@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """trn3: NeuronCore-v4: architecture guide of Trainium3. HBM: 4.7 TB/s of a device with eight cores.
 
-No measurement of its instructions is public: beside its clocks and rates everything is taken to be as on trn2.
+No measurement of its instructions is public. Apart from clocks and rates, the numbers are those of trn2.
 """
 
 from dataclasses import replace

@@ -200,7 +200,7 @@ class Calls(ElementwiseTexts):
     partition_names: frozenset[str] = frozenset()
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
-        """(the memory, its text) of a buffer that the beta generation places."""
+        """Return (the memory, its text) of a buffer that the beta generation places."""
         raise LeftForAPerson("a buffer that the text does not show")
 
     def program(self, name: str, arguments: str) -> cst.BaseExpression:
@@ -311,11 +311,11 @@ class Calls(ElementwiseTexts):
         return self.note(updated_node, Fact() if any(isinstance(f, Unknown) for f in facts) else NumberFact("bool"))
 
     def leave_Tuple(self, original_node: cst.Tuple, updated_node: cst.Tuple) -> cst.BaseExpression:
-        """Several values."""
+        """Note the values of the elements."""
         return self.note(updated_node, self.several(updated_node))
 
     def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.BaseExpression:
-        """Several values."""
+        """Note the values of the elements."""
         return self.note(updated_node, self.several(updated_node))
 
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:

@@ -14,7 +14,7 @@ LANGUAGE: dict[str, Recipe] = {}
 
 
 def recipe(*names: str) -> Callable[[Recipe], Recipe]:
-    """Decorator: the function rewrites calls of these functions of ``nl``."""
+    """Decorate a function that rewrites calls of these functions of ``nl``."""
     def add(function: Recipe) -> Recipe:
         for name in names:
             LANGUAGE[f"nl.{name}"] = function

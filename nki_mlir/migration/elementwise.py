@@ -483,7 +483,7 @@ class ElementwiseTexts(OperandMasks):
 
     @staticmethod
     def plain(tensor: TensorFact) -> bool:
-        """Whether the text of a dtype can be written anywhere."""
+        """Return whether the text of a dtype can be written anywhere."""
         return tensor.dtype.startswith("nl.")
 
     @staticmethod

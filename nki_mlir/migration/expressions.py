@@ -156,7 +156,7 @@ class Expressions(cst.CSTTransformer):
         return [create, *self.under(result.condition, texts)]
 
     def under(self, condition: str, texts: list[str]) -> list[str]:
-        """Statements that are executed under a condition of the host."""
+        """Return statements that run only if a condition of the host holds."""
         if condition == "False":
             return []
         if not condition:

@@ -216,7 +216,7 @@ class Indices(Expressions):
         return False
 
     def visit_Lambda(self, node: cst.Lambda) -> bool:
-        """Functions of the host stay."""
+        """Skip lambdas: functions of the host stay."""
         return False
 
     def leave_FormattedStringExpression(self, original_node: cst.FormattedStringExpression,

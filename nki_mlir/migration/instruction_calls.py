@@ -48,7 +48,7 @@ FORMS = {name: InstructionForm(like) for name, like in LIKE.items()} | {
 
 
 def recipe(*names: str) -> Callable[[Recipe], Recipe]:
-    """Decorator: the function rewrites calls of these functions of ``nisa``."""
+    """Decorate a function that rewrites calls of these functions of ``nisa``."""
     def add(function: Recipe) -> Recipe:
         for name in names:
             INSTRUCTIONS[f"nisa.{name}"] = function

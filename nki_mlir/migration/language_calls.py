@@ -109,7 +109,7 @@ def broadcast_to(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 
 def broadcast(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpression) -> cst.BaseExpression:
-    """``nl.broadcast_to``."""
+    """Rewrite ``nl.broadcast_to``."""
     items, _, shown = shape_items(calls, shape)
     counts = set(calls.scope.counts.values())           # a mask has left fewer elements than the shape says
     if items is not None and source.shape is not None and len(items) == len(source.shape):
@@ -453,7 +453,7 @@ def ds(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("par_dim")
 def par_dim(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Dimension 0 is the partition; functions that create tensors read the old text."""
+    """Rewrite the mark of the partition dimension; functions that create tensors read the old text."""
     text = calls.text(next(iter(a.nodes.values())))
     return calls.new(f"{calls.names.alias('nl')}.par_dim({text})", NumberFact("int"))
 

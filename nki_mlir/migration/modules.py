@@ -97,7 +97,7 @@ class SourceModule:
             self._collect(child)
 
     def is_device(self, function: cst.FunctionDef) -> bool:
-        """Whether a function itself calls operations of a kernel."""
+        """Return whether a function itself calls operations of a kernel."""
         return calls_language(function.body, self.names) or any(self.wrapper(d) for d in function.decorators)
 
     def wrapper(self, decorator: cst.Decorator) -> str:
@@ -247,7 +247,7 @@ class Host(GridAxes):
 
     # -- functions -----------------------------------------------------------------------------------------------------
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        """Kernels and methods have been rewritten."""
+        """Skip kernels and methods, which have been rewritten."""
         if id(node) in self.methods:
             return False
         return self.module.functions.get(node.name.value) is not node or not self.belongs_to_a_kernel(node)
@@ -295,7 +295,7 @@ class Host(GridAxes):
 
     # -- imports -------------------------------------------------------------------------------------------------------
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> "cst.Import | cst.RemovalSentinel":
-        """``neuronxcc.nki`` is ``nki``."""
+        """Import ``nki`` instead of ``neuronxcc.nki``."""
         items = []
         for item in updated_node.names:
             path = MODULE.code_for_node(item.name)
@@ -416,7 +416,7 @@ class Host(GridAxes):
         return f"{items[0]} if isinstance({items[0]}, tuple) else ({items[0]},)"
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Launches, and functions that make kernels."""
+        """Rewrite launches, and functions that create kernels."""
         meaning, line = self.names.meaning(original_node.func), self.line(original_node)
         if meaning == "nl.static_cast" and len(updated_node.args) == 2:
             self.report.changed(line, "nl.static_cast becomes astype")
@@ -481,7 +481,7 @@ class Host(GridAxes):
         return updated_node
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
-        """Imports that new text needs."""
+        """Add the imports that new text needs."""
         missing = []
         read = read_without_import(ast.parse(updated_node.code))
         for alias, path in (("functools", "functools"), ("math", "math"), ("np", "numpy"), ("nki", "nki"),

@@ -252,7 +252,7 @@ class Aliases(cst.CSTTransformer):
         self.alias_of = alias_of
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        """``nl.ds`` by the module's name of ``nl``."""
+        """Write ``nl.ds`` with the name under which the module imports ``nl``."""
         owner = updated_node.value
         if isinstance(owner, cst.Name) and owner.value in self.alias_of:
             return updated_node.with_changes(value=cst.Name(self.alias_of[owner.value]))

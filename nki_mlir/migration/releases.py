@@ -63,7 +63,7 @@ def transformed(text: str, transformer: Callable[[dict[int, int]], cst.CSTTransf
 
 
 def _older(name: str, values: list[cst.BaseExpression]) -> bool:
-    """Whether positional arguments follow the older order."""
+    """Return whether positional arguments follow the older order."""
     def at(k: int) -> cst.BaseExpression | None:
         return values[k] if k < len(values) else None
     third, fourth, seventh = at(2), at(3), at(6)
@@ -369,7 +369,7 @@ class _Shared(cst.CSTTransformer):
         self.names, self.returned, self.nl = names, returned, nl
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
-        """``out = nl.ndarray(..., buffer=nl.hbm)``."""
+        """Rewrite ``out = nl.ndarray(..., buffer=nl.hbm)`` if the kernel returns ``out``."""
         target, value = updated_node.targets[0].target, updated_node.value
         if not (isinstance(target, cst.Name) and target.value in self.returned and isinstance(value, cst.Call)):
             return updated_node

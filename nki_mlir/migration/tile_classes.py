@@ -34,8 +34,8 @@ def calls_language(body: cst.CSTNode, names: Names) -> bool:
 
 
 def is_tile_class(node: cst.ClassDef, names: Names, tile_classes: Container[str] = ()) -> bool:
-    """Whether a method calls operations of a kernel, or one of a class in ``tile_classes`` that it extends. Kernels
-    and static functions within a class have no object."""
+    """Return whether a method calls operations of a kernel, or one of a class in ``tile_classes`` that it extends.
+    Kernels and static functions within a class have no object."""
     if any(isinstance(base.value, cst.Name) and base.value.value in tile_classes for base in node.bases):
         return True
     methods = [method for method in node.body.body if isinstance(method, cst.FunctionDef)]

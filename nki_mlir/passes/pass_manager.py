@@ -149,10 +149,10 @@ class PassObserver:
     """An observer of each pass as it runs; ``module()`` returns the module on which the pass works."""
 
     def before(self, name: str, module: Callable[[], Module]) -> None:
-        """Called before a pass."""
+        """Observe the module before a pass."""
 
     def after(self, name: str, module: Callable[[], Module]) -> None:
-        """Called after a pass, when its result has been checked."""
+        """Observe the module after a pass, once its result has been checked."""
 
     def around(self, name: str, code: Code, run: Callable[[Code], None], module_of: Callable[[Code], Module]) -> None:
         """Run a pass between the two calls; ``module_of`` returns the module."""

@@ -36,7 +36,7 @@ def level_of(module: Module, names: Set[str] = frozenset()) -> Level:
 
 
 def is_graph(module: Module, names: Set[str] = frozenset()) -> bool:
-    """Whether a module is a StableHLO graph: it has operations of StableHLO, whose ``names`` may be passed, or
+    """Return whether a module is a StableHLO graph: it has operations of StableHLO, whose ``names`` may be passed, or
     functions of tensors."""
     if any(name.startswith(("stablehlo.", "chlo.")) for name in names or names_in(module)):
         return True
@@ -45,7 +45,7 @@ def is_graph(module: Module, names: Set[str] = frozenset()) -> bool:
 
 
 def is_at_waist(module: Module) -> bool:
-    """Whether a module has structured operations, or passes of the CPU have written its functions."""
+    """Return whether a module has structured operations, or passes of the CPU have written its functions."""
     operations = operations_of(module, lambda name: name.startswith(("linalg.", "func.func")))
     return any(op.name != "func.func" or native.FUNCTION in op.attributes for op in operations)
 

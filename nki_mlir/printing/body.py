@@ -474,7 +474,7 @@ def name_behind(filled: Tile, name: str) -> str:
 
 
 def _is_named(tensor: NamedTensor) -> bool:
-    """Whether the source has a name for a tensor."""
+    """Return whether the source has a name for a tensor."""
     return tensor.name != UNNAMED and AUTOMATIC.fullmatch(tensor.name) is None
 
 

@@ -210,7 +210,7 @@ class Cover:
         return vector < scalar + machine.costs.control.table_load_ns
 
     def activation(self, node: Activation, axes: frozenset[int]) -> Candidate:
-        """fn(src * scale + bias) where the expression has that form."""
+        """Cover an activation, with its argument if that is src * scale + bias."""
         inner = node.value
         fields: dict[str, object] = {"fn": node.fn}
         if isinstance(inner, Alu) and inner.fn == "add" and inner not in self.operands:
@@ -279,7 +279,7 @@ class Cover:
         return {f"operand{k}": self.read(operand, dtype, axes, widened)}
 
     def scalar_tensor_tensor(self, node: Alu, axes: frozenset[int]) -> Candidate | None:
-        """(src op0 scalar) op1 tile."""
+        """Cover (src op0 scalar) op1 tile; return None if the expression has another form."""
         if node.dtype is not FLOAT32 or node.fn in ON_GPSIMD:
             return None
         for inner, other in (node.args, node.args[::-1]):
@@ -296,7 +296,7 @@ class Cover:
 
     # -- selections ----------------------------------------------------------------------------------------------------
     def select(self, node: Alu, dst: Tile, axes: frozenset[int]) -> None:
-        """dst = on_true where the condition is not 0, else on_false: one is written, the other copied over it."""
+        """Emit a selection: write one of the two values, and copy the other one over it under the condition."""
         condition, on_true, on_false = node.args
         affine = _affine_condition(condition)
         if affine is not None and isinstance(on_false, Constant) and node.dtype is FLOAT32:

@@ -88,7 +88,7 @@ class Emitter:
         self.emitted.append(write_op(with_used_symbols(op), self.make, self.location, self.insertion_point))
 
     def copy(self, dst: Tile, src: Tile, engine: Engine | None = None) -> None:
-        """dst = src, converted, wherever they are."""
+        """Emit a copy between any two memories, converted to the dtype of ``dst``."""
         if same_elements(dst, src) and engine is None:
             return None
         if HBM in (dst.space, src.space):

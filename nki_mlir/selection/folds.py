@@ -114,7 +114,7 @@ def _reduction(selector: Selector, nest: TileNest, start: FoldStart) -> None:
 
 
 def reduce_tile(selector: Selector, nest: TileNest, fn: str, src: Tile, dst: Tile, compute: DType) -> None:
-    """dst = src reduced along the nest's reduced axes."""
+    """Emit the reduction of ``src`` to ``dst`` along the nest's reduced axes."""
     emitter = selector.emitter
     axes = tuple(sorted(nest.reduced - {0}))
     if compute is not FLOAT32 and ALU[fn].group != "bitwise":

@@ -63,7 +63,7 @@ def move(op: Operation) -> GenericOperation | None:
 
 
 def writes(op: Operation, buffer: Value) -> bool:
-    """Whether an operation, or one inside it, may write a buffer."""
+    """Return whether an operation, or one inside it, may write a buffer."""
     return any(buffer in local_effects(inner).writes for inner in operations_of(op, lambda name: True))
 
 

@@ -67,7 +67,7 @@ class _Graph:
         return next(self.operations.index(ancestor) for ancestor in (op, *enclosing(op)) if ancestor in self.operations)
 
     def is_written_between(self, buffers: Sequence[Value], low: int, high: int) -> bool:
-        """Whether operations ``low`` up to ``high``, inclusive, write one of the buffers."""
+        """Return whether operations ``low`` up to ``high``, inclusive, write one of the buffers."""
         return any(b in self.effects[k].writes for k in range(low, high + 1) for b in buffers)
 
     # -- what comes before a kernel ------------------------------------------------------------------------------------
@@ -169,7 +169,8 @@ class _Graph:
         return True
 
     def is_known(self, buffer: Value, number: int) -> bool:
-        """Whether a buffer is allocated before an operation, or around the block; a later allocation is moved there."""
+        """Return whether a buffer is allocated before an operation, or around the block; a later allocation is moved
+        there."""
         origin = defining(buffer)
         if origin is None or origin.block != self.operations[0].block or origin in self.operations[:number]:
             return True

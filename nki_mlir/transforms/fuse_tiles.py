@@ -189,7 +189,7 @@ class _FunctionFusion:
         return nest if nest is not None and not nest.parallel and 2 * work(nest.body) <= MOST_JOINED else None
 
     def can_wait(self, fold: GenericOperation, number: int, until: int, written: Value) -> bool:
-        """Whether a fold may move to ``until``: no operation before ``until`` needs its result or writes its
+        """Return whether a fold may move to ``until``: no operation before ``until`` needs its result or writes its
         operands."""
         buffers = {memory_of(v) for v in fold.inputs if isinstance(v.type, ir.MemRefType)}
         result = memory_of(fold.output)
@@ -211,14 +211,14 @@ class _FunctionFusion:
         return max(users)
 
     def is_written_between(self, buffer: Value, start: int, end: int) -> bool:
-        """Whether a buffer is written between two operations."""
+        """Return whether a buffer is written between two operations."""
         at = self.writes.get(self.memory_key(buffer), [])
         following = bisect_right(at, start)
         return following < len(at) and at[following] < end
 
 
 def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
-    """Whether the consumer reads each element of the producer's result exactly once, and may read the producer's
+    """Return whether the consumer reads each element of the producer's result exactly once, and may read the producer's
     operands."""
     tile = producer.output
     if not producer.parallel or not producer.writes_only or not producer.writes_each_element_once or any(
@@ -239,7 +239,7 @@ def roundings_of(nest: GenericOperation) -> int:
 
 
 def computes_long_function(nest: GenericOperation) -> bool:
-    """Whether a body computes a function of many instructions."""
+    """Return whether a body computes a function of many instructions."""
     return any(op.name in ("scalar.activation", "scalar.math") and op.attributes["fn"].value not in SHORT
                for op in nest.body)
 

@@ -190,7 +190,7 @@ class Narrowing:
             self.must_fit(*op.results)
 
     def check_conversion(self, op: Operation) -> None:
-        """A conversion between integers keeps their low bits; others convert the number."""
+        """Check the range of a conversion from or to floats: a conversion between integers keeps their low bits."""
         (operand,), (result,) = op.operands, op.results
         frm, to = integer_type(operand), integer_type(result)
         if frm is None and self.narrowed(result) and not self.ranges.fits(result):

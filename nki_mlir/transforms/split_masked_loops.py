@@ -194,8 +194,8 @@ class _FunctionSplit:
             op.erase()
 
     def accepts(self, op: Op) -> bool:
-        """Whether an engine can run an instruction of the kernel. Other operations count as accepted: they are no
-        instructions yet."""
+        """Return whether an engine can run an instruction of the kernel. Other operations count as accepted: they are
+        no instructions yet."""
         try:
             lawful(op)
         except KernelError:             # the operation reports it where it runs

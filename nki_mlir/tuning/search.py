@@ -68,7 +68,7 @@ class TuningResult:
 
     @property
     def speedup(self) -> float:
-        """How many times as fast it is as the first right attempt."""
+        """The time of the first correct attempt divided by the time of the fastest one."""
         return next(a.seconds for a in self.attempts if not math.isinf(a.seconds)) / self.seconds
 
     def __str__(self) -> str:

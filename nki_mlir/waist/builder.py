@@ -72,7 +72,7 @@ class StructuredBuilder:
             operation.erase()
 
     def may_overlap(self, a: Tile, b: Tile, ranges: Ranges) -> bool:
-        """Whether two operands can share a byte."""
+        """Return whether two operands can share a byte."""
         if a.handle != b.handle and {a.handle, b.handle} <= self.aliases:
             return True
         return may_overlap(a, b, ranges)

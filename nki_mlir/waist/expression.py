@@ -107,7 +107,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def is_copy(body: Node) -> bool:
-    """Whether an expression is an element of the input, converted at most once."""
+    """Return whether an expression is an element of the input, converted at most once."""
     return isinstance(body.value if isinstance(body, Convert) else body, Input)
 
 

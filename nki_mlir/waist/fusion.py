@@ -45,7 +45,7 @@ def fusible(op: Operation | None, indices: bool = False) -> GenericOperation | N
 
 
 def _is_inside(value: Value, block: ir.Block) -> bool:
-    """Whether a value is computed in the body, or is a constant."""
+    """Return whether a value is computed in the body, or is a constant."""
     if isinstance(value.owner, ir.Block):
         return bool(value.owner == block)
     return value.owner.name == "arith.constant" or bool(value.owner.operation.block == block)
@@ -74,7 +74,7 @@ class Fusion:
         return {k: access for k, access in enumerate(self.consumer.accesses) if k != self.operand}
 
     def has_extents(self) -> bool:
-        """Whether the memory that the fused operation accesses gives the extent of every loop."""
+        """Return whether the memory that the fused operation accesses gives the extent of every loop."""
         maps = [m for v, m in (*self.inputs, (self.consumer.output, self.consumer.maps[-1]))
                 if isinstance(v.type, ir.MemRefType)]
         return {axis for m in maps for axis in axes_of(m)} >= set(range(self.consumer.maps[-1].n_dims))

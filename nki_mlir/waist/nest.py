@@ -37,7 +37,7 @@ class Operand:
     strides: Strides
 
     def moves(self, axis: int) -> bool:
-        """Whether different positions on the axis are different elements."""
+        """Return whether different positions on the axis are different elements."""
         return self.strides[axis] != 0
 
     def along(self, axes: Sequence[int]) -> "Self":
@@ -226,7 +226,7 @@ class Nest(Generic[AnyOperand]):
         return groups
 
     def _step_as_one(self, outer: int, inner: int) -> bool:
-        """Whether one axis can stand for two. A limit names axes, so no axes are joined under limits."""
+        """Return whether one axis can stand for two. A limit names axes, so no axes are joined under limits."""
         extent = self.extents[inner]
         return (outer in self.reduced) == (inner in self.reduced) and not self.limits and all(
             [o.step_as_one(outer, inner, extent) for o in self.operands]) and all(

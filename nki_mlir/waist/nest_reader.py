@@ -366,7 +366,7 @@ class _BodyReader:
         return self.add(Step("alu", dtype, operands, COMPUTED_INDEX[op.name]))
 
     def from_data(self, value: Value) -> bool:
-        """Whether an index value is computed from elements."""
+        """Return whether an index value is computed from elements."""
         op = self.inside.get(value)
         return op is not None and (op.name == "arith.index_cast" or any(map(self.from_data, op.operands)))
 

@@ -98,7 +98,7 @@ class Region:
         return self._digest
 
     def overlaps(self, other: "Region") -> bool:
-        """Whether both can have a byte in common."""
+        """Return whether both can have a byte in common."""
         if self.low >= other.high or other.low >= self.high or self.memory != other.memory:
             return False
         if self.symbolic != other.symbolic:
@@ -109,7 +109,7 @@ class Region:
         return meet(a.pairs, a.unit, a.extent, b.pairs, b.unit, b.extent, other.start - self.start)
 
     def covers(self, other: "Region") -> bool:
-        """Whether every byte of the other region is surely a byte of this one."""
+        """Return whether every byte of the other region is surely a byte of this one."""
         if self.memory != other.memory or self.symbolic != other.symbolic or not self.nest.exact:
             return False
         if self.first > other.first or other.last > self.last:
@@ -146,7 +146,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: int, delta: int) -> bool:
-    """Whether nest ``a`` at 0 and nest ``b`` at ``delta`` share a byte."""
+    """Return whether nest ``a`` at 0 and nest ``b`` at ``delta`` share a byte."""
     if delta >= extent_a or delta + extent_b <= 0:
         return False
     if not a and not b:
@@ -194,7 +194,7 @@ def region_of(access: Access, memory: Hashable, partition: int = 0, byte: int = 
 
 
 def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
-    """Whether two operands may share a byte: False only if they certainly do not. Both have the same symbols."""
+    """Return whether two operands may share a byte: False only if they certainly do not. Both have the same symbols."""
     if not same_buffer(a, b):
         return False
     lanes_a, lanes_b = a.access.partition, b.access.partition
@@ -231,13 +231,13 @@ def boxes_overlap(boxes: Iterable[Box], other_boxes: Sequence[Box]) -> bool:
 
 
 def index_boxes_apart(one: IndexBox, other: IndexBox) -> bool:
-    """Whether two boxes of one index space have no element in common."""
+    """Return whether two boxes of one index space have no element in common."""
     return any(start + count <= other_start or other_start + other_count <= start
                for start, count, other_start, other_count in zip(*one, *other))
 
 
 def elements_apart(strides: Sequence[int], extents: Sequence[int]) -> bool:
-    """Whether positions on axes with these strides, in elements, and extents are surely different elements."""
+    """Return whether positions on axes with these strides, in elements, and extents are surely different elements."""
     reach = 1
     for step, extent in sorted(zip(strides, extents)):
         if step < reach:
@@ -247,12 +247,11 @@ def elements_apart(strides: Sequence[int], extents: Sequence[int]) -> bool:
 
 
 def owners_apart(patterns: Iterable[tuple[int, Sequence[tuple[int, int]], object]]) -> bool:
-    """Whether boxes around patterns of bytes prove that no byte is in patterns of two owners. This is cheaper than
-    marking all bytes.
+    """Return whether boxes around patterns of bytes prove that no byte is in patterns of two owners. This is cheaper
+    than marking all bytes.
 
     A pattern is a start, (step, count) pairs (the last is a run of bytes), and its owner. The length of a row divides
-    the steps of all patterns. Two boxes must have the same columns or no column in common.
-    """
+    the steps of all patterns. Two boxes must have the same columns or no column in common. """
     parts = list(patterns)
     width = gcd(*[step for _, (*dims, _), _ in parts for step, _ in dims]) or ANYWHERE
     columns: dict[tuple[int, int], list[tuple[int, int, object]]] = {}
@@ -268,7 +267,7 @@ def owners_apart(patterns: Iterable[tuple[int, Sequence[tuple[int, int]], object
 
 
 def rows_apart(boxes: Sequence[tuple[int, int, object]]) -> bool:
-    """Whether each row is in boxes of one owner only; a box is its first row, its last, and its owner."""
+    """Return whether each row is in boxes of one owner only; a box is its first row, its last, and its owner."""
     end, owner = -ANYWHERE, None
     for low, high, by in sorted(boxes, key=itemgetter(0)):
         if low <= end and by != owner:
@@ -317,7 +316,7 @@ class ByteRegion:
 
 
 def are_apart(a: ByteRegion, b: ByteRegion) -> bool:
-    """Whether two accesses certainly have no byte in common."""
+    """Return whether two accesses certainly have no byte in common."""
     if a.root != b.root:
         return True
     distance = b.address.plus(a.address, -1)

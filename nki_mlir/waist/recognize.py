@@ -102,13 +102,13 @@ def source_of(nest: AnyNest, value: int) -> int:
 
 
 def is_copy(nest: AnyNest) -> bool:
-    """Whether the output is the one input, element by element and unchanged."""
+    """Return whether the output is the one input, element by element and unchanged."""
     return (len(nest.inputs) == len(nest.outputs) == 1 and nest.results == (0,) and not (nest.mask or nest.reduced)
             and nest.inputs[0].dtype is nest.outputs[0].dtype)
 
 
 def of_integers(nest: AnyNest, value: int) -> bool:
-    """Whether a value is computed from integers and constants alone."""
+    """Return whether a value is computed from integers and constants alone."""
     visited, waiting = set[int](), [value]
     while waiting:
         number = waiting.pop()

@@ -148,7 +148,7 @@ class NkiTensor(OlderMethods):
         return self.indirection is not None
 
     def get_pattern(self) -> list[list[int]]:
-        """``[stride, count]`` for each dimension."""
+        """Return ``[stride, count]`` for each dimension."""
         return [[s, n] for s, n in zip(self.strides, self.shape)]
 
     # -- views ---------------------------------------------------------------------------------------------------------

@@ -86,7 +86,8 @@ def does_stream(routine: object) -> TypeGuard[AddressedNest]:
 
 
 def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
-    """Whether the nest writes each output once, in whole vectors at multiples of their size from the output's start."""
+    """Return whether the nest writes each output once, in whole vectors at multiples of their size from the output's
+    start."""
     outputs = [(k, nest.outputs[k]) for k in (range(len(nest.outputs)) if chosen is None else chosen)]
     if nest.mask or not all(o.strides[a] for _, o in outputs for a in nest.reduced):
         return False

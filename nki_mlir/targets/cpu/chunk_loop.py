@@ -125,8 +125,8 @@ class ChunkLoop:
         return k if can_join and self.can_be_joined([k, -1]) and self.keeps_for_the_last(k) else None
 
     def can_be_joined(self, numbers: Sequence[int]) -> bool:
-        """Whether the first of some calls computes the same values in one routine with the others, with sums in the
-        same order."""
+        """Return whether the first of some calls computes the same values in one routine with the others, with sums in
+        the same order."""
         nests = [with_memory(self.routines[k]).nest for k in numbers]
         if any(n.forms or n.extents != nests[0].extents for n in nests):
             return False
@@ -135,10 +135,9 @@ class ChunkLoop:
         return first_plan == plan and can_stream(routine.nest, routine.use.streams)
 
     def keeps_for_the_last(self, k: int) -> bool:
-        """Whether the elements of a chunk that the last call reads stay until call ``k`` has the next chunk.
+        """Return whether the elements of a chunk that the last call reads stay until call ``k`` has the next chunk.
 
-        Call ``k`` may write each element where the last call has just read it.
-        """
+        Call ``k`` may write each element where the last call has just read it. """
         read = [(region.root, region_part) for region, *region_part in self.operands(-1) if region.root in self.common]
         return all(n == k and region_part == other_part for n in range(k + 1)
                    for region, *region_part in self.operands(n)[len(self.parts[n].nest.inputs):]

@@ -34,8 +34,8 @@ class CodeForm(NamedTuple):
 
 
 def can_load_words(nest: Nest) -> bool:
-    """Whether the elements of each operand in lanes are bfloat16 side by side, and no step depends on the number of a
-    lane."""
+    """Return whether the elements of each operand in lanes are bfloat16 side by side, and no step depends on the number
+    of a lane."""
     plan = schedule(nest)
     if plan.vector is None or plan.order[-1] != plan.vector or plan.lanes % (2 * WITH_32_REGISTERS) or nest.mask:
         return False
@@ -59,7 +59,7 @@ def can_compare_words(nest: Nest) -> bool:
 
 
 def can_round_untested(nest: Nest) -> bool:
-    """Whether a body reads a rounded value again as float32, and lanes fill pairs of registers."""
+    """Return whether a body reads a rounded value again as float32, and lanes fill pairs of registers."""
     plan = schedule(nest)
     rounds = any(dtype is BFLOAT16 for _, dtype in roundings(nest).values())
     return host.multiplies_pairs() and rounds and plan.lanes % (2 * WITH_32_REGISTERS) == 0 and (
@@ -73,7 +73,7 @@ def can_add_words(nest: Nest) -> bool:
 
 
 def can_simplify_extrema(nest: Nest) -> bool:
-    """Whether a repair of an extremum shows in no result."""
+    """Return whether a repair of an extremum shows in no result."""
     return any(unrepaired(nest))
 
 
@@ -94,7 +94,7 @@ CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
 
 
 def can_have(routine: object, form: str) -> bool:
-    """Whether a routine is a nest whose code can have a form. A product has its code from elsewhere."""
+    """Return whether a routine is a nest whose code can have a form. A product has its code from elsewhere."""
     if not isinstance(routine, Nest | AddressedNest):
         return False
     nest = with_memory(routine).nest

@@ -91,7 +91,7 @@ def contraction_of(nest: Nest) -> NestContraction | None:
 
 
 def multiplies_in_pairs(nest: Nest) -> bool:
-    """Whether this host can compute a nest as a product of words of two bfloat16 each."""
+    """Return whether this host can compute a nest as a product of words of two bfloat16 each."""
     product = contraction_of(nest)
     return (product is not None and host.multiplies_pairs() and all(o.dtype is FLOAT32 for o in nest.inputs)
             and nest.extents[product.column] >= PAIR_LANES == host.lanes())

@@ -47,7 +47,7 @@ def _number(nest: Nest, value: int) -> float | None:
 
 
 def _keeps_float(nest: Nest, step: Step) -> bool:
-    """Whether a step converts between floats that have NaN, infinities and both zeros."""
+    """Return whether a step converts between floats that have NaN, infinities and both zeros."""
     dtypes = (step.dtype, nest.dtype_of(step.operands[0])) if step.kind == "convert" else ()
     return bool(dtypes) and all(dtype.is_float and dtype.itemsize >= 2 for dtype in dtypes)
 
@@ -117,8 +117,8 @@ def _hidden_signs(nest: Nest, without_repair: Set[int]) -> set[int]:
 
 
 def _hides_sign(nest: Nest, step: Step, operand: int, is_hidden: bool, positive: "Signs") -> bool:
-    """Whether the sign of an operand's zeros shows in no result; ``is_hidden``: that of the step's zeros shows in none.
-    """
+    """Return whether the sign of an operand's zeros shows in no result; ``is_hidden``: that of the step's zeros shows
+    in none. """
     if _keeps_float(nest, step):
         return is_hidden
     if step.kind != "alu" or step.dtype is not FLOAT32:
@@ -183,8 +183,8 @@ def _signs_of(nest: Nest, value: int, step: Step, signs: Signs, is_repaired: boo
 
 
 def _may_underflow(nest: Nest, step: Step) -> bool:
-    """Whether the conversion to a narrow float may round a number to 0. Sums of two bfloat16 are multiples of the least
-    one, and bfloat16 represents those that are as small."""
+    """Return whether the conversion to a narrow float may round a number to 0. Sums of two bfloat16 are multiples of
+    the least one, and bfloat16 represents those that are as small."""
     source = nest.step(step.operands[0])
     if step.dtype.itemsize >= nest.dtype_of(step.operands[0]).itemsize:
         return False

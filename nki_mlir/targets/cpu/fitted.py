@@ -190,7 +190,7 @@ def _rows(goals: Goals, segments: Segments, is_zero: bool) -> np.ndarray | None:
 
 
 def _has_bits(fit: FittedFunction) -> bool:
-    """Whether compiled code of the polynomials returns the bits of the table for all arguments."""
+    """Return whether compiled code of the polynomials returns the bits of the table for all arguments."""
     results = np.zeros(COUNT, fit.table.dtype)
     call(lookups(COUNT, fit.prefix + "function"), [np.arange(COUNT, dtype=np.uint16), fit.table, results])
     return np.array_equal(results.view(np.uint16), fit.table[:COUNT].view(np.uint16))

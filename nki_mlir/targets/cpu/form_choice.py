@@ -30,5 +30,5 @@ class FormChoice:
                 call.function = chosen[routine]
 
     def is_worth_it(self, nest: Nest) -> bool:
-        """Whether the form takes less time for a nest whose code can have it."""
+        """Return whether the form takes less time for a nest whose code can have it."""
         return True

@@ -27,7 +27,7 @@ class OnRegions(Protocol):
 
 
 def writes_once(nest: Nest) -> bool:
-    """Whether all positions of the parallel axes are different elements of the output."""
+    """Return whether all positions of the parallel axes are different elements of the output."""
     reach = 1
     for step, extent in sorted(zip(nest.outputs[0].strides, nest.extents)):
         if step and extent > 1:
@@ -53,7 +53,7 @@ def zeroed_tile(call: OnRegions) -> ScratchBuffer | None:
 
 
 def is_zero_fill(nest: Nest) -> bool:
-    """Whether a nest only stores zeros."""
+    """Return whether a nest only stores zeros."""
     step = nest.step(nest.results[0]) if not (nest.inputs or nest.reduced or nest.forms or nest.mask) else None
     return step is not None and step.kind == "constant" and float(step.number) == 0
 
@@ -70,7 +70,7 @@ def written_elements(nest: Nest) -> list[tuple[int, int]]:
 
 
 def writes_all_between(call: OnRegions) -> bool:
-    """Whether a computation writes every element from its first to its last one, each once."""
+    """Return whether a computation writes every element from its first to its last one, each once."""
     nest = call.nest
     if len(nest.outputs) != 1 or nest.mask or not writes_once(nest):
         return False
@@ -140,7 +140,7 @@ class ByteBox:
         return cls(line, (row, row + down + 1), (column, column + along + 1)) if column + along < line else None
 
     def has(self, offset: Linear, dims: Sequence[tuple[int, int]]) -> bool:
-        """Whether all bytes at an offset, by a step and a count for each axis, are in the box."""
+        """Return whether all bytes at an offset, by a step and a count for each axis, are in the box."""
         box = ByteBox.around(offset, dims, self.line)
         return box is not None and all(start <= first and last <= end for (start, end), (first, last) in (
             (self.rows, box.rows), (self.columns, box.columns)))
@@ -156,6 +156,6 @@ def written_box(call: OnRegions) -> ByteBox | None:
 
 
 def stays_inside(box: ByteBox, tile: ScratchBuffer, call: OnRegions) -> bool:
-    """Whether a computation uses only elements of a tile that are in a box."""
+    """Return whether a computation uses only elements of a tile that are in a box."""
     return all(box.has(region.offset, [(1, operand.dtype.itemsize), *dims_of(call.nest, number)])
                for number, (operand, region) in enumerate(zip(call.nest.operands, call.regions)) if region.root is tile)

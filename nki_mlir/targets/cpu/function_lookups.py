@@ -42,4 +42,4 @@ class FunctionLookups:
 
     @abstractmethod
     def is_worth_it(self, function: TabulatedFunction) -> bool:
-        """Whether lookups take less time than the function."""
+        """Return whether lookups take less time than the function."""

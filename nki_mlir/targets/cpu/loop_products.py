@@ -56,7 +56,7 @@ class LoopNest:
 
 
 def can_be_flat(node: Node) -> bool:
-    """Whether each loop of a node can become an axis."""
+    """Return whether each loop of a node can become an axis."""
     return _flat([node]) is not None
 
 
@@ -89,8 +89,8 @@ def _flat(nodes: Sequence[Node]) -> list[LoopNest] | None:
 
 
 def _can_part(items: Sequence[LoopNest]) -> bool:
-    """Whether a loop around the items may be split into one loop around each: none of them touches memory that another
-    writes."""
+    """Return whether a loop around the items may be split into one loop around each: none of them touches memory that
+    another writes."""
     return all(a is b or a.target not in b.roots for a in items for b in items)
 
 
@@ -184,7 +184,7 @@ def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
 
 
 def writes_alike(fill: LoopNest, product: LoopNest) -> bool:
-    """Whether a fill writes all of a product's tile, or the elements of it that the product writes."""
+    """Return whether a fill writes all of a product's tile, or the elements of it that the product writes."""
     return forwarding.zeroed_tile(fill) is product.target or (
         fill.regions[-1] == product.regions[-1] and not fill.nest.mask and not product.nest.mask
         and forwarding.written_elements(fill.nest) == forwarding.written_elements(product.nest))
@@ -225,8 +225,8 @@ def _continued(first: LoopNest, second: LoopNest) -> LoopNest | None:
 
 
 def _follows(second: LoopNest, first: LoopNest, nest: Nest, axis: int) -> bool:
-    """Whether all operands of a product begin where those of the first one, which are those of ``nest``, end along an
-    axis."""
+    """Return whether all operands of a product begin where those of the first one, which are those of ``nest``, end
+    along an axis."""
     return all(
         before.root is after.root and after.offset == before.offset.plus(
             Linear(operand.strides[axis] * nest.extents[axis] * operand.dtype.itemsize))
@@ -234,7 +234,7 @@ def _follows(second: LoopNest, first: LoopNest, nest: Nest, axis: int) -> bool:
 
 
 def _finish_alike(finish: Nest | None, other: Nest | None) -> bool:
-    """Whether two nests of one input compute the same function of each element."""
+    """Return whether two nests of one input compute the same function of each element."""
     def function(nest: Nest | None) -> object:
         return nest and (nest.steps, nest.results, [operand.dtype for operand in nest.operands])
     return function(finish) == function(other)

@@ -253,7 +253,7 @@ class Loops:
         return point if computes_later else self.body.advance(point, self.delayed.left_out)
 
     def rounds_untested(self, point: Point) -> bool:
-        """Whether all registers of a body are rounded before one test for denormals."""
+        """Return whether all registers of a body are rounded before one test for denormals."""
         return self.rounds and point.lanes % (2 * host.lanes()) == 0 and point.active is None
 
     def advanced(self, point: Point) -> Point:

@@ -190,12 +190,12 @@ class NativeReader:
         self.function.add(cpu.compute(nest, regions, symbols, self.streams(nest, regions[len(nest.inputs):])))
 
     def streams(self, nest: Nest, written: list[ByteRegion]) -> bool:
-        """Whether streaming stores pay: the computation writes large outputs only, and the kernel does not read them.
+        """Return whether streaming stores pay: the computation writes large outputs only, and the kernel does not read
+        them.
 
         An output is large if it exceeds the last-level cache. If the arrays of the kernel together exceed the cache, a
         fraction of the cache is large enough: an ordinary store first loads the cache line, which costs what a later
-        reader may save.
-        """
+        reader may save. """
         least = host.cache_bytes() // (1 if self.fits_cache else MUCH)
         return all(region.size > least for region in written) and can_stream(nest) and all(
             region.root in self.function.only_written for region in written)
@@ -316,7 +316,7 @@ def accessed(tile: Tile, region: ByteRegion, writes: bool, by_runs: bool = True)
 
 
 def works_in_place(search: Search, regions: Sequence[ByteRegion]) -> bool:
-    """Whether a search replaces elements of its data, and its other operands are in other buffers."""
+    """Return whether a search replaces elements of its data, and its other operands are in other buffers."""
     return isinstance(search, IndicesOfEight) and search.in_place and len(
         {region.root for region in regions}) == len(regions) - 1
 

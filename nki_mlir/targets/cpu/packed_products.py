@@ -320,7 +320,7 @@ class PackedProduct:
 
 
 def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
-    """Whether a product has rows, columns and one summed axis, is large, and fills tiles."""
+    """Return whether a product has rows, columns and one summed axis, is large, and fills tiles."""
     nest, out = product.nest, product.nest.outputs[0]
     if len(nest.extents) != 3 or nest.reduced != {2} or nest.elements < worth or out.strides[1] != 1:
         return False
@@ -332,8 +332,8 @@ def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
 
 
 def gains_alone(product: LoopNest, options: PackingOptions) -> bool:
-    """Whether packing pays off for a product without loops around it: not where its factors stay in the second cache,
-    and other routines multiply them as fast; nor where few rows read what is packed."""
+    """Return whether packing pays off for a product without loops around it: not where its factors stay in the second
+    cache, and other routines multiply them as fast; nor where few rows read what is packed."""
     rows, columns, depth = product.nest.extents
     unit = options.unit([operand.dtype for operand in product.nest.inputs], product.nest.extents)
     if unit == "float32":

@@ -55,8 +55,8 @@ def roundings(nest: Nest) -> dict[int, tuple[int, DType]]:
 
 
 def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
-    """Whether a narrow float represents a value of float32: one that was widened from it, an extremum of representable
-    values, the magnitude or negative of one, or its product with a truth value."""
+    """Return whether a narrow float represents a value of float32: one that was widened from it, an extremum of
+    representable values, the magnitude or negative of one, or its product with a truth value."""
     step = nest.step(value)
     if step is None or dtype is FLOAT8_E8M0FNU:     # the latter has neither 0 nor negative numbers
         return False
@@ -74,11 +74,10 @@ def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
 
 
 def has_short_nans(nest: Nest, value: int) -> bool:
-    """Whether each NaN of a float32 has zeros below the upper half: in bfloat16, in constants, and in the results of
-    arithmetic and exp, which pass on an operand's NaN or create the one of the host.
+    """Return whether each NaN of a float32 has zeros below the upper half: in bfloat16, in constants, and in the
+    results of arithmetic and exp, which pass on an operand's NaN or create the one of the host.
 
-    A rounding inside of a body leaves NaN as it is: it is short if the NaN before it is.
-    """
+    A rounding inside of a body leaves NaN as it is: it is short if the NaN before it is. """
     step = nest.step(value)
     if step is None:
         return False
@@ -98,6 +97,6 @@ def keeping_nans(nest: Nest) -> frozenset[int]:
 
 
 def _is_truth_value(nest: Nest, value: int) -> bool:
-    """Whether a float32 is 0 or 1, converted from a bool."""
+    """Return whether a float32 is 0 or 1, converted from a bool."""
     step = nest.step(value)
     return step is not None and step.kind == "convert" and nest.dtype_of(step.operands[0]) is BOOL

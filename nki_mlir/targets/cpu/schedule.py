@@ -74,8 +74,8 @@ def weight_of(nest: Nest) -> int:
 
 
 def has_wide_registers(nest: Nest) -> bool:
-    """Whether a register holds 32 elements of an operand: one instruction then loads, narrows or stores two registers
-    of float32. Sums keep their order, since there are partial results of 16 lanes as before."""
+    """Return whether a register holds 32 elements of an operand: one instruction then loads, narrows or stores two
+    registers of float32. Sums keep their order, since there are partial results of 16 lanes as before."""
     return host.lanes() == WITH_32_REGISTERS and any(
         o.dtype.itemsize == 2 and o.dtype.is_float for o in nest.operands)
 
@@ -87,8 +87,8 @@ def _registers_at_once(nest: Nest) -> int:
 
 
 def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
-    """Whether most steps of a body wait for the step before, as in functions and in conversions to narrow floats, and
-    there are registers to run two chains at a time."""
+    """Return whether most steps of a body wait for the step before, as in functions and in conversions to narrow
+    floats, and there are registers to run two chains at a time."""
     functions = any(step.kind in ("activation", "lookup") or (step.kind == "convert" and step.dtype.itemsize < 4)
                     for step in nest.steps)
     return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
@@ -97,7 +97,7 @@ def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
 
 
 def _is_narrow_field(operand: Operand, axis: int) -> bool:
-    """Whether elements of 16 bits lie in records so short that whole registers load them."""
+    """Return whether elements of 16 bits lie in records so short that whole registers load them."""
     return operand.dtype.itemsize == 2 and 1 < operand.strides[axis] <= MOST_SHUFFLED
 
 

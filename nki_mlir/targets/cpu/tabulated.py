@@ -135,7 +135,7 @@ def _needed_for(nest: Nest, result: int, argument: int) -> tuple[int, ...]:
 
 
 def _are_private(nest: Nest, steps: tuple[int, ...]) -> bool:
-    """Whether only the last of some steps, and their constants, are read by other steps."""
+    """Return whether only the last of some steps, and their constants, are read by other steps."""
     inner = {v for v in steps[:-1] if nest.steps[v - nest.first_step].kind != "constant"}
     other_steps = [step for k, step in enumerate(nest.steps) if nest.first_step + k not in steps]
     return not inner.intersection(nest.results) and not any(inner.intersection(step.operands) for step in other_steps)

@@ -78,7 +78,7 @@ class Values:
         return value
 
     def takes(self, node: waist.ScalarValue) -> bool:
-        """Whether a value is a number of index arithmetic that the program can compute."""
+        """Return whether a value is a number of index arithmetic that the program can compute."""
         match node:
             case waist.IndexCast():
                 return not node.narrows and node.operands[0] in self.forms

@@ -50,12 +50,12 @@ class JointWalk:
         return len(self.calls) == 1 and contraction_of(self.calls[0].nest) is not None
 
     def is_zero(self, source: Source | None) -> bool:
-        """Whether the value that a later walk reads is the constant 0."""
+        """Return whether the value that a later walk reads is the constant 0."""
         step = self.nest.step(source.value) if source is not None else None
         return step is not None and step.kind == "constant" and float(step.number) == 0
 
     def is_independent_of(self, call: NestCall) -> bool:
-        """Whether the walk and a computation may run in either order."""
+        """Return whether the walk and a computation may run in either order."""
         accesses = list(accesses_of(call.nest, call.regions))
         return all(are_apart(a, b) for a in accesses_of(self.nest, self.regions) for b in accesses
                    if a.writes or b.writes)
@@ -114,7 +114,7 @@ class JointWalk:
 
     def is_worth_joining(self, other: "JointWalk", sources: Sequence[Source | None], roundings: int, light: int
                          ) -> bool:
-        """Whether one walk saves loads, and its body is not too long."""
+        """Return whether one walk saves loads, and its body is not too long."""
         steps = (*self.nest.steps, *other.nest.steps)
         if sum(step.kind != "convert" for step in steps) > MOST_OPERATIONS or (
                 max(len(self.nest.inputs) + sources.count(None), len(self.outputs) + len(other.outputs)) > MOST_INPUTS):
@@ -153,7 +153,7 @@ class JointWalk:
                        streams=tuple([streams[k] for k in remaining]))
 
     def is_overwritten(self, output: int, other: "JointWalk") -> bool:
-        """Whether another walk writes an output of this one at the same element."""
+        """Return whether another walk writes an output of this one at the same element."""
         operand, region = self.nest.outputs[output], self.outputs[output]
         return any(is_same_access(region, operand, other_region, other_operand)
                    for other_region, other_operand in zip(other.outputs, other.nest.outputs))
@@ -212,7 +212,7 @@ def with_old_values_read(nest: Nest, regions: Sequence[ByteRegion]) -> tuple[Nes
 
 
 def is_same_access(region: ByteRegion, operand: Operand, other_region: ByteRegion, other_operand: Operand) -> bool:
-    """Whether two nests access the same element at each point."""
+    """Return whether two nests access the same element at each point."""
     return region.root == other_region.root and region.address == other_region.address and operand == other_operand
 
 
@@ -250,7 +250,7 @@ def accesses_of(nest: Nest, regions: Sequence[ByteRegion]) -> Iterator[ByteRegio
 
 
 def is_long_function(step: Step) -> bool:
-    """Whether a step takes a dozen instructions or more."""
+    """Return whether a step takes a dozen instructions or more."""
     return step.kind == "lookup" or (step.kind in ("activation", "math") and step.name not in SHORT)
 
 

@@ -307,7 +307,8 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
 
 
 def _has_identity(op: Op) -> bool:
-    """Whether an operation is a plain reduction of one source, in which the identity can replace inactive elements."""
+    """Return whether an operation is a plain reduction of one source, in which the identity can replace inactive
+    elements."""
     fn = getattr(op, "op", None)
     return len(op.sources()) == 1 and fn in ALU and ALU[fn].start is not None
 
@@ -342,10 +343,9 @@ class OutsideDomain(TargetRule):
 
 
 def has_domain(op: Op) -> bool:
-    """Whether an operation evaluates a function by a table that is accurate for only a part of the numbers.
+    """Return whether an operation evaluates a function by a table that is accurate for only a part of the numbers.
 
-    The reciprocal of the tile language is an instruction of the Vector engine, which needs no table.
-    """
+    The reciprocal of the tile language is an instruction of the Vector engine, which needs no table. """
     name = getattr(op, "fn", "")
     return name in ACTIVATIONS and ACTIVATIONS[name].is_bounded and not (op.dialect == "nki" and name == "reciprocal")
 

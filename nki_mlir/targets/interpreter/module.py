@@ -42,7 +42,7 @@ class StepObserver(Protocol):
     """Observes each step that the interpreter runs."""
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
-        """Called when a buffer is allocated."""
+        """Receive the memory of a buffer that was allocated."""
 
     def perform(self, op: Operation, operands: Sequence[object], written: Sequence[int], run: Callable[[], None]
                 ) -> None:
@@ -352,7 +352,7 @@ def _compile_at_waist(kernel: KernelFunction, observer: StepObserver | None) -> 
 
 
 def has_meetings(module: Module) -> bool:
-    """Whether programs of the module meet, so that they keep their order."""
+    """Return whether programs of the module meet, so that they keep their order."""
     return bool(operations_of(module, lambda name: name.endswith(MEETINGS)))
 
 

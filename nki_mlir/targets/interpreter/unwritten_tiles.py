@@ -207,13 +207,13 @@ class UnwrittenTiles:
 
 
 def same(handle: object, other_handle: object) -> bool:
-    """Whether two handles denote one buffer. Handles are arrays, or SSA values, for which Python may have several
-    objects."""
+    """Return whether two handles denote one buffer. Handles are arrays, or SSA values, for which Python may have
+    several objects."""
     return handle is other_handle or (not isinstance(handle, np.ndarray) and handle == other_handle)
 
 
 def has_base_size(tile: Tile) -> bool:
-    """Whether a tile's elements have the size of its buffer's, so that each has one number."""
+    """Return whether a tile's elements have the size of its buffer's, so that each has one number."""
     return tile.dtype.itemsize == tile.base_dtype.itemsize
 
 

@@ -118,21 +118,22 @@ def lanes() -> int:
 
 
 def multiplies_pairs() -> bool:
-    """Whether there is an instruction that adds the products of two pairs of bfloat16 to each float32."""
+    """Return whether there is an instruction that adds the products of two pairs of bfloat16 to each float32."""
     return lanes() == 16 and "avx512_bf16" in features()
 
 
 def adds_word_products() -> bool:
-    """Whether there is an instruction that adds the products of two pairs of 16-bit integers to each 32-bit one."""
+    """Return whether there is an instruction that adds the products of two pairs of 16-bit integers to each 32-bit
+    one."""
     return lanes() == 16 and "avx512_vnni" in features()
 
 
 @cache
 def multiplies_tiles() -> bool:
-    """Whether an instruction adds products of tiles of bfloat16 (AMX), and Linux lets this process use tile registers.
+    """Return whether an instruction adds products of tiles of bfloat16 (AMX), and Linux lets this process use tile
+    registers.
 
-    Linux keeps no memory for their state, which is 8 KB a thread, before a process requests permission.
-    """
+    Linux keeps no memory for their state, which is 8 KB a thread, before a process requests permission. """
     if not {"amx_tile", "amx_bf16"} <= features() or platform.machine() != "x86_64":
         return False
     arch_prctl, request_permission, tile_data = 158, 0x1023, 18
@@ -155,7 +156,7 @@ def threads() -> int:
 
 
 def can_run_workers() -> bool:
-    """Whether the pool's threads can wait: they use Linux's futex."""
+    """Return whether the pool's threads can wait: they use Linux's futex."""
     return sys.platform == "linux" and platform.machine() in _WORDS
 
 

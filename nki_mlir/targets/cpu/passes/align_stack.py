@@ -23,7 +23,7 @@ class AlignStack(Pass, name="align-stack"):
 
 
 def computes_vectors(op: Operation) -> bool:
-    """Whether an operation inside of this one has a vector as result."""
+    """Return whether an operation inside of this one has a vector as result."""
     inner_operations = (inner for region in op.regions for block in region.blocks for inner in block.operations)
     return any(any(isinstance(result.type, ir.VectorType) for result in inner.results) or computes_vectors(inner)
                for inner in inner_operations)

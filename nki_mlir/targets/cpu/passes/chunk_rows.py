@@ -171,12 +171,12 @@ class Run:
         return len(self.nodes), parts, front
 
     def is_large(self, number: int) -> bool:
-        """Whether a call touches enough memory for chunks to save traffic."""
+        """Return whether a call touches enough memory for chunks to save traffic."""
         nest = self.call(number).nest
         return any(bytes_of(nest, k) >= self.options.shared for k in range(len(nest.operands)))
 
     def is_read_elsewhere(self, parts: Mapping[int, Chunk]) -> bool:
-        """Whether other calls of the function touch a large operand of some calls as well."""
+        """Return whether other calls of the function touch a large operand of some calls as well."""
         return any(bytes_of(self.call(number).nest, k) >= self.options.shared and self.options.touched[region.root] > 1
                    for number in parts for k, region in enumerate(self.call(number).regions))
 
@@ -184,7 +184,7 @@ class Run:
         return all(self.chunks.apart(a, b) for a in intervals for b in other_intervals)
 
     def can_be_first(self, number: int, touched: Mapping[int, list[ByteRegion]]) -> bool:
-        """Whether a call is small, and touches no memory of the chunks of the calls before it."""
+        """Return whether a call is small, and touches no memory of the chunks of the calls before it."""
         call = self.call(number)
         intervals = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
         return call.nest.elements < self.options.least * self.count and all(

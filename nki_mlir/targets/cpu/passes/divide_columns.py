@@ -44,8 +44,9 @@ class ColumnPanels:
         return step * self.rows if step % self.width == 0 else step
 
     def contain(self, size: int, offset: Linear, moves: Sequence[tuple[int, tuple[int, int]]]) -> bool:
-        """Whether elements of ``size`` bytes lie in the panels with constant steps: moves by panels stay within a row
-        of the tile, moves by less stay within a row of a panel. A move has a step, its least and its greatest count."""
+        """Return whether elements of ``size`` bytes lie in the panels with constant steps: moves by panels stay within
+        a row of the tile, moves by less stay within a row of a panel. A move has a step, its least and its greatest
+        count."""
         column, byte = [offset.const % self.row // self.width * self.width] * 2, [offset.const % self.width] * 2
         for step, (least, most) in moves:
             if step % self.row:
@@ -121,7 +122,7 @@ def on_panels(call: RoutineCall, buffer: ScratchBuffer, panels: ColumnPanels, ra
 
 
 def can_be_divided(nest: Nest, divided: Nest) -> bool:
-    """Whether a nest computes the same with divided axes, with sums in the same order."""
+    """Return whether a nest computes the same with divided axes, with sums in the same order."""
     if nest.forms or len(nest.reduced) != len(divided.reduced):
         return False
     return not nest.reduced or contraction_of(nest) is not None

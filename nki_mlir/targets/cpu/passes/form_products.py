@@ -73,7 +73,7 @@ class FormProducts(FunctionPass, name="form-products"):
 
 
 def is_part(node: cpu.Node) -> bool:
-    """Whether a node may be a part of a product: a computation, or a block of them."""
+    """Return whether a node may be a part of a product: a computation, or a block of them."""
     return isinstance(node, cpu.Compute | cpu.Spread) or not isinstance(
         node, cpu.RoutineCall | cpu.Allocate | cpu.NativeLoad | cpu.TileCall)
 
@@ -98,7 +98,7 @@ def first_of(parts: Sequence[cpu.Node]) -> int:
 
 
 def multiplies(nodes: Sequence[cpu.Node]) -> bool:
-    """Whether nodes have a computation that may be a product."""
+    """Return whether nodes have a computation that may be a product."""
     return any(map(may_multiply, cpu.calls_in(*nodes)))
 
 
@@ -107,5 +107,5 @@ def may_multiply(node: cpu.Node) -> bool:
 
 
 def is_alone(nodes: Sequence[cpu.Node]) -> bool:
-    """Whether a product is one computation without loops around it."""
+    """Return whether a product is one computation without loops around it."""
     return sum(map(may_multiply, cpu.calls_in(*nodes))) == 1 and any(map(may_multiply, nodes))

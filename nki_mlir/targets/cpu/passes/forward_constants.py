@@ -50,7 +50,7 @@ class ForwardConstants(FunctionPass, name="forward-constants"):
 
 
 def is_constant_fill(call: Compute) -> bool:
-    """Whether a computation stores one number in all of a tile of float32."""
+    """Return whether a computation stores one number in all of a tile of float32."""
     nest = call.nest
     if call.symbols or nest.inputs or nest.reduced or len(nest.outputs) != 1 or nest.outputs[0].dtype is not FLOAT32:
         return False
@@ -59,7 +59,7 @@ def is_constant_fill(call: Compute) -> bool:
 
 
 def is_only_writer(block: NativeBlock, fill: Compute, tile: ScratchBuffer, users: Sequence[RoutineCall]) -> bool:
-    """Whether a computation alone writes a tile, before all that reads it, which is in its block."""
+    """Return whether a computation alone writes a tile, before all that reads it, which is in its block."""
     after = [*calls_in(*block.nodes[block.nodes.index(fill) + 1:])]
     return users[0] is fill and all(
         user in after and isinstance(user, Compute) and all(region.root is not tile for region in user.output_regions)

@@ -48,7 +48,7 @@ class ForwardCopies(FunctionPass, name="forward-copies"):
                                   isinstance(node, cpu.Allocate) and node.buffer in dropped)]
 
     def is_copied_input(self, function: cpu.NativeFunction, copy: cpu.Compute) -> bool:
-        """Whether a computation copies an input to all of a tile that is large enough."""
+        """Return whether a computation copies an input to all of a tile that is large enough."""
         return copy.nest.elements >= self.least and is_copy(copy.nest) and filled_tile(copy) is not None and (
             copy.regions[0].root in function.inputs)
 
@@ -90,8 +90,8 @@ def on_source(user: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
 
 
 def reads_a_panel(product: cpu.Compute, copy: cpu.Compute) -> bool:
-    """Whether a product reads a copied tile as the factor with its columns, whose rows follow each other in the source,
-    too, and are no longer than those of a register tile."""
+    """Return whether a product reads a copied tile as the factor with its columns, whose rows follow each other in the
+    source, too, and are no longer than those of a register tile."""
     contraction = contraction_of(product.nest)
     if contraction is None or not isinstance(product.function, Nest) or len(product.nest.reduced) != 1 or (
             len(copy.nest.extents) != 1):
@@ -104,7 +104,8 @@ def reads_a_panel(product: cpu.Compute, copy: cpu.Compute) -> bool:
 
 
 def is_kept_for(function: cpu.NativeFunction, block: cpu.NativeBlock, copy: cpu.Compute, readers: Readers) -> bool:
-    """Whether the copy's source stays unchanged up to the end of the nodes with its readers, which are in its block."""
+    """Return whether the copy's source stays unchanged up to the end of the nodes with its readers, which are in its
+    block."""
     at = block.nodes.index(copy)
     last_reader, inside = at, 0
     for k, node in enumerate(block.nodes[at + 1:], at + 1):
@@ -130,7 +131,8 @@ def inputs_written(function: cpu.NativeFunction, nodes: Sequence[cpu.Node]) -> s
 
 
 def _has_long_rows(copy: Nest) -> bool:
-    """Whether the source is one piece, or pieces of a page or more: short pieces, far apart, leave the caches."""
+    """Return whether the source is one piece, or pieces of a page or more: short pieces, far apart, leave the
+    caches."""
     source, long = copy.inputs[0], host.PAGE // copy.inputs[0].dtype.itemsize
     return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] >= long)
 

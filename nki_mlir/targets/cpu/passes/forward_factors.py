@@ -78,12 +78,12 @@ class ForwardFactors(FunctionPass, name="forward-factors"):
 
 
 def copies_into_tile(copy: Compute) -> bool:
-    """Whether a computation copies float32 elements of a buffer to all of another one."""
+    """Return whether a computation copies float32 elements of a buffer to all of another one."""
     return is_copy(copy.nest) and copy.nest.outputs[0].dtype is FLOAT32 and fills_another_tile(copy)
 
 
 def converts_into_tile(copy: Compute) -> bool:
-    """Whether a computation converts narrower floats of a buffer to all of another one, in float32."""
+    """Return whether a computation converts narrower floats of a buffer to all of another one, in float32."""
     nest = copy.nest
     if not (len(nest.inputs) == len(nest.outputs) == len(nest.steps) == 1) or nest.mask or nest.reduced:
         return False
@@ -93,7 +93,7 @@ def converts_into_tile(copy: Compute) -> bool:
 
 
 def fills_another_tile(copy: Compute) -> bool:
-    """Whether a computation of one input reads a buffer of the function and writes all of another one."""
+    """Return whether a computation of one input reads a buffer of the function and writes all of another one."""
     source = copy.regions[0].root
     return not copy.symbols and isinstance(source, ScratchBuffer) and filled_tile(copy) not in (None, source)
 

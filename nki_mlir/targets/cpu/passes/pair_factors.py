@@ -53,7 +53,7 @@ class PairFactors(FunctionPass, name="pair-factors"):
         return Compute(TileProduct(product, False, True), tuple(r.address for r in regions), product, regions)
 
     def are_worth_it(self, nest: Nest) -> bool:
-        """Whether bfloat16 holds both factors, which are small and read often."""
+        """Return whether bfloat16 holds both factors, which are small and read often."""
         counts = [elements_of(nest, k) for k in range(2)]
         return not nest.symbols and all(o.dtype in PAIRED for o in nest.inputs) and all(
             count * self.least <= nest.elements and 2 * count <= self.most for count in counts)

@@ -42,7 +42,7 @@ class Parallelize(FunctionPass, name="parallelize"):
                     self.block(function, inner_block, times * repetitions(node))
 
     def can_run_on_pool(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, times: int) -> bool:
-        """Whether iterations are independent, and take long enough."""
+        """Return whether iterations are independent, and take long enough."""
         calls = list(cpu.calls_in(*loop.body.nodes))
         if any(isinstance(call, cpu.TileCall) and call.on_host for call in calls):
             return False

@@ -72,8 +72,8 @@ class ReuseTiles(FunctionPass, name="reuse-tiles"):
 
 def needs_one_of(call: Compute, block: NativeBlock, source_users: Sequence[RoutineCall],
                  target_users: Sequence[RoutineCall]) -> bool:
-    """Whether a computation is the last one that uses its source and the first one that uses its target, of which a
-    product uses one."""
+    """Return whether a computation is the last one that uses its source and the first one that uses its target, of
+    which a product uses one."""
     if source_users[-1] is not call or target_users[0] is not call or call not in block.nodes:
         return False
     users = [*source_users, *target_users]

@@ -39,7 +39,8 @@ class StoreProducts(FunctionPass, name="store-products"):
 
 
 def writes_a_box(call: cpu.Compute) -> bool:
-    """Whether a computation is a product in float32 that writes each element of a buffer, or of a box of it, once."""
+    """Return whether a computation is a product in float32 that writes each element of a buffer, or of a box of it,
+    once."""
     return (contraction_of(call.nest) is not None and isinstance(call.function, Nest | TileProduct)
             and written_box(call) is not None)
 

@@ -61,7 +61,7 @@ class TrimTiles(FunctionPass, name="trim-tiles"):
 
 
 def is_plain(call: cpu.RoutineCall) -> bool:
-    """Whether a call computes a nest of one output, whose operands tell all elements that it accesses."""
+    """Return whether a call computes a nest of one output, whose operands tell all elements that it accesses."""
     return isinstance(call, cpu.Compute) and isinstance(call.function, Nest) and len(call.nest.outputs) == 1 and not (
         call.nest.mask or call.nest.limits or call.symbols or call.streams) and all(
         step.kind not in TABLES for step in call.nest.steps)
@@ -130,7 +130,8 @@ def drop_overwritten(function: cpu.NativeFunction) -> bool:
 
 
 def overwrites(second: cpu.Compute, first: cpu.Compute, tile: cpu.ScratchBuffer) -> bool:
-    """Whether a computation writes all elements of a tile that another one writes, and reads none of the tile."""
+    """Return whether a computation writes all elements of a tile that another one writes, and reads none of the
+    tile."""
     before, after = first.regions[-1], second.regions[-1]
     nest = second.nest
     return (before.root is after.root is tile and before.offset == after.offset and not nest.uses(nest.first_output)

@@ -42,7 +42,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
         return compute(product.simplified, regions)
 
     def are_worth_it(self, nest: Nest, narrow: list[int]) -> bool:
-        """Whether there are factors to convert, all of them small and read often."""
+        """Return whether there are factors to convert, all of them small and read often."""
         counts = [elements_of(nest, k) for k in narrow]
         return bool(narrow) and not nest.symbols and all(
             count * self.least <= nest.elements and count * FLOAT32.itemsize <= self.most for count in counts)

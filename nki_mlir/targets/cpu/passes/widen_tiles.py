@@ -47,7 +47,8 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
 
     def are_worth_it(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall],
                      loops_around: Sequence[Sequence[cpu.NativeLoop]]) -> bool:
-        """Whether products read a buffer, and each of them often. ``loops_around`` has the loops around each call."""
+        """Return whether products read a buffer, and each of them often. ``loops_around`` has the loops around each
+        call."""
         products = 0
         writing = [loop for call, loops in zip(calls, loops_around) if is_written(buffer, call) for loop in loops]
         for call, loops in zip(calls, loops_around):
@@ -62,13 +63,13 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
         return products > 0
 
     def is_read_often(self, nest: Nest, factor: int) -> bool:
-        """Whether a product reads each element of a factor many times."""
+        """Return whether a product reads each element of a factor many times."""
         return not nest.symbols and elements_of(nest, factor) * self.least <= nest.elements
 
 
 def can_be_wide(buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall], most: int) -> bool:
-    """Whether all calls that use a buffer write it as a narrow float, multiply its elements in a product or convert
-    those that they read, and whether the buffer has at most so many bytes in float32."""
+    """Return whether all calls that use a buffer write it as a narrow float, multiply its elements in a product or
+    convert those that they read, and whether the buffer has at most so many bytes in float32."""
     dtypes: set[DType] = set()
     for call in calls:
         if not isinstance(call, cpu.Compute):
@@ -111,14 +112,15 @@ def is_written(buffer: cpu.ScratchBuffer, call: cpu.RoutineCall) -> bool:
 
 
 def is_repeated(region: ByteRegion, loops: Sequence[cpu.NativeLoop]) -> bool:
-    """Whether one of some loops, none of which writes the buffer, reads the same part of it in each iteration."""
+    """Return whether one of some loops, none of which writes the buffer, reads the same part of it in each
+    iteration."""
     slots = {slot for slot, _ in region.offset.symbols}
     return slots <= {loop.slot for loop in loops} and any(
         loop.slot not in slots and loop.span is not None and len(loop.span) > 1 for loop in loops)
 
 
 def is_converted(nest: Nest, number: int) -> bool:
-    """Whether all steps that read an input convert it to float32."""
+    """Return whether all steps that read an input convert it to float32."""
     return number not in nest.results and all(
         step.kind == "convert" and step.dtype is FLOAT32 for step in nest.steps if number in step.operands)
 

@@ -140,7 +140,7 @@ def share(a: Lifetime, b: Lifetime) -> bool:
 
 
 def check_banks(code: Code) -> None:
-    """Every matmul result lies in one bank."""
+    """Check that every matmul result lies in one bank."""
     bank = code.machine.psum_bank_bytes
     for step in steps_in(code.body):
         if Engine.TENSOR not in step.op.engines or step.op.runs_on is not Engine.TENSOR:

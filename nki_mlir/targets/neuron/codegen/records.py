@@ -49,7 +49,7 @@ TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def compute(op: str, lhs: Value, rhs: Value) -> Value:
-    """``lhs op rhs``, a number where both are."""
+    """Return ``lhs op rhs``: a number if both are numbers."""
     if isinstance(lhs, int) and isinstance(rhs, int):
         return int(ARITHMETIC[op](lhs, rhs))
     if op in ("add", "mult") and isinstance(lhs, int):
