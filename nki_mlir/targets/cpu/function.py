@@ -5,7 +5,7 @@ Index values are linear forms of slots of a program's frame, which are numbered 
 Addresses are such forms, too: a buffer's address is a symbol, whose value is known when all buffers have offsets.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -198,10 +198,9 @@ class Allocate:
 class NativeBlock:
     nodes: "list[Node]" = field(default_factory=list)
 
-    def without(self, call: RoutineCall, tile: ScratchBuffer) -> "Iterator[Node]":
-        """Yield the nodes except a call, and except the allocation of the tile that only this call needs."""
-        return (node for node in self.nodes if node is not call and not (
-            isinstance(node, Allocate) and node.buffer is tile))
+    def without(self, unneeded: "Set[RoutineCall | ScratchBuffer]") -> "Iterator[Node]":
+        """Yield the nodes except some calls, and except the allocations of some buffers."""
+        return (node for node in self.nodes if (node.buffer if isinstance(node, Allocate) else node) not in unneeded)
 
 
 @dataclass(eq=False)

@@ -14,6 +14,8 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import function_pass
+from nki_mlir.targets.cpu.passes import forward_factors
+from nki_mlir.targets.cpu.passes.widen_tiles import can_be_wide
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 
 from .test_stored_products import result_and_text
@@ -123,6 +125,21 @@ def rounded_and_stored(a, v):
 
 
 @nki.jit
+def rounded_for_products(a, v):
+    """Several products read converted copies of parts of a tile in bfloat16, which is also stored as it is."""
+    out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((P, a.shape[1]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
+    total = nl.zeros((P, P), nl.float32, buffer=nl.psum)
+    for j in nl.static_range(a.shape[1] // P):
+        turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]), dtype=nl.float32)
+        total += nisa.nc_matmul(turned, nl.load(v[nl.ds(j * P, P), :]))
+    nl.store(out, nl.copy(total))
+    nl.store(tiles, weights)
+    return out
+
+
+@nki.jit
 def rounded_between(a, v):
     """The tile in bfloat16 is written between its copy and the product."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -159,7 +176,7 @@ def compared(kernel: Any, monkeypatch: pytest.MonkeyPatch, name: str, columns: i
 
 @pytest.mark.parametrize("kernel, forwards", [
     (mixed, True), (written_between, False), (read_twice, False), (onto_itself, True), (as_right_factor, False),
-    (as_both_factors, False), (rounded, True), (rounded_and_stored, False), (rounded_between, False)],
+    (as_both_factors, False), (rounded, True), (rounded_and_stored, False), (rounded_for_products, False), (rounded_between, False)],
     ids=lambda value: getattr(value, "__name__", None))
 def test_transposed_copy__is_dropped_where_only_a_product_reads_it(kernel, forwards, monkeypatch) -> None:
     text, plain = compared(kernel, monkeypatch, "forward-factors")
@@ -179,6 +196,18 @@ def test_converted_copy__is_dropped_where_the_tile_in_float32_is_small(more, for
     monkeypatch.setitem(PIPELINE, "forward-factors", f"size={4 * P * 4 * P + more}")
     text, plain = compared(rounded, monkeypatch, "forward-factors")
     assert (text != plain) == forwards
+
+
+def test_tile_of_many_products__is_judged_once(monkeypatch) -> None:
+    """Kernels whose loops are unrolled have thousands of products of one tile."""
+    judged: list[Any] = []
+
+    def verdict(source: Any, calls: Any, size: int) -> bool:
+        judged.append(source)
+        return can_be_wide(source, calls, size)
+    monkeypatch.setattr(forward_factors, "can_be_wide", verdict)
+    result_and_text(rounded_for_products, arrays())
+    assert judged and len(judged) == len({id(tile) for tile in judged})     # the program is built twice
 
 
 @pytest.mark.parametrize("kernel", [mixed, written_between, read_twice, onto_itself, as_right_factor, as_both_factors])

@@ -38,25 +38,38 @@ class ForwardFactors(FunctionPass, name="forward-factors"):
 
     def rewrite(self, function: NativeFunction) -> None:
         self.widen_sources(function)
+        new_products: dict[RoutineCall, Compute] = {}
+        unneeded: dict[NativeBlock, set[Compute | ScratchBuffer]] = {}      # copies and their tiles
         for block, copy, tile, users in function.tile_writers(copies_into_tile):
             product = product_behind(block, copy, users)
-            forwarded = None if product is None else self.on_source(product, copy)
-            if product is not None and forwarded is not None:
-                block.nodes[:] = [forwarded if node is product else node for node in block.without(copy, tile)]
+            if product is None or product in new_products:
+                continue
+            forwarded = self.on_source(product, copy)
+            if forwarded is not None:
+                new_products[product] = forwarded
+                unneeded.setdefault(block, set()).update((copy, tile))
+        for block, copies_and_tiles in unneeded.items():
+            block.nodes[:] = [new_products.get(node, node) if isinstance(node, RoutineCall) else node
+                              for node in block.without(copies_and_tiles)]
 
     def widen_sources(self, function: NativeFunction) -> None:
         """Store narrow tiles in float32 if products could then read them instead of their converted copies."""
         users_of, new_calls = function.users(), dict[RoutineCall, Compute]()
-        wide: list[ScratchBuffer] = []
+        verdicts: dict[ScratchBuffer, bool] = {}        # whether a tile can be wide, as its users are now
+        wide: set[ScratchBuffer] = set()
         for block, copy, _, users in function.tile_writers(converts_into_tile):
             source, product = copy.regions[0].root, product_behind(block, copy, users)
             if product is None or not isinstance(source, ScratchBuffer) or source in wide:
                 continue
-            calls = [new_calls.get(user, user) for user in users_of[source]]
+            if source not in verdicts:
+                calls = [new_calls.get(user, user) for user in users_of[source]]
+                verdicts[source] = can_be_wide(source, calls, self.size)
             scale = FLOAT32.itemsize // copy.nest.inputs[0].dtype.itemsize
-            if can_be_wide(source, calls, self.size) and self.on_source(product, widened(source, copy, scale)):
+            if verdicts[source] and self.on_source(product, widened(source, copy, scale)):
                 widen(source, users_of[source], new_calls)
-                wide.append(source)
+                wide.add(source)
+                for number in {number for user in users_of[source] for number in user.buffers}:
+                    verdicts.pop(function.buffers[number], None)
         function.replace_calls(new_calls)
 
     def on_source(self, product: Compute, copy: Compute) -> Compute | None:

@@ -8,7 +8,7 @@ One tile takes less of the caches than two. The pass changes tiles that products
 chunks of rows, or have no memory at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from nki_mlir.targets.cpu.contraction import contraction_of
@@ -31,36 +31,37 @@ class ReuseTiles(FunctionPass, name="reuse-tiles"):
 
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[RoutineCall, Compute] = {}
+        users_of = function.users()
         for block in blocks(function.body):
+            allocated = {node.buffer for node in block.nodes if isinstance(node, Allocate) and not node.buffer.zeroed}
             for node in [node for node in block.nodes if isinstance(node, Compute)]:
                 call = node
                 while call in new_calls:
                     call = new_calls[call]
-                for source, target in self.pairs_of(call, block):
-                    users = function.users()
-                    if needs_one_of(call, block, users[source], users[target]):
+                for source, target in self.pairs_of(call, allocated):
+                    if needs_one_of(call, block, users_of[source], users_of[target]):
                         changed: dict[RoutineCall, Compute] = {
-                            user: on_buffer(user, target, source) for user in users[target]
+                            user: on_buffer(user, target, source) for user in users_of[target]
                             if isinstance(user, Compute)}
                         function.replace_calls(changed)
                         new_calls |= changed
-                        block.nodes[:] = [other for other in block.nodes
-                                          if not (isinstance(other, Allocate) and other.buffer is target)]
+                        block.nodes[:] = block.without({target})
+                        allocated.remove(target)
+                        users_of = function.users()
                         break
 
-    def pairs_of(self, call: Compute, block: NativeBlock) -> list[tuple[ScratchBuffer, ScratchBuffer]]:
-        """List pairs of tiles of a block of which a computation reads the first, and writes each element of the second
+    def pairs_of(self, call: Compute, allocated: Set[ScratchBuffer]) -> list[tuple[ScratchBuffer, ScratchBuffer]]:
+        """List pairs of allocated tiles of which a computation reads the first, and writes each element of the second
         at the element that it reads."""
-        allocated = {node.buffer for node in block.nodes if isinstance(node, Allocate) and not node.buffer.zeroed}
         inputs, pairs = len(call.nest.inputs), []
-        if contraction_of(call.nest) is not None or call.nest.forms or call.streams:
+        if call.nest.forms or call.streams or contraction_of(call.nest) is not None:
             return []
         roots = [region.root for region in call.regions]
         for source, operand in zip(call.regions[:inputs], call.nest.inputs):
             for n, target in enumerate(call.regions[inputs:], inputs):
                 other = call.nest.operands[n]
                 if (isinstance(source.root, ScratchBuffer) and isinstance(target.root, ScratchBuffer)
-                        and {source.root, target.root} <= allocated and source.root is not target.root
+                        and source.root in allocated and target.root in allocated and source.root is not target.root
                         and source.root.size == target.root.size >= self.least
                         and source.offset == target.offset and operand.strides == other.strides
                         and operand.dtype.itemsize == other.dtype.itemsize

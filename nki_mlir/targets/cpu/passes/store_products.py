@@ -35,7 +35,7 @@ class StoreProducts(FunctionPass, name="store-products"):
                 moved = stored_at_copy(product, copy)
             block.nodes[position] = moved or with_sums_from_zero(product, product.nest, product.regions)
             if moved is not None:
-                block.nodes[:] = block.without(copy, tile)
+                block.nodes[:] = block.without({copy, tile})
 
 
 def writes_a_box(call: cpu.Compute) -> bool:
