@@ -133,9 +133,11 @@ class BaremetalExecutor:
     def run(self, compiled: CompiledArtifact, *arrays: np.ndarray, save_trace: bool = False,
             artifacts_dir: str | Path | None = None, **options: object) -> Any:
         """Run the kernel and return its result, or a tuple of several. The trace goes to ``profile.ntff`` in
-        ``artifacts_dir``."""
+        ``artifacts_dir``, which the call creates."""
         model = self.model(compiled)
         trace = str(Path(artifacts_dir or ".") / "profile.ntff")
+        if save_trace and artifacts_dir is not None:
+            Path(artifacts_dir).mkdir(parents=True, exist_ok=True)
         results = model(self.tensors(model, arrays), save_trace=save_trace, ntff_name=trace)
         arrays_out = tuple(tensor.numpy() for tensor in (results or {}).values())
         return arrays_out[0] if len(arrays_out) == 1 else arrays_out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The PyTorch entry points of ``torch_neuronx``: ``nki_jit``, ``wrap_nki``, ``nki_op``."""
+"""The PyTorch entry points of ``torch_neuronx``: ``nki_jit``, ``wrap_nki``, ``nki_op``, ``trace``."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -100,6 +100,29 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
     return operator
 
 
+def trace(func: Callable[..., object], example_inputs: object, **options: object) -> Any:
+    """Return a module that computes what a model, a function or a kernel computes for tensors like the examples,
+    without derivatives. ``torch.export`` traces it, so its Python does not run again.
+
+    Arguments:
+        func: the model, function or kernel
+        example_inputs: a tensor, or a tuple of the arguments
+        options: of the vendor's compiler; they have no effect
+
+    Result:
+        The module. It takes tensors of the shapes and dtypes of the examples.
+
+    Errors:
+        Those of the kernels, and PyTorch's for programs that it cannot export.
+
+    Example:
+        traced = trace(nki.jit(double), torch.ones(4, 8))
+        assert torch.equal(traced(torch.full((4, 8), 2.0)), torch.full((4, 8), 4.0))
+    """
+    from nki_mlir.frameworks.torch_traced import TracedModule  # an optional package
+    return TracedModule(func, example_inputs if isinstance(example_inputs, tuple) else (example_inputs,))
+
+
 def get_platform_target() -> str:
     """Return the target of kernels that name none.
 
@@ -118,4 +141,4 @@ def get_platform_target() -> str:
     return unwrap(lambda: None).platform            # a kernel with the defaults
 
 
-__all__ = ["get_platform_target", "nki_jit", "nki_op", "wrap_nki"]
+__all__ = ["get_platform_target", "nki_jit", "nki_op", "trace", "wrap_nki"]

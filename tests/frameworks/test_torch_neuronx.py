@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
-from nki_mlir.frameworks.torch_neuronx import nki_op, wrap_nki  # noqa: E402
+from nki_mlir.frameworks.torch_neuronx import nki_op, trace, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
 
@@ -122,3 +122,16 @@ def test_wrap__is_a_decorator_with_grids():
     equal(wrap_nki()(kernels.add)[(2,)](A, B), A + B)
     equal(torch.compile(lambda a, b: wrap_nki(kernels.add)[2](a, b), backend="eager")(A, B), A + B)
     assert wrap_nki(kernels.add, platform_target="trn1").platform == "trn1"
+
+
+def test_trace__computes_a_kernel_a_function_or_a_model_without_derivatives():
+    model = torch.nn.Linear(16, 16)
+    model.register_forward_hook(lambda module, inputs, result: kernels.scaled(result, 2.0))
+    equal(trace(kernels.scaled, (A, 2.0))(B, 2.0), B * 2)
+    equal(trace(lambda a: kernels.scaled(a, 2.0) + 1, A, compiler_args="-O1")(B), B * 2 + 1)
+    traced = trace(model, A).eval()
+    result = traced(B)
+    assert torch.allclose(result, torch.nn.functional.linear(B, model.weight, model.bias) * 2, atol=1e-5)
+    assert not result.requires_grad and model.weight.requires_grad
+    with pytest.raises(AssertionError, match=r"size\(\)\[0\] == 32"):
+        traced(B[:8])
