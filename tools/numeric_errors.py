@@ -63,7 +63,7 @@ FLOATS = (FLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
 INTEGERS = (INT8, INT16, INT32, UINT8, UINT16, UINT32)
 PARTITIONS, CHUNK = 128, 128 * 4096
 CHUNKS = 20                     # of float32: 10,485,760 values
-STABLEHLO = {"log1p": "log_plus_one", "expm1": "exponential_minus_one", "round": "round_nearest_afz",
+STABLEHLO = {"log1p": "log_plus_one", "expm1": "exponential_minus_one", "cbrt": "cbrt", "round": "round_nearest_afz",
              "roundeven": "round_nearest_even", "atan2": "atan2"}
 
 Formula = Callable[..., np.ndarray]

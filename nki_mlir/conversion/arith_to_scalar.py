@@ -33,7 +33,7 @@ OF_TRUTHS = {"arith.addi": "bitwise_xor", "arith.subi": "bitwise_xor", "arith.mu
 ACTIVATION_OF = {"math.atan": "arctan", **{f"math.{name}": name for name in (
     "exp", "log", "sin", "cos", "tan", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "trunc")}}
 MATH_OF = {"arith.divsi": "quotient", "arith.divui": "quotient", **{f"math.{name}": name for name in (
-    "log1p", "expm1", "round", "roundeven", "atan2", "copysign")}}
+    "log1p", "expm1", "cbrt", "round", "roundeven", "atan2", "copysign")}}
 WITHOUT_SIGN = ("arith.maxui", "arith.minui", "arith.divui", "arith.remui")
 # Predicates. The unordered ones hold where the opposite ordered one does not.
 FLOATS = {"oeq": "equal", "ogt": "greater", "oge": "greater_equal", "olt": "less", "ole": "less_equal",

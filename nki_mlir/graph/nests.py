@@ -326,6 +326,16 @@ def below(minuend: float, value: Node) -> Node:
     return alu("add", alu("subtract", numbers(high, FLOAT32), value), numbers(minuend - high, FLOAT32))
 
 
+def cube_root(value: Node) -> Node:
+    """Return the cube root: the power of a third, and a step of Newton's method, since float32 has no third. 0, 1 and
+    infinity are their own roots, and the step would divide 0 by 0."""
+    size, third = alu("abs", value), numbers(1 / 3, FLOAT32)
+    near = alu("power", size, third)
+    excess = alu("subtract", near, alu("divide", size, alu("multiply", near, near)))
+    root = alu("subtract", near, alu("multiply", excess, third))
+    return with_sign(chosen(alu("equal", near, size), size, root), value)
+
+
 def floating(name: str, x: list[Node]) -> Node:
     """Return a function of float32 values that engines have no instruction for."""
     unity = numbers(1, FLOAT32)
@@ -342,6 +352,8 @@ def floating(name: str, x: list[Node]) -> Node:
             near = alu("multiply", minus_one, alu("divide", x[0], Activation(FLOAT32, "log", inside)))
             small = alu("less", alu("abs", x[0]), unity)
             return chosen(alu("equal", power, unity), x[0], chosen(small, near, minus_one))
+        case "cbrt":
+            return cube_root(x[0])
         case "roundeven":
             size, integral = alu("abs", x[0]), numbers(WHOLE, FLOAT32)
             rounded = alu("subtract", alu("add", size, integral), integral)

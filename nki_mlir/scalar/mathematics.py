@@ -83,6 +83,7 @@ def _round(a: np.ndarray) -> np.ndarray:
 
 MathFunction("log1p", 1, np.log1p, _expand_log1p, ulp=3)
 MathFunction("expm1", 1, np.expm1, _expand_expm1, ulp=4)
+MathFunction("cbrt", 1, np.cbrt, lambda e, d, x: e.libm("cbrt", x), ulp=1)
 MathFunction("round", 1, _round, lambda e, d, x: e.libm("round", x))                # halves away from zero
 MathFunction("roundeven", 1, np.rint, lambda e, d, x: e.round_even(x))
 MathFunction("atan2", 2, np.arctan2, lambda e, d, y, x: e.libm("atan2", y, x), ulp=4)

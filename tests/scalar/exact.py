@@ -80,8 +80,8 @@ def _halves_away(x: np.ndarray) -> np.ndarray:
 
 
 GRAPHS = {
-    "log1p": np.log1p, "expm1": np.expm1, "round": _halves_away, "roundeven": np.rint, "atan2": np.arctan2,
-    "copysign": np.copysign,
+    "log1p": np.log1p, "expm1": np.expm1, "cbrt": np.cbrt, "round": _halves_away, "roundeven": np.rint,
+    "atan2": np.arctan2, "copysign": np.copysign,
 }
 
 
