@@ -323,6 +323,7 @@ class NativeCalls:
                for op in operations_of(module, lambda name: name == "func.call")):
             run_pipeline(module, HELPERS_INLINED)
         copies_to_linalg(module)
+        flatten_empty(module)
         with ir.InsertionPoint(module.body):
             for function in ir.Module.parse(ROUNDING).body:
                 function.operation.clone()
@@ -437,6 +438,26 @@ def copies_to_linalg(module: Module) -> None:
         with ir.InsertionPoint(op), op.location:
             linalg.copy(op.operands[0], outs=[op.operands[1]])
         op.erase()
+
+
+def flatten_empty(module: Module) -> None:
+    """Give arguments without elements a single dim: the pass to LLVM leaves a function if one of its arguments has a
+    dim of 0 behind another one."""
+    memref, function = load("dialects.memref"), public_function(module)
+    block = function.regions[0].blocks[0]
+    for argument in block.arguments:
+        shape = ir.MemRefType(argument.type).shape
+        if 0 not in shape[1:]:
+            continue
+        flat = ir.MemRefType.get([0], ir.MemRefType(argument.type).element_type)
+        if list(argument.uses):
+            strides = [prod(shape[d + 1:]) for d in range(len(shape))]
+            with ir.InsertionPoint.at_block_begin(block), function.location:
+                view = memref.reinterpret_cast(argument.type, argument, [], [], [], [0], shape, strides)
+            argument.replace_all_uses_except(view, view.owner)
+        argument.set_type(flat)
+    function.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get([argument.type for argument in block.arguments], []))
 
 
 __all__ = ["LinkedProgram", "run_linked", "simulate_linked"]

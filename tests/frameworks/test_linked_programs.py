@@ -246,6 +246,18 @@ def test_graphs_without_operations():
     agrees(lambda a, b: (b, a), A, B[:3])
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x + 1, lambda x: x.sum(1), lambda x: jnp.concatenate([x, jnp.ones((4, 2))], 1), lambda x: x.T,
+    lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y * 2, x)], ids=["sum", "fold", "join", "transpose", "loop"])
+def test_float64_without_elements(function):
+    """These run around calls of kernels, in functions whose arguments have a dim of 0 behind another one."""
+    x = np.zeros((4, 0))
+    with enable_x64(True):
+        expected, (result,) = np.asarray(function(x)), LinkedProgram(jax.jit(function).lower(x).as_text())(x)
+    assert result.dtype == expected.dtype == np.float64 and result.shape == expected.shape
+    np.testing.assert_array_equal(result, expected)
+
+
 @pytest.mark.parametrize("function, arguments", [
     (lambda a, b: a @ b.T, (part(7, 1), part(16, 1, 7))), (lambda a: jnp.max(a, 1), (part(12, 5).reshape(12, 1, 5),)),
     (lambda a: a.sum(1), (part(4, 1),)), (lambda a: jnp.min(a, (0, 2)), (part(1, 5).reshape(1, 5, 1),)),
