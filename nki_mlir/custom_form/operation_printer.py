@@ -113,7 +113,7 @@ class OperationPrinter:
             if "dims" in attributes and "dims" not in raw:
                 attributes["dims"] = DENSE.sub(r"[\1]", attributes["dims"])
             words += self.view_operand(op, names, kinds, raw)
-            has_type = bool({"access", "->"} & raw)
+            has_type = bool({"access", "->", ALL} & raw)
         else:
             words += [", ".join(names)] * bool(names)
             has_type = bool(len(op.results)) and (not kinds or str(op.results[0].type) != kinds[0])

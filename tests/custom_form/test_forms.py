@@ -112,6 +112,15 @@ def test_text_that_a_person_writes():
     assert 'nki.name = "tile"' in module.operation.get_asm() and "dims = array<i64: 0>" in module.operation.get_asm()
 
 
+def test_views_whose_pattern_has_no_subscripts():
+    """Between two ranges of one axis is a dim that repeats the elements: the pattern is an attribute, and the type
+    follows."""
+    view = ("nki.view %t[#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [6, 2], [0, 1], [12, 2]]>] -> "
+            'memref<1x2x1x2xf32, strided<[512, 6, 0, 12]>, "sbuf">')
+    module = read_module(f"{HEAD}  %v = {view}\n  return\n}}\n", "<text>")
+    assert f"%0 = {view.replace('%t', '%arg1')}\n" in custom_text(module)
+
+
 def test_buffers_of_arguments_have_the_names_of_their_values():
     """``%x`` is the buffer x, if its attributes give no other name and MLIR did not choose this one."""
     module = read_module("""!hbm = memref<4x6xf32, "hbm">
