@@ -136,7 +136,8 @@ def refuse_untranslated(module: Module) -> None:
     """Refuse operations that the passes to LLVM left: conversions of float8 types that LLVM does not know."""
     leftovers = operations_of(module, lambda name: not name.startswith(("llvm.", "builtin.")))
     if leftovers:
-        kinds = " to ".join(str(v.type) for v in (*leftovers[0].operands, *leftovers[0].results))
+        kinds = " to ".join(", ".join([str(v.type) for v in values])
+                            for values in (leftovers[0].operands, leftovers[0].results) if len(values))
         raise Unsupported(feature=f"'{leftovers[0].name}' of {kinds} in a graph on the CPU",
                           instead="use another dtype, or run this program with jax.jit"
                           ).located(location_of(leftovers[0]))

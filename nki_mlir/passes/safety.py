@@ -7,7 +7,7 @@ assembly reach any memory. So a module may contain only the operations of the le
 
 from nki_mlir.analysis.index_values import constant_of
 from nki_mlir.bindings import Attribute, Module, Operation, ir, operations_of
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.source_locations import location_of
 
 ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "native.", "scf.", "arith.", "affine.",
@@ -53,10 +53,14 @@ class IndexDivisor(NkiMlirError):
 
 
 def check_safe(module: Module) -> None:
-    """Raise ``UnsafeInput``, ``LoopStep``, ``LoopIterations`` or ``IndexDivisor`` at the first refused operation."""
+    """Raise ``UnsafeInput``, ``LoopStep``, ``LoopIterations`` or ``IndexDivisor`` at the first refused operation, and
+    ``Unsupported`` if it computes complex numbers."""
     safe: set[Attribute] = set()            # arrays and dictionaries without locations: most operations share them
     for op in operations_of(module, lambda name: True):
         if (problem := _problem(op, safe)) is not None:
+            if any("complex<" in str(value.type) for value in (*op.operands, *op.results)):
+                raise Unsupported(feature=f"'{op.name}' of complex numbers",
+                                  instead="compute their real and imaginary parts").located(location_of(op))
             raise UnsafeInput(what=problem).located(location_of(op))
         if op.name == "scf.for" and ((step := constant_of(op.operands[2])) is None or step <= 0):
             raise LoopStep(step="known at run time only" if step is None else step).located(location_of(op))

@@ -229,3 +229,7 @@ def test_error__operation_that_is_not_lowered():
         run_linked(lowered(lambda a: jnp.fft.rfft(a).real, A), [A])
     with pytest.raises(Unsupported, match=r"'stablehlo\.custom_call @lapack_spotrf_ffi' in a linked module is not supp"):
         run_linked(lowered(lambda a: jnp.linalg.cholesky(a[:16]), A), [A])
+    with pytest.raises(Unsupported, match=r"'complex\.create' of f32, f32 to complex<f32> in a graph on the CPU"):
+        run_linked(lowered(lambda a: jnp.abs(jax.lax.complex(a, a)), A), [A])
+    with pytest.raises(Unsupported, match=r"'stablehlo\.constant' of complex numbers is not supported"):
+        run_linked(lowered(lambda a: (a + 1j).real, A), [A])
