@@ -25,6 +25,7 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
 
 
 DIMENSIONS, ELEMENTS = 32, 1 << 60      # limits of a tensor's dimensions and elements
+SEED_DIGITS = 40                        # of a random seed: NumPy's generators have 128 bits
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
 
 
@@ -150,7 +151,7 @@ def read_array(path: str, text: str, mmap_mode: Literal["r"] | None = None) -> n
 
 def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type[Any]") -> object:
     """Convert numbers, alone or in lists, to an array of a parameter's shape and dtype. Return any other value, or one
-    that does not fit, unchanged."""
+    that does not fit, unchanged. Raise ``BadArgumentText`` for numbers outside of the dtype's range."""
     if value is None or isinstance(value, (np.ndarray, str, dict)):
         return value
     try:
@@ -159,10 +160,13 @@ def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type
         return value
     if array.dtype.kind not in "biuf" or (array.shape != shape and not array.size == 1 == int(np.prod(shape))):
         return value
-    converted = array.astype(dtype).reshape(shape)
-    if array.dtype.kind == "f" and converted.dtype.kind in "biu" and (converted != array.reshape(shape)).any():
-        return value
-    return converted
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(dtype).reshape(shape)
+    differs = (converted != array.reshape(shape)) & np.isfinite(array.reshape(shape))
+    is_integer = converted.dtype.kind in "iu"
+    if differs.any() and (array.dtype.kind != "f" if is_integer else not np.isfinite(converted[differs]).all()):
+        raise BadArgumentText(text=f"{value!r:.80}", what=f"a number is outside of the range of {converted.dtype.name}")
+    return value if array.dtype.kind == "f" and converted.dtype.kind in "biu" and differs.any() else converted
 
 
 def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: str) -> np.ndarray:
@@ -171,7 +175,7 @@ def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: 
     count = int(np.prod(shape))
     kind, _, option = contents.partition(":")
     match kind:
-        case "random" if option.isdecimal() or not option:
+        case "random" if not option or (option.isascii() and option.isdecimal() and len(option) <= SEED_DIGITS):
             rng = np.random.default_rng(int(option or 0) + index)
             values: Any = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 100, shape)
         case "zeros":

@@ -8,9 +8,11 @@ from math import prod
 
 from nki_mlir.cli.command import LEVELS
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import PROGRAMS
 
 Space = dict[str, list[object]]         # parameter -> its values
 Choice = dict[str, object]              # parameter -> one of them
+VALUES = 100_000                        # of a parameter
 GRID, LEVEL = "grid", "O"               # the launch grid; how long to search for a fast order of instructions
 
 
@@ -26,15 +28,22 @@ def space_of(mapping: Mapping[str, Sequence[object]]) -> Space:
     for name, values in mapping.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
             raise BadSpace(what=f"the values of {name} are {values!r}")
-        space[str(name)] = list(values)
+        space[str(name)] = [*itertools.islice(values, VALUES + 1)]
         if not space[name]:
             raise BadSpace(what=f"{name} has no values")
+        if len(space[name]) > VALUES:
+            raise BadSpace(what=f"{name} has more than {VALUES:,} values")
     if not space:
         raise BadSpace(what="it has no parameters")
-    if unknown := [level for level in space.get(LEVEL, []) if level not in LEVELS]:
+    if unknown := [level for level in space.get(LEVEL, []) if isinstance(level, (bool, float)) or level not in LEVELS]:
         raise BadSpace(what=f"{LEVEL} is {unknown[0]}; there are {', '.join(map(str, LEVELS))}")
     if GRID in space:
-        space[GRID] = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in space[GRID]]
+        grids = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in space[GRID]]
+        space[GRID] = [*grids]
+        for grid in grids:
+            if any(isinstance(extent, (bool, float, str)) or (isinstance(extent, int) and not 0 < extent <= PROGRAMS)
+                   for extent in grid):
+                raise BadSpace(what=f"{GRID} is {grid!r:.80}; its extents are numbers from 1 to {PROGRAMS:,}")
     return space
 
 
@@ -54,10 +63,11 @@ def values_of(text: str, argument: str) -> list[object]:
     try:
         if ".." in text and "," not in text:
             low, high, *step = (int(part) for part in text.split(".."))
-            return list(range(low, high + 1, *step))
+            values: Sequence[object] = range(low, high + 1, *step)
+            return [*values[:VALUES + 1]]
         values = ast.literal_eval(f"[{text}]")
-    except (ValueError, SyntaxError):
-        raise BadSpace(what=argument) from None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):   # the last two on deep nesting
+        raise BadSpace(what=argument[:80]) from None
     return list(values)
 
 

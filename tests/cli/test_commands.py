@@ -269,6 +269,17 @@ def test_values_that_a_graph_does_not_take(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("argument, text, dtype", [
+    ("arg1=1e308", "1e+308", "float32"), ("arg2=[2147483648, 1]", "[2147483648, 1]", "int32"),
+    ("arg2=[1, 9223372036854775807]", "[1, 9223372036854775807]", "int32")])
+def test_numbers_beyond_a_parameter_s_dtype(argument, text, dtype, tmp_path, capsys):
+    """They would wrap around, or become infinite."""
+    (tmp_path / "graph.mlir").write_text(GRAPH)
+    assert run.main([f"{tmp_path}/graph.mlir", "--arg", argument]) == 2
+    assert f"--arg {text}: a number is outside of the range of {dtype} [NKI-ARG]\n" in capsys.readouterr().err
+    assert run.main([f"{tmp_path}/graph.mlir", "--arg", "arg1=inf", "--arg", "arg2=[2147483647, -2147483648]", "--quiet"]) == 0
+
+
 def test_inputs_of_a_graph_that_no_argument_gives(tmp_path, capsys):
     (tmp_path / "graph.mlir").write_text(GRAPH)
     graph = f"{tmp_path}/graph.mlir"

@@ -75,6 +75,13 @@ def test_shapes_that_no_array_has(command, shape, kernel, capsys):
     assert "a tensor has at most 32 dimensions and 1,152,921,504,606,846,975 elements [NKI-ARG]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("seed", ["9" * 5000, "-1", "1e308", "nan", "１２"])
+def test_seeds_that_are_none(seed, kernel, capsys):
+    assert run.main([kernel, "--arg", f"4x4xf32=random:{seed}"]) == 2
+    printed = capsys.readouterr().err
+    assert f"'random:{seed[:40]}" in printed and "does not describe the contents of a tensor [NKI-ARG]" in printed
+
+
 def test_a_shape_of_as_many_dimensions_as_there_may_be_is_an_array(kernel, capsys):
     assert run.main([kernel, "--arg", "1x" * 32 + "f32", "--on=eager"]) in (0, 1)
     assert "NKI-ARG]" not in capsys.readouterr().err

@@ -48,7 +48,9 @@ def test_spaces__are_read():
     assert size_of(space) == 36 and list(grid_of({"A": [1, 2], "B": [3]})) == [{"A": 1, "B": 3}, {"A": 2, "B": 3}]
 
 
-@pytest.mark.parametrize("text", ["A", "A=", "=1", "A=1..x", "A=[", "1A=3"])
+@pytest.mark.parametrize("text", [
+    "A", "A=", "=1", "A=1..x", "A=[", "1A=3", f"A={'9' * 5000}", f"A={'[' * 5000}", "A=1..99999999999", "A=1..2..0",
+    "A=-1..9223372036854775808", f"A=1..{'9' * 400}", "grid=0", "grid=True", "grid=1e308", "grid=9223372036854775808", "O=True"])
 def test_spaces_that_are_none(text):
     with pytest.raises(BadSpace, match=r"the space is not understood: .*\[NKI-TUNE-SPACE\]"):
         space_from_texts([text])
