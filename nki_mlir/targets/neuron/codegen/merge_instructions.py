@@ -19,7 +19,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
+from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.elementwise import TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nki.reduction import ReducingFree
@@ -108,12 +108,12 @@ class MergedForms:
 
     def of(self, op: Op) -> object | None:
         """Return the form of an operation that may be merged with others of its form; else None."""
-        if op.mask or op.limits or op.symbols or op.extra or op.runs_on not in ENGINES:
+        if op.mask or op.limits or op.symbols or op.extra:
             return None
         form = op.form()
         verdict = self.verdicts.get(form)
         if verdict is None:
-            verdict = self.verdicts[form] = may_merge(op, self.elements)
+            verdict = self.verdicts[form] = op.runs_on in ENGINES and may_merge(op, self.elements)
         return form if verdict else None
 
     def of_run(self, run: Sequence[InstructionStep]) -> list[object | None]:
@@ -258,16 +258,19 @@ class _MergedRun:
     def operand(self, tiles: Sequence[Tile]) -> MergedOperand | None:
         first, second = tiles[:2]
         handles = tuple([tile.handle for tile in tiles])
-        if len(set(handles)) == 1:
+        buffers = len(set(handles))
+        if buffers == 1:
             step = second.access.free.const - first.access.free.const
             steps = [b.access.free.const - a.access.free.const for a, b in pairwise(tiles)]
             same = all(tile.access.partition == first.access.partition for tile in tiles)
             return MergedOperand(first, step, ()) if same and set(steps) == {step} and step >= 0 else None
-        if len(set(handles)) < len(handles) or any(tile.access != first.access for tile in tiles):
+        if buffers < len(handles):
             return None
-        shape, dtype = first.handle.shape, first.handle.dtype
-        if any(buffer not in self.local or (buffer.shape, buffer.dtype) != (shape, dtype) for buffer in handles):
-            return None
+        access, shape, dtype = first.access, first.handle.shape, first.handle.dtype
+        for tile, buffer in zip(tiles, handles):
+            if buffer not in self.local or buffer.shape != shape or buffer.dtype is not dtype or (
+                    tile.access is not access and tile.access != access):
+                return None
         if first.space == PSUM and first.handle.bytes_per_partition * len(handles) > self.forms.machine.psum_bank_bytes:
             return None
         return MergedOperand(first, first.row, handles)
@@ -350,5 +353,7 @@ def in_joined(tile: Tile, joined: Joined) -> Tile:
     if (entry := joined.get(tile.handle)) is None:
         return tile
     wide, number = entry
-    access = replace(tile.access, free=tile.access.free.plus(Linear(number * tile.row)))
+    access = tile.access
+    if number:
+        access = Access(access.dtype, access.partition, access.free.plus(Linear(number * tile.row)), access.dims)
     return Tile(wide, tile.space, wide.shape, wide.dtype, access, tile.label)
