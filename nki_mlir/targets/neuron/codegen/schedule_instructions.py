@@ -300,7 +300,11 @@ def ordered_dependences(graph: SchedulingGraph, order: Sequence[int]) -> list[li
             for k in steps:
                 if members.isdisjoint(before[k]):
                     again.setdefault(k, []).extend(tails)
-    return [sorted({position[other] for other in (*before[k], *again.get(k, ()))}) for k in order]
+    earlier: list[list[int]] = []
+    for k in order:
+        steps = [*before[k], *again[k]] if k in again else before[k]
+        earlier.append([position[steps[0]]] if len(steps) == 1 else sorted({position[other] for other in steps}))
+    return earlier
 
 
 def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> Sequence[int]:
