@@ -8,6 +8,7 @@ UTF-16 units, as editors expect.
 """
 
 import json
+import math
 import os
 import re
 import sys
@@ -106,6 +107,12 @@ def no_json_number(text: str) -> float:
     raise ValueError(f"{text} is not a number of JSON")
 
 
+def finite_number(text: str) -> float:
+    """Parse a number of JSON. Reject one beyond the floats, which the answer would repeat as infinity."""
+    number = float(text)
+    return number if math.isfinite(number) else no_json_number(text[:40])
+
+
 class Server:
     """The session of an editor."""
 
@@ -181,7 +188,7 @@ class Server:
             self.lacks = f"within a message of {int(length):,} bytes, of which {len(data):,} came"
             return None                                 # the editor has ended
         try:
-            message = json.loads(data, parse_constant=no_json_number)
+            message = json.loads(data, parse_constant=no_json_number, parse_float=finite_number)
         except (ValueError, RecursionError) as error:
             raise Unreadable(PARSE_ERROR, f"a message is not JSON: {error}") from None
         if not isinstance(message, dict):

@@ -94,7 +94,8 @@ END = framed({"id": 2, "method": "shutdown"}, {"method": "exit"})
     (b"Content-Length: 23\r\n\r\n{\"id\":null,\"method\":[]}", -32600, "a message names its method"),
     (b"Content-Length: 11\r\n\r\n{\"id\":null}", -32600, "a message names its method"),
     (b"Content-Length: 10\r\n\r\n{\"id\":NaN}", -32700, "a message is not JSON: NaN is not a number of JSON"),
-], ids=range(15))
+    (b"Content-Length: 12\r\n\r\n{\"id\":1e400}", -32700, "a message is not JSON: 1e400 is not a number of JSON"),
+], ids=range(16))
 def test_what_is_no_message__is_an_error_and_the_session_goes_on(received, code, words):
     status, (wrong, last) = answered(received + END)
     assert wrong["id"] is None and wrong["error"]["code"] == code and words in wrong["error"]["message"]
