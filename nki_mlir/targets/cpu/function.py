@@ -428,3 +428,7 @@ class NativeFunction:
             for number in call.buffers:
                 users_of.setdefault(self.buffers[number], []).append(call)
         return users_of
+
+    def buffers_of(self, calls: Sequence[RoutineCall]) -> set[ScratchBuffer]:
+        """Return the buffers in which some calls have addresses."""
+        return {self.buffers[number] for call in calls for number in call.buffers}

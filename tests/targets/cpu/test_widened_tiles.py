@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tiles of narrow floats that are stored in float32 for products: which are, and the same bits as where they stay."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,8 +12,9 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, calls_in
-from nki_mlir.targets.cpu.passes.widen_tiles import WidenTiles
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer, calls_in
+from nki_mlir.targets.cpu.passes import widen_tiles
+from nki_mlir.targets.cpu.passes.widen_tiles import WidenTiles, can_be_wide
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 
 from .compiled import set_options
@@ -95,6 +99,15 @@ def rewritten_parts(q, k):
     return out
 
 
+def unrolled(q, k):
+    """Products with a tile each, in a loop that unrolls."""
+    out = nl.ndarray((4, q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    for j in nl.static_range(4):
+        left = nl.copy(nl.exp(nl.multiply(nl.load(q), j + 1.0)), dtype=q.dtype)
+        nl.store(out[j], nl.copy(nisa.nc_matmul(left, nl.load(k))))
+    return out
+
+
 @pytest.fixture
 def factors(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The dtypes of the factors of products after the pass, for each kernel."""
@@ -121,7 +134,8 @@ def results_of(kernel, *arrays: np.ndarray) -> list[np.ndarray]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel, is_wide", [
     (scores, True), (added, True), (transposed, True), (copied, False), (parts, False), (repeated_parts, True),
-    (rewritten_parts, False)])
+    (rewritten_parts, False),
+    (unrolled, True)])
 def test_tiles__have_the_same_bits(monkeypatch, factors, kernel, is_wide: bool, dtype: type, edges: bool) -> None:
     q, k = of_dtype(dtype, (64, 96), edges), of_dtype(dtype, (64, 256), edges)
     wide = results_of(kernel, q, k)
@@ -139,3 +153,14 @@ def test_tiles__that_are_large_or_read_seldom_stay(monkeypatch, factors) -> None
         set_options(monkeypatch, "widen-tiles", **options)
         results_of(scores, q, k)
     assert "bfloat16" in factors[0] and "bfloat16" in factors[1]
+
+
+def test_tiles__are_judged_again_only_after_their_calls_change(monkeypatch, factors) -> None:
+    judged: Counter[ScratchBuffer] = Counter()
+
+    def verdict(buffer: ScratchBuffer, calls: Sequence[RoutineCall], most: int) -> bool:
+        judged[buffer] += 1
+        return can_be_wide(buffer, calls, most)
+    monkeypatch.setattr(widen_tiles, "can_be_wide", verdict)
+    results_of(unrolled, *(of_dtype(ml_dtypes.bfloat16, (64, n), False) for n in (96, 256)))
+    assert factors[0] == {str(FLOAT32)} and 1 <= max(judged.values()) <= 3

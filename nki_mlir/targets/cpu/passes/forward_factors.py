@@ -68,8 +68,8 @@ class ForwardFactors(FunctionPass, name="forward-factors"):
             if verdicts[source] and self.on_source(product, widened(source, copy, scale)):
                 widen(source, users_of[source], new_calls)
                 wide.add(source)
-                for number in {number for user in users_of[source] for number in user.buffers}:
-                    verdicts.pop(function.buffers[number], None)
+                for buffer in function.buffers_of(users_of[source]):
+                    verdicts.pop(buffer, None)
         function.replace_calls(new_calls)
 
     def on_source(self, product: Compute, copy: Compute) -> Compute | None:

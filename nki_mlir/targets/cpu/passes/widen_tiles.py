@@ -29,21 +29,27 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
     def rewrite(self, function: cpu.NativeFunction) -> None:
         new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
         users_of, loops_around = function.users(), dict(enclosing_loops(function.body))
-        while self.widen_one(users_of, loops_around, new_calls):    # a wide target of a copy may let its source be wide
-            pass
+        narrow: set[cpu.ScratchBuffer] = set()          # tiles that cannot be wide, as the calls that use them are now
+        while (wide := self.widen_one(users_of, loops_around, new_calls, narrow)) is not None:
+            narrow -= function.buffers_of(users_of[wide])   # a wide target of a copy may let its source be wide
         function.replace_calls(new_calls)
 
     def widen_one(self, users_of: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]],
                   loops_around: Mapping[cpu.RoutineCall, Sequence[cpu.NativeLoop]],
-                  new_calls: dict[cpu.RoutineCall, cpu.Compute]) -> bool:
-        """Widen a tile, and map each call that uses it to a new one. Return whether a tile was widened."""
+                  new_calls: dict[cpu.RoutineCall, cpu.Compute], narrow: set[cpu.ScratchBuffer]
+                  ) -> cpu.ScratchBuffer | None:
+        """Widen a tile that is not among the narrow ones, and map each call that uses it to a new one. Return the tile,
+        None if there is none, and add those that cannot be wide to the narrow ones."""
         for buffer, users in users_of.items():
+            if buffer in narrow:
+                continue
             calls = [new_calls.get(user, user) for user in users]
             if can_be_wide(buffer, calls, self.most) and self.are_worth_it(
                     buffer, calls, [loops_around[user] for user in users]):
                 widen(buffer, users, new_calls)
-                return True
-        return False
+                return buffer
+            narrow.add(buffer)
+        return None
 
     def are_worth_it(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall],
                      loops_around: Sequence[Sequence[cpu.NativeLoop]]) -> bool:
