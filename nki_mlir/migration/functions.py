@@ -37,7 +37,7 @@ from nki_mlir.migration.facts import (
     may_have_tiles,
     varies,
 )
-from nki_mlir.migration.host_methods import value_of_call
+from nki_mlir.migration.host_methods import has_vectors, value_of_call
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import broadcast
 from nki_mlir.migration.names import dotted, operator
@@ -74,6 +74,9 @@ class FunctionCalls(Calls):
         if owner is not None and isinstance(updated.func, cst.Attribute):
             fact = self.fact(owner)
             if isinstance(fact, TileObject):
+                value = value_of_call(original, self.host_methods, self.names)
+                if value is not None and has_vectors(value, self.host_methods, self.names):
+                    return self._in_place(original, value)
                 returned = self.method_call(fact, updated.func.attr.value, *self._arguments(updated))
                 return self.note(updated, Fact() if returned is None else returned)
             if isinstance(fact, TensorFact):
@@ -98,13 +101,17 @@ class FunctionCalls(Calls):
         facts = [self.fact(a.value) for a in updated.args]
         if owner is not None and any(isinstance(f, IndexFact | MaskFact) for f in facts) and (
                 value := value_of_call(original, self.host_methods, self.names)) is not None:
-            self.report.changed(self.line, f"the value of {self.code(original.func)} replaces its call, because no "
-                                           "value of the new text is an index vector or a mask")
-            return self.rewritten(value)
+            return self._in_place(original, value)
         self.without_vectors(name or self.code(original.func), facts)
         if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
             return self.note(updated, computed)
         return self.note(updated, Unknown() if has_tiles else self.of_math(name or ""))
+
+    def _in_place(self, call: cst.Call, value: cst.BaseExpression) -> cst.BaseExpression:
+        """Return the rewritten value that a method computes, which replaces a call."""
+        self.report.changed(self.line, f"the value of {self.code(call.func)} replaces its call, because no value of "
+                                       "the new text is an index vector or a mask")
+        return self.rewritten(value)
 
     def of_math(self, name: str) -> Fact:
         """Return the fact about the result of a function of Python's ``math``; that of other functions is unknown."""

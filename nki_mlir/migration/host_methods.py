@@ -40,6 +40,8 @@ def returned(method: cst.FunctionDef, methods: Mapping[str, cst.FunctionDef] | N
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=targets))], value=value):
                 if isinstance(value, cst.Call) and methods is not None and names is not None:
                     value = value_of_call(value, methods, names) or value
+                if isinstance(value, cst.Subscript) and names is not None and names.meaning(value.value) == "nl.mgrid":
+                    value = cst.Tuple([cst.Element(_element(value, k)) for k in range(len(value.slice))])
                 if not isinstance(value, cst.Tuple) or len(value.elements) != len(targets):
                     return None
                 if not all(isinstance(t.value, cst.Name) for t in targets):
@@ -56,6 +58,10 @@ def returned(method: cst.FunctionDef, methods: Mapping[str, cst.FunctionDef] | N
     return None
 
 
+def _element(values: cst.BaseExpression, position: int) -> cst.Subscript:
+    return cst.Subscript(values, [cst.SubscriptElement(cst.Index(cst.Integer(str(position))))])
+
+
 def _with_values(node: cst.BaseExpression, values: Mapping[str, cst.BaseExpression]) -> cst.BaseExpression:
     """Return an expression in which values replace names."""
     expression = node.visit(Substitution(values))
@@ -66,20 +72,58 @@ def _with_values(node: cst.BaseExpression, values: Mapping[str, cst.BaseExpressi
 def value_of_call(call: cst.Call, methods: Mapping[str, cst.FunctionDef], names: Names) -> cst.BaseExpression | None:
     """Return the expression that a call of such a method computes; None for other calls, and for those whose method
     reads variables of its file."""
-    if not isinstance(call.func, cst.Attribute) or any(a.keyword is not None or a.star for a in call.args):
+    if not isinstance(call.func, cst.Attribute):
         return None
     method = methods.get(call.func.attr.value)
     callees = {name: callee for name, callee in methods.items() if callee is not method}
     value = returned(method, callees, names) if method is not None else None
-    if method is None or value is None or len(method.params.params) != 1 + len(call.args):
+    bound = _bound_arguments(method.params, call) if method is not None else None
+    if method is None or value is None or bound is None:
         return None
     parameters = [p.name.value for p in method.params.params]
     read = {n.value for n in nodes_of(cst.Expr(value), cst.Name)} - {
-        n.attr.value for n in nodes_of(cst.Expr(value), cst.Attribute)}
+        n.attr.value for n in nodes_of(cst.Expr(value), cst.Attribute)} - {
+        a.keyword.value for a in nodes_of(cst.Expr(value), cst.Arg) if a.keyword is not None}
     if not read <= {*parameters, *names.paths, *dir(builtins)}:
         return None
-    arguments = [call.func.value, *(a.value for a in call.args)]
-    return _with_values(value, dict(zip(parameters, map(_in_parentheses, arguments))))
+    return _with_values(value, {name: _in_parentheses(argument) for name, argument in bound.items()})
+
+
+def _bound_arguments(parameters: cst.Parameters, call: cst.Call) -> dict[str, cst.BaseExpression] | None:
+    """Return the arguments of a call of a method by parameter, its object and defaults that are constants among them;
+    None if they are not as many, or unpacked."""
+    assert isinstance(call.func, cst.Attribute)
+    if isinstance(parameters.star_arg, cst.Param) or any((
+            parameters.star_kwarg, parameters.kwonly_params, parameters.posonly_params, *(a.star for a in call.args))):
+        return None
+    names = [p.name.value for p in parameters.params]
+    positional = [call.func.value, *(a.value for a in call.args if a.keyword is None)]
+    bound: dict[str, cst.BaseExpression] = {
+        p.name.value: p.default for p in parameters.params if isinstance(p.default, cst.Integer | cst.SimpleString) or (
+            isinstance(p.default, cst.Name) and p.default.value in ("None", "True", "False"))}
+    by_keyword = {a.keyword.value: a.value for a in call.args if a.keyword is not None}
+    if len(positional) > len(names) or not by_keyword.keys() <= {*names[len(positional):]}:
+        return None
+    bound |= dict(zip(names, positional)) | by_keyword
+    return {name: bound[name] for name in names} if bound.keys() == {*names} else None
+
+
+def has_vectors(value: cst.BaseExpression, methods: Mapping[str, cst.FunctionDef], names: Names) -> bool:
+    """Return whether a value is computed from new index vectors, also by other such methods, and from no tile."""
+    has_new = any(names.meaning(node.value) == "nl.mgrid" for node in nodes_of(cst.Expr(value), cst.Subscript))
+    for call in nodes_of(cst.Expr(value), cst.Call):
+        meaning = names.meaning(call.func)
+        if meaning == "nl.arange":
+            has_new = True
+        elif meaning.startswith(("nl.", "nisa.")):
+            return False
+        elif isinstance(call.func, cst.Attribute) and call.func.attr.value in methods:
+            rest = {name: method for name, method in methods.items() if name != call.func.attr.value}
+            inner = value_of_call(call, methods, names)
+            if inner is None:
+                return False
+            has_new = has_vectors(inner, rest, names) or has_new
+    return has_new
 
 
 def _in_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:

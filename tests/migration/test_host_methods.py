@@ -44,7 +44,7 @@ VALID = "return i * self.size + ip < self.rows"
 
 
 @pytest.mark.parametrize("valid, arguments", [
-    (VALID, "i, ip"), (VALID, "(i + 1) - 1, ip"),
+    (VALID, "i, ip"), (VALID, "(i + 1) - 1, ip"), (VALID, "i, ip=ip"),
     ("first, limit = i * self.size, self.rows; row = first + ip; return row < limit", "i, ip")])
 def test_value_replaces_the_call(valid, arguments, tmp_path):
     text, report = TEXT.format(valid=valid, arguments=arguments), MigrationReport("kernel.py")
@@ -60,9 +60,60 @@ def test_value_replaces_the_call(valid, arguments, tmp_path):
 
 @pytest.mark.parametrize(("valid", "arguments"), [
     ("limit = self.rows; limit += 1; return i * self.size + ip < limit", "i, ip"), ("return i * self.size + ip < LIMIT", "i, ip"),
-    (VALID, "i, ip=ip"), (VALID, "*(i, ip)"),
+    (VALID, "*(i, ip)"),
     (VALID + "\n\nclass Other:\n    def valid(self, i, ip):\n        return ip < i", "i, ip")])
 def test_calls_of_other_methods_are_left(valid, arguments):
     report = MigrationReport("kernel.py")
     rewritten(TEXT.format(valid=valid, arguments=arguments), report)
     assert not report.is_complete
+
+
+GRIDS = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+class Grid:
+    def __init__(self, rows, columns):
+        self.rows, self.columns = rows, columns
+
+    {grids}
+
+    def inside(self, i):
+        {inside}
+
+
+@nki.jit
+def kernel(x):
+    grid = Grid(*x.shape)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(3):
+        ip, jf = {call}
+        valid = grid.inside(i)
+        tile = nl.load(x[ip, jf], mask=valid)
+        nl.store(out[ip, jf], nl.exp(tile, mask=valid), mask=valid)
+    return out
+"""
+AT = "def at(self, i, width=24): return i * 32 + nl.arange(32)[:, None], nl.arange(width)[None, :]"
+ROWS = """def row(self, first, size=32): return first + nl.arange(size)[:, None]
+
+    def column(self): return nl.arange(24)[None, :]"""
+
+
+@pytest.mark.parametrize(("grids", "inside", "call"), [
+    (AT, "ip, jf = self.at(i); return (ip < self.rows) & (jf < self.columns)", "grid.at(i)"),
+    (AT, "ip, jf = self.at(i, 24); return (ip < self.rows) & (jf < self.columns)", "grid.at(width=24, i=i)"),
+    (ROWS, "return (self.row(first=i * 32) < self.rows) & (self.column() < self.columns)",
+     "grid.row(i * 32), grid.column()"),
+    ("def mesh(self): return nl.mgrid[0:32, 0:24]",
+     "ip, jf = self.mesh(); return (i * 32 + ip < self.rows) & (jf < self.columns)",
+     "i * 32 + grid.mesh()[0], grid.mesh()[1]")])
+def test_methods_that_return_new_index_vectors(grids, inside, call, tmp_path):
+    text, report = GRIDS.format(grids=grids, inside=inside, call=call), MigrationReport("kernel.py")
+    new = rewritten(text, report)
+    assert report.is_complete
+    install()
+    values = []
+    for name, source in (("grids_old", text), ("grids_new", new)):
+        (tmp_path / f"{name}.py").write_text(source)
+        values.append(loaded(tmp_path / f"{name}.py", name).kernel.run((floats(70, 20),), {}, "eager"))
+    assert (values[0] == values[1]).all()
