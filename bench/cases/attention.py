@@ -41,7 +41,10 @@ def in_wide(function: Any, *arrays: np.ndarray) -> Any:
     return function(*(a.astype("float64") for a in arrays), SCALE)
 
 
-@case("flash_forward_4x2048x64", Goal(faster=1.3, note=LIMIT), Goal(faster=1.3))
+@case("flash_forward_4x2048x64", Goal(faster=1.3, note=LIMIT), Goal(faster=1.3, note=(
+    "On one thread it takes the time of float32, without AMX or AVX512-BF16. Values of four blocks converted at once, "
+    "with products added in registers as in float32, took 1.01 of the time. Roundings of weights by products of words "
+    "took 0.99.")))
 def flash_forward(dtype: str = "float32") -> Case:
     def formula(xp: Any, q_t: Any, k_t: Any, v: Any) -> Any:
         scores = q_t.swapaxes(1, 2) @ k_t * SCALE
