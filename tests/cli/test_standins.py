@@ -2,10 +2,12 @@
 """The stand-ins of the vendor's executables do what public programs call them for, on files that kernels left."""
 
 import importlib
+import io
 import json
 import os
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import nki_mlir.language.beta.language as nl
 from nki_mlir.cli import env, run
 from nki_mlir.cli.standins import EXECUTABLES, neuron_bench, neuron_ls, neuron_profile, neuronx_cc
 from nki_mlir.language.beta import nki
+from nki_mlir.targets.neuron.format import artifacts
 from nki_mlir.targets.neuron.format.artifacts import ForeignFile, NtffContent, pack_trace, unpack_kernel, unpack_trace
 
 
@@ -118,7 +121,7 @@ def test_a_file_that_cannot_be_written_is_an_error(neff, capsys):
     assert "Traceback" not in printed
 
 
-def test_other_forms_of_a_trace(neff, capsys):
+def test_other_forms_of_a_trace(neff, capsys, monkeypatch):
     neuron_profile.main(["capture", "-n", "renamed.neff", "-s", "t.ntff"])
     assert neuron_profile.main(["view", "-s", "t.ntff", "--output-format=json"]) == 0
     document = json.loads((neff.parent / "ntff.json").read_text())
@@ -135,7 +138,14 @@ def test_other_forms_of_a_trace(neff, capsys):
     assert graph["CycleCount"] == round(document["summary"][0]["total_time"] * 1e9)
     with pytest.raises(ForeignFile, match="it is a nki_mlir trace"):
         unpack_kernel((neff.parent / "t.ntff").read_bytes(), "t.ntff")
-    assert unpack_trace((neff.parent / "t.ntff").read_bytes(), "t.ntff").kernel == "product"
+    packed = (neff.parent / "t.ntff").read_bytes()
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        largest = max(archive.infolist(), key=lambda member: member.file_size)
+    monkeypatch.setattr(artifacts, "MEMBER_BYTES", largest.file_size)
+    assert unpack_trace(packed, "t.ntff").kernel == "product"
+    monkeypatch.setattr(artifacts, "MEMBER_BYTES", largest.file_size - 1)
+    with pytest.raises(ForeignFile, match=f"{largest.filename} unpacks to {largest.file_size:,} bytes"):
+        unpack_trace(packed, "t.ntff")
 
 
 def test_a_trace_without_a_format_is_a_page(neff, capsys):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How sure times and the order of two of them are."""
 
-from math import exp, log, sqrt
+from math import erf, exp, log, sqrt
 
 import pytest
 
@@ -46,6 +46,13 @@ def test_what_two_have_in_common_cancels():
     assert more.faster == 0 and more.sure
     error = sqrt(2) * STRUCTURE * 200 / 1200
     assert log(1.2) / error > 6
+
+
+def test_the_structure_counts_by_the_longer_of_two():
+    """20 ns of the first of 200 ns and 30 ns of the second of 210 ns are of laws that the other one does not use."""
+    comparison = verdict([law("a", 180.0, 0.0), law("b", 20.0, 0.0)], [law("a", 180.0, 0.0), law("c", 30.0, 0.0)])
+    error = sqrt(2) * STRUCTURE * 50 / 210
+    assert comparison.probability == pytest.approx(0.5 * (1 + erf(log(210 / 200) / error / sqrt(2))), rel=1e-12)
 
 
 @pytest.mark.parametrize("second, faster, sure", [(1040.0, 0, False), (960.0, 1, False), (2000.0, 0, True), (500.0, 1, True)])
