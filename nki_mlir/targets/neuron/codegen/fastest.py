@@ -367,13 +367,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
     limit, level = options.unroll_limit, options.level
     search = tried or TimedCandidates(rolled, choice, options)
     failed: NkiMlirError | None = None
-    several = candidates(rolled, limit, level, options.overlap and tried is None)
-    pipelined = pipelined_candidates(rolled, level, options.evict) if options.pipeline and limit is None else []
-    least_pipelined = search.least_time_again(Candidate(BODY, BODY, options.loads)) if pipelined else 0.0
-    at = int(several[0].body == SHORT)
-    several[at:] = [*several[at:][::-1], *pipelined] if least_pipelined else [*pipelined, *several[at:]]
-    if search.timed:
-        several = [candidate for candidate in several if candidate not in search.candidates()] or several
+    several, least_pipelined = ordered_candidates(rolled, options, search, tried is not None)
     longer = LONGER._replace(loads=options.loads) if LONGER in several else None
     if several[0].body == SHORT and not search.is_near(several[0]):
         several.append(several.pop(0))          # it does not end the search
@@ -426,14 +420,35 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
         in_program_order_where_it_fits(rolled, written, choice, options.spill)   # raise the error of program order
         raise failed
     ns, best = search.best()
-    if limit is None and search.least_in_order * CLOSE < ns and written_out(rolled.body) > STRAIGHT[level] and (
-            in_program_order(rolled, choice) < ns):
-        straight = Candidate(UNROLL_LIMIT, BODY)
-        prepared = prepared_alone(rolled, straight, choice)
-        program = prepared.in_program_order()
-        if (end := end_of(program)) < ns:
-            return Fastest(straight, prepared.schedules.as_written(), program, end)
+    if limit is None and search.least_in_order * CLOSE < ns and written_out(rolled.body) > STRAIGHT[level]:
+        return written_out_program(rolled, choice, ns) or best
     return best
+
+
+def ordered_candidates(rolled: Code, options: SearchOptions, search: TimedCandidates, resumes: bool
+                       ) -> tuple[list[Candidate], float]:
+    """Return the candidates in the order in which the search tries them, and the time that those with pipelined loops
+    have to beat. The search ``resumes`` one that has tried some."""
+    limit, level = options.unroll_limit, options.level
+    several = candidates(rolled, limit, level, options.overlap and not resumes)
+    pipelined = pipelined_candidates(rolled, level, options.evict) if options.pipeline and limit is None else []
+    least_pipelined = search.least_time_again(Candidate(BODY, BODY, options.loads)) if pipelined else 0.0
+    at = int(several[0].body == SHORT)
+    several[at:] = [*several[at:][::-1], *pipelined] if least_pipelined else [*pipelined, *several[at:]]
+    if search.timed:
+        several = [candidate for candidate in several if candidate not in search.candidates()] or several
+    return several, least_pipelined
+
+
+def written_out_program(rolled: Code, choice: EngineChoice, ns: float) -> Fastest | None:
+    """Return the program of the code with its loops written out, in program order, if it takes less than ``ns``."""
+    if in_program_order(rolled, choice) >= ns:
+        return None
+    straight = Candidate(UNROLL_LIMIT, BODY)
+    prepared = prepared_alone(rolled, straight, choice)
+    program = prepared.in_program_order()
+    end = end_of(program)
+    return Fastest(straight, prepared.schedules.as_written(), program, end) if end < ns else None
 
 
 def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
