@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from nki_mlir import extensions
 from nki_mlir.alone import skip_last_collection
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.files import shown
 from nki_mlir.input_limits import limited_time
 from nki_mlir.progress import ProgressLine, is_read, show_progress
 from nki_mlir.version import __version__
@@ -269,8 +270,16 @@ def fail(error: NkiMlirError) -> int:
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
     elif error.values.keys() >= {"attribute", "instead"}:               # what a constant is passed for
         error.values["instead"] = "a tensor, for example --arg 128x512xf32"
-    print("\n".join([str(error), *called_by(error)]), file=sys.stderr)
+    callers = called_by(error)              # it compares locations with the traceback's, which have absolute paths
+    if error.at is not None:
+        error.at = in_directory(error.at)
+    print("\n".join([str(error), *callers]), file=sys.stderr)
     return 2 if isinstance(error, CommandLineError) else 1
+
+
+def in_directory(at: Location) -> Location:
+    """Return the location with a relative path if its file lies below the current directory."""
+    return at._replace(file=shown(at.file)) if os.path.isabs(at.file) else at
 
 
 CALLERS = 4                             # that an error shows; a recursive function may have a thousand
@@ -282,7 +291,7 @@ def called_by(error: NkiMlirError) -> list[str]:
     if error.at is None or error.__traceback__ is None:
         return []
     from nki_mlir.capture import locations  # start-up: imported on first use
-    callers = [f"{name} ({at})" for name, at in locations.callers(error.__traceback__, error.at)]
+    callers = [f"{name} ({in_directory(at)})" for name, at in locations.callers(error.__traceback__, error.at)]
     more = [f"{len(callers) - CALLERS} more"] if len(callers) > CALLERS else []
     return [f"  called by: {', '.join(callers[:CALLERS] + more)}"] if callers else []
 
