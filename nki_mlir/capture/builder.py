@@ -13,20 +13,21 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from nki_mlir.capture.affine import A, Affine, IndexChange
+from nki_mlir.capture.affine import Affine
 from nki_mlir.capture.assigned_names import assigned_name
 from nki_mlir.capture.broadcasting import source_of
-from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, TensorName, UnsupportedMask
+from nki_mlir.capture.errors import OutsideKernel, SharedHbmInside, TensorName, UnsupportedMask
 from nki_mlir.capture.index import Index, Mask, Symbol
 from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.on_chip_memory import OnChipMemory
+from nki_mlir.capture.operands import Operands, Views, broadcast_sources, check_empty, form_of, lift_to, plain_mask
 from nki_mlir.capture.races.touches import Touches
 from nki_mlir.capture.strides import same_extents
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, PSUM, Tile
-from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField
+from nki_mlir.dialects.op import FRESH, Op, TileField
 from nki_mlir.dialects.operation_kind import same_value
 from nki_mlir.dialects.target_findings import findings, newly_broken
 from nki_mlir.dialects.target_rules import NotOnTarget
@@ -40,8 +41,7 @@ from nki_mlir.targets.interpreter.execute import has_domain
 current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
 
 Site = tuple[str, int, int]
-Operands = Sequence[tuple[TileField, Tile]]
-Views: TypeAlias = Mapping[str, View | None]         # operands of an operation by tile field, as the language has them
+
 
 
 def active(name: str = UNNAMED) -> "Builder":
@@ -234,43 +234,24 @@ class Builder:
             return None
         if mask is not None and mask.negated:
             return self._emit_pieces(cls, views, mask, attributes)
-        shape = views["dst"].shape if cls.broadcasts and "dst" in views else None
-        present: list[TileField] = []
-        empty, symbolic, restricted = False, cls.has_linear_attributes, mask is not None
-        for field in cls.tiles:
-            if (view := views.get(field.name)) is not None:
-                if shape is not None and not field.writes and not same_extents(view.shape, shape):
-                    view = views[field.name] = source_of(cls, field.name, view, shape)
-                present.append(field)
-                empty |= 0 in view.shape
-        if empty:
+        present = broadcast_sources(cls, views)
+        if any([0 in views[field.name].shape for field in present]):
             self.last = None
             check_empty(present, views)
             return None
-        operand_views: list[View] = []
-        for field in present:
-            operand_views.append(view := views[field.name].as_tile())
-            symbolic |= bool(view.partition.symbols or view.free.symbols)
-            restricted |= bool(view.limits) or view.mask is not None
-        symbols: list[Symbol] = []
-        position_of: dict[Symbol, int] = {}
-        if symbolic:
-            indices = [i for view in operand_views for i in (view.partition, view.free) if i.symbols]
-            linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}
-            symbols = self.symbols_of([*indices, *linear.values()])
-            position_of = {s: k for k, s in enumerate(symbols)}
-            attributes = attributes | {name: v.linear(position_of) for name, v in linear.items()}
-        operands = [(f, tile_of(view, position_of)) for f, view in zip(present, operand_views)]
-        fields: dict[str, Any] = {f.name: tile for f, tile in operands}
+        operand_views = [views[field.name].as_tile() for field in present]
+        symbols, attributes = self.symbols_in(cls, operand_views, attributes)
+        position_of = {symbol: k for k, symbol in enumerate(symbols)}
+        operands = [(field, tile_of(view, position_of)) for field, view in zip(present, operand_views)]
+        fields: dict[str, Any] = {field.name: tile for field, tile in operands}
         op = cls(**attributes, **fields)
         key = form_of(cls, operands, attributes)
         memo = self.memos.get(key)
         if memo is None:
             verify(op, operands)
             memo = self.memos[key] = {"fields": op.__dict__ | dict.fromkeys(fields)}
-        if restricted:
-            if not self._restrict(op, dict(zip([f.name for f in present], operand_views)), mask, symbols, position_of,
-                                  piece):
+        if mask is not None or any([view.limits or view.mask is not None for view in operand_views]):
+            if not self._restrict(op, dict(zip(fields, operand_views)), mask, symbols, position_of, piece):
                 return None
             verify_mask(op, operands)
         elif "apart" not in memo:
@@ -279,6 +260,17 @@ class Builder:
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple(s.handle_range() for s in symbols)
         return self.perform_verified(op, operands, operand_views, symbols, memo)
+
+    def symbols_in(self, cls: type[Op], views: Sequence[View], attributes: dict[str, Any]
+                   ) -> tuple[list[Symbol], dict[str, Any]]:
+        """Return the symbols of views and attributes, and the attributes with indices as forms of these symbols."""
+        if not cls.has_linear_attributes and not any([v.partition.symbols or v.free.symbols for v in views]):
+            return [], attributes
+        indices = [i for view in views for i in (view.partition, view.free) if i.symbols]
+        linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}
+        symbols = self.symbols_of([*indices, *linear.values()])
+        position_of = {symbol: k for k, symbol in enumerate(symbols)}
+        return symbols, attributes | {name: v.linear(position_of) for name, v in linear.items()}
 
     def known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
                          ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Memo] | None:
@@ -462,39 +454,3 @@ def from_fresh(op: Op, operands: Operands, operand_views: Sequence[View]) -> boo
             if field.writes and buffer.on_chip and (fresh or not buffer.is_written):
                 buffer.fresh = True
     return fresh
-
-
-def form_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:
-    """Return a key that is equal for operations that differ only in their buffers, in where their tiles start, and in
-    masks and limits."""
-    forms = {field.name: tile.form for field, tile in operands}
-    return (cls, *[forms.get(field.name) for field in cls.tiles], *attributes, *map(same_value, attributes.values()))
-
-
-def check_empty(fields: Sequence[TileField], views: dict[str, View]) -> None:
-    """Refuse an operation with an empty operand, unless all its destinations are empty, too: it then does nothing."""
-    if not all(0 in views[f.name].shape for f in fields if f.writes):
-        view = next(v for v in views.values() if 0 in v.shape)
-        raise EmptySubscript(name=view.buffer.name, shape=view.shape)
-
-
-def plain_mask(mask: object) -> Mask | Literal[False] | None:
-    """Return the mask of an operation as a ``Mask``; None if it is true everywhere, False if nowhere."""
-    if mask is None or isinstance(mask, Mask):
-        return mask
-    if isinstance(mask, (bool, np.bool_)):
-        return None if mask else False
-    kind = "a tile, whose values only the device knows" if isinstance(mask, View) else f"of type {type(mask).__name__}"
-    raise UnsupportedMask(what=f"the mask is {kind}")
-
-
-def lift_to(iteration: Iteration, name: str) -> IndexChange:
-    """Return the function that maps an index over the axes of an operand to the axes of the operation."""
-    axes, extents = iteration.axes[name], iteration.extents
-
-    def lift(index: A, /) -> A:
-        moved = [0] * len(extents)
-        for axis, c in zip(axes, index.axes):
-            moved[axis] += c
-        return index.with_axes(moved, extents)
-    return lift

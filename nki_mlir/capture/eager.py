@@ -9,11 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from nki_mlir.capture.builder import Builder, Marks, Memo, Operands, Site, Views
+from nki_mlir.capture.builder import Builder, Marks, Memo, Site
 from nki_mlir.capture.errors import NoRoomForTensor, OfAnotherCall
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.operands import Operands, Views
 from nki_mlir.capture.races.hazards import ProgramTouches, judge_loops, judge_programs, point_text
 from nki_mlir.capture.races.overlaps import happens, masks_of
 from nki_mlir.capture.races.touches import Touch

@@ -9,13 +9,14 @@ import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
 from nki_mlir.capture.affine import Affine
-from nki_mlir.capture.builder import Marks, Memo, Operands, Site
+from nki_mlir.capture.builder import Marks, Memo, Site
 from nki_mlir.capture.capture_attempt import CaptureAttempt, UnrollPlan
 from nki_mlir.capture.errors import OfAnotherCall, OutOfScope
 from nki_mlir.capture.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.loop_state import BlockArguments
+from nki_mlir.capture.operands import Operands
 from nki_mlir.capture.races.hazards import CaptureDependences
 from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.tensor import Buffer, View
@@ -478,9 +479,8 @@ class MlirBuilder(CaptureAttempt):
     def _constant(self, value: int) -> Value:
         if ("constant", value) not in self.cache:       # at the function's head, so that every block sees it
             ip = ir.InsertionPoint.at_block_begin(self.scopes[0].block)
-            op = self._op("arith.constant", results=[self.index_type], ip=ip,
-                          attributes={"value": ir.IntegerAttr.get(self.index_type, value)})
-            self.cache["constant", value] = op.results[0]
+            self.cache["constant", value] = self._op("arith.constant", results=[self.index_type], ip=ip, attributes={
+                "value": ir.IntegerAttr.get(self.index_type, value)}).results[0]
         constant: Value = self.cache["constant", value]
         return constant
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nki_mlir.bindings import Attribute
-from nki_mlir.capture.builder import Memo, Operands, form_of
+from nki_mlir.capture.builder import Memo
+from nki_mlir.capture.operands import Operands, form_of
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile

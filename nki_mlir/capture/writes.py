@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 
 from nki_mlir.analysis.effects import without_gap
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.capture.builder import Operands, Views
 from nki_mlir.capture.index import Symbol
+from nki_mlir.capture.operands import Operands, Views
 from nki_mlir.capture.races.overlaps import happens, masks_of
 from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.tensor import Buffer, View, tile_of

@@ -13,9 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from nki_mlir.capture.builder import Views, active, current
+from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.operands import Views
 from nki_mlir.capture.part_forms import PARTITIONS, check_on_chip_shape
 from nki_mlir.capture.strides import Shape
 from nki_mlir.capture.tensor import Buffer, View

@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from nki_mlir.capture.broadcasting import repeats_behind
-from nki_mlir.capture.builder import Views, active, lift_to, plain_mask
+from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import TooManyDimensions
 from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.operands import Views, lift_to, plain_mask
 from nki_mlir.capture.strides import same_extents
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import KernelError
