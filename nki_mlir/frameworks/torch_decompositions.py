@@ -222,6 +222,20 @@ def absolute(a: torch.Tensor) -> object:
     return a.clone() if a.dtype == torch.uint8 else NotImplemented
 
 
+def is_close(a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+             ) -> torch.Tensor:
+    """Compute whether numbers are equal, or finite and at most ``atol`` and ``rtol`` times the second one apart."""
+    equal = a == b
+    if equal_nan and a.is_floating_point():
+        equal = equal | (a.isnan() & b.isnan())
+    if rtol == atol == 0:
+        return equal
+    distance = (a - b).abs()
+    if not b.is_floating_point():
+        return equal | (distance <= atol + (rtol * b.to(torch.get_default_dtype())).abs())
+    return equal | (distance.isfinite() & (distance <= atol + (rtol * b).abs()))
+
+
 def of_one_dtype(op: Callable[..., torch.Tensor]) -> Callable[[object, object], torch.Tensor]:
     """Compute an operator of two tensors for operands of different dtypes, or for a number."""
     return lambda a, b: op(*same_dtype(a, b))
@@ -264,6 +278,7 @@ OWN: dict[object, Callable[..., object]] = {
     aten.add.Tensor: add,
     aten.index_put.default: index_put,
     aten.threshold.default: threshold,
+    aten.isclose.default: is_close,
     aten.var.correction: variance,
     aten.std.correction: deviation,
     aten.var_mean.correction: variance_and_mean,

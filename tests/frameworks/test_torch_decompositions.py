@@ -62,6 +62,15 @@ def test_functions_near_zero(dtype):
     assert equals(aten.trunc.default, torch.tensor([-3, 4]))
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.int8])
+def test_numbers_that_are_close(dtype):
+    values = torch.tensor([*range(-6, 7)] if not dtype.is_floating_point else [*NUMBERS, 1.00001, 1.0001, 1e5 + 1, 1e-9, 1e-7])
+    a, b = (v.to(dtype).flatten() for v in torch.meshgrid(values, values, indexing="ij"))
+    for tolerances in ((), (0.5,), (0.0, 1.5), (0.0, 0.0), (0.2, 0.3)):
+        for equal_nan in (False, True):
+            assert equals(aten.isclose.default, a, b, *tolerances, equal_nan=equal_nan), tolerances
+
+
 # -- quotients and remainders ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_remainders_of_floats(dtype):
