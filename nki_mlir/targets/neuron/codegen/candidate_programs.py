@@ -98,6 +98,11 @@ class Prepared:
         moved, size = self.schedules.traffic()
         return moved > size * AGAIN
 
+    def first(self, level: int, most: float = inf) -> float:
+        """Return the estimate of the first order; ``inf`` if it certainly takes more than ``most`` ns."""
+        arrangement = self.schedules.arrangement_within(self.orders(level)[1][0]._replace(memory=self.memory), most)
+        return inf if arrangement is None else arrangement.ns
+
     def takes_at_most(self, ns: float, level: int) -> bool:
         """Return whether one of the first ``TWO`` orders takes at most ``ns`` by its estimate."""
         return any(arrangement.ns <= ns for arrangement in islice(self.arrangements(level, ns, inf), TWO))

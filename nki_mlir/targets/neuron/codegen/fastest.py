@@ -134,8 +134,7 @@ class TimedCandidates:
             prepared = self.prepared(candidate)
         except NkiMlirError:
             return True
-        arrangement = next(prepared.arrangements(self.options.level, inf, inf))
-        return arrangement.ns <= prepared.schedules.bound() * WAITS
+        return prepared.first(self.options.level) <= prepared.schedules.bound() * WAITS
 
     def least_time_again(self, candidate: Candidate) -> float:
         """Return ns that a candidate's loops take at least if they load data repeatedly, else 0. Keep its code."""
@@ -175,7 +174,8 @@ class TimedCandidates:
             return []
         if transposing := self.transposing(candidate, prepared):
             return transposing
-        several, ns = list[Candidate](), next(prepared.arrangements(self.options.level, inf, inf)).ns
+        several, level = list[Candidate](), self.options.level
+        ns = prepared.first(level)
         least_time = self.least_time()
         hopeless = ns > least_time * HOPELESS
         if candidate.results == 100 and prepared.schedules.bound() < min(ns / WAITS, least_time):
@@ -184,7 +184,7 @@ class TimedCandidates:
             elif self.options.overwrite and not candidate.overwrite and prepared.schedules.half_full and not hopeless:
                 variant = candidate._replace(overwrite=True)
                 other = self.prepared(variant)
-                if other.overwrites and next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
+                if other.overwrites and other.first(level, ns / NEARLY) * NEARLY < ns:
                     self.postponed[variant] = other
                     several.append(variant)
         if self.options.merge_loads and not candidate.merge_loads and not hopeless and (
@@ -192,7 +192,7 @@ class TimedCandidates:
                 self.shared.loads_merge(candidate)):
             variant = candidate._replace(merge_loads=True)
             other = self.prepared(variant)
-            if next(other.arrangements(self.options.level, inf, inf)).ns * NEARLY < ns:
+            if other.first(level, ns / NEARLY) * NEARLY < ns:
                 self.postponed[variant] = other
                 several.append(variant)
         if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * HOPELESS and (
@@ -200,7 +200,7 @@ class TimedCandidates:
             variant = candidate._replace(loads=False)
             if variant not in self.variants:
                 self.postponed[variant] = other = self.prepared(variant)
-                if next(other.arrangements(self.options.level, inf, inf)).ns < ns:
+                if other.first(level, ns) < ns:
                     several.append(variant)
         several = [variant for variant in several if variant not in self.variants]
         if several:
@@ -225,8 +225,11 @@ class TimedCandidates:
         other = self.prepared(variant)
         if other.schedules.bound(balanced=True) * MERGED > bound:
             return []
-        ns, far = next(other.arrangements(self.options.level, inf, inf)).ns, 1 / HOPELESS
-        if ns * far > bound and next(prepared.arrangements(self.options.level, inf, inf)).ns < ns * far:
+        level, most, far = self.options.level, inf, 1 / HOPELESS
+        if other.schedules.critical_path() * far > bound:           # so both first orders are compared in any case
+            most = prepared.first(level) * HOPELESS
+        ns = other.first(level, most)
+        if ns * far > bound and prepared.first(level) < ns * far:
             return []
         self.variants[variant] = candidate
         self.postponed |= {candidate: prepared, variant: other}
@@ -267,7 +270,7 @@ class TimedCandidates:
         for pieces in PIECES:
             variant = candidate._replace(columns=pieces)
             other = self.prepared(variant)
-            if other.split and (least := next(other.arrangements(self.options.level, inf, inf)).ns) * NEARLY < ns:
+            if other.split and (least := other.first(self.options.level, ns / NEARLY)) * NEARLY < ns:
                 ns, best = least, variant
                 self.postponed[variant] = other
         if best is None:

@@ -24,9 +24,10 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
+from nki_mlir.targets.neuron.codegen.least_end import LeastEnd
 from nki_mlir.targets.neuron.codegen.result_ring import ResultRing
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
-from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
+from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 from nki_mlir.targets.neuron.codegen.step_engines import StepEngines
 from nki_mlir.targets.neuron.codegen.unread_loads import UnreadLoads
@@ -41,13 +42,13 @@ CHECKED = 64                    # the end is estimated when one of so many steps
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
     """Return the schedule of a run. ``base``: where free memory begins, by memory; None: assign no addresses."""
     schedule = list_schedule_within(graph, order, base, inf)
-    assert schedule is not None
+    assert isinstance(schedule, ListSchedule)
     return schedule
 
 
 def list_schedule_within(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float
-                         ) -> ListSchedule | None:
-    """Return the same; None if it certainly ends after ``most`` ns, which shows before all steps have started."""
+                         ) -> ListSchedule | TooLate:
+    """Return the same; none if it certainly ends after ``most`` ns, which shows before all steps have started."""
     run = _ListScheduler(graph, order, base, most)
     if not run.run() and not run.late:              # too fragmented: without rotation of the banks gaps are larger
         packed = _ListScheduler(graph, order, base, most, rotates=False)
@@ -56,7 +57,7 @@ def list_schedule_within(graph: SchedulingGraph, order: Order, base: dict[str, i
         else:
             run.continue_without_addresses()
     if run.late:
-        return None
+        return TooLate(run.least_loads())
     engines = [run.engines[e] for e in run.engine_of]
     return ListSchedule(run.order, engines, run.addresses if run.free_ranges else None, run.end, run.starts,
                         run.least_loads())
@@ -75,6 +76,7 @@ class _ListScheduler:
                  rotates: bool = True) -> None:
         machine = graph.machine
         self.latest, self.late = most * (1 + 1e-9), False       # the end is a sum of many numbers
+        self.least_end = LeastEnd(graph.least_rests(order.share, order.issue)) if most < inf else None
         self.graph, self.machine, self.passed = graph, machine, order.passed
         self.count = count = len(graph)
         step_engines = StepEngines(graph.shared(order.share, order.issue))
@@ -168,7 +170,8 @@ class _ListScheduler:
                 self.ended(number)
                 changed = True
                 advance()
-                if self.latest < inf and not number % CHECKED and self.least_end(time) > self.latest:
+                if self.least_end is not None and not number % CHECKED and (
+                        self.least_end.at(time, self.free_at, self.missing_ns) > self.latest):
                     self.late = True
                     return
             else:
@@ -181,11 +184,6 @@ class _ListScheduler:
                 self.start_all(time)
                 changed = False
                 self.stopped = time
-
-    def least_end(self, time: float) -> float:
-        """Return a time before which the steps cannot all end: the busiest engine has to run the steps that only it
-        may run."""
-        return max([max(free_at, time) + missing for free_at, missing in zip(self.free_at, self.missing_ns)])
 
     def make_ready(self, k: int) -> None:
         rank = self.ranks[k]
@@ -472,6 +470,8 @@ class _ListScheduler:
         self.free_at[engine] = free
         if self.only[k] >= 0:
             self.missing_ns[engine] -= choice.busy
+        if self.least_end is not None:
+            self.least_end.start(k, time)
         if engine == self.scalar:
             self.scalar_free = free
         heappush(self.events, (free, k))

@@ -27,7 +27,7 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule_within
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choices, SchedulingGraph, moving, room
-from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order
+from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 NO_REORDER = "nki.no_reorder"   # no instruction moves across an operation with this attribute
@@ -99,6 +99,7 @@ class Schedules:
         self.half_full = any(2 * max(accumulate(graph.changes[SBUF])) > code.machine.sbuf_bytes_per_partition
                              for parts in self.parts for _, _, graph in parts)
         self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by the bytes that loads leave
+        self.too_late: dict[tuple[object, ...], list[tuple[int, int, float]]] = {}  # loads from, to, and ns exceeded
         self.moved: dict[tuple[records.InstructionStep, Engine], Op] = {}       # operations on one of several engines
 
     def stacked(self, buffers: set[records.DeviceBuffer]) -> dict[records.DeviceBuffer, int] | None:
@@ -126,16 +127,21 @@ class Schedules:
         """Return the arrangement of an order; None if it certainly takes more than ``most`` ns, which shows before all
         steps have started."""
         shares = tuple([graph.sharing(order.share, order.issue) for parts in self.parts for _, _, graph in parts])
-        by_loads = self.arrangements.setdefault((order._replace(share=0, issue=True, loads=100), *shares), {})
+        key = order._replace(share=0, issue=True, loads=100), *shares
+        by_loads, too_late = self.arrangements.setdefault(key, {}), self.too_late.setdefault(key, [])
         for loads, arrangement in by_loads.items():
             if arrangement.loads <= order.loads <= loads:
                 return arrangement
+        if any([least <= order.loads <= loads and most <= ns for least, loads, ns in too_late]):
+            return None
         ordered = self.ordered_runs(order, most)
-        if ordered is not None:
-            by_loads[order.loads] = ordered
+        if isinstance(ordered, TooLate):
+            too_late.append((ordered.loads, order.loads, most))
+            return None
+        by_loads[order.loads] = ordered
         return ordered
 
-    def ordered_runs(self, order: Order, most: float) -> Arrangement | None:
+    def ordered_runs(self, order: Order, most: float) -> Arrangement | TooLate:
         addresses: list[tuple[int, ...]] | None = None if self.outside is None else []
         runs: list[tuple[int, ...]] = []
         engines: list[tuple[Engine, ...]] = []
@@ -146,8 +152,8 @@ class Schedules:
             for start, _, graph in parts:
                 schedule = self.ordered(graph, order, None if self.outside is None else self.base,
                                         (most - ns) / times if times else inf)
-                if schedule is None:
-                    return None
+                if isinstance(schedule, TooLate):
+                    return TooLate(max(loads, schedule.loads))
                 steps += [start + k for k in schedule.order]
                 chosen += schedule.engines
                 ns += schedule.ns * times
@@ -203,9 +209,9 @@ class Schedules:
         return self.in_program_order() <= self.critical_path() * close
 
     @staticmethod
-    def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float) -> ListSchedule | None:
-        """Order the steps, except those that are marked ``nki.no_reorder``. Return None if they take more than ``most``
-        ns."""
+    def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float
+                ) -> ListSchedule | TooLate:
+        """Order the steps, except those that are marked ``nki.no_reorder``, unless they take more than ``most`` ns."""
         if NO_REORDER in graph.ops[0].extra:
             return ListSchedule(list(range(len(graph))), [choices[0].engine for choices in graph.choices], None, 0.0)
         return list_schedule_within(graph, order, base, most)

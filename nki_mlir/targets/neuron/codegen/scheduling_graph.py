@@ -139,6 +139,7 @@ class SchedulingGraph:
         self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
         self.chains: tuple[list[float], list[float]] | None = None
+        self.known_rests: dict[int, list[float]] = {}   # by the number of the choices that an order may make
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -313,24 +314,33 @@ class SchedulingGraph:
     @cached_property
     def critical_path(self) -> float:
         """Ns that the longest chain of dependences takes in any order, each step on its fastest engine."""
+        return max(self.least_rests(2, True), default=0.0)
+
+    def least_rests(self, share: int, issue: bool) -> list[float]:
+        """Return for each step ns from its start to the end of the longest chain after it at least, each step on the
+        fastest of the engines among which an order may choose (``shared``)."""
+        number = self.sharing(share, issue)
+        if number not in self.known_rests:
+            self.known_rests[number] = self.fastest_rests(self.sharings[number])
+        return self.known_rests[number]
+
+    def fastest_rests(self, shares: Sequence[Choices]) -> list[float]:
         dma = self.machine.costs.dma
         shortest: dict[Choices, tuple[float, float]] = {}       # ns until the engine, and until others, see the result
-        visible: list[float] = []               # for each step: the earliest end for a step of the same engine
-        longest = 0.0
-        for choices, transfer, before in zip(self.choices, self.transfers, self.before):
-            start = max([visible[other] for other in before], default=0.0)
+        rests, users = [0.0] * len(self.ops), self.users
+        for k in range(len(self.ops) - 1, -1, -1):
+            after, transfer, choices = 0.0, self.transfers[k], shares[k]
+            for user in users[k]:
+                if rests[user] > after:
+                    after = rests[user]
             if transfer is not None:
-                end = start + dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
-                visible.append(end)
-            else:
-                if (times := shortest.get(choices)) is None:
-                    times = shortest[choices] = (min([c.busy + min(c.result, c.result_in_engine) for c in choices]),
-                                                 min([c.busy + c.result for c in choices]))
-                visible.append(start + times[0])
-                end = start + times[1]
-            if end > longest:
-                longest = end
-        return longest
+                rests[k] = dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns + after
+                continue
+            if (times := shortest.get(choices)) is None:
+                times = shortest[choices] = (min([c.busy + min(c.result, c.result_in_engine) for c in choices]),
+                                             min([c.busy + c.result for c in choices]))
+            rests[k] = max(times[0] + after, times[1])
+        return rests
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int) -> list[int]:

@@ -58,3 +58,9 @@ class ListSchedule(NamedTuple):
     ns: float
     starts: list[float] = []
     loads: int = 100
+
+
+class TooLate(NamedTuple):
+    """No schedule, since its end is certainly too late; ``loads``: the least ``Order.loads`` for which it is."""
+
+    loads: int

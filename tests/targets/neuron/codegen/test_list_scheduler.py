@@ -6,7 +6,7 @@ import pytest
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule, list_schedule_within
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
-from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.codegen.scheduling_order import Order, TooLate
 from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.crowded_code import graphs_of, program
 
@@ -50,10 +50,14 @@ def test_schedules_that_end_too_late_are_not_computed_to_their_end(seed: int) ->
         schedule = list_schedule(graph, order, None)
         for share in (0.3, 0.9, 0.999, 1.0, 1.1):
             within = list_schedule_within(graph, order, None, share * schedule.ns)
-            assert within in (None, schedule)
+            assert isinstance(within, TooLate) or within == schedule
             assert share < 1 or within == schedule
-            stopped += within is None
-        assert list_schedule_within(graph, order, None, 0.01 * schedule.ns) is None
+            if isinstance(within, TooLate):
+                fewer = order._replace(loads=within.loads)
+                assert list_schedule(graph, fewer, None).ns > share * schedule.ns
+                stopped += 1
+        least = max(graph.least_rests(order.share, order.issue))
+        assert isinstance(list_schedule_within(graph, order, None, 0.999 * least), TooLate)
     assert stopped
 
 

@@ -115,6 +115,15 @@ def test_loads_that_leave_room_anyway__are_ordered_once(tiles, searched):
     assert len({id(one) for one in arrangements}) == searched
 
 
+def test_orders_that_are_too_late_whatever_loads_leave__are_stopped_once(monkeypatch):
+    width = machine_named("trn2").sbuf_bytes_per_partition // 4 // 80
+    schedules = Schedules(stages(count=12, width=width))
+    most = schedules.critical_path() * 0.9
+    assert schedules.arrangement_within(Order(), most) is None
+    monkeypatch.setattr(Schedules, "ordered_runs", lambda *_: pytest.fail("it is known to be too late"))
+    assert schedules.arrangement_within(Order(loads=60), most / 2) is None
+
+
 def test_loads_that_fill_more_than_they_may__start_when_nothing_else_can():
     size = machine_named("trn2").sbuf_bytes_per_partition
     code = stages(count=2, width=size // 4 // 2)

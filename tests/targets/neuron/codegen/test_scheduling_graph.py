@@ -246,6 +246,9 @@ def test_critical_path__is_the_longest_chain_of_steps_on_their_fastest_engines(s
         starts: list[float] = []
         for k in range(len(graph)):
             starts.append(max([starts[j] + least(j, (False, True)) for j in graph.before[k]], default=0.0))
+        firsts = graph.least_rests(0, True)
+        assert all(first >= rest for first, rest in zip(firsts, graph.least_rests(2, True)))
+        assert all(rest >= first for first, rest in zip(firsts, graph.rests([choices[0] for choices in graph.choices])))
         longest = max(start + least(k, (False,)) for k, start in enumerate(starts))
         assert graph.critical_path == pytest.approx(longest)
         assert graph.critical_path <= graph.in_program_order + 1e-6
