@@ -20,7 +20,6 @@ from nki_mlir.diagnostics import Location, NkiMlirError, shortened
 from nki_mlir.files import name_source, write_file
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.similar_names import nearest
-from nki_mlir.text_limits import check_text
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Context, Module
@@ -198,6 +197,7 @@ def parse_module(text: str, context: "Context", name: str) -> "Module":
     Its locations name the file if the text is the complete file or, in the custom form, a part of it.
     """
     from nki_mlir.bindings import ir  # start-up: loads MLIR
+    from nki_mlir.text_limits import check_text  # start-up: a kernel has no such text
     check_text(text, name)
     source_map = custom_text(text, name)
     with context:

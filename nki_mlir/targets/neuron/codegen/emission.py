@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from nki_mlir.bindings import Module, cloned, ir
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.isa.module import write_program
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.passes.pass_manager import PassObserver
@@ -66,6 +65,7 @@ class Observation:
 
     def as_module(self, code: Code | Program) -> Module:
         """Return the records as a separate module."""
+        from nki_mlir.dialects.isa.module import write_program  # start-up: only observers of passes need it
         assert self.module is not None
         with self.module.context, ir.Location.unknown():
             copy = cloned(self.module)

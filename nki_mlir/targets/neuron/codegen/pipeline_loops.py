@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from math import inf
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -212,6 +211,7 @@ def stages_of(loop: records.Loop, window: LoopWindow | None, code: records.Code,
 def interval_of(schedule: ListSchedule, middle: int, size: int, before: Dependences) -> float:
     """Return the time from an iteration of the window to the next, for steps that wait for others of their iteration; 0
     if it is not known."""
+    from statistics import median  # start-up: few loops are pipelined
     return median([(schedule.starts[middle + size + k] - schedule.starts[middle - size + k]) / 2 for k in range(size)
                    if schedule.starts and not all(distance for _, distance in before[k])] or [0.0])
 
