@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir.dialects.access import SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import CompareBranch, RangeClear
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.codegen import carried_dependences as carried
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
@@ -253,6 +253,21 @@ def test_regions_of_later_iterations__meet_where_bytes_are_shared(seed):
         assert meets_later(*regions, *advances, loop) or not shared
         count += shared
     assert count or FUZZ                # one seed in several hundred draws no pair that meets
+
+
+@pytest.mark.parametrize("dtype", [UINT8, BFLOAT16], ids=str)
+def test_runs_of_later_iterations__meet_exactly_where_bytes_are_shared(dtype):
+    """Runs that move forwards or backwards, and overlap in as little as one element."""
+    variable, span = LoopVariable("i", 0, 2), range(3)
+    for moves, start, *counts in product(range(-3, 4), range(-7, 8), range(1, 4), range(1, 4)):
+        tiles = [Tile(BUFFER, SBUF, BUFFER.shape, FLOAT32, Access(
+            dtype, Linear(), Linear(first, ((0, moves),) if moves else ()), ((1, 1), (1, count))))
+            for first, count in zip((20, 20 + start), counts)]
+        regions = [region_of(t.access, t.handle, symbols=(variable,), ranges=((0, 2),)) for t in tiles]
+        places = [[set(bytes_of(t, i)) for i in span] for t in tiles]
+        shared = any(places[0][k] & places[1][m] for k in span for m in span[k + 1:])
+        advances = [advance_of(region, variable) for region in regions]
+        assert meets_later(*regions, *advances, Loop(variable, span, Block())) == shared
 
 
 def test_carried_dependences__are_on_all_transfers_and_on_the_last_of_an_engine():

@@ -94,9 +94,10 @@ def test_values__stay() -> None:
 
 @pytest.mark.parametrize("old, new", [
     ("op.src.access.free.const == start + number * count", "number"),
-    ("len(ops) <= TOGETHER and all(", "all(")])
+    ("len(ops) <= TOGETHER and all(", "all("),
+    ("len(ops) <= TOGETHER and all(", "len(ops) <= TOGETHER or all(")])
 def test_each_condition__is_needed(old: str, new: str) -> None:
-    """Without the first, other elements are loaded; without the second, more loads are merged."""
+    """Without the first, other elements are loaded; without the second or with either of them, more loads are merged."""
     source = Path(tested.__file__).read_text(encoding="utf-8")
     assert source.count(old) == 1
     faulty = ModuleType("faulty")

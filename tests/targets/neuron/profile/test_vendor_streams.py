@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from nki_mlir.dialects.isa.instruction import CompareBranch, Move, Register, RegisterAlu
+from nki_mlir.dialects.isa.instruction import CompareBranch, Move, RangeClear, Register, RegisterAlu
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
@@ -200,6 +200,10 @@ def test_semaphores_that_are_cleared_begin_again(loops):
     rows = vendor_tables(profile_of(loops))["SemaphoreUpdate"]
     cleared = [row for row in rows if row["update_operation_type"] == "evt_clr"]
     assert cleared and {row["value"] for row in cleared} == {0}
+    program, = loops
+    clears = [i.op for stream in program.streams.values() for i in stream if isinstance(i.op, RangeClear)]
+    assert {row["id"] for row in cleared} == {
+        f"S[{number}] ({program.semaphores[number].name})" for op in clears for number in range(op.first, op.last + 1)}
     assert {row["value"] for row in rows if row["update_operation_type"] == "sem_inc"} >= {1}
     assert min(row["value"] for row in rows) == 0
 
