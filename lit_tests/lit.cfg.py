@@ -19,6 +19,8 @@ root = os.path.dirname(config.test_source_root)  # noqa: F821
 config.environment["PYTHONPATH"] = root  # noqa: F821
 if any(shutil.which(name) for name in ("g++", "c++", "clang++")):
     config.available_features.add("cxx")  # noqa: F821
+if host.lanes() == 16:
+    config.available_features.add("avx512")  # noqa: F821
 run = f"{sys.executable} -m"
 if server := os.environ.get("NKI_MLIR_WARM"):       # most of the time of these tests would be imports
     config.environment["NKI_MLIR_WARM"] = server  # noqa: F821

@@ -9,6 +9,8 @@
 // WORDS-MARKS-NOT:  native.compares
 // SPREAD-MARKS-NOT: native.compares
 
+// SPREAD-NOT:  arith.minui
+
 // WORDS:       scf.for {{.*}} iter_args(%[[GREATEST:[a-z0-9]+]] = %{{.*}}) -> (
 // WORDS:         arith.maxsi %{{.*}}, %[[WORDS:[0-9]+]] : vector<32xi16>
 // WORDS-NEXT:    arith.minui %{{.*}}, %[[WORDS]] : vector<32xi16>

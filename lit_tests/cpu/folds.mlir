@@ -4,10 +4,10 @@
 
 #in = affine_map<(p, f) -> (p, f)>
 
-// CHECK: // [[ROWS:add_8x64_float32_[0-9a-f]+]](x, y)
-func.func @rows(%x: memref<8x64xf32, "hbm"> {nki.name = "x"}, %y: memref<8xf32, "hbm"> {nki.name = "y"}) {
+// CHECK: // [[ROWS:add_8x32_float32_[0-9a-f]+]](x, y)
+func.func @rows(%x: memref<8x32xf32, "hbm"> {nki.name = "x"}, %y: memref<8xf32, "hbm"> {nki.name = "y"}) {
   linalg.generic {indexing_maps = [#in, affine_map<(p, f) -> (p)>], iterator_types = ["parallel", "reduction"]}
-    ins(%x : memref<8x64xf32, "hbm">) outs(%y : memref<8xf32, "hbm">) {
+    ins(%x : memref<8x32xf32, "hbm">) outs(%y : memref<8xf32, "hbm">) {
   ^bb0(%a: f32, %total: f32):
     %r = "scalar.alu"(%total, %a) {fn = "add"} : (f32, f32) -> f32
     linalg.yield %r : f32

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Loops around products of tiles become one product of packed operands.
+// REQUIRES: avx512
 // RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --pass-pipeline="zero-unwritten,parallelize,form-products{tile-rows=8 tile-vectors=2}" --lower-to-vector %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
 // RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --form-products="tile-rows=8 tile-vectors=2" %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s --check-prefix=ALONE
 
