@@ -206,10 +206,10 @@ class _MergedRun:
     def join(self, first: int, k: int) -> bool:
         """Merge a step into a group if its operands can be computed before the group. Return whether it did."""
         members = self.members[first]
-        if self.position[k] - self.position[first] > NEAR or self.operands([*members, k]) is None:
+        if self.position[k] - self.position[first] > NEAR:
             return False
         hoisted = self.needed_before(first, k)
-        if hoisted is None:
+        if hoisted is None or self.operands([*members, k]) is None:
             return False
         begin, end = self.position[first], self.position[k]
         moved = set(hoisted)
