@@ -30,8 +30,10 @@ _named: set[str] = set()            # files that the user of this process named 
 
 
 def name_source(file: str | Path) -> None:
-    """Let errors and profiles show lines of a file that the user named."""
-    _named.add(os.path.abspath(file))
+    """Let errors and profiles show lines of a file that the user named. To show a line, they read all of the file: a
+    device has no end, and a pipe waits."""
+    if os.path.isfile(file):
+        _named.add(os.path.abspath(file))
 
 
 def is_known_source(file: str) -> bool:

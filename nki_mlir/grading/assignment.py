@@ -123,9 +123,10 @@ class AssignmentText:
 def load_assignment(path: str | Path) -> Assignment:
     """Read an assignment from a file. Raise ``BadAssignment``."""
     file = Path(path)
-    name_source(file)
     try:
-        read = AssignmentText(str(path), TEXT_BYTES.read_text(file, "the assignment"))
+        text = TEXT_BYTES.read_text(file, "the assignment")
+        name_source(file)               # after the check of its size
+        read = AssignmentText(str(path), text)
     except OSError as error:
         raise BadAssignment(what=f"cannot be read: {error.strerror}").located(Location(str(path), 0, 0)) from None
     except UnicodeDecodeError as error:
