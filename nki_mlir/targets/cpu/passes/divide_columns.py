@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.addressed_nest import can_stream
-from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of, tile_of
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer, compute
+from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
-from nki_mlir.targets.cpu.passes.pad_rows import SlotRanges, with_operand
+from nki_mlir.targets.cpu.passes.pad_rows import SlotRanges, in_layout, with_operand
 from nki_mlir.waist.nest import Nest, Operand
 
 
@@ -116,9 +115,7 @@ def on_panels(call: RoutineCall, buffer: ScratchBuffer, panels: ColumnPanels, ra
         contraction = contraction_of(nest)
         if contraction is None or contraction.vector != product.vector:
             return None
-    if isinstance(call.function, TileProduct):
-        return Compute(replace(call.function, nest=nest), tuple(region.address for region in regions), nest, regions)
-    return compute(nest, regions, call.symbols, call.streams and can_stream(nest))
+    return in_layout(call, nest, regions)
 
 
 def can_be_divided(nest: Nest, divided: Nest) -> bool:

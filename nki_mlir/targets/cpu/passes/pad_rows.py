@@ -20,6 +20,7 @@ from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.overlap import ByteRegion
 
 SlotRanges = dict[int, tuple[int, int]]         # the least and greatest value of each slot
 
@@ -74,8 +75,13 @@ def on_padded(call: cpu.RoutineCall, buffer: cpu.ScratchBuffer, row: int, ranges
         regions[k] = replace(region, size=region.size // row * (row + host.LINE), offset=offset)
     if product is not None and contraction_of(nest) != product:
         return None
+    return in_layout(call, nest, regions)
+
+
+def in_layout(call: cpu.Compute, nest: Nest, regions: Sequence[ByteRegion]) -> cpu.Compute:
+    """Return a computation on tiles in a new layout, with the nest and the regions that address it."""
     if isinstance(call.function, TileProduct):
-        addresses = tuple(region.address for region in regions)
+        addresses = tuple([region.address for region in regions])
         return cpu.Compute(replace(call.function, nest=nest), addresses, nest, regions)
     return cpu.compute(nest, regions, call.symbols, call.streams and can_stream(nest))
 
