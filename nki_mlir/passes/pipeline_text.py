@@ -21,7 +21,7 @@ MLIR_PASSES = {"canonicalize": "simplify operations to their canonical form",
 
 class MalformedPipeline(NkiMlirError, ValueError):
     code = "NKI-PASS-LIST"
-    message = "'{text}' is no list of passes: passes are given as A,B{{x=1 y=2}}"
+    message = "'{text}' is not a list of passes such as A,B{{x=1 y=2}}"
     fix = "close each bracket, and put a comma between two passes"
 
 

@@ -160,7 +160,7 @@ def test_unknown_pass_and_option(tmp_path, capsys):
 @pytest.mark.parametrize("options, message", [
     (["--no-such-pass"], "unrecognized arguments: --no-such-pass"), (["-x"], "unrecognized arguments: -x"),
     (["--emit=elf"], "argument --emit: invalid choice: 'elf'"),
-    (["--pass-pipeline=((("], "passes are given as A,B{x=1 y=2}"),
+    (["--pass-pipeline=((("], "--pass-pipeline: '(((' is not a list of passes such as A,B{x=1 y=2}"),
     (["--lower-to-isa", "--lower-to-llvm"], "not allowed with argument --lower-to-isa"),
     (["a.mlir"], "unrecognized arguments")])
 def test_a_command_line_that_cannot_be_understood(options, message, tmp_path, capsys):
@@ -192,7 +192,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
       for text in OF_THE_COMMAND_LINE[2:] for command, source in ((opt, KERNEL_FILE), (run_command, KERNEL_FILE),
                                                                   (run_command, "examples/mlir/tensor_add.mlir"))),
     *((opt, [f"--cpu-passes={text}", "--lower-to-vector", "examples/mlir/tensor_add.mlir"],
-       f"error: '{text}' is no list of passes: passes are given as A,B{{x=1 y=2}} [NKI-PASS-LIST]")
+       f"error: '{text}' is not a list of passes such as A,B{{x=1 y=2}} [NKI-PASS-LIST]")
       for text in ("", "chunk-rows{", "a)", "a b")),
     (opt, [KERNEL_FILE], "error: average_pool2d(image, window): missing a required argument: 'image'"),
     (opt, ["examples/softmax.py"], "choose one with examples/softmax.py:FUNCTION"),

@@ -120,7 +120,7 @@ def test_opt__runs_passes_on_modules_and_texts():
     (lambda: nki_mlir.spec((2, 3), "float64"), "a tensor of shape (2, 3) and dtype float64: float64 is not an element"),
     (lambda: nki_mlir.opt("module {}", to="isa"), "nki_mlir.opt lowers to linalg or nisa, not to 'isa': kernel.lower(...) "
      "returns streams"),
-    (lambda: nki_mlir.opt("module {}", "a b"), "'a b' is no list of passes: passes are given as A,B{x=1 y=2}"),
+    (lambda: nki_mlir.opt("module {}", "a b"), "'a b' is not a list of passes such as A,B{x=1 y=2}"),
     (lambda: nki_mlir.opt("module {}", "no-such"), "there is no pass named 'no-such'"),
 ])
 def test_mistakes__say_what_there_is(wrong, text):
