@@ -117,9 +117,14 @@ def packed_product(op: Operation) -> tuple[Routine, Nest]:
         nest = product_of_panels(panels, sizes, depth, line)
         return TileRegisterProduct(panels[0], panels[1], depth, line, bool(fresh)), nest
     register_tile = next((candidate for candidate in tiles() if [candidate.rows, candidate.vectors] == tile), None)
-    if register_tile is None or sizes[0] > register_tile.panel or sizes[1] > register_tile.width or (
-            unit == "pairs" and not host.multiplies_pairs()):
-        raise malformed(op, "this host has no such register tile")
+    if register_tile is None:
+        raise malformed(op, f"its register tile of {' x '.join(map(str, tile))} vectors is none of this host's, "
+                            + ", ".join(f"{t.rows} x {t.vectors}" for t in tiles()))
+    if sizes[0] > register_tile.panel or sizes[1] > register_tile.width:
+        raise malformed(op, f"a register tile of {tile[0]} x {tile[1]} vectors has panels of {register_tile.panel} x "
+                            f"{register_tile.width} at most")
+    if unit == "pairs" and not host.multiplies_pairs():
+        raise malformed(op, "this host has no instruction that multiplies pairs of bfloat16")
     nest = product_of_panels(panels, sizes, depth, line)
     return TileProduct(nest, bool(fresh), unit == "pairs", register_tile), nest
 
