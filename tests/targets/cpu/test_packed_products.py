@@ -392,7 +392,8 @@ def product(rows=8, columns=64, depth=LEAST_DEPTH, left=None, right=None, out=No
     ({"reduced": (1,)}, False),
     ({"reduced": ()}, False),
 ])
-def test_product_that_is_packed__has_rows_columns_and_one_summed_axis(case, packs):
+def test_product_that_is_packed__has_rows_columns_and_one_summed_axis(case, packs, monkeypatch):
+    monkeypatch.setattr(host, "lanes", lambda: 16)
     options = PackingOptions(tile_rows=TILE.rows, tile_vectors=TILE.vectors, depth=128)
     assert can_pack(product(**case), 1, options) == packs
 

@@ -169,6 +169,7 @@ EXP = (Step("activation", FLOAT32, (2,), "exp"),)
 def test_sums__of_16_bits_add_whole_registers(columns: int, steps: tuple[Step, ...], lanes: int, unroll: int,
                                               monkeypatch: pytest.MonkeyPatch) -> None:
     """Two registers of float32, or four for functions, if the row consists of them; sums keep their order."""
+    monkeypatch.setattr(host, "lanes", lambda: 16)
     plan = schedule(narrow_sum(columns, steps))
     assert (plan.order, plan.vector, plan.lanes, plan.unroll) == ((0, 1), 1, lanes, unroll)
     assert [fold.fn for fold in plan.folds] == ["add"] and plan.carried == (0,)
@@ -184,8 +185,10 @@ def test_sums__of_16_bits_add_whole_registers(columns: int, steps: tuple[Step, .
     (narrow_rows(64, EXP, FLOAT32), 32), (narrow_rows(64, EXP, FLOAT32, step=2), 16), (narrow_rows(64, EXP, step=2), 64),
     (narrow_rows(64, EXP, step=FAR), 16), (narrow_rows(64, EXP, INT16, to=BFLOAT16), 16),
     (narrow_rows(64, EXP, to=INT16), 16), (narrow_rows(64, EXP, mask=MASK), 16)])
-def test_steps_that_wait_for_each_other__run_on_several_registers(nest: Nest, lanes: int) -> None:
+def test_steps_that_wait_for_each_other__run_on_several_registers(nest: Nest, lanes: int, monkeypatch: pytest.MonkeyPatch
+                                                                  ) -> None:
     """Functions, and conversions to narrow floats, of whole registers of floats."""
+    monkeypatch.setattr(host, "lanes", lambda: 16)
     plan = schedule(nest)
     assert (plan.order, plan.vector, plan.lanes, plan.unroll, plan.folds) == ((0, 1), 1, lanes, 1, ())
 
@@ -194,7 +197,8 @@ def test_steps_that_wait_for_each_other__run_on_several_registers(nest: Nest, la
     (FLOAT32, (), (64, 64), 16), (BFLOAT16, (), (64, 64), 32), (INT8, (), (64, 64), 32), (BFLOAT16, (), (32, 32), 32),
     (BFLOAT16, (), (31, 64), 16), (BFLOAT16, (), (64, 31), 16), (FLOAT32, (ADD,), (64, 64), 16)])
 def test_transposes__read_along_rows_and_write_lanes(dtype: DType, steps: tuple[Step, ...], extents: tuple[int, int],
-                                                     lanes: int) -> None:
+                                                     lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "lanes", lambda: 16)
     rows, columns = extents
     plan = schedule(of_rows((3, rows, columns), (rows * columns, 1, rows), (rows * columns, columns, 1), steps, dtype))
     assert (plan.order, plan.vector, plan.lanes) == ((0, 2, 1), 2, lanes)
