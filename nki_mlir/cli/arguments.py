@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.cli.command import CommandLineError
 from nki_mlir.input_limits import PROGRAMS
 from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType, convert
@@ -126,7 +127,7 @@ def nested(text: str, index: int, values: bool) -> object:
 
 def tensor_of_file(path: str, values: bool) -> np.ndarray:
     """Read a tensor in the shape and dtype of its file; without ``values``, zeros of them."""
-    array = read_array(path, path, None if values else "r")
+    array = array_of_file(path, path, None if values else "r")
     if (dtype := BY_NAME.get(array.dtype.name)) is None:
         is_named = array.dtype.kind != "V"
         dtypes = f"holds {array.dtype.name}" if is_named else "does not name its dtype"
@@ -135,18 +136,12 @@ def tensor_of_file(path: str, values: bool) -> np.ndarray:
     return array.astype(dtype.numpy) if values else np.zeros(array.shape, dtype.numpy)
 
 
-def read_array(path: str, text: str, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+def array_of_file(path: str, text: str, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
     """Read a ``.npy`` file. ``text`` is the argument for errors."""
     try:
-        array: object = np.load(path, mmap_mode, allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        if "allow_pickle" in reason:            # NumPy's advice would run code of the file
-            reason = "it is no array of numbers, as numpy.save writes one"
-        raise BadArgumentText(text=text, what=f"cannot be read: {reason}") from None
-    if not isinstance(array, np.ndarray):                       # an archive of this name
-        raise BadArgumentText(text=text, what="the file is not an array, but an archive of arrays")
-    return array
+        return read_array(path, mmap_mode)
+    except UnreadableArray as error:
+        raise BadArgumentText(text=text, what=str(error)) from None
 
 
 def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type[Any]") -> object:
@@ -185,7 +180,7 @@ def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: 
         case "arange":
             values = np.arange(count).reshape(shape)
         case _ if contents.endswith(".npy"):
-            values = read_array(contents, text)
+            values = array_of_file(contents, text)
             if values.dtype.kind == "V":                        # NumPy does not write the names of other dtypes
                 if values.dtype.names or values.dtype.itemsize != dtype.numpy.itemsize:
                     raise BadArgumentText(
@@ -196,4 +191,7 @@ def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: 
         case _:
             raise BadArgumentText(text=text, what=f"'{contents}' does not describe the contents of a tensor")
     values = np.asarray(values)
-    return convert(values.astype(np.float32) if values.dtype == np.float64 else values, dtype)
+    try:
+        return convert(values.astype(np.float32) if values.dtype == np.float64 else values, dtype)
+    except TypeError as error:
+        raise BadArgumentText(text=text, what=f"the file cannot be used: {error}") from None

@@ -47,6 +47,18 @@ FILES = {
     "a header of gigabytes": (b"\x93NUMPY\x02\x00" + struct.pack("<I", 4_000_000_000), "expected 4000000000 bytes got 0"),
     "a shape of terabytes": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000,), }"),
                              "cannot be read"),
+    "a size of 20 digits": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (18446744073709551616, 2), }"),
+                            "cannot be read: Python int too large"),
+    "a size that is a bool": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (True, 4), }"),
+                              "cannot be read: an integer is required"),
+    "negative sizes": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (-4, -4), }"), "cannot be read"),
+    "brackets": (array_file("[" * 9000), "cannot be read: "),
+    "nested tuples": (array_file("(" * 3000 + ")" * 3000), "cannot be read: "),
+    "half an archive": (archive(100)[:60], "cannot be read: File is not a zip file"),
+    "text": (array_file("{'descr': '<U1', 'fortran_order': False, 'shape': (4, 4), }"),
+             "the file cannot be used: <U1 is not an element type"),
+    "complex numbers": (array_file("{'descr': '<c8', 'fortran_order': False, 'shape': (4, 2), }"),
+                        "the file has shape (4, 2)"),
     "another shape": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"),
                       "the file has shape (2, 2)"),
 }
@@ -65,6 +77,7 @@ def test_files_of_arguments(kind, kernel, tmp_path, capsys):
     assert run.main([kernel, "--arg", f"4x4xf32={tmp_path}/x.npy"]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith(f"error: --arg 4x4xf32={tmp_path}/x.npy: ") and text in printed and "[NKI-ARG]" in printed
+    assert printed.count("\n") == 2 and len(printed) < 600
 
 
 @pytest.mark.parametrize("shape", ["99999999999x99999999xf32", "1x" * 33 + "f32", "1x" * 5000 + "f32",

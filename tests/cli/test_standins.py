@@ -72,7 +72,7 @@ def test_names_of_traces(neff, options, names):
 
 
 def test_capture_saves_outputs_of_inputs_from_files(neff, capsys):
-    np.save("a.npy", A)
+    np.save("a.npy", np.asfortranarray(A.astype(">f4")))        # another order of bytes and of elements
     B.tofile("b.bin")
     assert neuron_profile.main(["capture", "-n", "renamed.neff", "--save-output", "--num-exec=2", "a", "a.npy", "b",
                                 "b.bin"]) == 0

@@ -62,6 +62,7 @@ REFUSED = [
     (lambda d, x: nl.rms_norm(x, x, 1, 8, compute_dtype="x"), "unsupported dtype 'x'"),
     (lambda d, x: nl.ndarray((2, 3), nl.float32, address=(0, 0.5)), "address: expecting 'integer', got 0.5"),
     (lambda d, x: nl.shared_constant("/no/file.npy"), "there is no file /no/file.npy"),
+    (lambda d, x: nl.shared_constant(__file__), "test_parameters.py: cannot be read: it is no array of numbers"),
     (lambda d, x: nl.shared_constant(np.array([[2**40]])), "integers of more than 32 bits"),
     (lambda d, x: nl.static_range(1.5), "static_range stop: expecting 'integer', got 1.5"),
     (lambda d, x: nl.fori_loop(0, 3, 5), "body_fun: expecting 'function', got 5"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.cli.standins.tool_files import ToolError, read
 from nki_mlir.files import write_file
 from nki_mlir.targets import neuron
@@ -84,10 +85,9 @@ def read_inputs(kernel: NeffContent, files: dict[str, str]) -> list[np.ndarray]:
         data, file = read(files[v.name], v.name), files[v.name]
         if file.endswith(".npy"):
             try:
-                array = np.load(file, allow_pickle=False)
-            except ValueError as error:
-                raise ToolError(what=f"cannot read {file}: {error}", fix="give what numpy.save wrote") from None
-            data = np.ascontiguousarray(array).tobytes()
+                data = read_array(file).tobytes()
+            except UnreadableArray as error:
+                raise ToolError(what=f"{file}: {error}", fix="give what numpy.save wrote") from None
         if len(data) != v.nbytes:
             raise ToolError(what=f"{file} has {len(data)} bytes, input {v.name} takes {v.nbytes}",
                             fix=f"give {v.dtype.name}{list(v.shape)}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
@@ -115,7 +116,7 @@ def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
     if isinstance(constant, str):
         require(os.path.isfile(constant), f"shared_constant: there is no file {constant}",
                 fix="give the path of a .npy file, or an array")
-    values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
+    values = constant_of_file(constant) if isinstance(constant, str) else np.asarray(constant)
     if values.dtype in (np.int64, np.uint64):
         limits = np.iinfo(np.int32)
         require(not values.size or limits.min <= values.min() <= values.max() <= limits.max,
@@ -123,6 +124,13 @@ def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
         values = values.astype(np.int32)
     view = creation.constant(values, None if dtype is None else dtype_argument(dtype))
     return NkiTensor.full(Storage(view.buffer, MemoryRegion.shared_hbm, view.dtype))
+
+
+def constant_of_file(path: str) -> np.ndarray:
+    try:
+        return read_array(path)
+    except UnreadableArray as error:
+        invalid(f"shared_constant: {path}: {error}", fix="give a file that numpy.save wrote")
 
 
 @reported

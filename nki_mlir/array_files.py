@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads arrays from ``.npy`` files of any content, without running code that is stored in them."""
+
+import os
+from tokenize import TokenError
+from typing import Literal
+from zipfile import BadZipFile
+
+import numpy as np
+
+REASON = 200                        # characters of NumPy's reason, which may quote the whole header
+DAMAGES = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError, SyntaxError, RecursionError,
+           TokenError, BadZipFile)  # what NumPy raises, depending on what is wrong with a file
+
+
+class UnreadableArray(ValueError):
+    """The error of a file that is not an array. Its text is a reason of one line."""
+
+
+def read_array(path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+    """Return the array in a ``.npy`` file, in this machine's byte order. Raise ``UnreadableArray``.
+
+    With ``mmap_mode`` the values stay in the file, in the file's byte order.
+    """
+    try:
+        array: object = np.load(path, mmap_mode, allow_pickle=False)
+    except DAMAGES as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if "allow_pickle" in reason:            # NumPy's advice would run code of the file
+            reason = "it is no array of numbers, as numpy.save writes one"
+        reason = " ".join(reason.split())
+        raise UnreadableArray("cannot be read: " + (
+            reason if len(reason) <= REASON else f"{reason[:REASON]}...")) from None
+    if not isinstance(array, np.ndarray):                       # an archive of this name
+        raise UnreadableArray("the file is not an array, but an archive of arrays")
+    return array if mmap_mode else array.astype(array.dtype.newbyteorder("="), copy=False)
