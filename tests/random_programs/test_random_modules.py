@@ -2,7 +2,8 @@
 """Random nki modules as native code, with the usual passes of the CPU, all of them forced and one of them alone, and as
 instruction streams: the interpreter agrees.
 
-`make fuzz` tries 2,000 of them, other ones each time; NKI_MLIR_FUZZ_SEED repeats a run. The ordinary run tries one.
+`make fuzz` tries 2,000 of them with values that any order of sums keeps, and 2,000 that round special values, other ones
+each time; NKI_MLIR_FUZZ_SEED repeats a run. The ordinary run tries one of each.
 """
 
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from nki_mlir.dialects.target_rules import TargetRule
 from ..forced_passes import OPTIONAL, forced
 from .comparing import executing
 from .modules import ModuleWriter, arrays
+from .roundings import RoundingWriter, special_arrays
 from .test_random_kernels import FUZZ, SEED
 
 PARTS = 10 if FUZZ else 1
@@ -48,10 +50,12 @@ def differ(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 @pytest.mark.fuzz
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))
-def test_modules_agree(part):
+@pytest.mark.parametrize("writer_of, arrays_of", [(ModuleWriter, arrays), (RoundingWriter, special_arrays)],
+                         ids=["sums", "roundings"])
+def test_modules_agree(writer_of, arrays_of, part):
     for seed in range((SEED << 16) + part * EXAMPLES, (SEED << 16) + (part + 1) * EXAMPLES):
-        writer = ModuleWriter(seed)
-        values = arrays(writer, seed)
+        writer = writer_of(seed)
+        values = arrays_of(writer, seed)
         expected = outputs(writer.text, values, "interpreter")
         more = ["jit", f"jit with {OPTIONAL[seed % len(OPTIONAL)]}", *(["isa"] if seed % 3 == 0 else [])] if FUZZ else []
         for on in ("jit with all", *more):
