@@ -99,4 +99,4 @@ func.func @main(%a: tensor<128x16x4xf32>, %b: tensor<128x16x4xf32>) -> tensor<12
 
 # VALUE: agrees
 
-# ABSENT: graph.mlir:4:8: error: operator giou is called, and library box_ops is not loaded in this process
+# ABSENT: graph.mlir:4:8: error: operator giou is called, but library box_ops is not loaded in this process

@@ -20,7 +20,7 @@ PROGRAMS: dict[tuple[str, str], Program] = {}           # (library, function) ->
 
 class NotLoaded(NkiMlirError, LookupError):
     code = "NKI-CUSTOMOP-NOT-LOADED"
-    message = "operator {operator} is called, and library {library} is not loaded in this process"
+    message = "operator {operator} is called, but library {library} is not loaded in this process"
     why = "a module only names its libraries; a process loads code only if its program or command line says so"
     fix = "load it first: custom_op.load_library('{file}'), or --load-library={file} of the commands"
 

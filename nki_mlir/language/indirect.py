@@ -175,7 +175,7 @@ class IndirectNotSupported(KernelError):
 
 class PlainDynamicCopy(KernelError):
     code = "err_copy_dynamic_indirect_indices_not_natively_supported"
-    message = "a tile is addressed by an offset known at run time only"
+    message = "a tile is addressed by an offset that is known only at run time"
     fix = "use nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst"
 
 

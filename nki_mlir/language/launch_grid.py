@@ -25,7 +25,7 @@ class GridFunction(BadArgument):
 
 
 class TooManyPrograms(BadArgument):
-    message = "a launch grid has {count} programs, at most {limit:,} run"
+    message = "a launch grid has {count} programs; at most {limit:,} can run"
     fix = "give each program more of the work, in a loop in the kernel"
 
 

@@ -52,7 +52,7 @@ class ProfileDirectory(KernelError, ValueError):
 
 class ArgumentsOfKernel(KernelError, TypeError):
     code = "NKI-ARGUMENT"
-    message = "nki.{name} takes a kernel, and is called with the kernel's arguments as well"
+    message = "nki.{name} takes a kernel, but is called with the kernel's arguments as well"
     fix = "call what it returns: nki.{name}(kernel)(x)"
 
 

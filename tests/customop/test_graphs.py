@@ -212,7 +212,7 @@ def test_command__loads_the_library_and_lowers(giou, program, tmp_path):
                               capture_output=True, check=False)
     refused = command("opt", "--link-kernels")
     assert refused.returncode == 1 and refused.stderr.startswith(
-        f"{file}:{line}:10: error: operator giou is called, and library box_ops is not loaded in this process")
+        f"{file}:{line}:10: error: operator giou is called, but library box_ops is not loaded in this process")
     assert f"fix: load it first: custom_op.load_library('{giou.library.path}')" in refused.stderr
     library = f"--load-library={giou.library.path}"
     lowered = command("opt", library, "--link-kernels", "--lower-to-isa")
@@ -247,7 +247,7 @@ PAIR = ((128, 16, 4),) * 2
 
 
 @pytest.mark.parametrize("error, text, changes", [
-    (NotLoaded, "operator f is called, and library absent is not loaded", {"library": "absent", "operator": "f"}),
+    (NotLoaded, "operator f is called, but library absent is not loaded", {"library": "absent", "operator": "f"}),
     (UnknownOperator, "library box_ops has no operator iou; it has giou", {"operator": "iou"}),
     (GraphAbi, "calls operator giou of library box_ops for version 7 of the emulated engine", {"abi": 7}),
     (OperatorChanged, "loaded library box_ops takes TT, but in the graph it takes TTd", {"parameters": "TTd"}),

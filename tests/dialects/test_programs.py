@@ -11,7 +11,7 @@ from nki_mlir.dialects import programs
 from nki_mlir.dialects.programs import NotLoaded, operator_record, program
 
 SAID = {"operator": "giou", "library": "box_ops", "file": "/nowhere/libgiou.so"}
-TEXT = """error: operator {operator} is called, and library {library} is not loaded in this process [NKI-CUSTOMOP-NOT-LOADED]
+TEXT = """error: operator {operator} is called, but library {library} is not loaded in this process [NKI-CUSTOMOP-NOT-LOADED]
   why: a module only names its libraries; a process loads code only if its program or command line says so
   fix: load it first: custom_op.load_library('{file}'), or --load-library={file} of the commands"""
 

@@ -227,7 +227,7 @@ MISTAKES = {
     "extent of text": (lambda a: kernels.add["a", 2](a, a), "a launch grid has an extent of 'a' "),
     "extent of a float": (lambda a: kernels.add[2.0](a, a), "a launch grid has an extent of 2.0 "),
     "function as grid": (lambda a: kernels.add[lambda m: 2](a, a), "the launch grid is a function, <lambda>, instead of integers "),
-    "too many programs": (lambda a: kernels.add[1 << 40](a, a), "has 1,099,511,627,776 programs, at most 16,777,216 run"),
+    "too many programs": (lambda a: kernels.add[1 << 40](a, a), "has 1,099,511,627,776 programs; at most 16,777,216 can run"),
     "executor": (lambda a: kernels.scaled.on("gpu")(a, 2.0), "there is no executor named 'gpu' "),
     "argument": (lambda a: kernels.scaled(a, factr=2.0), "got an unexpected keyword argument 'factr'"),
     "None": (lambda a: kernels.add[2](a, None), "parameter b is None, and the kernel reads its elements"),

@@ -44,7 +44,7 @@ def test_grid(on, grid):
 
 @pytest.mark.parametrize("grid", [10 ** 12, 10 ** 5000, (1 << 20, 1 << 20), ((1 << 12, 1 << 13),)], ids=range(4))
 def test_grid_that_no_machine_launches(grid):
-    with pytest.raises(TooManyPrograms, match=r"has .* programs, at most 16,777,216 run") as error:
+    with pytest.raises(TooManyPrograms, match=r"has .* programs; at most 16,777,216 can run") as error:
         scaled_tiles[grid]
     assert error.value.at.file == __file__
 

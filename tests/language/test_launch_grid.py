@@ -74,4 +74,4 @@ def test_functions_are_refused():
 def test_too_many_programs(grid, count):
     with pytest.raises(TooManyPrograms) as error:
         extents_and_cores(grid)
-    assert error.value.headline == f"a launch grid has {count} programs, at most {PROGRAMS:,} run"
+    assert error.value.headline == f"a launch grid has {count} programs; at most {PROGRAMS:,} can run"
