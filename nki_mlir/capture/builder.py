@@ -119,6 +119,13 @@ class Builder:
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
         return self.allocate(shape, dtype, "sbuf", name=name)
 
+    def needs_total(self, engine: str) -> bool:
+        """Return whether an operation must leave its total in an engine's registers, though it writes it to a tile."""
+        return True
+
+    def continues_total(self, engine: str) -> None:
+        """Receive that an operation reads the registers of an engine."""
+
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         """Return an HBM buffer with the array's values."""
         raise InternalError("a builder must make constants")

@@ -42,6 +42,8 @@ class CaptureAttempt(Builder):
         self.unrolled, self.counted, self.replaying = 0, 0, False
         self.programs: dict[int, Symbol] = {}
         self.waiting: WaitingResult | None = None
+        self.continued: set[str] = set()        # engines whose registers an operation reads
+        self.left_out: set[str] = set()         # engines whose registers lack the total of an operation
 
     def request(self, symbol: Symbol, reason: str) -> None:
         self.requests.setdefault(symbol.key, reason)
@@ -49,6 +51,23 @@ class CaptureAttempt(Builder):
 
     def hint(self, symbol: Symbol, reason: str) -> None:
         self.hints.setdefault(symbol.key, reason)
+
+    def needs_total(self, engine: str) -> bool:
+        """Return whether an earlier attempt found that the kernel reads the registers of the engine. Most kernels do
+        not, and their instructions reduce without registers."""
+        if ("registers", engine) in self.plan.reasons:
+            return True
+        self.left_out.add(engine)
+        self._request_totals()
+        return False
+
+    def continues_total(self, engine: str) -> None:
+        self.continued.add(engine)
+        self._request_totals()
+
+    def _request_totals(self) -> None:
+        for engine in self.continued & self.left_out:
+            self.requests.setdefault(("registers", engine), f"an operation continues a total of the {engine} engine")
 
     def left_open(self) -> dict[tuple[object, ...], str]:
         """Return requests for constructs that Python left before their end and went on: loops by a jump, branches by

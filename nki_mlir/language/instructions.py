@@ -151,6 +151,12 @@ def registers(engine: str, partitions: int) -> Tensor:
     return part
 
 
+def note_registers(engine: str, command: str, reduce_res: object) -> None:
+    """Tell the builder if an instruction with this ``reduce_cmd`` reads the registers of an engine."""
+    if command == "reduce" or (command == "idle" and reduce_res is not None):
+        active().continues_total(engine)
+
+
 def load_registers(target: View, tile: View | None, number: float) -> None:
     """Write a value to accumulation registers, which are separate in each iteration."""
     with accumulating():

@@ -126,6 +126,19 @@ def test_activation_reduce(on):
     np.testing.assert_allclose(rows[:, 0], np.exp(x * 0.5).sum((1, 2)), rtol=1e-5)
 
 
+def test_activation_continues_the_total_of_activation_reduce(on):
+    x, y = numbers(8, 6), numbers(8, 6, seed=1)
+
+    def body(activated, rounded, total, first, second):
+        nisa.activation_reduce(activated, nl.copy, first, nl.add, rounded)
+        nisa.activation(activated, nl.copy, second, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reduce,
+                        reduce_res=total)
+    rows = x.sum(1, keepdims=True)
+    _, rounded, total = on_tiles(on, body, [((8, 6), nl.float32), ((8, 1), nl.bfloat16), ((8, 1), nl.float32)], x, y)
+    np.testing.assert_array_equal(rounded, rows.astype(rounded.dtype))
+    np.testing.assert_array_equal(total, rows + y.sum(1, keepdims=True))
+
+
 def test_activate2(on):
     x, column = floats(32, 8), floats(32, 1, seed=1)
     check(on, lambda d, t, c: nisa.activate2(d, nl.prelu, t, c, 0.5, nl.multiply, nl.subtract, relu_param=0.25),

@@ -79,6 +79,7 @@ def activation(op: object, data: View, *, bias: float | Tensor | None, scale: ob
     dst = None if buffer is None else language.ndarray(source.shape, kind, buffer=buffer)
     cls, command = elementwise.ActivationOp, core.command_name(reduce_cmd)
     if command != "idle" or reduce_res is not None:
+        core.note_registers("scalar", command, reduce_res)
         cls = accumulating.ActivationAccumulateOp                              # type: ignore[assignment]
         views |= {"accumulator": core.registers("scalar", source.shape[0]), "reduce_res": reduce_res}
         attributes |= {"reduce_op": "add" if reduce_op is None else alu_token(reduce_op).name, "reduce_cmd": command}
@@ -89,9 +90,14 @@ def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: 
                       scale: object, dtype: object, mask: Mask | None) -> Tensor:
     """Return op(data * scale + bias), and write its sum over the free axes to reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
-    return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype,
-                       {"reduce_res": core.rows_like(reduce_res, source), **views}, mask, explicit_dtype=dtype,
-                       reduce_op=alu_token(reduce_op).name, **attributes)
+    views |= {"reduce_res": core.rows_like(reduce_res, source)}
+    attributes |= {"reduce_op": alu_token(reduce_op).name}
+    if attributes["reduce_op"] == "add" and active().needs_total("scalar"):
+        views |= {"accumulator": core.registers("scalar", source.shape[0])}
+        return ops.compute(accumulating.ActivationAccumulateOp, source.shape, data.dtype, views, mask,
+                           explicit_dtype=dtype, reduce_cmd="reset_reduce", **attributes)
+    return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype, views, mask, explicit_dtype=dtype,
+                       **attributes)
 
 
 def tensor_scalar_reduce(*, data: Tensor, op0: object, operand0: Tensor, reduce_op: object, reduce_res: Tensor,

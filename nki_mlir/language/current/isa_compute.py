@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.capture.builder import require_generation
+from nki_mlir.capture.builder import active, require_generation
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement, reduction
 from nki_mlir.dialects.nisa.accumulating import ActivationAccumulateOp
@@ -252,6 +252,7 @@ def tensor_partition_reduce(dst: NkiTensor, op: object, data: NkiTensor) -> None
 def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: NkiTensor | None,
                 command: str, **attributes: object) -> None:
     """Emit an instruction that accumulates in the engine's registers and writes them to ``reduce_res``, if given."""
+    core.note_registers(engine, command, reduce_res)
     views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
     if reduce_res is None:
         emit(cls, views, reduce_cmd=command, **attributes)
@@ -335,9 +336,9 @@ def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: ob
     fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")
     with low.operands(kind, dst, data=data, scratch=True) as (target, source):
         tiles, attributes = activation_operands(kind, fn, bias, scale, source)
-        if reduce_res is None:
-            accumulated(kind, ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", None, "reset_reduce",
-                        reduce_op=token, **attributes)
+        if reduce_res is None or (token == "add" and active().needs_total("scalar")):
+            accumulated(kind, ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", reduce_res,
+                        "reset_reduce", reduce_op=token, **attributes)
             return
         with low.writing(reduce_res, kind, "reduce_res") as rows:
             result = low.scalar(kind, "reduce_res", rows, source)
