@@ -378,7 +378,7 @@ class Calls(ElementwiseTexts):
     def _public_call(self, meaning: str, node: cst.Call) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")
         arguments = self.arguments(meaning, node)
-        arguments.mask = self.from_first_row(arguments)
+        mask, arguments.mask = arguments.mask, self.from_first_row(arguments)
         if meaning in TAKE_OPERAND_MASKS:
             self.shape_by_mask(arguments.nodes.values(), arguments.mask)
         recipe = self.recipes.get(meaning)
@@ -408,7 +408,7 @@ class Calls(ElementwiseTexts):
         if isinstance(result, cst.BaseExpression):
             self.conditions[id(result)] = arguments.condition
             return result
-        result.condition, result.mask = arguments.condition, arguments.mask
+        result.condition, result.mask, result.selected = arguments.condition, arguments.mask, mask
         if meaning in TRANSPOSES and arguments.mask is not None:
             result.mask = self.transposed_mask(arguments.mask, meaning)
         elif result.mask is not None and meaning in OTHER_COLUMNS:

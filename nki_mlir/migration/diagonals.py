@@ -120,15 +120,15 @@ class Diagonals(EngineRows):
             return self.named(largest(self.predicate(mask, tensor)), "has_some")
         return named
 
-    def predicate_of(self, result: OperationText | None, into: TensorFact) -> str:
-        """Return the name of a tile with 1 where an operation's mask lets it write a tile; empty if it writes all."""
+    def predicate_of(self, result: OperationText | None, into: TensorFact, mask: MaskFact | None) -> str:
+        """Return the name of a tile with 1 where the mask of an operation or a copy lets it write a tile; empty if it
+        writes all."""
         if result is not None and result.starts_later and (
                 result.mask is None or result.mask.selects_no_box or result.name == "total" or any(
                     terms.number(b.low or "0") is None for b in result.mask.bounds if b.axis == -b.rank)):
             raise LeftForAPerson(LATER_ROWS)
         if result is not None and result.some is not None:
             return result.some()
-        mask = result.mask if result is not None else None
         return self.predicate(mask, into) if mask is not None and mask.selects_no_box else ""
 
     def predicated(self, dst: str, into: TensorFact, mask: MaskFact, write: Callable[[str, TensorFact], list[str]],

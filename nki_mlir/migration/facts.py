@@ -136,6 +136,7 @@ class TensorFact(Fact):
     fresh: bool = False             # a PSUM tensor that was set to 0 when it was created
     filled: bool = False            # created with values: a reduction over loops begins with them
     floating: bool = False          # computed by a function whose results are floats, so the dtype is one of floats
+    selection: "ComputedPart | None" = None        # of a tile that an operation has computed in part
 
     @property
     def on_chip(self) -> bool:
@@ -155,7 +156,8 @@ class TensorFact(Fact):
 
     def like(self, shape: Shape, dtype: str = "") -> "TensorFact":
         """Return the fact of a view or result with another shape, or dtype."""
-        return replace(self, shape=shape, dtype=dtype or self.dtype, blocks=0, base=False, parameter=False, fresh=False)
+        return replace(self, shape=shape, dtype=dtype or self.dtype, blocks=0, base=False, parameter=False, fresh=False,
+                       selection=None)
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,20 @@ class MaskFact(Fact):
 
 
 @dataclass(frozen=True)
+class ComputedPart:
+    """The elements of a tile that an operation has computed: those that ``mask`` selects, if ``condition`` holds.
+
+    ``versions`` has the assignments of the names in both, in ``function``. The elements are unknown if ``function`` is
+    empty.
+    """
+
+    mask: MaskFact | None = None
+    condition: str = ""
+    versions: tuple[tuple[str, int], ...] = ()
+    function: str = ""
+
+
+@dataclass(frozen=True)
 class SeveralVectors(Fact):
     """A value that is one of several index vectors or masks, after branches or iterations of a loop."""
 
@@ -291,7 +307,8 @@ def join(left: Fact, right: Fact) -> Fact:
         return TensorFact(left.memory if left.memory == right.memory else SBUF, shape,
                       left.dtype if left.dtype == right.dtype else "",
                       left.blocks if left.blocks == right.blocks else 0, part=left.part or right.part,
-                      filled=left.filled and right.filled)
+                      filled=left.filled and right.filled,
+                      selection=left.selection if left.selection == right.selection else ComputedPart())
     if isinstance(left, TensorFact) or isinstance(right, TensorFact):
         return Unknown()
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):

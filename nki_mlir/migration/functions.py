@@ -13,6 +13,7 @@ from nki_mlir.migration.calls import BINARY, Calls
 from nki_mlir.migration.creation_calls import LANGUAGE, shape_items
 from nki_mlir.migration.facts import (
     HBM,
+    ComputedPart,
     Dtype,
     Fact,
     IndexFact,
@@ -65,7 +66,9 @@ class FunctionCalls(Calls):
         return None
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
-        """Rewrite a call of a function that is not public."""
+        """Rewrite a call of a function that is not public. It may write its arguments."""
+        for argument in updated.args:
+            self.note_write(self.code(argument.value), ComputedPart())
         if meaning == "ncc.no_reorder":
             return self.new(f"{self.nl}.no_reorder()", Fact())
         if meaning == "np.dtype" and len(updated.args) == 1 and isinstance(self.fact(updated.args[0].value), Dtype):

@@ -41,6 +41,7 @@ class OperationText:
     exact: "Callable[[], OperationText] | None" = None          # of a product with a reciprocal: the quotient itself
     condition: str = ""          # a condition of the host, under which the operation is executed
     mask: MaskFact | None = None
+    selected: MaskFact | None = None        # the mask in the source; the new text may compute more rows
     operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
     part_items: tuple[str, ...] = ()        # the subscript of the part of a new tile that a mask selects
     computed_shape: Shape = None        # that of this part

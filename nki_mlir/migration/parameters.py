@@ -296,3 +296,8 @@ def _of_argument(value: ast.expr, names: Names) -> Fact:
         case ast.Name() | ast.Attribute() if dotted_like(value):
             return function_fact(names.meaning(cst.parse_expression(ast.unparse(value))))
     return Fact()
+
+
+def names_read(text: str) -> set[str]:
+    """Return the names that statements or an expression read."""
+    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}

@@ -37,7 +37,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.functions import FunctionCalls, shape_names, size_name, sizes_of_blocks
 from nki_mlir.migration.inner_comments import inner_comments
 from nki_mlir.migration.operation_text import OperationText
-from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.parameters import bound_names, names_read
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
 from nki_mlir.migration.unpacked_loops import unpacked
 
@@ -52,11 +52,6 @@ Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 def parsed(text: str) -> list[Statement]:
     """Return the statements of a text."""
     return [s for s in cst.parse_module(text + "\n").body]
-
-
-def terms_read(text: str) -> set[str]:
-    """Return the names that statements or an expression read."""
-    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
 
 
 class Statements(FunctionCalls):
@@ -369,13 +364,13 @@ class Statements(FunctionCalls):
             texts = [f"{name} = {self.settled(result.expression)}"]
         else:
             target = self.fresh(result.name) if name == "_" else name
-            if any(target in terms_read(text) for text in self._texts_of(result)):
+            if any(target in names_read(text) for text in self._texts_of(result)):
                 target = self.fresh(name)
             texts = [self.settled(text) for text in self.allocated(target, result)]
             if target != name != "_":
                 texts.append(f"{name} = {target}")
             self.report.changed(self.line, "the tile is allocated first, because an instruction writes a destination")
-        self.bind(name, self.received(name, result.fact))
+        self.bind(name, self.received(name, self.selection(result)))
         return texts
 
     def _texts_of(self, result: OperationText) -> list[str]:
@@ -400,15 +395,19 @@ class Statements(FunctionCalls):
                 isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not target_fact.on_chip):
             return [f"{self.code(subscript)} = {self.text(value)}"]
         result = self.result(value)
-        dst, into = self.viewed(subscript, result.mask if result is not None else None)
+        value, mask, condition = (value, result.mask, result.condition) if result is not None else (
+            self.selected_part(value))
+        fact = self.fact(value)
+        self.note_write(self.code(owner))
+        dst, into = self.viewed(subscript, mask)
         self.report.changed(self.line, "the assignment becomes an instruction that writes the tile")
         source = result.fact if result is not None else fact
         if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
             dst, into = self.shortened(dst, into, result.computed if result else source)    # cut by masks
-        condition = result.condition if result is not None else ""
-        if result is not None and (predicate := self.predicate_of(result, into)):
+        if predicate := self.predicate_of(result, into, mask):
             return self.under(condition, self.written_where(predicate, dst, into, lambda to, target: [
-                self.settled(t) for t in self._store_statements(to, target, value, source)], result.name))
+                self.settled(t) for t in self._store_statements(to, target, value, source)],
+                result.name if result is not None else "selected"))
         return self.under(condition, self.destination(dst, into, lambda to: self.apart(to, into, lambda at: [
             self.settled(t) for t in self._store_statements(at, into, value, source)])))
 

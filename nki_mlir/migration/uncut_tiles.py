@@ -7,20 +7,23 @@ before:  t = nl.exp(x, mask=(i_f < n))      after:  t = nl.ndarray((128, 512), d
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import libcst as cst
 
 from nki_mlir.migration import terms
-from nki_mlir.migration.facts import IndexFact, MaskFact, TensorFact
+from nki_mlir.migration.facts import ComputedPart, IndexFact, MaskFact, TensorFact
 from nki_mlir.migration.indices import Indices
 from nki_mlir.migration.names import nodes_of
 from nki_mlir.migration.operation_text import OperationText
-from nki_mlir.migration.views import Integer, Item, Part
+from nki_mlir.migration.views import Integer, Item, Part, masked
 
 
 class UncutTiles(Indices):
-    """Adds these tiles."""
+    """Adds these tiles. ``callers`` has the functions that are being rewritten."""
+
+    callers: Sequence[str] = ()
 
     def _view(self, owner: cst.BaseExpression, tensor: TensorFact, node: cst.Subscript) -> cst.BaseExpression:
         expression = super()._view(owner, tensor, node)
@@ -63,6 +66,48 @@ class UncutTiles(Indices):
         names = {n.value for n in nodes_of(cst.Expr(value), cst.Name)}
         direct = {n for n in names if self.masks.get(n) is not None}
         self.cut_sources[name] = direct.union(*(self.cut_sources.get(n, ()) for n in names)) - {name}
+
+    # -- tiles that an operation computes in part ----------------------------------------------------------------------
+    def deferred(self, result: OperationText) -> cst.BaseExpression:
+        """Return a node that stands for a result, and note which elements the operation computes."""
+        return self.note(super().deferred(result), self.selection(result))
+
+    def selection(self, result: OperationText) -> TensorFact:
+        """Return the fact of a result, with the elements that the operation computes if they are no complete tile."""
+        mask, source = result.mask, result.selected
+        if mask is not None and source is not None and _starts(source) and not _starts(mask):
+            if [b.axis for b in mask.bounds] != [b.axis for b in source.bounds]:        # a transpose
+                return replace(result.fact, selection=ComputedPart())
+            mask = source
+        if not (mask != result.mask or result.condition or result.part or (mask is not None and mask.selects_no_box)):
+            return result.fact
+        names = terms.names(result.condition or "0").union(*(terms.names(text) for text in _texts(mask)))
+        return replace(result.fact, selection=ComputedPart(mask, result.condition, self._assignments(names),
+                                                        self.callers[-1] if self.callers else ""))
+
+    def selected_part(self, value: cst.BaseExpression) -> tuple[cst.BaseExpression, MaskFact | None, str]:
+        """Return the part of a tile that an operation has computed, its mask and its condition. A copy of the tile is
+        under both: in the beta generation the operation writes the destination itself."""
+        tensor = self.fact(value)
+        if not isinstance(tensor, TensorFact) or (selection := tensor.selection) is None:
+            return value, None, ""
+        names = {name for name, _ in selection.versions}
+        is_same = self._assignments(names) == selection.versions
+        if not selection.function or selection.function not in self.callers[-1:] or not is_same:
+            self.left("a copy of a tile of which a mask or a condition has let an operation write a part: assign the "
+                      "operation to the destination itself")
+        return self.new(*masked(self.text(value), tensor, selection.mask)), selection.mask, selection.condition
+
+    def _assignments(self, names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+        return tuple((name, self.scope.versions.get(name, 0)) for name in sorted(names))
+
+    def note_write(self, name: str, selection: ComputedPart | None = None) -> None:
+        """Note that a statement writes more elements of a tile; unknown ones if it is a call of a function."""
+        first = self.same_tiles.get(name, name)
+        for other in [name, first, *(second for second, tile in self.same_tiles.items() if tile == first)]:
+            fact = self.scope.facts.get(other)
+            if isinstance(fact, TensorFact) and fact.selection is not None:
+                self.scope.facts[other] = replace(fact, selection=selection)
 
     def _uncut_sizes(self, shape: Sequence[str], mask: MaskFact | None) -> dict[int, str]:
         """Return the sizes without masks of the dimensions that a mask has cut."""
@@ -107,3 +152,17 @@ def _is_within(item: Item, size: str) -> bool:
             is_longer = any((terms.number(axis.extent) or 0) > (terms.number(size) or math.inf) for axis in item.axes)
             return base == "0" and not item.moved and steps in ([], ["1"]) and not is_longer
     return True
+
+
+def _texts(mask: MaskFact | None) -> list[str]:
+    """Return the texts in a mask."""
+    if mask is None:
+        return []
+    indices = [c.index for c in (*mask.comparisons, *mask.diagonals, *mask.alternatives)]
+    return [*mask.conditions, *(text for b in mask.bounds for text in (b.low or "0", b.high or "0")), *(
+        text for index in indices for text in (index.base, *(axis.step for axis in index.axes)))]
+
+
+def _starts(mask: MaskFact) -> bool:
+    """Return whether a mask leaves out first elements."""
+    return any(bound.low for bound in mask.bounds)

@@ -306,3 +306,39 @@ def test_statements_of_one_line_follow_each_other(tmp_path):
     kernel = COMPUTED.format(statements="tile = nl.exp(x_again); result[5:30] = nl.exp(tile[5:30, :])").replace(
         "    result =", "    x_again = nl.load(x)\n    result =")
     assert_same_values(kernel, tmp_path, floats(40, 16))
+
+
+COPIED = """def kernel(x):
+    out = nl.ndarray((2, 32, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+    f, p = nl.arange(24)[None, :], nl.arange(32)[:, None]
+    for g in nl.affine_range(2):
+        old = nl.full((32, 24), 3, nl.float32)
+        tile = nl.load(x)
+        {statements}
+        nl.store(out[g], old)
+    return out
+"""
+
+
+@pytest.mark.parametrize("mask", ["(f < 12) | (p < 5)", "(f < 12) & (g >= 1)", "(f < 12) | (g >= 1)", "f >= p",
+                                  "p >= 4", "p < 40 - 40 * g"])
+def test_copy_of_a_tile_that_a_mask_has_written_in_part(mask, tmp_path):
+    assert_same_values(COPIED.format(statements=f"new = nl.exp(tile, mask={mask}); old[...] = new"), tmp_path,
+                       floats(32, 24))
+
+
+def test_copy_of_a_tile_that_was_completed(tmp_path):
+    statements = "new = nl.exp(tile, mask=(f < 12) | (p < 5)); new[...] = tile; old[...] = new"
+    assert_same_values(COPIED.format(statements=statements), tmp_path, floats(32, 24))
+
+
+@pytest.mark.parametrize("statements", [
+    "new = nl.exp(tile, mask=f >= 4)\n        if g == 1:\n            new = nl.exp(tile, mask=(f < 4) | (p < 5))"
+    "\n        old[...] = new",
+    "h = g; new = nl.exp(tile, mask=(f < 12) | (h >= 1)); h = 1; old[...] = new",
+    "new = nl.exp(tile, mask=f >= p); fill(new); old[...] = new"])
+def test_copy_under_a_mask_that_the_text_does_not_show_is_left(statements):
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD.removesuffix("@nki.jit\n") + "def fill(tile):\n    tile[...] = 1.0\n\n\n@nki.jit\n" + COPIED.format(
+        statements=statements), report)
+    assert any("has let an operation write a part" in entry.text for entry in report.entries if entry.left)
