@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 CACHE, CACHE_FOLDER = "NKI_MLIR_CACHE", "NKI_MLIR_CACHE_DIR"
+MOST_SHOWN = 16 << 20               # bytes of a file of which errors show lines
 NAME_BYTES = 200                    # the part of the target's name in the temporary file's name, which has at most 255
 
 
@@ -31,8 +32,8 @@ _named: set[str] = set()            # files that the user of this process named 
 
 def name_source(file: str | Path) -> None:
     """Let errors and profiles show lines of a file that the user named. To show a line, they read all of the file: a
-    device has no end, and a pipe waits."""
-    if os.path.isfile(file):
+    device has no end, a pipe waits, and a file of gigabytes fills the memory."""
+    if os.path.isfile(file) and os.path.getsize(file) <= MOST_SHOWN:
         _named.add(os.path.abspath(file))
 
 

@@ -31,6 +31,16 @@ def test_error__with_a_place_shows_the_line(tmp_path: Path) -> None:
   fix: write {{columns}} in parts"""
 
 
+def test_error__in_a_huge_file_shows_no_line(tmp_path: Path) -> None:
+    file = tmp_path / "huge.py"
+    with file.open("wb") as stream:
+        stream.write(b"wide(x)\n")
+        stream.truncate(1 << 40)            # the rest is a hole
+    name_source(file)
+    error = TooWide(columns=600, limit=512).located(Location(str(file), 1, 0))
+    assert str(error).splitlines()[1] == "  why: a bank holds 512"
+
+
 def test_error__keeps_its_first_place_and_needs_none() -> None:
     first, second = Location("a.py", 1, 0), Location("b.py", 2, 0)
     assert TooWide(columns=1, limit=2).located(first).located(second).at == first
