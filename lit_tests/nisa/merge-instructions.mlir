@@ -121,7 +121,7 @@ func.func @joined() {
 // CHECK:         %[[X:.*]] = memref.alloc() : memref<128x1024xbf16, "sbuf">
 // CHECK:         %[[W:.*]] = memref.alloc() : memref<128x2x128xbf16, "sbuf">
 // CHECK:         "nisa.tensor_copy"(%[[W]], %[[X]]) {{.*}}, {{\[\[}}1, 128], [1, 256]]>
-// CHECK:         scf.for
+// CHECK:         scf.for %{{.*}} = %c0 to %c4 step %c1 {
 // CHECK-NEXT:      "nisa.tensor_copy"(%[[X]], %[[X]])
 // CHECK:         "nisa.tensor_tensor"(%[[X]], %[[W]], %[[X]]) {{.*}}, {{\[\[}}1, 128], [128, 2], [1, 128]]>, {{.*}}, {{\[\[}}1, 128], [0, 2], [1, 128]]>
 // CHECK-NEXT:    "nisa.tensor_tensor"(%[[X]], %{{.*}}, %[[X]]) {{.*}}, {{\[\[}}1, 128], [1, 128]]>

@@ -171,7 +171,7 @@ def test_pipeline__texts():
     assert split_pipeline("a, b{x=1 y={2,3}}") == [("a", ""), ("b", "x=1 y={2,3}")]
     assert split_pipeline("builtin.module(func.func(a,b),c)") == [("func.func(a,b)", ""), ("c", "")]
     for wrong in ("a b", "a{", "a)", "a,,b", "", "a{)}"):
-        with pytest.raises(ValueError, match="passes are given as"):
+        with pytest.raises(ValueError, match="is not a list of passes such as A,B"):
             split_pipeline(wrong)
 
 
