@@ -13,6 +13,7 @@ from nki_mlir.migration.expressions import Expressions, LeftForAPerson
 from nki_mlir.migration.facts import (
     Axis,
     Comparison,
+    ComputedPart,
     Dtype,
     Fact,
     IndexFact,
@@ -292,6 +293,10 @@ class Indices(Expressions):
         self.report.changed(self.line, "the comprehension becomes a loop, because kernels have no comprehensions")
         return self.new(name, Many(fact))
 
+    def selection(self, result: OperationText) -> TensorFact:
+        """Return the fact of a result, with the elements that the operation computes; a subclass knows them."""
+        return result.fact
+
     def visit_IfExp(self, node: cst.IfExp) -> bool:
         """Rewrite the parts one by one: statements that a part needs in front are executed under the condition."""
         return False
@@ -302,8 +307,8 @@ class Indices(Expressions):
         for value in (original_node.body, original_node.orelse):
             self.prelude.append([])
             part = self.rewritten(value)
-            facts.append(self.fact(part))
             result = self.result(part)
+            facts.append(self.fact(part) if result is None else self.selection(result))
             if result is not None and (result.condition or result.part or not result.expression):
                 text = ""
             else:
@@ -312,6 +317,8 @@ class Indices(Expressions):
         first, second = facts
         fact = join(first, second) if isinstance(first, TensorFact) and isinstance(second, TensorFact) else (
             first if first == second or isinstance(first, TensorFact) else second)
+        if isinstance(fact, TensorFact) and not (isinstance(first, TensorFact) and isinstance(second, TensorFact)):
+            fact = replace(fact, selection=fact.selection and ComputedPart())
         if isinstance(first, Dtype) and first != second:
             fact = Fact()
         if first != second and (varies(first) or varies(second)):

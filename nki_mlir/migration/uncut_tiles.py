@@ -68,10 +68,6 @@ class UncutTiles(Indices):
         self.cut_sources[name] = direct.union(*(self.cut_sources.get(n, ()) for n in names)) - {name}
 
     # -- tiles that an operation computes in part ----------------------------------------------------------------------
-    def deferred(self, result: OperationText) -> cst.BaseExpression:
-        """Return a node that stands for a result, and note which elements the operation computes."""
-        return self.note(super().deferred(result), self.selection(result))
-
     def selection(self, result: OperationText) -> TensorFact:
         """Return the fact of a result, with the elements that the operation computes if they are no complete tile."""
         mask, source = result.mask, result.selected

@@ -336,7 +336,9 @@ def test_copy_of_a_tile_that_was_completed(tmp_path):
     "new = nl.exp(tile, mask=f >= 4)\n        if g == 1:\n            new = nl.exp(tile, mask=(f < 4) | (p < 5))"
     "\n        old[...] = new",
     "h = g; new = nl.exp(tile, mask=(f < 12) | (h >= 1)); h = 1; old[...] = new",
-    "new = nl.exp(tile, mask=f >= p); fill(new); old[...] = new"])
+    "new = nl.exp(tile, mask=f >= p); fill(new); old[...] = new",
+    "new = nl.exp(tile, mask=(f < 12) | (p < 5)) if x.shape[0] > 4 else tile; old[...] = new",
+    "new = tile if x.shape[0] < 4 else nl.exp(tile, mask=(f < 12) & (g >= 1)); old[...] = new"])
 def test_copy_under_a_mask_that_the_text_does_not_show_is_left(statements):
     report = MigrationReport("kernel.py")
     rewritten(HEAD.removesuffix("@nki.jit\n") + "def fill(tile):\n    tile[...] = 1.0\n\n\n@nki.jit\n" + COPIED.format(
