@@ -43,7 +43,6 @@ current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
 Site = tuple[str, int, int]
 
 
-
 def active(name: str = UNNAMED) -> "Builder":
     """Return the builder of the kernel that is running; raise ``OutsideKernel`` outside of one."""
     builder = current.get()

@@ -157,9 +157,11 @@ def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type
         return value
     with np.errstate(over="ignore", invalid="ignore"):
         converted = array.astype(dtype).reshape(shape)
-    differs = (converted != array.reshape(shape)) & np.isfinite(array.reshape(shape))
+    numbers = array.reshape(shape)
+    differs = converted != numbers            # NaN does from itself
+    finite = differs & np.isfinite(numbers)
     is_integer = converted.dtype.kind in "iu"
-    if differs.any() and (array.dtype.kind != "f" if is_integer else not np.isfinite(converted[differs]).all()):
+    if finite.any() and (array.dtype.kind != "f" if is_integer else not np.isfinite(converted[finite]).all()):
         raise BadArgumentText(text=f"{value!r:.80}", what=f"a number is outside of the range of {converted.dtype.name}")
     return value if array.dtype.kind == "f" and converted.dtype.kind in "biu" and differs.any() else converted
 

@@ -224,7 +224,7 @@ def absolute(a: torch.Tensor) -> object:
 
 def is_close(a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
              ) -> torch.Tensor:
-    """Compute whether numbers are equal, or finite and at most ``atol`` and ``rtol`` times the second one apart."""
+    """Compute whether numbers are equal, or finite and at most ``atol`` + ``rtol`` |b| apart."""
     equal = a == b
     if equal_nan and a.is_floating_point():
         equal = equal | (a.isnan() & b.isnan())

@@ -264,7 +264,8 @@ def test_values_for_a_graph_s_parameters(on, scale, vector, tmp_path):
 def test_values_that_a_graph_does_not_take(tmp_path, capsys):
     (tmp_path / "graph.mlir").write_text(GRAPH)
     for scale, vector, message in (("None", "[1, 2]", "argument 1 is () object"), ("0.5", "[1.5, 2]", "argument 2 is (2,) float64"),
-                                   ("0.5", "[1]", "argument 2 is (1,) int64"), ("(1, 2)", "[1, 2]", "argument 1 is (2,) int64")):
+                                   ("0.5", "[1e400, 1]", "argument 2 is (2,) float64"), ("0.5", "[1]", "argument 2 is (1,) int64"),
+                                   ("(1, 2)", "[1, 2]", "argument 1 is (2,) int64")):
         assert run.main([f"{tmp_path}/graph.mlir", "--arg", "2x2xf32=ones", "--arg", scale, "--arg", vector]) == 1
         assert message in capsys.readouterr().err
 
