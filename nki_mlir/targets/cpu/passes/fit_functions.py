@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fit-functions: functions of one bfloat16 are computed by polynomials of four terms, where these have their bits.
+"""fit-functions: compute functions of one bfloat16 by polynomials of four terms, where these have the same bits.
 
 before:  y = round(gelu(widen(x)))          for x and y in bfloat16
 after:   y = round(p(widen(x)))             p is one of 32 polynomials, chosen by the nearest multiple of a step

@@ -17,18 +17,18 @@ from nki_mlir.targets.cpu.packed_products import PackedProduct, PackingOptions, 
 
 class FormProducts(FunctionPass, name="form-products"):
     worth: int = 16_777_216     # multiplications of a product: with fewer, packing costs more than it saves
-    parts: int = 16             # most computations and blocks of a function of which every sequence is searched
-    pieces: int = 4_096         # the same, of which those that write tiles for a last one are searched
+    parts: int = 16             # most computations and blocks of a function: with more, not all sequences are tried
+    pieces: int = 4_096         # most computations and blocks of a function: with more, the pass forms no products
     tile_rows: int = 0          # rows of a register tile; here and below, the host decides where an option is 0
     tile_vectors: int = 0       # vectors in a row of a register tile
     depth: int = 0              # most positions of the summed axis in a block
     rows: int = 0               # most rows of a block
     columns: int = 0            # most columns of a block
-    packed: int = 67_108_864    # bytes that are packed of a factor at a time
+    packed: int = 67_108_864    # most bytes of a factor that are packed at a time
     pairs: int = -1             # 1: multiply bfloat16 in pairs where the host can, -1: where that is fastest
-    amx: int = -1               # the same for tile registers
+    amx: int = -1               # the same for AMX, the host's tile registers
     apart: int = 1_048_576      # bytes of a factor, above which a product without loops around it is packed
-    high: int = 256             # least rows of such a product of float32
+    high: int = 256             # least rows of a product of float32 without loops around it
 
     @property
     def packing(self) -> PackingOptions:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""tabulate-functions: functions of one 16-bit float are read from a table of their values.
+"""tabulate-functions: read the values of functions of one 16-bit float from a table.
 
 before:  y = round(gelu(widen(x)))          for x and y in bfloat16
 after:   y = table[bits of x]               the table is a constant of the kernel
