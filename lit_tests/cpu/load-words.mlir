@@ -25,14 +25,14 @@
 // WORDS:         vector.shuffle %[[EVENS:[0-9]+]], %[[ODDS:[0-9]+]] [0, 16, 1, 17, 2, 18, 3, 19
 // WORDS-NEXT:    vector.shuffle %[[EVENS]], %[[ODDS]] [8, 24, 9, 25, 10, 26, 11, 27
 
-// One permutation puts results in order. Where they are upper halves of words, a shift and a mask join them to words.
+// One permutation puts results in order. Where they are upper halves of words, a shift and one logical instruction join
+// them to words.
 // WORDS-PAIRS:   %[[STORED:[0-9]+]] = vector.shuffle %[[RESULT:[0-9]+]], %[[RESULT]] [0, 16, 1, 17
 // WORDS-PAIRS:   llvm.store %[[STORED]]
 // WORDS-APART:   %[[EVENS:[0-9]+]] = vector.shuffle %[[RESULT:[0-9]+]], %[[RESULT]] [0, 1, 2, 3, {{.*}}] : vector<32xi32>
 // WORDS-APART:   %[[ODDS:[0-9]+]] = vector.shuffle %[[RESULT]], %[[RESULT]] [16, 17, 18, 19, {{.*}}] : vector<32xi32>
 // WORDS-APART:   %[[LOWER:[0-9]+]] = arith.shrui %[[EVENS]], %{{.*}} : vector<16xi32>
-// WORDS-APART:   %[[UPPER:[0-9]+]] = arith.andi %[[ODDS]], %{{.*}} : vector<16xi32>
-// WORDS-APART:   %[[JOINED:[0-9]+]] = arith.ori %[[LOWER]], %[[UPPER]] : vector<16xi32>
+// WORDS-APART:   %[[JOINED:[0-9]+]] = llvm.call_intrinsic "llvm.x86.avx512.pternlog.d.512"(%[[LOWER]], %[[ODDS]], %{{.*}}
 // WORDS-APART:   llvm.store %[[JOINED]], %{{[0-9]+}} {alignment = 2 : i64} : vector<16xi32>
 // SPREAD-APART-NOT: vector<16xi32>
 

@@ -16,6 +16,7 @@ MAGNITUDE = 0x7FFF                  # the bits of a 16-bit float without its sig
 LESSER_MAGNITUDE = 2                # the instruction returns this of two numbers, with the sign of the first
 # The instruction that repairs special values returns NaN of its other operand, as it is or quiet.
 NAN_AS_BEFORE, QUIET_NAN = 0x11, 0x22
+FIRST_OR_BOTH = 0xF8                # the instruction computes a | (b & c), bit by bit
 
 
 class HostInstructions(ScalarEmitter):
@@ -199,8 +200,12 @@ class HostInstructions(ScalarEmitter):
                             for low, high in zip(halves[::2], halves[1::2])])
 
     def halves_beside(self, even: Value, odd: Value) -> Value:
-        """Emit words with the upper halves of two vectors of words: those of ``even`` are the lower halves."""
-        return self.or_(self.shrui(even, 16), self.and_(odd, 0xFFFF0000))
+        """Emit words with the upper halves of two registers of words: those of ``even`` are the lower halves.
+
+        LLVM would select the halves by one instruction that takes the time of three.
+        """
+        lower, upper = self.shrui(even, 16), self.const(odd, 0xFFFF0000)
+        return self._intrinsic("llvm.x86.avx512.pternlog.d.512", lower, odd, upper, self._i32(FIRST_OR_BOTH))
 
     # -- vectors -------------------------------------------------------------------------------------------------------
     def pieces(self, a: Value, most: int) -> list[Value]:
