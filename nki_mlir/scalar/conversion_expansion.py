@@ -88,6 +88,12 @@ def rounded_above(e: "ScalarEmitter", value: "Value", keeps_nans: bool = False) 
     return rounded if keeps_nans else e.quiet_nans(value, rounded)
 
 
+def shortened_nan(e: "ScalarEmitter", value: "Value") -> "Value":
+    """Emit an f32; NaN becomes a quiet one whose lower half is 0."""
+    bits = e.bitcast(value, "i32")
+    return e.select(e.is_nan(value), e.bitcast(e.or_(e.and_(bits, 0xFFFF0000), 0x400000), "f32"), value)
+
+
 def _above(e: "ScalarEmitter", value: "Value") -> "Value":
     """Emit an i32 whose upper half is the upper half of an f32, no NaN, rounded to nearest even.
 

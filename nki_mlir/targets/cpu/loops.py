@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from nki_mlir.bindings import ir
+from nki_mlir.scalar.conversion_expansion import shortened_nan
 from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
 from nki_mlir.targets.cpu.extrema import Unrepaired, unrepaired
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
-from nki_mlir.targets.cpu.roundings import keeping_nans, last_roundings, stored_roundings
+from nki_mlir.targets.cpu.roundings import keeping_nans, last_roundings, shortened_inputs, stored_roundings
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -58,6 +59,7 @@ class Loops:
         self.body = NestEvaluator(code, nest, symbols, plan.vector, keeping_nans(nest) if "nans" in forms else (),
                                   unrepaired(nest) if "extrema" in forms else Unrepaired(),
                                   stored_roundings(nest, plan) if self.words and not host.multiplies_pairs() else ())
+        self.shortened = shortened_inputs(nest) if "nans" in forms else frozenset()
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
         self.narrow = narrow_extrema(nest, plan) if "compares" in forms else {}
@@ -207,7 +209,8 @@ class Loops:
         self.prefetch_ahead(operand, point)
         if self.is_divided(operand, point) and all(operand != e.operand for e in self.narrow.values()):
             return self.code.even_and_odd(point.pointers[operand], point.lanes)
-        return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
+        value = self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
+        return shortened_nan(self.code, value) if operand in self.shortened else value
 
     def is_divided(self, operand: int, point: Point) -> bool:
         """Return whether lanes have first the even elements, then the odd ones."""

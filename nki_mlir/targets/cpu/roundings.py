@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Facts about the roundings to narrow floats inside of a body: which keep their value, and which NaN keep theirs."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT8_E8M0FNU, FLOAT32, DType
-from nki_mlir.targets.cpu.schedule import Schedule
+from nki_mlir.targets.cpu.schedule import Schedule, schedule
 from nki_mlir.waist.nest import Nest, Step
 
 EXTREMA = frozenset({"maximum", "minimum", "relu"})
 ARITHMETIC = EXTREMA | {"add", "subtract", "multiply", "divide", "average", "abs", "negative", "square", "reciprocal",
                         "rsqrt"}
+LEAST_VECTORS = 4           # in a shorter loop, repairs of its results take no longer than that of an input
 
 
 def before_rounding(nest: Nest, step: Step) -> int | None:
@@ -73,27 +76,45 @@ def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
     return (keeps_values or len(operands) < 2) and all(is_representable(nest, operand, dtype) for operand in operands)
 
 
-def has_short_nans(nest: Nest, value: int) -> bool:
-    """Return whether each NaN of a float32 has zeros below the upper half: in bfloat16, in constants, and in the
-    results of arithmetic and exp, which pass on an operand's NaN or create the one of the host.
+def has_short_nans(nest: Nest, value: int, shortened: Collection[int] = ()) -> bool:
+    """Return whether each NaN of a float32 has zeros below the upper half: in bfloat16, in constants, in inputs that
+    are ``shortened``, and in the results of arithmetic and exp, which pass on an operand's NaN or create the one of
+    the host.
 
     A rounding inside of a body leaves NaN as it is: it is short if the NaN before it is. """
     step = nest.step(value)
     if step is None:
-        return False
+        return value in shortened
     if step.kind == "convert":
         source, wide = nest.dtype_of(step.operands[0]), before_rounding(nest, step)
-        return source.is_integer or (source is BFLOAT16 and (wide is None or has_short_nans(nest, wide)))
-    passes_on = (step.kind == "alu" and step.name in ARITHMETIC) or (step.kind == "activation" and step.name == "exp")
-    return step.kind == "constant" or (passes_on and all(
-        has_short_nans(nest, operand) for operand in step.operands))
+        return source.is_integer or (source is BFLOAT16 and (wide is None or has_short_nans(nest, wide, shortened)))
+    return step.kind == "constant" or (_passes_on_nans(step) and all(
+        has_short_nans(nest, operand, shortened) for operand in step.operands))
 
 
 def keeping_nans(nest: Nest) -> frozenset[int]:
     """Return the values before roundings to bfloat16 that keep NaN without a repair."""
     wide_values = [wide for wide, dtype in roundings(nest).values() if dtype is BFLOAT16]
     wide_values += [step.operands[0] for step in last_roundings(nest, BFLOAT16).values()]
-    return frozenset([wide for wide in wide_values if has_short_nans(nest, wide)])
+    shortened = shortened_inputs(nest) if wide_values else ()
+    return frozenset([wide for wide in wide_values if has_short_nans(nest, wide, shortened)])
+
+
+def shortened_inputs(nest: Nest) -> frozenset[int]:
+    """Return the inputs whose NaN code shortens before its loop over vectors: numbers of float32 that stay the same
+    there, for several vectors, and that only arithmetic and exp read."""
+    plan = schedule(nest)
+    if plan.vector is None or nest.mask or nest.extents[plan.vector] < LEAST_VECTORS * plan.lanes:
+        return frozenset()
+    inner_axes = plan.order[plan.order.index(plan.vector):]
+    bits_read = {*nest.results}.union(*[step.operands for step in nest.steps if not _passes_on_nans(step)])
+    return frozenset([k for k, operand in enumerate(nest.inputs) if operand.dtype is FLOAT32 and k not in bits_read
+                      and not any(operand.strides[axis] for axis in inner_axes)])
+
+
+def _passes_on_nans(step: Step) -> bool:
+    """Return whether each NaN of a result is an operand's, or the one that the host creates."""
+    return (step.kind == "alu" and step.name in ARITHMETIC) or (step.kind == "activation" and step.name == "exp")
 
 
 def _is_truth_value(nest: Nest, value: int) -> bool:

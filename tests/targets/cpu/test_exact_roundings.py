@@ -17,7 +17,7 @@ from nki_mlir.scalar.dtypes import (
 )
 from nki_mlir.targets.cpu.code_forms import can_have
 from nki_mlir.targets.cpu.passes.drop_roundings import without_exact_roundings
-from nki_mlir.targets.cpu.roundings import is_representable, keeping_nans, roundings
+from nki_mlir.targets.cpu.roundings import is_representable, keeping_nans, roundings, shortened_inputs
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
@@ -140,6 +140,34 @@ def test_rounding__of_an_exponential_keeps_each_nan_without_a_repair() -> None:
         assert np.array_equal(nan, np.isnan(np.arange(COUNT, dtype=np.uint16).view(BFLOAT16.numpy).astype(np.float32)))
         assert np.array_equal(np.isnan(result.astype(np.float32)), nan)
         assert np.array_equal(bits(result)[~nan], bits(wanted)[~nan])
+
+
+@pytest.mark.parametrize("forms", (("nans",), ("nans", "words"), ALL_FORMS), ids=str)
+@pytest.mark.parametrize("steps", (
+    (Step("alu", FLOAT32, (3, 1), "multiply"),), (Step("alu", FLOAT32, (1, 3), "subtract"),),
+    (Step("alu", FLOAT32, (3, 1), "add"), Step("activation", FLOAT32, (4,), "exp"))), ids=lambda steps: steps[-1].name)
+def test_rounding__of_results_with_a_number_for_each_row_keeps_nan(steps: tuple[Step, ...], forms: tuple[str, ...]
+                                                                   ) -> None:
+    """Numbers of the rows are NaN of all lengths of payloads, infinities and denormals."""
+    scales = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF807FFF, 0x7FBF8000, 0x7FC00000, 0x7F800000, 0xFF800000,
+                       0x00000001, 0x80400000, 0x3F800000, 0xC0490FDB, 0x7F7FFFFF, 0x80000000, 0x0DA24260, 0x5D5E0B6B],
+                      np.uint32).view(np.float32)
+    row = Operand(BFLOAT16, (COUNT // 16, 1))
+    nest = Nest((16, COUNT // 16), frozenset(), (row, Operand(FLOAT32, (1, 0))), 0, (row,), (
+        Step("convert", FLOAT32, (0,)), *steps, Step("convert", BFLOAT16, (3 + len(steps),))), (4 + len(steps),))
+    assert keeping_nans(nest) and shortened_inputs(nest) == {1}
+    results = []
+    for chosen in ((), forms):
+        numbers, per_row, result = (Memory(nest, operand, np.random.default_rng(5)) for operand in nest.operands)
+        numbers.array[:] = np.random.default_rng(7).permutation(COUNT).astype(np.uint16).view(BFLOAT16.numpy)
+        per_row.array[:] = scales
+        run(nest, [numbers, per_row, result], forms=chosen)
+        results.append(result.array.copy())
+    wanted, result = results
+    nan = np.isnan(wanted.astype(np.float32))
+    assert nan.sum() > COUNT // 4 and np.array_equal(np.isnan(result.astype(np.float32)), nan)
+    powers = "powers" in forms and steps[-1].name == "exp"
+    assert powers or np.array_equal(bits(result)[~nan], bits(wanted)[~nan])
 
 
 @pytest.mark.parametrize("narrower", (FLOAT8_E5M2, FLOAT16, INT8), ids=str)
