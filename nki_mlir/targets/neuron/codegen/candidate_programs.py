@@ -75,6 +75,11 @@ class Prepared:
     def schedules(self) -> Schedules:
         return Schedules(self.code, self.choice, self.evicts)
 
+    @property
+    def is_straight(self) -> bool:
+        """Whether the code is one run, without loops, whose steps may all move."""
+        return len(self.schedules.runs) == 1 and len(self.schedules.parts[0]) == 1
+
     def pipeline(self, memory: int, step: Callable[..., Any] = run_step) -> None:
         """Pipeline the loops, whose iterations in flight may fill this percentage of SBUF."""
         self.pipelined = step("pipeline-loops", self.code,
@@ -116,9 +121,7 @@ class Prepared:
         candidate, schedules = self.candidate, self.schedules
         if level > 1 or self.in_order or candidate.memory or candidate.pipelined or self.choice.as_written:
             return None
-        if len(schedules.runs) != 1 or len(schedules.parts[0]) != 1 or len(schedules.runs[0]) <= FEW:
-            return None
-        if not schedules.is_serial(CLOSEST):
+        if not self.is_straight or len(schedules.runs[0]) <= FEW or not schedules.is_serial(CLOSEST):
             return None
         try:
             program = self.in_program_order()

@@ -210,13 +210,17 @@ class TimedCandidates:
 
     def merging(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variant of a candidate with merged instructions, if the engines that run these are busy longest,
-        and for less time then. Merging lengthens chains of dependences: if its first order takes much longer than the
-        candidate's, there is none. Keep the code of both."""
-        variant = candidate._replace(merge=True)
+        and for less time then. Merging lengthens chains of dependences: there is none if straight code has chains that
+        take longer than any engine, or if its first order takes much longer than the candidate's. Keep the code of
+        both."""
+        variant, schedules = candidate._replace(merge=True), prepared.schedules
         if not self.options.merge or candidate.merge or variant in self.unmerged or (
-                prepared.schedules.busiest() not in MERGED_ENGINES):
+                schedules.busiest() not in MERGED_ENGINES):
             return []
-        self.unmerged[variant] = bound = prepared.schedules.bound(balanced=True)
+        bound = schedules.bound(balanced=True)
+        if prepared.is_straight and schedules.critical_path() >= bound:
+            return []
+        self.unmerged[variant] = bound
         if variant in self.tried:                   # as a variant of another merged candidate
             self.variants.setdefault(variant, candidate)
             return []

@@ -274,31 +274,42 @@ def test_code_whose_chain_takes_as_long_as_program_order__is_timed_in_this_order
 
 @nki.jit
 def mixed(a, count):
-    """Apply pseudo-random operations to eight tiles: merged instructions wait for each other's operands."""
+    """Apply pseudo-random operations to tiles: merged instructions wait for each other's operands."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    tiles = [nl.load(a[k]) for k in range(8)]
+    tiles = [nl.load(a[k]) for k in range(a.shape[0])]
     state = 12345
     for _ in range(count):
         state = (state * 1103515245 + 12345) % 2147483648
         number = state // 65536
-        x, y = number % 8, number // 8 % 8
+        x, y = number % a.shape[0], number // 8 % a.shape[0]
         if number // 64 % 3 == 0:
             tiles[x] = nl.add(tiles[x], tiles[y])
         elif number // 64 % 3 == 1:
             tiles[x] = nl.exp(tiles[y])
         else:
             tiles[x] = nl.maximum(tiles[x], tiles[y])
-    for k in range(8):
+    for k in range(a.shape[0]):
         nl.store(out[k], tiles[k])
     return out
 
 
 def test_merged_code_whose_first_order_takes_much_longer__has_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = np.zeros((32, 128, 128), np.float32)
+    captured = mixed.specialize(mixed.bind((tiles, 200), {}, is_array, describe_array))
+    *noted, (best, ns) = timed_of(monkeypatch, captured)
+    assert any(candidate.merge for candidate, _ in noted) and not best.merge
+    monkeypatch.setattr(fastest, "HOPELESS", 1.05)
+    *noted, (_, least) = timed_of(monkeypatch, captured)
+    assert not any(candidate.merge for candidate, _ in noted) and ns == least
+
+
+def test_code_whose_chains_take_longer_than_its_engines__is_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "HOPELESS", 100)
     tiles = np.zeros((8, 128, 128), np.float32)
     captured = mixed.specialize(mixed.bind((tiles, 120), {}, is_array, describe_array))
     *noted, (_, ns) = timed_of(monkeypatch, captured)
     assert not any(candidate.merge for candidate, _ in noted)
-    monkeypatch.setattr(fastest, "HOPELESS", 100)
+    monkeypatch.setattr(fastest.Prepared, "is_straight", False)
     *noted, (best, least) = timed_of(monkeypatch, captured)
     assert any(candidate.merge for candidate, _ in noted) and not best.merge and ns == least
 
@@ -308,7 +319,7 @@ def test_dependences_of_a_run__are_worked_out_once(monkeypatch: pytest.MonkeyPat
     touched = dependences.touched
     monkeypatch.setattr(dependences, "touched", lambda ops, address_of: (
         runs.append(tuple(map(id, ops))), touched(ops, address_of))[1])
-    captured = mixed.specialize(mixed.bind((np.zeros((8, 128, 64), np.float32), 30), {}, is_array, describe_array))
+    captured = mixed.specialize(mixed.bind((np.zeros((32, 128, 128), np.float32), 200), {}, is_array, describe_array))
     timed_of(monkeypatch, captured)
     assert len(runs) == len(set(runs)) > 1
 
