@@ -187,7 +187,7 @@ class ArrayRun:
 
     def __init__(self, capture: Specialization, mode: str) -> None:
         self.program, self.inputs = capture.program("jit"), len(capture.inputs)
-        self.makers = capture.makers
+        self.makers = capture.makers_of_repeated_calls
         self.results = [r.input if r.shared is None else self.inputs + r.shared for r in capture.results]
         returned = [r.input for r in capture.results if r.input is not None]
         self.updated = {*returned, *capture.updated}

@@ -3,7 +3,7 @@
 
 import hashlib
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -143,8 +143,22 @@ class Specialization:
         """Return the allocator of each shared buffer. It fills the buffer with zeros, unless the buffer is large and
         the kernel surely writes all of it."""
         covered = [e.covered and not e.reads for e in self.effects] or [False] * len(self.shared)
-        return [result_memory.allocator(s.shape, s.dtype.numpy) if all_written else
-                partial(np.zeros, s.shape, s.dtype.numpy) for s, all_written in zip(self.shared, covered)]
+        return self.allocators({n for n, all_written in enumerate(covered) if all_written})
+
+    @property
+    def makers_of_repeated_calls(self) -> list[Callable[[], np.ndarray]]:
+        """Return the allocators for calls after the first one, which has found out what the kernel leaves out: they
+        fill no small buffer either that it writes completely."""
+        complete = {n for n, missing in self.missing.items() if missing is None}
+        if self.effects or not complete or len(self.modules) > 1:
+            return self.makers
+        from nki_mlir.targets.interpreter.unwritten_outputs import read_outputs  # start-up: loads MLIR
+        return self.allocators(complete - read_outputs(self.modules[0]))
+
+    def allocators(self, written: Collection[int]) -> list[Callable[[], np.ndarray]]:
+        """Return the allocator of each shared buffer: all but those in ``written`` begin as zeros."""
+        return [result_memory.allocator(s.shape, s.dtype.numpy) if n in written else
+                partial(np.zeros, s.shape, s.dtype.numpy) for n, s in enumerate(self.shared)]
 
     def new_shared(self) -> list[np.ndarray]:
         """Allocate memory for each shared buffer."""
@@ -160,12 +174,17 @@ class Specialization:
         return arrays
 
     @exclusive_property
+    def missing(self) -> dict[int, Any]:
+        """Return the elements of each shared buffer that no program writes, by its number: None if there are none, no
+        entry if that is undecided."""
+        from nki_mlir.targets.interpreter.unwritten_outputs import left_out  # start-up: loads MLIR
+        return left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
+
+    @exclusive_property
     def left_out(self) -> list[tuple[Result, Any]]:
         """Return the results that are not completely written, with the missing elements."""
-        from nki_mlir.targets.interpreter.unwritten_outputs import left_out  # start-up: loads MLIR
-        missing_elements = left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
         return [(r, missing) for r in self.results
-                if r.shared is not None and (missing := missing_elements.get(r.shared)) is not None]
+                if r.shared is not None and (missing := self.missing.get(r.shared)) is not None]
 
     @property
     def repeats(self) -> bool:

@@ -222,6 +222,36 @@ def test_large_results__proved_whole_are_not_enumerated():
     assert result.name == "out" and missing == LeftOut(128 * 1024, (384, 0))
 
 
+def by_table(x):
+    """Python looks up the program's number, so that each program has its own module."""
+    out = output(x)
+    rows = slice(*((0, 4), (4, 8))[nl.program_id(0)])
+    nl.store(out[rows], nl.load(x[rows]))
+    return out
+
+
+def added_to(x):
+    out = output(x)
+    nl.store(out, nl.load(x))
+    nl.store(out, nl.add(nl.load(out), 0.0))
+    return out
+
+
+@pytest.mark.parametrize(("kernel", "arrays", "grid", "is_zeroed"), [
+    (whole_by_pieces, (X,), None, False), (added_to, (X,), None, True), (whole_by_programs, (X,), 2, False),
+    (by_table, (X,), 2, True), (scattered, (X, np.arange(8, dtype=np.int32)[:, None]), None, True)])
+def test_repeated_calls__zero_no_result_that_is_only_written_and_completely(kernel, arrays, grid, is_zeroed):
+    """Programs with code of their own are several modules, none of which writes all."""
+    jitted = nki.jit(kernel).on("jit")
+    launched = jitted if grid is None else jitted[grid]
+    results = [launched(*arrays) for _ in range(3)]
+    np.testing.assert_array_equal(results, [X] * 3)
+    call, = jitted.specializations.calls()
+    for run in call.runs.values():
+        assert [maker.func is np.zeros for maker in run.makers] == [is_zeroed]
+    assert call.runs and call.capture.makers[0].func is np.zeros
+
+
 @pytest.mark.parametrize(("number", "first"), [
     ("%low = arith.cmpi slt, %p, %c2 : index\n  %number = arith.select %low, %c5, %p : index", 2),
     ("%number = affine.min affine_map<()[s] -> (s + 3, 5)>()[%p]", 0)], ids=["select", "min"])

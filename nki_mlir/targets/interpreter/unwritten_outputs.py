@@ -66,6 +66,23 @@ def left_out(modules: Iterable[Module], complete: Collection[int] = ()) -> dict[
     return result
 
 
+def read_outputs(module: Module) -> set[int]:
+    """Return the numbers of the shared outputs that an operation reads, or may do anything with."""
+    kernel = the_kernel(module)
+    return {argument.index for argument, value in zip(
+        kernel.arguments, kernel.op.regions[0].blocks[0].arguments)
+        if argument.kind == "shared" and any(map(reads, value.uses))}
+
+
+def reads(use: ir.OpOperand) -> bool:
+    """Return whether a use of an output may read it."""
+    operation = use.owner.operation
+    if not is_tile_op(operation):
+        return not ends_memory(operation)
+    field, _ = read_op(operation).operands()[use.operand_number]
+    return bool(field.reads)
+
+
 def mark(use: ir.OpOperand, written: np.ndarray) -> bool:
     """Mark the elements that a use of an output writes, and return whether they are known."""
     operation = use.owner.operation
