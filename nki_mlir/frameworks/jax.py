@@ -10,6 +10,7 @@ Pass ``disabled_checks=export_checks()`` to ``jax.export``, and import this modu
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -20,12 +21,15 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable, bind, registered_handler
-from nki_mlir.frameworks.registry import PlainResults, SymbolicShape, callee_for
+from nki_mlir.frameworks.registry import Callee, PlainResults, SymbolicShape, call_for, callee_for
 from nki_mlir.graph.custom_call import TARGETS
 from nki_mlir.language.arguments import BadArgument, ElementType
+from nki_mlir.language.call_cache import constant, defaults_of
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
+
+JAX = "jax"                     # marks the callees of this framework among the prepared runs of a cached call
 
 
 class DeletedArray(BadArgument):
@@ -39,19 +43,51 @@ registered_handler()                # executables from a cache or an export may 
 
 def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
     """Call a kernel and return its results as JAX arrays, in the structure in which the kernel returns them."""
-    bound = kernel.bind(arguments, keywords, is_tensor, partial(describe, kernel.__name__))
-    # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
-    callee = callee_for(kernel, bound, PlainResults(None))
+    key = None if keywords else key_of(kernel, arguments)
+    repeated = None if key is None else kernel.specializations.find(key)
+    settings = JAX, kernel.executor_settings()
+    callee: Callee | None = None if repeated is None else repeated.runs.get(settings)
+    if callee is not None:
+        tensors: list[Any] = [value for value in arguments if issubclass(type(value), jax.Array)]
+    else:
+        bound = kernel.bind(arguments, keywords, is_tensor, partial(describe, kernel.__name__))
+        tensors, cached = bound.tensors, call_for(kernel, bound)
+        # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes all.
+        callee = callee_for(kernel, bound, PlainResults(None), cached)
+        if key is not None and cached.capture.repeats:
+            cached.runs[settings] = callee
     try:
-        results = bind(callee, [bound.tensors[index] for index in callee.record.form.operands])
+        results = bind(callee, [tensors[index] for index in callee.record.form.operands])
     except KernelNotDifferentiable as error:
         raise error.here() from None
     except RuntimeError:
-        for spec, array in zip(bound.specs, bound.tensors):
+        for index, array in enumerate(tensors):
             if not isinstance(array, (jax.core.Tracer, np.ndarray)) and array.is_deleted():
-                raise DeletedArray(name=spec.name).here() from None
+                bound = kernel.bind(arguments, keywords, is_tensor, partial(describe, kernel.__name__))
+                raise DeletedArray(name=bound.specs[index].name).here() from None
         raise
     return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
+
+
+def key_of(kernel: Kernel, arguments: tuple[object, ...]) -> tuple[object, ...] | None:
+    """Return the key of a call with positional arrays of JAX and simple constants in the call cache; None for any other
+    call."""
+    function = kernel.func
+    if type(function) is not FunctionType:
+        return None
+    values = arguments
+    if (missing := function.__code__.co_argcount - len(arguments)) or function.__code__.co_kwonlyargcount:
+        values += defaults_of(function, missing)
+    key = list(kernel.settings())
+    for number, value in enumerate(values):
+        if (part := constant(value)) is not None:
+            key += part
+        elif number < len(arguments) and issubclass(type(value), jax.Array):    # a tracer is an instance by itself
+            array: Any = value
+            key += array.shape, array.dtype
+        else:
+            return None
+    return tuple(key)
 
 
 def is_tensor(value: object) -> bool:

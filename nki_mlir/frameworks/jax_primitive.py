@@ -72,6 +72,8 @@ def _jitted(callee: Callee) -> Callable[..., list[jax.Array]]:
 
 @nki_call.def_impl
 def _run(*operands: object, callee: Callee, **shown: object) -> list[jax.Array]:
+    if not jax.config.jax_disable_jit:          # type: ignore[attr-defined]
+        return _jitted(callee)(*operands)
     with jax.disable_jit(False):                # a kernel runs as a compiled program only
         return _jitted(callee)(*operands)
 

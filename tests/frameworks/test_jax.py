@@ -66,6 +66,42 @@ def test_call__constants_by_position_and_keyword(jit):
     equal((jax.jit(f) if jit else f)(jnp.asarray(A)), A * np.float32(3) + np.float32(0.5))
 
 
+FACTOR = 2.0
+
+
+@nki.jit
+def times_factor(x, offset=0.0, *, minus=0.0):
+    """FACTOR * x + offset - minus."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * FACTOR + offset - minus)
+    return out
+
+
+def test_call__again_sees_what_has_changed(monkeypatch):
+    """Later calls of the same form look up what to run by shapes, dtypes, constants and the state that Python reads."""
+    a, b = jnp.asarray(A), jnp.asarray(B, jnp.bfloat16)
+    wide = np.asarray(b).astype(np.float32)
+    for factor in (2.0, 2.0, 3.0, 2.0):
+        monkeypatch.setattr(f"{__name__}.FACTOR", factor)
+        for _ in range(2):
+            equal(times_factor(a), A * np.float32(factor))
+            equal(times_factor(a, 1.0), A * np.float32(factor) + 1)
+            equal(times_factor(a, 1), A * np.float32(factor) + 1)
+            equal(times_factor(a, minus=1.0), A * np.float32(factor) - 1)
+            equal(times_factor(b), (wide * factor).astype(b.dtype))
+            equal(times_factor(a[:4]), A[:4] * np.float32(factor))
+            equal(times_factor(A), A * np.float32(factor))
+            equal(jax.jit(lambda x: times_factor(x) + times_factor(a))(a), A * np.float32(2 * factor))
+    assert isinstance(times_factor(a), jax.Array) and isinstance(times_factor(A), np.ndarray)
+    equal(times_factor.on("interpreter")(a), A * np.float32(2))
+    monkeypatch.setattr(times_factor.func, "__defaults__", (4.0,))
+    equal(times_factor(a), A * np.float32(2) + 4)
+    donated = jnp.asarray(A)
+    donated.delete()
+    with pytest.raises(DeletedArray, match="parameter x is an array of JAX that has been deleted"):
+        times_factor(donated)
+
+
 def test_call__new_shapes_and_constants_are_new_specialisations():
     f = jax.jit(lambda x, n: kernels.scaled(x, n), static_argnums=1)
     for shape in ((4, 4), (8, 4)):

@@ -247,8 +247,8 @@ def test_repeated_calls__zero_no_result_that_is_only_written_and_completely(kern
     results = [launched(*arrays) for _ in range(3)]
     np.testing.assert_array_equal(results, [X] * 3)
     call, = jitted.specializations.calls()
-    for run in call.runs.values():
-        assert [maker.func is np.zeros for maker in run.makers] == [is_zeroed]
+    for repeated in call.runs.values():
+        assert [maker.func is np.zeros for maker in repeated.makers] == [is_zeroed]
     assert call.runs and call.capture.makers[0].func is np.zeros
 
 
