@@ -10,7 +10,7 @@ import traceback
 import numpy as np
 import pytest
 
-from nki_mlir.capture.locations import compiled, user_location
+from nki_mlir.capture.locations import _sizes, compiled, user_location
 from nki_mlir.capture.source_text import statement_at
 
 TEXT = """\
@@ -131,3 +131,8 @@ def test_places__where_the_file_is_another(tmp_path):
     Recorder.places = []
     ran(file.read_text().replace("assert x", "assert x; x"), file, pythons)(Recorder(1))
     assert [p[1:] for p in Recorder.places] == [(2, 4, 18), (3, 16, 26)]
+
+
+@pytest.mark.parametrize("size", [2, 252, 254, 256, 508, 510, 1000])
+def test_entries_of_a_table_of_lines__are_bytes(size):
+    assert sum(_sizes(size)) == size and all(0 < entry < 255 for entry in _sizes(size))

@@ -8,7 +8,7 @@ import pytest
 
 from nki_mlir.bindings import ir, operations_of
 from nki_mlir.frameworks.stablehlo import read_graph, run_linked
-from nki_mlir.graph.extremes import rewrite_extremes
+from nki_mlir.graph.extremes import rewrite_extremes, splat_of
 from nki_mlir.graph.upstream import graph_context
 from tests.graph.lowered_graph import results_of
 
@@ -78,3 +78,17 @@ def test_bodies__are_rewritten_only_if_they_select_the_extreme_and_the_first(dir
     assert rewritten == first_of_equals
     expected = folded(greatest, first_of_equals, -np.inf if greatest else np.inf, 0, POSITIONS)
     assert_same(run_linked(text, [X, POSITIONS]), expected)
+
+
+def test_splats__are_constants_of_one_number():
+    text = """func.func @main(%x: tensor<2xi8>) -> (tensor<2xi8>, tensor<2xi8>, tensor<2xi8>, tensor<f32>, tensor<2xi8>) {
+  %one = stablehlo.constant dense<-1> : tensor<2xi8>
+  %several = stablehlo.constant dense<[1, 2]> : tensor<2xi8>
+  %half = stablehlo.constant dense<-0.5> : tensor<f32>
+  %sum = stablehlo.add %x, %one : tensor<2xi8>
+  return %x, %one, %several, %half, %sum : tensor<2xi8>, tensor<2xi8>, tensor<2xi8>, tensor<f32>, tensor<2xi8>
+}"""
+    with graph_context(), ir.Location.unknown():
+        module = read_graph(text)
+        returned, = operations_of(module, lambda name: name == "func.return")
+        assert [splat_of(value) for value in returned.operands] == [None, 255, None, -0.5, None]

@@ -50,8 +50,10 @@ def test_reductions(axes, extent):
             np.testing.assert_array_equal(got, wanted, strict=True)
 
 
-@pytest.mark.parametrize("size, step, dilation, low, high", [(3, 2, 1, 1, 1), (2, 1, 3, 0, 2), (1, 3, 1, 0, 0)])
+@pytest.mark.parametrize("size, step, dilation, low, high", [(3, 2, 1, 1, 1), (2, 1, 3, 0, 2), (1, 3, 1, 0, 0), (2, 1, 1, None, None)])
 def test_windows(size, step, dilation, low, high):
+    padding = "" if low is None else f", padding = dense<[[0, 0], [{low}, {high}], [0, 0]]> : tensor<3x2xi64>"
+    low, high = low or 0, high or 0
     positions = np.arange(X.size, dtype=np.int32).reshape(SHAPE)
     padded = [np.pad(a, ((0, 0), (low, high), (0, 0)), constant_values=v) for a, v in ((X, -9), (positions, -1))]
     count = (padded[0].shape[1] - (size - 1) * dilation - 1) // step + 1
@@ -63,8 +65,7 @@ def test_windows(size, step, dilation, low, high):
   %a = stablehlo.constant dense<-9.0> : tensor<f32>
   %b = stablehlo.constant dense<-1> : tensor<i32>
   %r:2 = "stablehlo.reduce_window"(%x, %i, %a, %b) ({BODY}) {{window_dimensions = array<i64: 1, {size}, 1>,
-    window_strides = array<i64: 1, {step}, 1>, window_dilations = array<i64: 1, {dilation}, 1>,
-    padding = dense<[[0, 0], [{low}, {high}], [0, 0]]> : tensor<3x2xi64>}}
+    window_strides = array<i64: 1, {step}, 1>, window_dilations = array<i64: 1, {dilation}, 1>{padding}}}
     : (tensor<3x7x5xf32>, tensor<3x7x5xi32>, tensor<f32>, tensor<i32>) -> (tensor<3x{count}x5xf32>, tensor<3x{count}x5xi32>)
   return %r#0, %r#1 : tensor<3x{count}x5xf32>, tensor<3x{count}x5xi32>
 }}"""

@@ -9,9 +9,11 @@ import pytest
 
 from nki_mlir.bindings import ir, operations_of
 from nki_mlir.frameworks.stablehlo import read_graph, run_linked
+from nki_mlir.graph.integer_functions import rewrite_counts_of_bits
 from nki_mlir.graph.rewrites import fold_conversions, rewrite_counted_loops
 from nki_mlir.graph.upstream import graph_context
 from tests.graph.lowered_graph import results_of
+from tests.graph.reference import results_before_and_after
 
 HOLDS = {"LT": int.__lt__, "LE": int.__le__, "GT": int.__gt__, "GE": int.__ge__}
 EDGE = 127                          # the greatest int8
@@ -185,3 +187,16 @@ def test_sums_that_are_joined_while_others_are_computed():
     expected = np.concatenate([(x ** k).sum(2) for k in (1, 2, 3)], 1) ** 2
     for results in (run_linked(text, [x]), results_of(text, [x])):
         np.testing.assert_array_equal(results[0], expected)
+
+
+@pytest.mark.parametrize("name", ["popcnt", "count_leading_zeros"])
+@pytest.mark.parametrize("kind", ["i8", "i16", "i32"])
+def test_counts_of_bits(name, kind):
+    width = int(kind[1:])
+    x = np.arange(-128, 128).astype(f"int{width}") * np.array(1 << width - 8, f"int{width}") + np.arange(256).astype(f"int{width}")
+    text = f"func.func @main(%x: tensor<256x{kind}>) -> tensor<256x{kind}> {{\n" \
+        f"  %y = stablehlo.{name} %x : tensor<256x{kind}>\n  return %y : tensor<256x{kind}>\n}}"
+    _, (counts,), module = results_before_and_after(text, rewrite_counts_of_bits, [x])
+    bits = [np.binary_repr(n, width) for n in x]
+    assert counts.tolist() == [b.count("1") if name == "popcnt" else len(b) - len(b.lstrip("0")) for b in bits]
+    assert f"stablehlo.{name}" not in module
