@@ -76,7 +76,7 @@ class EagerBuilder(Builder):
         super().__init__(grid, target)
         self.launch = launch = launch or Launch()
         self.memos = launch.memos
-        self.point, self.shared_count, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles()
+        self.point, self.shared_count, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles(elements_meant)
         self.branches: list[Turn | None] = []       # current iteration of each open branch
         self.scope = object()               # scope of the tensors that this program creates
         self.deeds = 0                      # a hash of the operations: equal for programs that do the same

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Find statements of an eager run whose results no operation reads, or that others overwrite before one reads them.
 
-A statement of a loop runs many times: it is dead if no operation reads any of its results.
+A statement of a loop runs many times: it is dead if no operation reads any of its results. But a statement that
+overwrites its last result in PSUM unread was meant to accumulate.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from math import prod
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.checking.report import WARNING, CheckFinding
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.op import Op
 
 Statement = tuple[Location | None, str]             # location and description
@@ -25,6 +26,7 @@ class DeadStores:
         self.unread: dict[Buffer, dict[Part, Statement]] = {}
         self.live: set[Statement] = set()                       # statements that a later operation read from
         self.overwritten: dict[Statement, CheckFinding] = {}
+        self.lost_sums: dict[Statement, CheckFinding] = {}
         self.last: Statement = (None, "")
         self.last_read: list[View] = []                         # what the last operation read
         self.last_results: list[Buffer] = []                    # what it wrote, if it has several results
@@ -60,6 +62,10 @@ class DeadStores:
         part = WHOLE if covers_view else (view.partition, view.free, view.dims, op.mask, op.limits)
         earlier = self.unread.setdefault(view.buffer, {})
         for last_write in list(earlier.values()) if covers_view else [earlier[part]] if part in earlier else []:
+            if last_write == statement and view.buffer.space == PSUM:
+                self.lost_sums[statement] = CheckFinding(
+                    "dead-store", WARNING, f"{statement[1]} overwrites its last result in {view.buffer.name} before "
+                    "anything reads it", statement[0], "let it accumulate, or read each result")
             self.overwritten.setdefault(last_write, CheckFinding(
                 "dead-store", WARNING, f"what {last_write[1]} writes to {view.buffer.name} is overwritten at line "
                 f"{statement[0].line if statement[0] else '?'} before anything reads it", last_write[0],
@@ -80,7 +86,8 @@ class DeadStores:
                         "remove the statement, or use its result")
                 else:
                     self.live.add((at, name))
-        return [f for statement, f in (self.overwritten | unused).items() if statement not in self.live]
+        return [*self.lost_sums.values(),
+                *[f for statement, f in (self.overwritten | unused).items() if statement not in self.live]]
 
 
 def is_register(buffer: Buffer) -> bool:

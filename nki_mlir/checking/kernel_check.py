@@ -121,7 +121,7 @@ def arrays_of(bound: Bound) -> list[np.ndarray]:
 
 def run_observed(kernel: Kernel, bound: Bound) -> Observation:
     """Run the kernel eagerly with an observer and report what the complete run shows."""
-    report, observer = KernelReport(kernel.__name__), OperationObserver()
+    report, observer = KernelReport(kernel.__name__), OperationObserver(not isinstance(kernel, CurrentKernel))
     builders: list[EagerBuilder] = []
     arrays = arrays_of(bound)
     originals = [a.copy() for a in arrays]

@@ -11,6 +11,7 @@ import numpy as np
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.checking.dead_stores import DeadStores
+from nki_mlir.checking.element_order import moves_by_dma, overwritten_operand, repeated_element
 from nki_mlir.checking.report import ERROR, WARNING, CheckFinding, StatementError
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import Tile
@@ -25,9 +26,13 @@ COPIES = {"copy", "load", "store", "tensor_copy", "dma_copy"}  # operations whos
 
 
 class OperationObserver:
-    """Collect the numeric findings of one run. The programs of a grid share one instance."""
+    """Collect the findings of the operations of one run. The programs of a grid share one instance.
 
-    def __init__(self) -> None:
+    ``adds_repeatedly``: a scatter that adds may add to one element several times.
+    """
+
+    def __init__(self, adds_repeatedly: bool = True) -> None:
+        self.adds_repeatedly = adds_repeatedly
         self.findings: list[CheckFinding] = []
         self.rounding: dict[tuple[Location | None, str], float] = {}
         self.reported: set[tuple[str, Location | None]] = set()
@@ -47,6 +52,7 @@ class OperationObserver:
                 if tile.dtype.is_float:
                     self.look(op, tile, before, at)
             self.compare(op, before, at)
+        self.check_order(op, views, at)
         self.stores.note(op, views, (at, described(op)))
         self.note_sum(op, views, at)
 
@@ -73,6 +79,20 @@ class OperationObserver:
         self.report("dma-shape", WARNING, f"{op} moves a tensor of shape {list(src)} into one of shape {list(dst)}: "
                     f"the copy pairs elements in row-major order", user_location(),
                     f"give both the same shape, for example with src.reshape({tuple(dst)}), if you want that order")
+
+    def check_order(self, op: Op, views: Sequence[View], at: Location | None) -> None:
+        """Report an instruction whose result depends on the order of its elements."""
+        if (overwritten := overwritten_operand(op, views)) is not None:
+            name, index = overwritten
+            self.report("race", ERROR if moves_by_dma(op) else WARNING, f"{described(op)} reads {name}{list(index)} "
+                        "for one element of its result, and overwrites it by another", at,
+                        "write to another tensor, or copy the operand first")
+        adds = getattr(op, "rmw", "bypass") != "bypass"
+        if not (adds and self.adds_repeatedly) and (repeated := repeated_element(op, views)) is not None:
+            name, index = repeated
+            verb = "adds to" if adds else "writes different values to"
+            self.report("race", ERROR if adds else WARNING, f"{described(op)} {verb} {name}{list(index)} several times",
+                        at, "combine what has equal indices first" if adds else "give each element an index of its own")
 
     def note_sum(self, op: Op, views: Sequence[View], at: Location | None) -> None:
         """Report a sum that rounds to 16 bits or fewer after each addition."""

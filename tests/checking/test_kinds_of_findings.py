@@ -109,6 +109,66 @@ def beta_subscripts_in_the_wrong_order(x):
     return out
 
 
+def halves() -> Any:
+    """A tile of row numbers, in which each one occurs twice."""
+    rows = nlc.ndarray((128, 1), dtype=np.int32, buffer=nlc.sbuf)
+    isa.iota(dst=rows, pattern=[[0, 1]], offset=0, channel_multiplier=1)
+    isa.tensor_scalar(dst=rows, data=rows, op0=nlc.right_shift, operand0=1)
+    return rows
+
+
+@case("warning", r"dma_scatter writes different values to out\[0, 0\] several times", "give each element an index of its own")
+@beta.jit
+def beta_rows_scattered_to_one(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((128, 64), x.dtype, buffer=nl.sbuf))
+    p, f = block(128, 64)
+    half = nl.right_shift(nisa.iota(p, dtype=nl.int32), 1)
+    nl.store(out[half[p, 0], f], nl.load(x))                                    # race
+    return out
+
+
+@case("error", r"dynamic_write adds to out\[0, 0\] several times", "combine what has equal indices first")
+@nki.jit
+def current_rows_added_to_one(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.dma_copy(dst=out, src=t)
+    rows = out.ap([[64, 128], [1, 64]], vector_offset=halves())
+    isa.dma_compute(dst=rows, srcs=[t, rows], reduce_op=nlc.add)                # race
+    return out
+
+
+@case("error", r"dma_copy reads out\[1, 0\] for one element of its result, and overwrites it by another", "write to another")
+@beta.jit
+def beta_rows_moved_down(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x))
+    nisa.dma_copy(dst=out[1:128, :], src=out[0:127, :])                         # race
+    return out
+
+
+@case("error", r"dynamic_read reads out\[0, 0\] for one element of its result", "write to another tensor")
+@nki.jit
+def current_rows_permuted_in_place(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    isa.dma_copy(dst=out, src=x)
+    isa.dma_copy(dst=out, src=out.ap([[64, 128], [1, 64]], vector_offset=halves()))     # race
+    return out
+
+
+@case("warning", r"tensor_copy reads t\[0, 1\] for one element of its result", "write to another tensor, or copy")
+@nki.jit
+def current_columns_moved_right(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.tensor_copy(dst=t[:, 1:64], src=t[:, 0:63])                             # race
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
 # -- memory that nothing has written -----------------------------------------------------------------------------------
 @case("error", r"element \[0, 0\] of total, allocated at line \d+, is read before it is written", "write all of it first")
 @beta.jit
@@ -133,6 +193,17 @@ def current_sum_from_unwritten_memory(x):
         isa.tensor_reduce(dst=part, data=t[:, k * 16:k * 16 + 16], op=nlc.add, axis=1)
         isa.tensor_tensor(dst=total, data1=total, data2=part, op=nlc.add)       # unwritten-read
     isa.dma_copy(dst=out, src=total)
+    return out
+
+
+@case("error", r"element \[0, 0\] of t, allocated at line \d+, is read before it is written", "write all of it first")
+@nki.jit
+def current_columns_that_no_index_names(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    start, t = tile((1, 1), np.int32), tile((128, 64))
+    isa.memset(start, 48)
+    isa.dma_copy(dst=t.ap([[64, 128], [1, 16]], scalar_offset=start, indirect_dim=1), src=x[:, 0:16])
+    isa.dma_copy(dst=out, src=t)                                                # unwritten-read
     return out
 
 
@@ -442,7 +513,7 @@ def beta_mutable_input_not_returned(x: nt.mutable_tensor):
 @nki.jit
 def current_input_overwritten(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
-    t = tile((128, 64))
+    t = nlc.ndarray((128, 64), dtype=F32, buffer=nlc.sbuf)
     isa.memset(t, 1.0)
     isa.dma_copy(dst=x, src=t)                                                  # overwritten-input
     isa.dma_copy(dst=out, src=t)
@@ -467,6 +538,20 @@ def current_output_written_twice(x):
     isa.dma_copy(dst=t, src=x)
     isa.dma_copy(dst=out, src=t)                                                # dead-store
     isa.tensor_scalar(dst=t, data=t, op0=nlc.add, operand0=1.0)
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
+@case("warning", "nc_matmul overwrites its last result in total before anything reads it", "let it accumulate")
+@nki.jit
+def current_product_without_accumulation(x):
+    out = nlc.ndarray((64, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    total, t = nlc.ndarray((64, 64), dtype=F32, buffer=nlc.psum), tile((64, 64))
+    for k in range(4):
+        part = tile((32, 64))
+        isa.dma_copy(dst=part, src=x[k * 32:k * 32 + 32, :])
+        isa.nc_matmul(dst=total, stationary=part, moving=part, accumulate=False)        # dead-store
+    isa.tensor_copy(dst=t, src=total)
     isa.dma_copy(dst=out, src=t)
     return out
 
@@ -601,7 +686,47 @@ def written_in_parts(x):
     return out
 
 
-@pytest.mark.parametrize("kernel, shape", [(block_dimensions_reshaped, (2, 128, 64)), (written_in_parts, (128, 64))])
+@beta.jit
+def rows_added_to_one(x):
+    """``atomic_rmw`` adds rows of equal numbers one after the other."""
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.zeros((128, 64), x.dtype, buffer=nl.sbuf))
+    p, f = block(128, 64)
+    half = nl.right_shift(nisa.iota(p, dtype=nl.int32), 1)
+    nl.atomic_rmw(out[half[p, 0], f], nl.load(x), op=np.add)
+    return out
+
+
+@nki.jit
+def equal_rows_scattered(x):
+    """Rows of equal numbers have equal values."""
+    out = nlc.ndarray((64, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = nlc.ndarray((128, 64), dtype=F32, buffer=nlc.sbuf)
+    isa.memset(t, 1.0)
+    isa.dma_copy(dst=out.ap([[64, 128], [1, 64]], vector_offset=halves()), src=t)
+    return out
+
+
+@nki.jit
+def parts_moved_in_place(x):
+    """Operands that are the result's elements, or beside them, in HBM, SBUF and under a run-time index."""
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = nlc.ndarray((128, 64), dtype=F32, buffer=nlc.sbuf)
+    start = nlc.ndarray((1, 1), dtype=np.int32, buffer=nlc.sbuf)
+    isa.dma_copy(dst=t, src=x)
+    isa.memset(start, 32)
+    isa.tensor_scalar(dst=t, data=t, op0=nlc.add, operand0=t[:, 5:6])
+    isa.tensor_copy(dst=t[:, 1:64:2], src=t[:, 0:64:2])
+    isa.dma_copy(dst=t.ap([[64, 128], [1, 16]], scalar_offset=start, indirect_dim=1), src=t[:, 0:16])
+    isa.tensor_reduce(dst=t[:, 0:1], op=nlc.add, data=t, axis=1)
+    isa.dma_copy(dst=out[0:64, :], src=t[0:64, :])
+    isa.dma_copy(dst=out[64:128, :], src=out[0:64, :])
+    return out
+
+
+@pytest.mark.parametrize("kernel, shape", [
+    (block_dimensions_reshaped, (2, 128, 64)), (written_in_parts, (128, 64)), (rows_added_to_one, (128, 64)),
+    (equal_rows_scattered, (128, 64)), (parts_moved_in_place, (128, 64))])
 def test_a_kernel_without_mistakes__has_no_findings(kernel, shape):
     report = nki_mlir.check(kernel, np.ones(shape, F32))
     assert report.sound and not report.findings, str(report)

@@ -84,12 +84,11 @@ class PatternAddressed(DataAddressed):
             return self.table
         return replace(self.table, access=self.table.access.box((0, low), (rows, high - low)))
 
-    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        named = np.zeros(self.table.shape, np.bool_)
-        flat = named.reshape(len(named), -1)
-        rows, columns, good = self.addresses(flat, self.piece.shape, tiles["index"])
-        flat[rows[good], columns[good]] = True
-        return named
+    def selected(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        table = tiles[self.addressed_by_data]
+        table = table.reshape(len(table), -1)
+        rows, columns, good = self.addresses(table, self.piece.shape, tiles["index"])
+        return np.where(good, rows * table.shape[1] + columns, -1)
 
 
 class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
@@ -154,11 +153,10 @@ class ColumnsAddressed(DataAddressed):
     def verify_target(self, check: TargetCheck) -> None:
         check.need(4, "an operand with .indirect()", "gather with nisa.local_gather")
 
-    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        named = np.zeros(self.table.shape, np.bool_)
-        columns = shared_offsets(tiles["index"], self.group, self.piece.free_elements)
-        np.put_along_axis(named.reshape(len(named), -1), columns, True, 1)
-        return named
+    def selected(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        columns, length = shared_offsets(tiles["index"], self.group, self.piece.free_elements), self.table.free_elements
+        check_columns(columns, length)
+        return (np.arange(len(columns))[:, None] * length + columns).reshape(self.piece.shape)
 
     def work(self) -> Work:
         """The engine takes time for each element of a row of the piece: the law ``gather``."""
@@ -275,14 +273,13 @@ class RunTimeIndexed(DataAddressed):
                     break
         return sum(i * step for i, (step, _) in zip(within, table.access.dims)), table.row
 
-    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        named = np.zeros(self.table.shape, np.bool_)
-        flat: np.ndarray = named.reshape(1, -1) if self.table_apart else named.reshape(len(named), -1)
-        piece, (position, first, second) = self.piece.shape, forms
-        columns, good = self.flat_offsets(piece, flat.shape[1], tiles["offset"], position, first, second)
-        rows = np.zeros(piece, np.int64) if self.table_apart else np.indices(piece, sparse=True)[0]
-        flat[np.broadcast_to(rows, piece)[good], columns[good]] = True
-        return named
+    def selected(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        shape, (position, first, second) = self.table.shape, forms
+        length = prod(shape) if self.table_apart else prod(shape[1:])
+        piece = self.piece.shape
+        columns, good = self.flat_offsets(piece, length, tiles["offset"], position, first, second)
+        start = 0 if self.table_apart else np.indices(piece, sparse=True)[0] * length
+        return np.where(good, start + columns, -1)
 
 
 class OnChip(RunTimeIndexed):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, with_separate_axes
 from nki_mlir.dialects.verifier import Check, OutOfBounds
@@ -97,6 +98,16 @@ class DataAddressed(NisaOp):
         """Return the start of the table in its tensor, for these values of the symbols."""
         return 0 if self.table.on_chip else self.table.access.free.at(values)
 
+    def selected(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the flat position in the table of each element of the piece; -1 where an index out of bounds is
+        skipped."""
+        raise InternalError(f"{self.full_name()} does not say which elements it selects")
+
+    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        named, positions = np.zeros(self.table.shape, np.bool_), self.selected(tiles, forms)
+        named.reshape(-1)[positions[positions >= 0]] = True
+        return named
+
     def goes_with_piece(self, field: str) -> bool:
         """Return whether a tile has a row for each row of the piece."""
         return False
@@ -155,11 +166,10 @@ class RowAddressed(DataAddressed):
                    f"moves rows of {table} by {self.index.shape[0]} indices, got {piece}",
                    "give the tile a row for each index, as long as the table's rows")
 
-    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        named = np.zeros(self.table.shape, np.bool_)
+    def selected(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         rows, inside = checked_rows(tiles["index"], self.table, self.mode)
-        named[rows[inside]] = True
-        return named
+        length = math.prod(self.table.shape[1:])
+        return np.where(inside[:, None], rows[:, None] * length + np.arange(length), -1).reshape(self.piece.shape)
 
 
 class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mnemonic="DMA_GATHER", opcode=0x60):

@@ -77,10 +77,12 @@ class TracedOperation:
 
 
 class UnwrittenTiles:
-    """The origins of one program's run."""
+    """The origins of one program's run. ``meant`` returns the elements that data select, where data are known: flat
+    indices in the buffer."""
 
-    def __init__(self) -> None:
+    def __init__(self, meant: Callable[[Op], np.ndarray] | None = None) -> None:
         self.origins: list[FreshTile] = []
+        self.meant = meant
 
     def perform(self, op: Op, shadows: Sequence[Shadow], values: Sequence[int], at: Callable[[], Location | None]
                 ) -> list[Shadow]:
@@ -164,14 +166,16 @@ class UnwrittenTiles:
         """Set the numbers of a target's elements, 0 where the sources were written."""
         view, axes, (_, counts, active) = self.view(traced, k), traced.axes(k), traced.part
         filled = np.broadcast_to(np.asarray(0, NUMBER) if numbers is None else numbers, view.shape)
-        if active is not None and axes is not None:
+        op, shadow = traced.op, traced.shadows[k]
+        if self.meant is not None and not op.mask and traced.operands[k][0].name == op.addressed_by_data:
+            shadow.reshape(-1)[self.meant(op)] = filled.max(initial=0)  # type: ignore[union-attr]
+        elif active is not None and axes is not None:
             which, moved = np.broadcast_to(active, counts), {a for a, n in zip(axes, view.shape) if n > 1}
             inside = which.any(axis=tuple(a for a in range(which.ndim) if a not in moved), keepdims=True)
             inside = inside.reshape([inside.shape[a] for a in sorted(axes)])
             view[...] = np.where(np.transpose(inside, np.argsort(np.argsort(axes))), filled, view)
         else:
             view[...] = filled
-        shadow = traced.shadows[k]
         if isinstance(shadow, np.ndarray) and not shadow.any():
             traced.replace_shadow(k, None)
 
