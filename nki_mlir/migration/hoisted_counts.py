@@ -20,8 +20,11 @@ MODULE = cst.Module([])
 def with_hoisted_counts(body: Sequence[cst.BaseStatement], counts: Set[str]) -> list[cst.BaseStatement]:
     """Return the statements of a function with the assignments of ``counts`` hoisted. Only counts that are assigned
     once move; two equal counts of one block become one."""
-    bound = bound_names(tree_of_statements(body))
-    hoister = _Hoister({name for name in counts if bound[name] == 1})
+    bound = bound_names(tree_of_statements(body)) if counts else {}
+    counts_assigned_once = {name for name in counts if bound[name] == 1}
+    if not counts_assigned_once:
+        return list(body)
+    hoister = _Hoister(counts_assigned_once)
     statements = hoister.block(body)
     if not hoister.names:
         return statements
@@ -106,7 +109,7 @@ class _Hoister:
             if count and text in counts_by_text and not _comments(statement):
                 self.names[count[0]] = counts_by_text[text][0]
                 continue
-            bound = set(bound_names(tree_of_statements([statement])))
+            bound = set(bound_names(tree_of_statements([statement]))) if counts_by_text else set()
             counts_by_text = {t: (name, read) for t, (name, read) in counts_by_text.items() if not read & bound}
             if count:
                 counts_by_text[text] = count[0], _read(count[1])

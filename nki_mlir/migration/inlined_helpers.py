@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nki_mlir.migration.names import Names, Substitution, dotted, shortened
+from nki_mlir.migration.names import Names, Substitution, children_of, dotted, shortened
 from nki_mlir.migration.parameters import bound_names, tree_of
 
 PLAIN = cst.Name | cst.Integer | cst.Float | cst.SimpleString
@@ -232,7 +232,7 @@ def _nodes(tree: cst.CSTNode) -> list[cst.CSTNode]:
     nodes, pending = [], [tree]
     while pending:
         nodes.append(node := pending.pop())
-        pending += node.children
+        pending += children_of(node)
     return nodes
 
 

@@ -20,7 +20,7 @@ from nki_mlir.migration.kernel_aliases import UNCLEAR_LAUNCH, WRAPPERS, kernel_a
 from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
-from nki_mlir.migration.names import Aliases, Names, NodesByClass, is_table, nodes_of, read_without_import
+from nki_mlir.migration.names import Aliases, Names, NodesByClass, children_of, is_table, nodes_of, read_without_import
 from nki_mlir.migration.parameters import bound_in_calls, kind_of, tree_of
 from nki_mlir.migration.program_arguments import EQUAL, with_program_arguments
 from nki_mlir.migration.record_classes import record_classes
@@ -53,7 +53,7 @@ class SourceModule:
         text = with_program_arguments(text, report)
         self.names, self.report, self.host = Names(text), report, ast.parse(text)
         self.is_measuring, self.benchmarks = reads_results(text), benchmarks(text, self.names)
-        wrapper = MetadataWrapper(cst.parse_module(text))
+        wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)        # nothing else has this tree
         self.tree, self.nodes = wrapper.module, NodesByClass(wrapper.module)
         positions = wrapper.resolve(PositionProvider)
         self.line_of = {id(n): without_calls(with_kernels(with_options(p.start.line))) for n, p in positions.items()}
@@ -76,14 +76,14 @@ class SourceModule:
             name: TileClass(name) for name in self.classes}}
         self.kernels.add_classes(rewritable_classes(self.tree, self.nodes, self.classes, self.names))
         self.kernels.host_methods = host_methods(self.nodes)
-        self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+        self.kernels.all_names = {n.id for n in ast.walk(self.host) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
         self.aliases = kernel_aliases(text, self.names, device_functions.keys(), WRAPPERS)
         self.launches = launches(self.nodes.of(cst.Subscript), self.names, self.functions.keys(), self.aliases)
 
     def _collect(self, node: cst.CSTNode) -> None:
         """Collect, by name, functions outside of device functions, and classes whose methods compute on tiles."""
-        for child in node.children:
+        for child in children_of(node):
             if isinstance(child, cst.ClassDef) and is_tile_class(child, self.names, self.classes):
                 self.classes[child.name.value] = child
                 continue
@@ -198,8 +198,7 @@ class SourceModule:
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
         text = tree.visit(Aliases(renamed)).code if renamed else tree.code
-        read_before = {n.id for n in ast.walk(ast.parse(self.tree.code)) if isinstance(n, ast.Name)}
-        functions = {n for n in read_before if self.names.paths.get(n, "").rpartition(".")[0] in MODULES}
+        functions = {n for n in self.kernels.all_names if self.names.paths.get(n, "").rpartition(".")[0] in MODULES}
         text = without_spare_imports(text, functions.union(self.kernels.borrowed), self.functions)
         return with_added_functions(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
 

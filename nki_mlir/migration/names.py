@@ -6,7 +6,8 @@ import builtins
 import functools
 import re
 import symtable
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import TypeVar, cast
 
 import libcst as cst
@@ -223,8 +224,23 @@ def is_table(node: cst.BaseExpression) -> bool:
         e.value, (cst.Name, cst.Attribute)) for e in node.elements)
 
 
+@functools.cache
+def _fields_of(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def children_of(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield the children of a node, in the order of its fields: ``children`` of libcst copies a node to list them."""
+    for name in _fields_of(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from value
+
+
 class NodesByClass:
-    """The nodes of a tree by class, from one traversal: ``children`` of libcst copies a node to list them."""
+    """The nodes of a tree by class, from one traversal."""
 
     def __init__(self, tree: cst.CSTNode) -> None:
         self._nodes: dict[type[cst.CSTNode], list[cst.CSTNode]] = {}
@@ -232,7 +248,7 @@ class NodesByClass:
         while pending:
             node = pending.pop()
             self._nodes.setdefault(type(node), []).append(node)
-            pending += node.children
+            pending += children_of(node)
 
     def of(self, kind: type[N]) -> list[N]:
         """Return all nodes of a class, which has no subclass."""

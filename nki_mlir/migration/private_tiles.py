@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, children_of
 
 MODULE = cst.Module([])
 CREATORS = ("nl.ndarray", "nl.zeros")
@@ -99,7 +99,7 @@ def _uses(node: cst.CSTNode, name: str, loops: tuple[cst.For, ...]
     elif isinstance(node, cst.Attribute):
         yield from _uses(node.value, name, loops)
     else:
-        for child in node.children:
+        for child in children_of(node):
             if not isinstance(node, cst.Arg) or child is not node.keyword:
                 yield from _uses(child, name, loops)
 
@@ -113,14 +113,14 @@ def _block_indices(subscript: cst.Subscript, blocks: int) -> tuple[str, ...]:
 
 def _read(node: cst.CSTNode) -> set[str]:
     names = {node.value} if isinstance(node, cst.Name) else set()
-    return names.union(*(_read(child) for child in node.children))
+    return names.union(*(_read(child) for child in children_of(node)))
 
 
 def _bound(node: cst.CSTNode) -> set[str]:
     target = node.target if isinstance(node, cst.For | cst.AssignTarget | cst.AugAssign | cst.AnnAssign
                                        | cst.NamedExpr) else None
     names = _read(target) if isinstance(target, cst.Name | cst.Tuple | cst.List) else set()
-    return names.union(*(_bound(child) for child in node.children))
+    return names.union(*(_bound(child) for child in children_of(node)))
 
 
 class _Private(cst.CSTTransformer):

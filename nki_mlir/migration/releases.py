@@ -11,7 +11,7 @@ from nki_mlir.language.current import isa
 from nki_mlir.language.signatures.older_releases import MODULES, NEWEST, has_parameter
 from nki_mlir.language.signatures.table import RELEASES, releases_with
 from nki_mlir.migration.expressions import BUFFERS, MODULE
-from nki_mlir.migration.names import RENAMED, Names, unresolved
+from nki_mlir.migration.names import RENAMED, Names, children_of, unresolved
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.terms import factor
 from nki_mlir.migration.unbound_calls import why_absent, why_unbound
@@ -357,7 +357,7 @@ def _returned(node: cst.FunctionDef) -> set[str]:
                 values = [e.value for e in pending_node.value.elements]
             names |= {v.value for v in values if isinstance(v, cst.Name)}
         elif not isinstance(pending_node, cst.FunctionDef | cst.BaseExpression):
-            pending += pending_node.children
+            pending += children_of(pending_node)
     return names
 
 

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import libcst as cst
 
+from nki_mlir.migration.statement_transformer import StatementTransformer
+
 TYPING, EXPORTS = "nki.typing", "__all__"
 Node = TypeVar("Node", cst.Import, cst.ImportFrom)
 
@@ -26,7 +28,7 @@ def without_spare_imports(text: str, functions: Collection[str], before: Collect
     return cst.parse_module(text).visit(_Imports(read, functions, removed)).code
 
 
-class _Imports(cst.CSTTransformer):
+class _Imports(StatementTransformer):
     def __init__(self, read: set[str], functions: Collection[str], removed: set[str]) -> None:
         super().__init__()
         self.read, self.functions, self.removed = read, functions, removed

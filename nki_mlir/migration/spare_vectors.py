@@ -9,6 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from nki_mlir.migration.assertions import negated
+from nki_mlir.migration.statement_transformer import StatementTransformer
 
 
 def without_spare(body: Sequence[cst.BaseStatement], vectors: set[str]) -> list[cst.BaseStatement]:
@@ -33,7 +34,7 @@ def _visited(statement: cst.BaseStatement, remover: "_Remover") -> cst.BaseState
     return None if isinstance(visited, cst.RemovalSentinel) else visited
 
 
-class _Remover(cst.CSTTransformer):
+class _Remover(StatementTransformer):
     def __init__(self, spare: set[str]) -> None:
         super().__init__()
         self.spare, self.nothing = spare, cst.SimpleStatementLine([cst.Pass()])

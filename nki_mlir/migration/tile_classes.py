@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping
 
 import libcst as cst
 
-from nki_mlir.migration.names import Names, NodesByClass, nodes_of
+from nki_mlir.migration.names import Names, NodesByClass, children_of, nodes_of
 from nki_mlir.migration.parameters import bound_names, tree_of
 
 FIRST_METHOD = "__init__"
@@ -18,7 +18,7 @@ HOST_FUNCTIONS = {"nl.static_cast", "nl.nc", "nl.spmd_dim", "nisa.get_nc_version
 
 def calls_language(body: cst.CSTNode, names: Names) -> bool:
     """Return whether the body of a function itself calls operations of a kernel."""
-    pending: list[cst.CSTNode] = list(body.children)
+    pending: list[cst.CSTNode] = [*children_of(body)]
     while pending:
         node = pending.pop()
         if isinstance(node, cst.FunctionDef):
@@ -29,7 +29,7 @@ def calls_language(body: cst.CSTNode, names: Names) -> bool:
                 return True
         if isinstance(node, cst.Subscript) and names.meaning(node.value) == "nl.mgrid":
             return True
-        pending += node.children
+        pending += children_of(node)
     return False
 
 
