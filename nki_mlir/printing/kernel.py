@@ -22,6 +22,7 @@ from math import prod
 from pathlib import Path
 
 from nki_mlir.bindings import Module, ir
+from nki_mlir.diagnostics import Location, shortened, warn_once
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.language.functions import SIMULATED
 from nki_mlir.language.signatures.older_releases import NEWEST
@@ -43,6 +44,11 @@ from nki_mlir.targets.neuron import at_nisa
 from nki_mlir.transforms.fold_over_programs import ProgramsApart
 from nki_mlir.transforms.loop_over_programs import reduces_programs
 from nki_mlir.transforms.program_loops import CORES
+
+
+class FormatWarning(UserWarning):
+    """Warns that ruff refuses the settings of a printed text."""
+
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 SIMULATED_CALL = re.compile(rf"\bnl\.(?:{'|'.join(SIMULATED)})\b")
@@ -184,8 +190,15 @@ def imports_of(text: str) -> str:
 
 
 def formatted(text: str, file: Path | None) -> str:
-    """Return the text as ``ruff format`` writes it with the settings of a file, or with its defaults."""
+    """Return the text as ``ruff format`` writes it with the settings of a file, or with its defaults, also where ruff
+    refuses the settings."""
     settings = ["--isolated"] if file is None else ["--stdin-filename", str(file)]
     command = [*module_command("ruff"), "format", *settings, "-"]
     formatter = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=False)
-    return text if formatter.returncode else formatter.stdout
+    if not formatter.returncode:
+        return formatter.stdout
+    if file is None or "No module named" in formatter.stderr:
+        return text
+    reason = " ".join(formatter.stderr.split())
+    warn_once(f"the text has ruff's default format: {shortened(reason)}", FormatWarning, Location(str(file), 1, 0))
+    return formatted(text, None)

@@ -15,6 +15,7 @@ import pytest
 import nki_mlir.language.beta.language as nl
 from nki_mlir.cli import env, run
 from nki_mlir.cli.standins import EXECUTABLES, neuron_bench, neuron_ls, neuron_profile, neuronx_cc
+from nki_mlir.input_limits import InputTooLarge
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.neuron.format import artifacts
 from nki_mlir.targets.neuron.format.artifacts import ForeignFile, NtffContent, pack_trace, unpack_kernel, unpack_trace
@@ -140,12 +141,17 @@ def test_other_forms_of_a_trace(neff, capsys, monkeypatch):
         unpack_kernel((neff.parent / "t.ntff").read_bytes(), "t.ntff")
     packed = (neff.parent / "t.ntff").read_bytes()
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-        largest = max(archive.infolist(), key=lambda member: member.file_size)
-    monkeypatch.setattr(artifacts, "MEMBER_BYTES", largest.file_size)
+        size = sum(member.file_size for member in archive.infolist())
+        members = {member.filename: archive.read(member) for member in archive.infolist()}
+    monkeypatch.setenv("NKI_MLIR_INPUT_ARCHIVE", str(size))
     assert unpack_trace(packed, "t.ntff").kernel == "product"
-    monkeypatch.setattr(artifacts, "MEMBER_BYTES", largest.file_size - 1)
-    with pytest.raises(ForeignFile, match=f"{largest.filename} unpacks to {largest.file_size:,} bytes"):
+    monkeypatch.setenv("NKI_MLIR_INPUT_ARCHIVE", str(size - 1))
+    with pytest.raises(InputTooLarge, match=f"the content of the archive takes {size:,} bytes"):
         unpack_trace(packed, "t.ntff")
+    monkeypatch.delenv("NKI_MLIR_INPUT_ARCHIVE")
+    endless = {artifacts.MANIFEST: members[artifacts.MANIFEST].replace(b'"execution":1', b'"execution":1e999')}
+    with pytest.raises(ForeignFile, match="cannot convert float infinity to integer"):
+        unpack_trace(artifacts._packed(members | endless), "t.ntff")
 
 
 def test_a_trace_without_a_format_is_a_page(neff, capsys):

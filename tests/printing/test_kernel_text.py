@@ -17,7 +17,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.kernel import kernel_text
+from nki_mlir.printing.kernel import FormatWarning, formatted, kernel_text
 
 from .reading import printed, reread, reread_beta
 
@@ -119,6 +119,12 @@ def test_the_text_is_formatted(width, tmp_path):
     command = [sys.executable, "-m", "ruff", "format", "--check", str(file)]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert (width or 88) / 2 < max(map(len, file.read_text().splitlines())) <= (width or 88)
+
+
+def test_settings_that_ruff_refuses__give_the_default_format_and_a_warning(tmp_path):
+    (tmp_path / "ruff.toml").write_text("line-length = 'wide'\n")
+    with pytest.warns(FormatWarning, match="the text has ruff's default format: .*line-length"):
+        assert formatted("x = [1,2]\n", tmp_path / "printed.py") == "x = [1, 2]\n"
 
 
 @pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])

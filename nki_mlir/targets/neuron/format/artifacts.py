@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import ARCHIVE_BYTES
 
 if TYPE_CHECKING:
     from nki_mlir.dialects.isa.program import Program
@@ -24,7 +25,6 @@ VERSION = 1
 MANIFEST, SUMMARY, PROFILE = "manifest.json", "summary.json", "profile.json"
 NEFF, NTFF = "nki_mlir compiled kernel", "nki_mlir trace"
 STREAMS = "core{}.bin"
-MEMBER_BYTES = 1 << 30                  # the limit of an unpacked member
 CORES = 64
 
 
@@ -112,7 +112,7 @@ def unpack_trace(data: bytes, name: str) -> NtffContent:
         summary, profile = (_dictionary(members[part]) for part in (SUMMARY, PROFILE))
         return NtffContent(str(manifest["kernel"]), str(manifest["digest"]), int(manifest["execution"]),
                      int(manifest["core"]), summary, profile)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise ForeignFile(name=name, what="trace", reason=f"it is malformed ({error})") from None
 
 
@@ -156,12 +156,10 @@ def _packed(members: dict[str, bytes]) -> bytes:
 def _unpacked(data: bytes, name: str, description: str, form: str) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if large := next((m for m in archive.infolist() if m.file_size > MEMBER_BYTES), None):
-                raise ForeignFile(name=name, what=description, reason=f"{large.filename} unpacks to "
-                                                                      f"{large.file_size:,} bytes")
+            ARCHIVE_BYTES.check(sum(m.file_size for m in archive.infolist()), "the content of the archive", name)
             members = {member.filename: archive.read(member) for member in archive.infolist()}
         manifest = _dictionary(members[MANIFEST])
-    except ForeignFile:
+    except NkiMlirError:
         raise
     except Exception as error:              # zipfile and zlib raise a dozen kinds for damaged archives
         raise ForeignFile(name=name, what=description, reason=f"it cannot be unpacked ({error})") from None
