@@ -53,7 +53,7 @@ class SourceModule:
         text = with_program_arguments(text, report)
         self.names, self.report, self.host = Names(text), report, ast.parse(text)
         self.is_measuring, self.benchmarks = reads_results(text), benchmarks(text, self.names)
-        wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)        # nothing else has this tree
+        wrapper = MetadataWrapper(cst.parse_module(text))
         self.tree, self.nodes = wrapper.module, NodesByClass(wrapper.module)
         positions = wrapper.resolve(PositionProvider)
         self.line_of = {id(n): without_calls(with_kernels(with_options(p.start.line))) for n, p in positions.items()}
