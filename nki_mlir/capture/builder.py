@@ -94,6 +94,7 @@ class Builder:
         self.memos: dict[tuple[object, ...], Memo] = {}        # of operations, by form
         self.recorded_calls: dict[tuple[object, ...], Any] = {}    # what calls of instructions did, by their form
         self.recorder: Any = None                   # notes what a call does (``language/current/repeated_calls.py``)
+        self.instruction: str | None = None         # the label of the instruction whose operations are performed
         self.properties: dict[str, Any] = {}        # state that the language has for the duration of one run
         self.private: dict[Buffer, tuple[object, ...]] = {}   # the keys of tensors in private HBM
         self.private_at: dict[tuple[object, ...], int] = {}      # the last number at each location
@@ -124,6 +125,10 @@ class Builder:
 
     def continues_total(self, engine: str) -> None:
         """Receive that an operation reads the registers of an engine."""
+
+    def order(self, label: str, producer: str) -> None:
+        """Receive that the instruction with one label starts when the one with the other label is complete. Results do
+        not depend on it."""
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         """Return an HBM buffer with the array's values."""

@@ -24,6 +24,7 @@ from nki_mlir.capture.waiting_result import WaitingResult, WaitingWriter
 from nki_mlir.capture.writes import OutputWrites
 from nki_mlir.diagnostics import DeviceRules, KernelError, Location
 from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.instruction_order import NO_REORDER, marks_by_label
 from nki_mlir.dialects.kernel_function import write_signature
 from nki_mlir.dialects.late_operations import DelayedOperation, LateValue
 from nki_mlir.dialects.nki.movement import TRANSPOSES
@@ -32,7 +33,8 @@ from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 from nki_mlir.scalar.predicates import INTEGER_PREDICATES
 
-MARKS = {"nki.no_reorder": "no_reorder", TRANSPOSES: "transposes"}         # and the properties that set them
+MARKS = {NO_REORDER: "no_reorder", TRANSPOSES: "transposes"}         # and the properties that set them
+NO_MARKS: dict[str, ir.Attribute] = {}
 
 
 class MlirBuilder(OperationEmitter):
@@ -41,7 +43,9 @@ class MlirBuilder(OperationEmitter):
     def __init__(self, function: Callable[..., object], grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
                  target: str = DEFAULT_TARGET) -> None:
         super().__init__(function, grid, plan, target)
-        self.point = point
+        self.point_key = tuple(sorted(point.items()))
+        self.point, self.unit = point, ir.UnitAttr.get()
+        self.orders = marks_by_label([key[2:] for key in plan.reasons if key[:2] == ("order", self.point_key)])
         self.unproved = 0                   # operations with bounds that a run checks
         self.dependences = CaptureDependences()
         self.outputs: list[Buffer] = []
@@ -145,6 +149,11 @@ class MlirBuilder(OperationEmitter):
         return bool(list(symbol.value.uses)) or self.late.reads(symbol.value)
 
     # -- operations ----------------------------------------------------------------------------------------------------
+    def order(self, label: str, producer: str) -> None:
+        key = "order", self.point_key, label, producer
+        if key not in self.plan.reasons:        # the next attempt marks both instructions
+            self.requests.setdefault(key, "instructions are ordered")
+
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 memo: Memo) -> None:
         scopes, waiting = self.scopes, self.waiting
@@ -159,7 +168,9 @@ class MlirBuilder(OperationEmitter):
         if (self.touches.turn is not None or self.touches.several or op.acts_outside) and not self.replaying:
             self.touches.performed(op, views, symbols, self.accumulating, scopes)
         self.unproved += bool(op.limits) and not self.replaying
-        marks = [mark for mark, of in MARKS.items() if self.properties.get(of)]
+        marks: dict[str, ir.Attribute] = {mark: self.unit for mark, of in MARKS.items() if self.properties.get(of)}
+        if self.instruction in self.orders:
+            marks |= self.orders[self.instruction]
         waits = waiting is not None and waiting.writer is None and views and views[0].buffer is waiting.buffer
         if waiting is not None and waits:
             waiting.writer = WaitingWriter(op, operands, memo, marks, waiting.writer_at or user_location(5), views)
@@ -173,7 +184,7 @@ class MlirBuilder(OperationEmitter):
             self.write(op, operands, memo, marks)
 
     def repeats(self) -> bool:
-        is_marked = any(map(self.properties.get, MARKS.values()))
+        is_marked = self.instruction in self.orders or any(map(self.properties.get, MARKS.values()))
         return self.writes_late() and not (self.masking or self.taken_back or is_marked)
 
     def perform_again(self, op: Op, operands: Operands, views: Sequence[View], memo: Memo, at: Location) -> None:
@@ -192,7 +203,7 @@ class MlirBuilder(OperationEmitter):
         waiting = self.waiting
         waits = waiting is not None and waiting.writer is None and views[0].buffer is waiting.buffer
         if waiting is not None and waits:
-            waiting.writer = WaitingWriter(op, operands, memo, [], waiting.writer_at or at, views)
+            waiting.writer = WaitingWriter(op, operands, memo, NO_MARKS, waiting.writer_at or at, views)
             if "fills" not in memo:
                 memo["fills"] = fills(op, operands)
             if not memo["fills"] or any([view.buffer is waiting.buffer for view in views[1:]]):
@@ -204,7 +215,7 @@ class MlirBuilder(OperationEmitter):
         if unsettled:
             self.first_uses.used(op, operands, views, self.scopes)
         if not waits:
-            self.late.entries.append(DelayedOperation(op, operands, memo, [], at))
+            self.late.entries.append(DelayedOperation(op, operands, memo, NO_MARKS, at))
             self.trace.counted += 1
         self.last = op
         for (field, _), view in zip(operands, views):

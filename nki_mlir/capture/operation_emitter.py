@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Emits single operations of an attempt at capture: at once, or only when the module is read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nki_mlir.bindings import Attribute, Operation, Type, Value, ir
@@ -65,7 +65,8 @@ class OperationEmitter(CaptureAttempt):
                 self.trace.counted += 1
         return op
 
-    def write(self, op: Op, operands: Operands, memo: Memo, marks: list[str], at: Location | None = None) -> None:
+    def write(self, op: Op, operands: Operands, memo: Memo, marks: Mapping[str, Attribute], at: Location | None = None
+              ) -> None:
         """Emit an operation with these marks."""
         if self.writes_late():
             self.late.entries.append(DelayedOperation(op, operands, memo, marks, at or user_location(5)))

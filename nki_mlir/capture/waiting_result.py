@@ -21,7 +21,7 @@ class WaitingWriter(NamedTuple):
     op: Op
     operands: Operands
     memo: Memo
-    marks: list[str]
+    marks: Mapping[str, Attribute]
     at: Location
     views: Sequence[View]
 

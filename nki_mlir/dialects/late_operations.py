@@ -5,7 +5,7 @@ A kernel whose Python runs its loops has thousands of operations in a single blo
 from their records, so that for streams alone no MLIR is written.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, final
 
 from nki_mlir.bindings import Attribute, Operation, Value, ir
@@ -63,18 +63,18 @@ class DelayedOperation(NamedTuple):
     op: Op
     operands: Sequence[tuple[TileField, Tile]]
     memo: dict[Any, Any]
-    marks: Sequence[str]
+    marks: Mapping[str, Attribute]
     at: Location
 
 
-def named_attributes(op: Op, operands: Sequence[tuple[TileField, Tile]], memo: dict[Any, Any], marks: Sequence[str],
-                     make: Attributes) -> tuple[str, dict[str, Attribute]]:
+def named_attributes(op: Op, operands: Sequence[tuple[TileField, Tile]], memo: dict[Any, Any],
+                     marks: Mapping[str, Attribute], make: Attributes) -> tuple[str, dict[str, Attribute]]:
     """Return the name and the attributes of an operation, whose ``memo`` has those that do not depend on its tiles."""
     count = len(op.symbols)
     if (of_form := memo.get(count)) is None:
         of_form = memo[count] = op.full_name(), op_attributes(op, make, operands)
     return of_form[0], {**of_form[1], "access": make.accesses([tile for _, tile in operands], count),
-                        **{mark: ir.UnitAttr.get() for mark in marks}}
+                        **marks}
 
 
 class LateOperations:

@@ -26,6 +26,7 @@ from nki_mlir.dialects.attributes import (
     reported,
     table_of,
 )
+from nki_mlir.dialects.instruction_order import check_marks
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import REGISTRY, Op, TileField
 from nki_mlir.dialects.scalar.ops import Scalar
@@ -293,6 +294,7 @@ def _read(name: str, attributes: dict[str, Attribute], operands: Sequence[Value]
     for field, kind in cls.attributes.items():
         fields[field] = read_value(attributes[field], kind, field)
     extra = {name: a for name, a in attributes.items() if name not in STRUCTURAL and name not in cls.attributes}
+    check_marks(extra)
     limits = read_mask(attributes["nki.limits"]) if "nki.limits" in attributes else ()
     return cls(mask=read_mask(attributes["mask"]), limits=limits, extra=extra, **fields)
 

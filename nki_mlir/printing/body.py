@@ -18,6 +18,7 @@ from nki_mlir.bindings import Value, enclosing, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
+from nki_mlir.dialects.instruction_order import NO_REORDER
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
@@ -44,7 +45,6 @@ from nki_mlir.printing.tile_operations import is_row, write_statement
 from nki_mlir.printing.tile_text import shape_text
 from nki_mlir.scalar.dtypes import UINT32
 from nki_mlir.targets.neuron.codegen.code_writer import ADDRESS
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.reader import Executor, read_function
 

@@ -29,6 +29,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported, shown
 from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, of_core, older, require, warn
+from nki_mlir.language.current.instruction import InstructionNumbers, instruction_numbers
 from nki_mlir.language.current.isa_movement import put, register_alloc, register_move
 from nki_mlir.language.current.memory import VirtualRegister, check_register
 from nki_mlir.language.current.older_methods import OlderMethods
@@ -136,11 +137,12 @@ def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, object
 @contextmanager
 def nesting() -> Iterator[None]:
     """Mark the block as the body of a dynamic loop, which is not allowed inside of ``no_reorder``."""
-    properties = active("a dynamic loop").properties
+    builder = active("a dynamic loop")
+    properties = builder.properties
     require(not properties.get("no_reorder"), "Dynamic control-flow cannot be nested with a no_reorder block",
             fix="open the block inside of the loop's body")
     loops = properties.setdefault("dynamic_loops", [])
-    loops.append(object())
+    loops.append(InstructionNumbers(instruction_numbers(builder).next() + "."))
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, NoReturn
 
-from nki_mlir.capture.builder import active
+from nki_mlir.capture.builder import Builder, active, current
 from nki_mlir.language.current import repeated_calls
 from nki_mlir.language.current.calls import CURRENT, shown, table_name
 from nki_mlir.language.current.errors import core_rule, invalid, require
@@ -30,9 +30,8 @@ class NkiInstruction:
 
     pass_instead = "pass the tile that the instruction writes, its dst: instructions return no tiles"
 
-    def __init__(self, kind: str, name: str | None, loops: tuple[object, ...]) -> None:
-        self.kind, self.name, self.loops = kind, name, loops
-        self.producers: list[NkiInstruction] = []
+    def __init__(self, kind: str, name: str | None, label: str, loops: "tuple[InstructionNumbers, ...]") -> None:
+        self.kind, self.name, self.label, self.loops = kind, name, label, loops
 
     def depends_on(self, *producers: "NkiInstruction") -> "NkiInstruction":
         """Order this instruction after ``producers``, which are in the same dynamic loop or an enclosing one."""
@@ -42,7 +41,10 @@ class NkiInstruction:
             require(self.loops[:len(producer.loops)] == producer.loops,
                     f"{self.kind} cannot depend on {producer.kind}: no dependency crosses the border of a dynamic loop",
                     fix="order them inside of one loop, or leave the dependency out")
-            self.producers.append(producer)
+            require(producer.label != self.label, f"{self.kind} cannot depend on itself",
+                    fix="give the instructions that must be complete before it starts")
+            if (builder := current.get()) is not None:
+                builder.order(self.label, producer.label)
         return self
 
     def __repr__(self) -> str:
@@ -62,6 +64,24 @@ for _method in (*BINARY, *UNARY):
         setattr(NkiInstruction, f"__r{_method}__", NkiInstruction._refused)
 
 
+class InstructionNumbers:
+    """The labels of the instructions in a kernel or in the body of a dynamic loop: they do not depend on how often its
+    Python runs."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix, self.count = prefix, 0
+
+    def next(self) -> str:
+        self.count += 1
+        return f"{self.prefix}{self.count}"
+
+
+def instruction_numbers(builder: Builder) -> InstructionNumbers:
+    """Return the numbers for the innermost dynamic loop, or for the kernel."""
+    loops: list[InstructionNumbers] = builder.properties.get("dynamic_loops", [])
+    return loops[-1] if loops else builder.properties.setdefault("instruction_numbers", InstructionNumbers(""))
+
+
 def instruction(function: Callable[..., object]) -> Any:
     """Make a function an instruction, which is callable in any release's form and returns its handle. The wrapper
     handles the last parameter, ``name``, and does not pass it to the function."""
@@ -75,14 +95,20 @@ def instruction(function: Callable[..., object]) -> Any:
     def issue(*arguments: Any, **keywords: Any) -> NkiInstruction:
         builder = active(f"nisa.{kind}")
         name = arguments[position] if len(arguments) > position else keywords.pop("name", None)
+        label = instruction_numbers(builder).next()
         if not writes_nothing(kind, arguments, keywords):
-            if repeats:
-                repeated_calls.perform(builder, function, arguments[:position], keywords)
-            else:
-                function(*arguments[:position], **keywords)
+            outer, builder.instruction = builder.instruction, builder.instruction or label
+            try:
+                if repeats:
+                    repeated_calls.perform(builder, function, arguments[:position], keywords)
+                else:
+                    function(*arguments[:position], **keywords)
+            finally:
+                builder.instruction = outer
+        issued = NkiInstruction(kind, name, label, tuple(builder.properties.get("dynamic_loops", ())))
         if name:
-            builder.properties.setdefault("instruction_names", set()).add(name)
-        return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))
+            builder.properties.setdefault("named_instructions", {}).setdefault(name, []).append(issued)
+        return issued
     name = Parameter("name", Parameter.POSITIONAL_OR_KEYWORD, default=None)
     issue.__signature__ = Signature([*shown[:position], name, *shown[position:]])         # type: ignore[attr-defined]
     return bound(issue, table_name(function), CURRENT)

@@ -34,6 +34,7 @@ from nki_mlir.language.current import dynamic_loops, functions, memory, older_me
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.calls import reported, shown
 from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer, of_core, older, require, warn
+from nki_mlir.language.current.instruction import NkiInstruction
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.older_memory import bare_names
@@ -229,7 +230,7 @@ class Kernel(CoreKernel):
         return describe_array(value if is_masked(value) else simulator.to_numpy(value))
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
-        """Run the function's Python on the current builder and return its result. Check the names in the schedule."""
+        """Run the function's Python on the current builder and return its result. Add the edges of the schedule."""
         region = memory.shared_hbm if prod(builder.grid) > 1 else memory.private_hbm
         builder.properties["kernel"] = self
         builder.settles = builder.names_by_assignment = True
@@ -245,12 +246,14 @@ class Kernel(CoreKernel):
                 if (explanation := explained(error, bound.values)) is error:
                     raise
                 raise explanation from None
-        instruction_names = builder.properties.get("instruction_names", set())
+        named: dict[str, list[NkiInstruction]] = builder.properties.get("named_instructions", {})
         for edge in self.options.get("schedule", ()):
             for name in edge:
-                require(name in instruction_names, f"Schedule edge names '{name}', which is not an instruction of the "
-                                                   f"kernel",
+                require(name in named, f"Schedule edge names '{name}', which is not an instruction of the kernel",
                         fix="give an instruction that name with name=")
+            name, dependency = edge
+            for instruction in named[name]:
+                instruction.depends_on(*named[dependency])
         return result
 
     def _capture(self, bound: Bound) -> Specialization:

@@ -26,7 +26,7 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
     """Return for each step the steps of the previous iteration that it comes after; None if that may be more than
     ``PAIRS`` pairs. ``issuers``: the engine of each, and its group of queues (None: it is not a transfer, and completes
     before the engine's next one starts)."""
-    memories, regions, reads, writes = columns = touched([step.op for step in steps], physical)
+    memories, regions, reads, writes = columns = touched([step.op for step in steps], physical, edges=False)
     number, distinct, pairs = len(steps), len(regions), 0
     reads_next, writes_next = ([[distinct + region for region in accesses] for accesses in side]
                                for side in (reads, writes))

@@ -16,6 +16,7 @@ merged once their loops are unrolled.
 from collections.abc import Sequence
 
 from nki_mlir.dialects.access import Tile, joined_dims, same_pattern
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
 from nki_mlir.dialects.target_findings import may_replace
@@ -27,7 +28,7 @@ from nki_mlir.targets.neuron.codegen.fusion_patterns import in_one
 from nki_mlir.targets.neuron.codegen.merge_instructions import has_registers
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 
@@ -102,7 +103,7 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dic
 def _may_move(step: InstructionStep, copy: TensorCopyOp, follows: bool) -> bool:
     """Return whether an instruction may write the copy's destination as it writes the copy's source."""
     op = step.op
-    loads = type(op) is DmaCopyOp and not op.acts_outside and (follows or NO_REORDER not in op.extra)
+    loads = type(op) is DmaCopyOp and not op.acts_outside and (follows or not is_pinned(op))
     if not (plain(op) or (loads and not is_backwards(copy.dst))) or FRESH in op.extra or (
             op.runs_on is Engine.TENSOR) or (
             copy.engine not in (Engine.UNKNOWN.value, op.runs_on.value)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Finds the earlier instructions that an instruction must come after: read after write, write after read, write after
-write.
+write, and the edges that the kernel adds (``dialects/instruction_order.py``).
 
 The accesses of steps are columns of numbers: each distinct region (``waist/overlap.py``) has a number, and is compared
 with the others once. Accesses are noted in program order. An access is forgotten once another implies it: a write that
@@ -19,6 +19,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, Access, Tile
+from nki_mlir.dialects.instruction_order import label_of, labels_before
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 from nki_mlir.waist.overlap import ByteNest, Region, nest_of, region_of
@@ -362,9 +363,11 @@ def physical(buffer: DeviceBuffer) -> Address:
     return (buffer.space, *buffer.address)
 
 
-def touched(ops: Sequence[Op], address_of: Callable[[DeviceBuffer], Address]) -> Touched:
-    """Return the columns of steps with these operations."""
+def touched(ops: Sequence[Op], address_of: Callable[[DeviceBuffer], Address], edges: bool = True) -> Touched:
+    """Return the columns of steps with these operations. ``edges``: an operation with a label writes a region that the
+    operations read which the kernel orders after it."""
     numbers = RegionNumbers(address_of)
+    labels: dict[str, list[int]] = {}               # the regions that the latest operations with the label write
     of_buffers, columns = numbers.of_buffers, Touched(numbers.memories, numbers.regions, [], [])
     for op in ops:
         symbols = op.symbols
@@ -380,6 +383,13 @@ def touched(ops: Sequence[Op], address_of: Callable[[DeviceBuffer], Address]) ->
             column.append(side)
         if op.acts_outside or not side:
             side.append(numbers.new("outside", OUTSIDE))
+        if edges and op.extra:
+            for earlier in labels_before(op):
+                columns.reads[-1] += labels.get(earlier, ())
+            if (label := label_of(op)) is not None:
+                number = numbers.new((label, len(numbers.memories)), OUTSIDE)
+                side.append(number)
+                labels.setdefault(label, []).append(number)
     return columns
 
 

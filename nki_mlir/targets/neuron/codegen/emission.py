@@ -33,6 +33,7 @@ from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
 from nki_mlir.targets.neuron.codegen.interleave_rows import interleave_rows
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
+from nki_mlir.targets.neuron.codegen.order_instructions import has_order, order_instructions
 from nki_mlir.targets.neuron.codegen.program_order import in_program_order_where_it_fits
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
@@ -170,6 +171,9 @@ def emit_code(code: Code, options: Emission) -> Program:
     """Return the program of a kernel's records."""
     if options.static:
         code = replace(code, machine=code.machine.with_static_descriptors)
+    if has_order(code):
+        code = replace(code, body=copied(code.body))
+        options.observation.step("order-instructions", code, lambda: order_instructions(code))
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)

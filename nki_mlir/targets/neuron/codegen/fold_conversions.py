@@ -12,6 +12,7 @@ immediately, so that no instruction moves.
 from collections.abc import Sequence
 
 from nki_mlir.dialects.access import same_pattern
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp, TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
 from nki_mlir.dialects.target_findings import may_replace
@@ -21,7 +22,7 @@ from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses,
 from nki_mlir.targets.neuron.codegen.fusion_patterns import in_one
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 
 class FoldConversions(RecordsPass, name="fold-conversions", reads=Level.NISA):
@@ -62,7 +63,7 @@ def _converted(step: InstructionStep, following: Sequence[InstructionStep], uses
     transpose, copied = in_one(step.op, copy.op)
     assert isinstance(copied, TensorCopyOp | DmaCopyOp)
     target, between_them = copied.dst.handle, following[:following.index(copy)]
-    if between_them and (target.fixed or target.addresses or NO_REORDER in {*step.op.extra, *copy.op.extra}):
+    if between_them and (target.fixed or target.addresses or is_pinned(step.op) or is_pinned(copy.op)):
         return None
     if any(tile.handle is target for other in between_them for tile in tiles_of(other)):
         return None

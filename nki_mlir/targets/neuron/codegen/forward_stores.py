@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op, changed
@@ -24,7 +25,7 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.reuse_loads import ROOM, BytesInUse, RunUses, is_load, used_elsewhere
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.codegen.unread_results import unread_results
 from nki_mlir.waist.overlap import Region, nest_of, region_of
 
@@ -72,7 +73,7 @@ def loads_what_was_stored(run: Sequence[InstructionStep]) -> bool:
 def is_store(op: Op) -> bool:
     """Return whether an operation copies the elements of a tile in SBUF to HBM, all and in their dtype."""
     return (type(op) is DmaCopyOp and op.dst.space == HBM and op.src.space == SBUF and op.dst.dtype is op.src.dtype
-            and not (op.mask or op.limits) and NO_REORDER not in op.extra)
+            and not (op.mask or op.limits) and not is_pinned(op))
 
 
 class StoredTile(NamedTuple):

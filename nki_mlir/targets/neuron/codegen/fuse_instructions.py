@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, Access, Tile, same_buffer, same_pattern
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.elementwise import ActivationOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import ActivationReduceOp, TensorReduceOp, TensorScalarReduceOp
@@ -43,7 +44,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     nodes_in,
     tiles_of,
 )
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 REDUCING = (ActivationReduceOp, TensorScalarReduceOp)
 APART = 200                     # steps between two instructions that become one
@@ -320,7 +321,7 @@ def in_float32(op: Op) -> bool:
 
 def plain(op: Op) -> bool:
     """Return whether an operation may be fused: it has no effect except on its tiles, and may move."""
-    return not op.acts_outside and NO_REORDER not in op.extra and not op.queued
+    return not op.acts_outside and not is_pinned(op) and not op.queued
 
 
 def written_by(step: InstructionStep) -> set[object]:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.elementwise import TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nki.reduction import ReducingFree
@@ -32,7 +33,7 @@ from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, note, plain, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 ELEMENTS = 512                  # in each partition: beyond, the fixed time hardly counts
 NEAR = 64                       # steps between the first and the last of the instructions that are merged
@@ -118,7 +119,7 @@ class MergedForms:
 
     def of_run(self, run: Sequence[InstructionStep]) -> list[object | None]:
         """Return the forms of a run's operations; nothing if a step of it stays where it is."""
-        if any([NO_REORDER in step.op.extra for step in run]):
+        if any([is_pinned(step.op) for step in run]):
             return []
         return [self.of(step.op) for step in run]
 

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.isa.instruction import SourceIteration
 from nki_mlir.dialects.op import on_engine
 from nki_mlir.machine import Engine
@@ -35,7 +36,6 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import MEMORY, ListSchedule, Order
 from nki_mlir.targets.neuron.codegen.unroll_loops import Unroller
@@ -171,7 +171,7 @@ def window_of(loop: records.Loop, code: records.Code, choice: EngineChoice) -> L
     body: list[records.InstructionStep] = loop.body.nodes
     size = len(body)
     number = min(max(WINDOW // size, LEAST), MOST, len(loop.span))
-    if number < LEAST or any(NO_REORDER in step.op.extra for step in body) or any(
+    if number < LEAST or any(is_pinned(step.op) for step in body) or any(
             buffer.fixed or buffer.addresses or buffer.space == HBM for buffer in loop.body.buffers):
         return None
     unroller, unrolled = Unroller({}), records.Block()

@@ -19,6 +19,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, SBUF, Access, Tile
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
@@ -32,7 +33,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     nodes_in,
     tiles_of,
 )
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 ROOM = 70                       # percent
 ROOM_OF_COPIES = 95             # percent
@@ -123,7 +124,7 @@ def used_elsewhere(code: Code, uses: Sequence[RunUses]) -> set[DeviceBuffer]:
 def is_load(op: Op, spaces: Collection[str]) -> bool:
     return (isinstance(op, (DmaCopyOp, DmaTransposeOp)) and op.dst.space == SBUF and op.src.space in spaces
             and not (op.mask or op.limits)
-            and NO_REORDER not in op.extra)
+            and not is_pinned(op))
 
 
 class _Reuse:

@@ -17,6 +17,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.instruction_order import NO_REORDER
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.machine.engine import NAME_OF
@@ -29,8 +30,6 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choices, SchedulingGraph, moving, room
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
 from nki_mlir.targets.neuron.timing.transfers import Transfers
-
-NO_REORDER = "nki.no_reorder"   # no instruction moves across an operation with this attribute
 
 
 class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):

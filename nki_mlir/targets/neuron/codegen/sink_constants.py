@@ -20,13 +20,13 @@ import numpy as np
 
 from nki_mlir.analysis.dead_code import covers
 from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 
 
 class SinkConstants(RecordsPass, name="sink-constants", reads=Level.NISA):
@@ -129,7 +129,7 @@ def bytes_of(tile: Tile) -> np.ndarray:
 
 def is_constant(node: records.Branch | records.InstructionStep | records.Loop) -> bool:
     return (type(node) is records.InstructionStep and type(node.op) is MemsetOp
-            and not (node.op.symbols or node.op.mask or node.op.limits or NO_REORDER in node.op.extra))
+            and not (node.op.symbols or node.op.mask or node.op.limits or is_pinned(node.op)))
 
 
 def touched(node: records.InstructionStep | records.Loop) -> Iterator[Tile]:

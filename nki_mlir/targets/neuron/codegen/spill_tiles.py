@@ -22,6 +22,7 @@ from math import inf
 
 from nki_mlir.analysis.dead_code import covers
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.isa.program import SPILLED
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
@@ -32,7 +33,7 @@ from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.move_psum_results import entire, line, reading
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks, tiles_of
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.codegen.scheduling_graph import room
 from nki_mlir.targets.neuron.codegen.shared_tiles import spill_shared_tiles
 from nki_mlir.targets.neuron.timing.transfers import Transfers
@@ -302,7 +303,7 @@ class _Run:
 
     # -- computing again -----------------------------------------------------------------------------------------------
     def repeatable(self, op: Op) -> bool:
-        return (self.recompute and type(op) in REPEATABLE and NO_REORDER not in op.extra and not op.acts_outside
+        return (self.recompute and type(op) in REPEATABLE and not is_pinned(op) and not op.acts_outside
                 and len(op.targets()) == 1 and not (op.mask or op.limits))
 
     def computable(self, tile: _SpilledTile, k: int, expected: bool = False) -> bool:

@@ -20,6 +20,7 @@ from itertools import chain
 from math import prod
 
 from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.nisa.reduction import TensorReduceOp
 from nki_mlir.dialects.nisa.search import Max8Op
@@ -29,7 +30,7 @@ from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_me
 from nki_mlir.targets.neuron.codegen.fuse_instructions import plain
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 LEAST = 512                     # elements of a piece in each partition: below, the fixed time of instructions counts
 FEW = 1_000                     # instructions of code that is split: in longer code, other tiles fill the time
@@ -66,7 +67,7 @@ def largest_load(code: Code, pieces: int) -> int:
 
 def large_tiles(run: Sequence[InstructionStep], pieces: int) -> list[Tile]:
     """Return the large tiles that a short run loads, each once; none if the run may not be split."""
-    if len(run) > FEW or any(NO_REORDER in step.op.extra for step in run):
+    if len(run) > FEW or any(is_pinned(step.op) for step in run):
         return []
     tiles = [step.op.dst for step in run if type(step.op) is DmaCopyOp and step.op.src.space == HBM
              and len(split(step, pieces)) > 1]

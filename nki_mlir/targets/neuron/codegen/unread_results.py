@@ -10,6 +10,7 @@ that the kernel chose are like others: a write is not visible through another ti
 """
 
 from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.op import Op
@@ -18,7 +19,6 @@ from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, steps_in
-from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 
 
 class UnreadResults(RecordsPass, name="unread-results", reads=Level.NISA):
@@ -92,6 +92,6 @@ def _needed(code: Code, uses: dict[DeviceBuffer, BufferUses]) -> set[Instruction
 
 def _has_effect(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool:
     op, targets = step.op, step.op.targets()
-    return not targets or op.acts_outside or NO_REORDER in op.extra or (
+    return not targets or op.acts_outside or is_pinned(op) or (
         isinstance(op, DataAddressed) and op.mode == "error") or any(
             _is_needed(tile.handle, uses[tile.handle]) for _, tile in targets)
