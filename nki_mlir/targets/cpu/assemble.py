@@ -4,6 +4,7 @@
 The only decision here is the offsets of buffers: two that are never live at the same time may share memory.
 """
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,18 +43,17 @@ class LiveRange:
 def assign_offsets(ranges: Sequence[LiveRange]) -> int:
     """Assign each buffer the lowest offset that is free during its live range, and return the total size."""
     total = 0
-    live: list[LiveRange] = []                     # by offset
+    live: list[tuple[int, int, int]] = []           # offset, end and last use of the buffers in use, by offset
     for buffer in sorted(ranges, key=lambda r: r.first):
-        live = [neighbour for neighbour in live if neighbour.last >= buffer.first]
-        offset = 0
-        for neighbour in live:
-            if neighbour.offset - offset >= room(buffer.size):
+        live = [neighbour for neighbour in live if neighbour[2] >= buffer.first]
+        offset, needed = 0, room(buffer.size)
+        for start, end, _ in live:
+            if start - offset >= needed:
                 break
-            offset = neighbour.offset + room(neighbour.size)
+            offset = end
         buffer.offset = offset
-        live.append(buffer)
-        live.sort(key=lambda r: r.offset)
-        total = max(total, offset + room(buffer.size))
+        insort(live, (offset, offset + needed, buffer.last))
+        total = max(total, offset + needed)
     return total
 
 

@@ -8,7 +8,7 @@ import pytest
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import function as cpu
-from nki_mlir.targets.cpu.passes.form_products import first_of
+from nki_mlir.targets.cpu.passes.form_products import Accesses, first_of
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 SIZE = 64
@@ -47,7 +47,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_parts__begin_where_all_later_ones_lead_to_the_last(name: str) -> None:
     parts, first = CASES[name]
-    assert first_of(parts) == first
+    assert first_of([*map(Accesses.of, parts)]) == first
 
 
 def test_parts__of_any_three_copies() -> None:
@@ -60,4 +60,4 @@ def test_parts__of_any_three_copies() -> None:
                 break
             needed |= {source, target}
             first -= 1
-        assert first_of([step(*copy) for copy in three]) == first, three
+        assert first_of([Accesses.of(step(*copy)) for copy in three]) == first, three

@@ -291,7 +291,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "pad-rows": ("passes.pad_rows", "in_padded", lambda distance, row: distance + (distance > row) * (
         distance // row * host.LINE), halves),
     "store-products of boxes": ("passes.store_products", "stays_inside", lambda *_: True, product_in_a_corner),
-    "reuse-tiles": ("passes.reuse_tiles", "needs_one_of", lambda *_: True, sums_read_again),
+    "reuse-tiles": ("passes.reuse_tiles", "one_is_needed", lambda *_: True, sums_read_again),
     "deepen-products": ("passes.deepen_products", "with_sum", lambda nest, times, steps: WITH_SUM(
         nest, times, [0, *steps[1:]]), summed_products),
     "store-products": ("forwarding.ElementMove", "at_target", lambda *arguments: (

@@ -8,6 +8,7 @@ A note of the function lists the blocks of a product, and the bytes that they mo
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.function_pass import FunctionPass
@@ -38,15 +39,18 @@ class FormProducts(FunctionPass, name="form-products"):
     def rewrite(self, function: cpu.NativeFunction) -> None:
         nodes = function.body.nodes
         parts = [k for k, node in enumerate(nodes) if is_part(node)]
-        end = len(parts) if len(parts) <= self.pieces else 0
-        while end:
-            end = self.packed_up_to(function, parts[:end])
+        first_product = next((n for n, part in enumerate(parts) if multiplies([nodes[part]])), len(parts))
+        accesses = [Accesses.of(nodes[part]) for part in parts] if first_product < len(parts) <= self.pieces else []
+        end = len(accesses)
+        while end > first_product:
+            end = self.packed_up_to(function, parts[:end], accesses)
 
-    def packed_up_to(self, function: cpu.NativeFunction, parts: list[int]) -> int:
+    def packed_up_to(self, function: cpu.NativeFunction, parts: list[int], accesses: Sequence["Accesses | None"]
+                     ) -> int:
         """If some parts up to the last one are a product, pack it. Return the number of parts before it, which are
         searched next."""
         nodes = function.body.nodes
-        first = first_of([nodes[part] for part in parts])
+        first = first_of(accesses[:len(parts)])
         starts = range(len(parts) - 1, -1, -1) if len(parts) <= self.parts else (first,)
         if not multiplies(nodes[parts[first]:parts[-1] + 1]) or not can_be_flat(nodes[parts[-1]]):
             return len(parts) - 1
@@ -78,22 +82,37 @@ def is_part(node: cpu.Node) -> bool:
         node, cpu.RoutineCall | cpu.Allocate | cpu.NativeLoad | cpu.TileCall)
 
 
-def first_of(parts: Sequence[cpu.Node]) -> int:
+class Accesses(NamedTuple):
+    """The tiles that a part reads, and all memory that it writes."""
+
+    reads: frozenset[object]
+    writes: frozenset[object]
+
+    @classmethod
+    def of(cls, part: cpu.Node) -> "Accesses | None":
+        """Return the accesses of a part; None if it has other operations than computations."""
+        reads, writes = set[object](), set[object]()
+        for call in cpu.calls_in(part):
+            if not isinstance(call, cpu.Compute | cpu.Spread):
+                return None
+            roots = [region.root for region in call.regions]
+            reads.update(root for root in roots[:len(call.nest.inputs)] if isinstance(root, cpu.ScratchBuffer))
+            writes.update(roots[len(call.nest.inputs):])
+        return cls(frozenset(reads), frozenset(writes))
+
+
+def first_of(parts: Sequence[Accesses | None]) -> int:
     """Return the number of the first part of those that compute what the last one writes: all up to the last one write
     tiles that a later one reads, or the same memory."""
     needed: set[object] = set()
     for number in range(len(parts) - 1, -1, -1):
-        reads: set[object] = set()
-        writes: set[object] = set()
-        for call in cpu.calls_in(parts[number]):
-            if not isinstance(call, cpu.Compute | cpu.Spread):
-                return min(number + 1, len(parts) - 1)
-            roots = [region.root for region in call.regions]
-            reads.update(root for root in roots[:len(call.nest.inputs)] if isinstance(root, cpu.ScratchBuffer))
-            writes.update(roots[len(call.nest.inputs):])
-        if needed and not writes <= needed | reads:
+        part = parts[number]
+        if part is None:
+            return min(number + 1, len(parts) - 1)
+        if needed and not all([root in needed or root in part.reads for root in part.writes]):
             return number + 1
-        needed |= writes | reads
+        needed |= part.writes
+        needed |= part.reads
     return 0
 
 

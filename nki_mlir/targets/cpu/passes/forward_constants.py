@@ -18,7 +18,6 @@ from nki_mlir.targets.cpu.forwarding import filled_tile
 from nki_mlir.targets.cpu.function import (
     Allocate,
     Compute,
-    NativeBlock,
     NativeFunction,
     RoutineCall,
     ScratchBuffer,
@@ -35,8 +34,11 @@ class ForwardConstants(FunctionPass, name="forward-constants"):
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[RoutineCall, Compute] = {}
         dropped: set[object] = set()                # fills, and the buffers that they filled
+        inside: dict[int, set[RoutineCall]] = {}    # the calls in a block, by its identity
         for block, fill, tile, users in function.tile_writers(is_constant_fill):
-            if is_only_writer(block, fill, tile, users):
+            if id(block) not in inside:
+                inside[id(block)] = {*calls_in(*block.nodes)}
+            if inside[id(block)].issuperset(users) and is_only_writer(fill, tile, users):
                 constant = fill.nest.step(fill.nest.results[0])
                 assert constant is not None
                 readers = {user: with_constant(new_calls.get(user, user), tile, constant) for user in users[1:]}
@@ -58,12 +60,11 @@ def is_constant_fill(call: Compute) -> bool:
     return step is not None and step.kind == "constant" and step.dtype is FLOAT32 and filled_tile(call) is not None
 
 
-def is_only_writer(block: NativeBlock, fill: Compute, tile: ScratchBuffer, users: Sequence[RoutineCall]) -> bool:
-    """Return whether a computation alone writes a tile, before all that reads it, which is in its block."""
-    after = [*calls_in(*block.nodes[block.nodes.index(fill) + 1:])]
-    return users[0] is fill and all(
-        user in after and isinstance(user, Compute) and all(region.root is not tile for region in user.output_regions)
-        for user in users[1:])
+def is_only_writer(fill: Compute, tile: ScratchBuffer, users: Sequence[RoutineCall]) -> bool:
+    """Return whether a computation alone writes a tile, before all that reads it."""
+    return users[0] is fill and all([
+        isinstance(user, Compute) and all(region.root is not tile for region in user.output_regions)
+        for user in users[1:]])
 
 
 def with_constant(call: RoutineCall, tile: ScratchBuffer, constant: Step) -> Compute | None:

@@ -15,7 +15,7 @@ touch no bytes that the earlier nest writes, and write none that it touches.
 The tile between two nests stays where values are rounded several times before a long function, as in `fuse-tiles`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.function_pass import FunctionPass
@@ -37,22 +37,26 @@ class JoinNests(FunctionPass, name="join-nests"):
 
     def block(self, block: cpu.NativeBlock, users: Users) -> None:
         """Join nests of a block, from the first one on."""
-        start = 0
-        while start < len(block.nodes):
-            node = block.nodes[start]
-            walk = walk_of(node)
-            walk = self.grown(walk, block.nodes[start + 1:]) if walk and walk.nest.elements >= self.least else None
+        nodes, start = block.nodes, 0
+        dropped = set[object]()
+        while start < len(nodes):
+            walk = walk_of(nodes[start])
+            if walk is not None:
+                following = (nodes[k] for k in range(start + 1, len(nodes)))
+                walk = self.grown(walk, following) if walk.nest.elements >= self.least else None
             joint = walk.joint(users) if walk is not None and len(walk.calls) > 1 else None
             if walk is None or joint is None:
                 start += 1
                 continue
-            dropped = {tile for tile in walk.written_tiles if tile not in [r.root for r in joint.regions]}
+            dropped |= {tile for tile in walk.written_tiles if tile not in [r.root for r in joint.regions]}
             last = walk.calls[-1]
-            block.nodes[:] = [joint if other is last else other for other in block.nodes
-                              if other is last or (other not in walk.calls and not (
-                                  isinstance(other, cpu.Allocate) and other.buffer in dropped))]
+            end = nodes.index(last, start) + 1
+            nodes[start:end] = [joint if other is last else other for other in nodes[start:end]
+                                if other is last or other not in walk.calls]
+        if dropped:
+            nodes[:] = [node for node in nodes if not (isinstance(node, cpu.Allocate) and node.buffer in dropped)]
 
-    def grown(self, walk: JointWalk, nodes: Sequence[cpu.Node]) -> JointWalk:
+    def grown(self, walk: JointWalk, nodes: Iterable[cpu.Node]) -> JointWalk:
         """Return the walk with the nests among the nodes after it that can join it."""
         passed = list[cpu.NestCall]()
         for node in nodes:

@@ -15,7 +15,6 @@ from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import (
     Allocate,
     Compute,
-    NativeBlock,
     NativeFunction,
     RoutineCall,
     ScratchBuffer,
@@ -33,13 +32,15 @@ class ReuseTiles(FunctionPass, name="reuse-tiles"):
         new_calls: dict[RoutineCall, Compute] = {}
         users_of = function.users()
         for block in blocks(function.body):
+            inside = {*calls_in(*block.nodes)}
             allocated = {node.buffer for node in block.nodes if isinstance(node, Allocate) and not node.buffer.zeroed}
             for node in [node for node in block.nodes if isinstance(node, Compute)]:
                 call = node
                 while call in new_calls:
                     call = new_calls[call]
                 for source, target in self.pairs_of(call, allocated):
-                    if needs_one_of(call, block, users_of[source], users_of[target]):
+                    if one_is_needed(call, users_of[source], users_of[target]) and all(
+                            [user in inside for user in (call, *users_of[source], *users_of[target])]):
                         changed: dict[RoutineCall, Compute] = {
                             user: on_buffer(user, target, source) for user in users_of[target]
                             if isinstance(user, Compute)}
@@ -47,7 +48,7 @@ class ReuseTiles(FunctionPass, name="reuse-tiles"):
                         new_calls |= changed
                         block.nodes[:] = block.without({target})
                         allocated.remove(target)
-                        users_of = function.users()
+                        users_of, inside = function.users(), {*calls_in(*block.nodes)}
                         break
 
     def pairs_of(self, call: Compute, allocated: Set[ScratchBuffer]) -> list[tuple[ScratchBuffer, ScratchBuffer]]:
@@ -71,16 +72,14 @@ class ReuseTiles(FunctionPass, name="reuse-tiles"):
         return pairs
 
 
-def needs_one_of(call: Compute, block: NativeBlock, source_users: Sequence[RoutineCall],
-                 target_users: Sequence[RoutineCall]) -> bool:
-    """Return whether a computation is the last one that uses its source and the first one that uses its target, of
-    which a product uses one."""
-    if source_users[-1] is not call or target_users[0] is not call or call not in block.nodes:
+def one_is_needed(call: Compute, source_users: Sequence[RoutineCall], target_users: Sequence[RoutineCall]) -> bool:
+    """Return whether a computation is the last one that uses its source and the first one that uses its target, and
+    all users are computations, of which a product is one."""
+    if source_users[-1] is not call or target_users[0] is not call:
         return False
     users = [*source_users, *target_users]
-    inside = {*calls_in(*block.nodes)}
-    return all(isinstance(user, Compute) and user in inside for user in users) and any(
-        isinstance(user, Compute) and contraction_of(user.nest) is not None for user in users)
+    return all([isinstance(user, Compute) for user in users]) and any(
+        [isinstance(user, Compute) and contraction_of(user.nest) is not None for user in users])
 
 
 def on_buffer(call: Compute, target: ScratchBuffer, source: ScratchBuffer) -> Compute:
