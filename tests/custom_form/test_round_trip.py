@@ -28,7 +28,7 @@ from ..random_programs.test_random_kernels import FUZZ, SEED, beta_kernel, curre
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "lit_tests").rglob("*.mlir"))
 PARTS = 50 if FUZZ else 1
-KERNELS = 1_000 // PARTS if FUZZ else 6        # of each generation
+KERNELS = 1_000 // PARTS if FUZZ else 4        # of each generation
 LEFT = re.compile(r'"(?:nki|nisa|scalar|isa)\.\w+"\(')
 
 

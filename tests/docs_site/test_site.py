@@ -26,7 +26,7 @@ def page_cases() -> list:
             for file in cells.pages()]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("file", page_cases())
 def test_code_of_a_page__prints_what_the_page_says(file: Path) -> None:
     text = file.read_text()

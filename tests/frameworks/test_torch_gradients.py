@@ -54,7 +54,7 @@ def test_gradients_of_transposed_convolutions(x, weight, options):
     same_gradients(lambda a, w: convolution(a, w, **options), tensor(*x), tensor(*weight))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("function", [
     lambda a: F.avg_pool2d(a, 2), lambda a: F.avg_pool2d(a, (3, 2), (2, 1), (1, 0)),
     lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False),

@@ -125,7 +125,7 @@ def positions(x, y):
     return result, torch.zeros(5).index_put((torch.nonzero(y > 0)[:, 1],), y[y > 0], accumulate=True)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function", [
     scale, update_rows, one_row, add_to_rows, totals, rows, rows_of_rows, counts, numbers_of_rows, sums_of_numbers,
     extrema, deviations, losses, normalized_rows, positions])
@@ -174,7 +174,7 @@ MEANS = [
     lambda rows, others: F.l1_loss(rows, others), lambda rows, others: rows.var(0).sum()]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("loss", MEANS, ids=["mean", "columns", "rows", "product", "number", "logarithms", "l1", "variance"])
 def test_gradients_of_means_of_selected_rows(loss):
     """The trace of the gradient has the number of the rows as a variable, so that it holds for other masks."""

@@ -17,7 +17,7 @@ from ..random_programs.test_random_kernels import FUZZ, SEED, programs
 from .counts import GENERATIONS, launch
 from .round_trip import FORMS, check
 
-PARTS, EACH = (20, 50) if FUZZ else (2, 5)
+PARTS, EACH = (20, 50) if FUZZ else (2, 3)
 TRIED = EXECUTORS if FUZZ else EXECUTORS[1:2]
 
 

@@ -29,7 +29,7 @@ from .test_random_kernels import (
 
 CHOICES = (None, *OPTIONAL)
 PARTS = 10 if FUZZ else 1
-EXAMPLES = 5_000 // PARTS // len(CHOICES) // 2 if FUZZ else 3
+EXAMPLES = 5_000 // PARTS // len(CHOICES) // 2 if FUZZ else 2
 
 
 def agrees(writer, kernel, oracle, alone, number, on_modules=False):

@@ -9,6 +9,7 @@ from nki_mlir.targets.cpu.code_forms import can_have
 from nki_mlir.targets.cpu.extrema import unrepaired
 from nki_mlir.waist.nest import Nest, Operand, Step
 
+from ...property_counts import FUZZ
 from .nest_reference import Memory, bits, run
 
 EDGES = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e-40, -1e-40, 2.0 ** -133, -2.0 ** -133, 1.0, -1.0,
@@ -16,6 +17,7 @@ EDGES = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e-40, -1e-40, 2.
 BINARY = ("maximum", "minimum", "add", "subtract", "multiply", "divide", "less")
 UNARY = ("relu", "abs", "negative", "square", "reciprocal")
 INPUTS, COLUMNS = 4, 256
+NESTS = 120 if FUZZ else 60
 
 
 def elementwise(dtype: DType, steps: list[Step], results: tuple[int, ...]) -> Nest:
@@ -71,10 +73,10 @@ def assert_equal_bits(first: np.ndarray, second: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", (FLOAT32, BFLOAT16, FLOAT16), ids=str)
 def test_extrema_without_repairs__keep_bits_of_bodies_at_random(dtype: DType) -> None:
     rng = np.random.default_rng(25)
-    simpler = [nest for nest in (random_nest(dtype, rng) for _ in range(120)) if can_have(nest, "extrema")]
-    assert len(simpler) > 40
-    assert sum(bool(unrepaired(nest).nans) for nest in simpler) > 10
-    assert sum(bool(unrepaired(nest).zeros) for nest in simpler) > 10
+    simpler = [nest for nest in (random_nest(dtype, rng) for _ in range(NESTS)) if can_have(nest, "extrema")]
+    assert len(simpler) > NESTS // 3
+    assert sum(bool(unrepaired(nest).nans) for nest in simpler) > NESTS // 12
+    assert sum(bool(unrepaired(nest).zeros) for nest in simpler) > NESTS // 12
     for seed, nest in enumerate(simpler):
         for with_repairs, without in zip(results_of(nest, (), seed), results_of(nest, ("extrema",), seed)):
             assert_equal_bits(with_repairs, without)

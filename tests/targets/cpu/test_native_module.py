@@ -53,7 +53,7 @@ def ways_of_examples() -> list:
             for is_forced, way in ways.items() if FUZZ or k % 2 == is_forced]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name, is_forced", ways_of_examples())
 def test_examples__run_from_the_text_of_the_last_pass(name: str, is_forced: bool, monkeypatch: pytest.MonkeyPatch
                                                       ) -> None:
