@@ -55,8 +55,11 @@ for (const button of document.querySelectorAll("button[data-number]"))
 
 
 def write_page(store: Store, file: str | Path) -> None:
-    """Write the page of a store. Raise ``OSError`` if the file cannot be written."""
-    write_file(file, page_of(store.rows()))
+    """Write the page of a store. Raise ``OSError`` if the file cannot be written, ``StoreFailed`` if the store is
+    malformed."""
+    with store.accessed():
+        text = page_of(store.rows())
+    write_file(file, text)
 
 
 def page_of(rows: Sequence[dict[str, Any]]) -> str:

@@ -6,10 +6,12 @@ import json
 import os
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import NkiMlirError, shortened
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.scoring.verdict import CandidateVerdict
 from nki_mlir.version import __version__
@@ -22,10 +24,14 @@ TABLE = """CREATE TABLE IF NOT EXISTS verdicts (
 SETTINGS = "kernel", "target", "seconds", "megabytes", "grid", "level", "cases", "hidden"
 
 
+ANOTHER = "name an SQLite file that nki-score wrote, or one that does not exist yet"
+FREE = "free some space, or name a file on another disk"
+
+
 class StoreFailed(NkiMlirError):
     code = "NKI-SCORE-STORE"
     message = "{file} cannot be used for verdicts: {reason}"
-    fix = "name an SQLite file that nki-score wrote, or one that does not exist yet"
+    fix = "{fix}"
 
 
 def key_of(request: dict[str, Any]) -> str:
@@ -48,34 +54,53 @@ class Store:
     """
 
     def __init__(self, file: str | Path) -> None:
-        self.lock = threading.Lock()
+        self.lock, self.file = threading.Lock(), str(file)
+        is_new = not os.path.lexists(file)
         try:
-            self.connection = sqlite3.connect(file, check_same_thread=False)
-            with self.connection:
-                self.connection.execute(TABLE)
-        except sqlite3.Error as error:
-            raise StoreFailed(file=str(file), reason=error) from None
+            with self.accessed():
+                self.connection = sqlite3.connect(file, check_same_thread=False)
+                with self.connection:
+                    self.connection.execute(TABLE)
+        except StoreFailed:
+            if is_new:                          # no empty file stays where there is no space
+                with suppress(OSError):
+                    os.remove(file)
+            raise
         self.connection.row_factory = sqlite3.Row
+
+    @contextmanager
+    def accessed(self) -> Iterator[None]:
+        """Raise ``StoreFailed`` in the ``with`` block where the file cannot be written, or where a verdict in it is not
+        as this class wrote it."""
+        try:
+            yield
+        except NkiMlirError:
+            raise
+        except (sqlite3.Error, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+                ) as error:
+            reason = str(error) if isinstance(error, sqlite3.Error) else f"a verdict is malformed ({error})"
+            fix = FREE if "full" in reason or "disk I/O" in reason else ANOTHER
+            raise StoreFailed(file=self.file, reason=shortened(reason), fix=fix) from error
 
     def find(self, key: str) -> CandidateVerdict | None:
         """Return the verdict with that key, or None."""
-        with self.lock:
+        with self.lock, self.accessed():
             row = self.connection.execute("SELECT document FROM verdicts WHERE key = ?", (key,)).fetchone()
-        return None if row is None else CandidateVerdict(json.loads(row["document"]))
+            return None if row is None else CandidateVerdict(json.loads(row["document"]))
 
     def add(self, key: str, request: dict[str, Any], verdict: CandidateVerdict) -> bool:
         """Write a verdict. Return False if there is one with that key already."""
         data = {name: value for name, value in verdict.items() if name != "profile"}
         row = (key, verdict["candidate"], verdict["verdict"], verdict.get("total_time"), verdict.get("sbuf_peak_bytes"),
                json.dumps(request.get("parameters") or {}), request["source"], json.dumps(data), verdict.get("profile"))
-        with self.lock, self.connection:
+        with self.lock, self.accessed(), self.connection:
             return self.connection.execute(
                 "INSERT OR IGNORE INTO verdicts (key, candidate, verdict, total_time, sbuf_peak_bytes, parameters, "
                 "source, document, profile) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row).rowcount == 1
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all verdicts with their columns, in the order of their insertion."""
-        with self.lock:
+        with self.lock, self.accessed():
             return [dict(row) for row in self.connection.execute("SELECT * FROM verdicts ORDER BY number")]
 
     def close(self) -> None:

@@ -259,6 +259,8 @@ def serve(lines: BinaryIO, answer: Callable[[str], None]) -> None:
         request: Any = None
         try:
             request = json.loads(line)
+            if not isinstance(request, dict):
+                raise ValueError("a request is an object")
             result: Request = worker.score(request)
         except NkiMlirError as error:
             result = {"error": reason_of(error)}

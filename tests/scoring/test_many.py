@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.cli import score
+from nki_mlir.scoring import store as store_module
 from nki_mlir.scoring.client import ScoringFailed
 from nki_mlir.scoring.engine import Cluster, NoScheduler, WorkerPool, score_all
-from nki_mlir.scoring.page import front, history, page_of
+from nki_mlir.scoring.page import front, history, page_of, write_page
 from nki_mlir.scoring.ranking import lines_of, ranked
 from nki_mlir.scoring.store import Store, StoreFailed, key_of
 from nki_mlir.scoring.verdict import CandidateVerdict
@@ -85,6 +86,27 @@ def test_store__refuses_what_is_no_database(tmp_path):
     (tmp_path / "no.db").write_text("no database, but text that is long enough to be looked at" * 20)
     with pytest.raises(StoreFailed, match=r"no.db cannot be used for verdicts: file is not a database \[NKI-SCORE-STORE\]"):
         Store(tmp_path / "no.db")
+
+
+@pytest.mark.parametrize("column, value", [
+    ("document", "[1"), ("document", '{"interval": 3}'), ("document", "{}"), ("parameters", "[]"), ("total_time", "soon"),
+    ("document", b"\xff"), ("candidate", b"\xff")])
+def test_store__whose_verdicts_are_malformed_is_refused(column, value, tmp_path):
+    store = Store(tmp_path / "verdicts.db")
+    verdict = CandidateVerdict(candidate="a.py", verdict="right", reason=None, total_time=1e-6, sbuf_peak_bytes=0,
+                               interval=[1e-6, 1e-6], hbm_bytes_ratio=None, advice="none")
+    store.add("key", {"source": ""}, verdict)
+    write_page(store, tmp_path / "page.html")
+    store.connection.execute(f"UPDATE verdicts SET {column} = CAST(? AS TEXT)", (value,))
+    with pytest.raises(StoreFailed, match=r"verdicts.db cannot be used for verdicts: (a verdict is malformed|Could not decode)"):
+        write_page(store, tmp_path / "page.html")
+
+
+def test_store__that_cannot_be_created_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "TABLE", "CREATE")
+    with pytest.raises(StoreFailed, match="incomplete input"):
+        Store(tmp_path / "new.db")
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_keys__differ_by_all_that_a_verdict_depends_on(folder):

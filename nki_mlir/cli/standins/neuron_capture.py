@@ -2,6 +2,7 @@
 """``neuron-profile capture``: execute a NEFF on the model of the machine, and write traces and outputs."""
 
 import argparse
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -95,6 +96,13 @@ def read_inputs(kernel: NeffContent, files: dict[str, str]) -> list[np.ndarray]:
     return inputs
 
 
+def npy_of(array: np.ndarray) -> bytes:
+    """Return the content of an array's .npy file."""
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
+
+
 def save_outputs(kernel: NeffContent, inputs: list[np.ndarray], options: argparse.Namespace) -> None:
     """Execute the kernel for its values, and write the outputs of each execution; all executions have equal outputs."""
     variables = kernel.programs[0].of_kind("output")
@@ -110,7 +118,5 @@ def save_outputs(kernel: NeffContent, inputs: list[np.ndarray], options: argpars
             file = name if execution == 1 else f"{name}.{execution}"
             if options.save_output_npy:
                 file += ".npy"
-                np.save(file, array)
-            else:
-                write_file(file, array.tobytes())
+            write_file(file, npy_of(array) if options.save_output_npy else array.tobytes())
             print(f'saved output "{name}" as "{file}"')
