@@ -13,22 +13,27 @@ device gives no defined result if a product adds to elements that another instru
 The marked module is for the printer alone: its products read a tile before anything writes it.
 """
 
+from collections.abc import Iterator, Mapping
 from functools import cmp_to_key
+from itertools import islice
 from math import prod
 
 import numpy as np
 
 from nki_mlir.analysis.dead_code import ancestor_in, elements_of
 from nki_mlir.analysis.effects import always_runs
-from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
-from nki_mlir.dialects.access import PSUM, Tile
-from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.analysis.index_values import Span, SymbolValues
+from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
+from nki_mlir.dialects.access import PSUM, Linear, Tile
+from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.nisa.microscaling import NcMatmulMxOp
 from nki_mlir.dialects.nki.matmul import MatrixProduct
 from nki_mlir.dialects.nki.movement import Filling
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.symbol_ranges import UnknownSymbol
 
 IMPLICIT = "nki.implicit_sum"
+ITERATIONS = 1024               # most operations on a tile that are looked at one after the other
 
 
 def imply_sums(module: Module) -> None:
@@ -38,7 +43,7 @@ def imply_sums(module: Module) -> None:
             users = dict.fromkeys(use.owner.operation for use in allocation.results[0].uses)
             if users and all(map(is_tile_op, users)):
                 uses = _Uses(allocation, {user: read_op(user) for user in users})
-                if uses.products and (uses.agree_in_order() or uses.are_complete()):
+                if uses.products and (uses.are_complete() or uses.agree_in_order()):
                     uses.mark()
                     uses.erase_fills()
                 elif uses.products and uses.add_to_zeros():
@@ -62,35 +67,54 @@ class _Uses:
         self.readers = [user for user in ops if user not in self.products and user not in self.fills]
 
     def agree_in_order(self) -> bool:
-        """Return whether, one operation after the other, each product implies what it states; for operations of one
-        block, on tiles at constant offsets.
+        """Return whether, one operation after the other, each product implies what it states. Loops with known bounds
+        count iteration by iteration, as a text that runs them in Python has them.
 
         No product adds to elements that were read, and all elements that are read were written by products.
         """
-        if any(user.block != self.block for user in self.ops) or any(
-                tile.access.symbols_used() or tile.dtype is not tile.base_dtype
-                for op in self.ops.values() for _, tile in op.operands() if tile.handle == self.buffer):
+        if any(tile.dtype is not tile.base_dtype
+               for op in self.ops.values() for _, tile in op.operands() if tile.handle == self.buffer):
             return False
-        order = sorted(self.ops, key=cmp_to_key(_in_order))
-        if self.fills and (self.fills != order[:1] or not _is_zero(self.ops[order[0]])):
+        try:
+            order = [*islice(self.in_order(self.block, {}), ITERATIONS + 1)]
+        except UnknownSymbol:
+            return False
+        filled = [at for at, (user, _) in enumerate(order) if user in self.fills]
+        if len(order) > ITERATIONS or filled not in ([], [0]) or not all(_is_zero(self.ops[f]) for f in self.fills):
             return False
         tile = next(iter(self.products.values())).dst                                   # type: ignore[attr-defined]
         written, read = (np.zeros((tile.base_shape[0], prod(tile.base_shape[1:])), bool) for _ in range(2))
-        for user in order[len(self.fills):]:
+        for user, pinned in order[len(filled):]:
+            op, values = self.ops[user], SymbolValues(user, self.ops[user].symbols)
             if user in self.products:
-                elements = elements_of(self.products[user].dst)                         # type: ignore[attr-defined]
-                states_sum = self.products[user].accumulate                             # type: ignore[attr-defined]
+                elements = _elements(op.dst, values, pinned)                            # type: ignore[attr-defined]
+                states_sum = op.accumulate                                              # type: ignore[attr-defined]
                 differs = not written[elements].all() and not self.fills if states_sum else written[elements].any()
                 if differs or read[elements].any():
                     return False
                 written[elements] = True
                 continue
-            for _, source in self.ops[user].operands():
+            for _, source in op.operands():
                 if source.handle == self.buffer:
-                    if not written[elements_of(source)].all():
+                    elements = _elements(source, values, pinned)
+                    if not written[elements].all():
                         return False
-                    read[elements_of(source)] = True
+                    read[elements] = True
         return True
+
+    def in_order(self, block: Block, pinned: dict[Value, Span]) -> Iterator[tuple[Operation, dict[Value, Span]]]:
+        """Yield the buffer's operations as they run, each with the values of the loop variables around it; raises
+        ``UnknownSymbol`` at a branch, or at a loop whose bounds are known at run time alone."""
+        inner = dict.fromkeys(ancestor_in(block, user) for user in self.ops)
+        for operation in sorted(filter(None, inner), key=cmp_to_key(_in_order)):
+            if operation in self.ops:
+                yield operation, pinned
+                continue
+            if operation.name != "scf.for" or (span := loop_span(operation)) is None:
+                raise UnknownSymbol(op=operation.name)
+            body = operation.regions[0].blocks[0]
+            for value in span:
+                yield from self.in_order(body, pinned | {body.arguments[0]: (value, value)})
 
     def are_complete(self) -> bool:
         """Return whether all products write the complete buffer, the first one, or a memset to zero, once for each
@@ -125,6 +149,16 @@ class _Uses:
     def erase_fills(self) -> None:
         for fill in self.fills:
             fill.erase()
+
+
+def _elements(tile: Tile, values: SymbolValues, pinned: Mapping[Value, Span]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the elements of a tile where loop variables have values; raises ``UnknownSymbol`` if others move it."""
+    def number(form: Linear) -> Linear:
+        low, high = values.interval(form, pinned)
+        if low != high:
+            raise UnknownSymbol(op="a loop around the allocation")
+        return Linear(low)
+    return elements_of(tile.starting(tile.handle, tile.access.over(number)))
 
 
 def _in_order(first: Operation, second: Operation) -> int:

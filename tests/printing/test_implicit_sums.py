@@ -130,13 +130,27 @@ def beta_product(x, w):
     return out
 
 
+@beta_nki.jit
+def product_in_blocks(x, w):
+    """Each iteration has its own block of PSUM, which is read before the next product."""
+    out = bnl.ndarray((64, 256), dtype=x.dtype, buffer=bnl.shared_hbm)
+    total = bnl.zeros((2, bnl.par_dim(64), 128), bnl.float32, buffer=bnl.psum, lazy_initialization=True)
+    for half in bnl.affine_range(2):
+        for k in bnl.affine_range(4):
+            rows = bnl.load(x[bnl.ds(k * 128, 128), :])
+            columns = bnl.load(w[bnl.ds(k * 128, 128), bnl.ds(half * 128, 128)])
+            total[half] += bnl.matmul(rows, columns, transpose_x=True)
+        bnl.store(out[:, bnl.ds(half * 128, 128)], total[half])
+    return out
+
+
 WHOLE = X.T @ W
 HALVES = np.concatenate([X[:256].T @ W[:256], X[256:].T @ W[256:]], 1)
 BETWEEN = np.concatenate([X[:128].T @ W[:128], X[:256].T @ W[:256]], 1)
 
 
 @pytest.mark.parametrize(("kernel", "loops"), [(product, 1), (product_of_zeros_first, 1), (product_in_halves, 2),
-                                               (beta_product, 1)])
+                                               (beta_product, 1), (product_in_blocks, 2)])
 def test_implied_sums_are_one_loop(kernel, loops):
     text = printed(kernel, [X, W])
     assert "accumulate" not in text and "memset" not in text
