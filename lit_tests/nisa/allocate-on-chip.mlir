@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --allocate-on-chip %s | FileCheck %s
+// RUN: nki-opt --allocate-on-chip=banks=true %s | FileCheck %s --check-prefix=BANKS
 
 !tile = memref<128x512xf32, "sbuf">
 !psum = memref<128x512xf32, "psum">
 !half = memref<128x256xf32, "sbuf">
+!quarter = memref<128x128xf32, "sbuf">
+!small = memref<128x128xf32, "psum">
 #all = affine_set<() : (0 == 0)>
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 512]]>
 #half = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 256]]>
+#quarter = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>
 
 // Buffers that are needed at the same time are apart; b is needed only when a is not any more, and PSUM has its own
 // addresses.
@@ -37,5 +41,25 @@ func.func @fixed() {
   %free = memref.alloc() {nki.name = "free"} : !half
   "nisa.memset"(%fixed) {access = [#half], engine = "vector", mask = #all, value = 1.0 : f64} : (!half) -> ()
   "nisa.tensor_copy"(%free, %fixed) {access = [#half, #half], engine = "vector", mask = #all} : (!half, !half) -> ()
+  return
+}
+
+// With banks=true, PSUM buffers that a bank held together get a bank each; other addresses stay.
+// BANKS-LABEL: func.func @banks(
+// BANKS-NEXT:    memref.alloc() {nki.address = [0, 96], nki.name = "tile", nki.placed} : memref<128x128xf32, "sbuf">
+// BANKS-NEXT:    memref.alloc() {nki.address = [0, 2048], nki.name = "chosen"} : memref<128x128xf32, "psum">
+// BANKS-NEXT:    memref.alloc() {nki.address = [0, 4096], nki.name = "first", nki.placed} : memref<128x128xf32, "psum">
+// BANKS-NEXT:    memref.alloc() {nki.address = [0, 6144], nki.name = "second", nki.placed} : memref<128x128xf32, "psum">
+func.func @banks() {
+  %tile = memref.alloc() {nki.name = "tile", nki.address = [0, 96], nki.placed} : !quarter
+  %chosen = memref.alloc() {nki.name = "chosen", nki.address = [0, 2048]} : !small
+  %first = memref.alloc() {nki.name = "first", nki.address = [0, 0], nki.placed} : !small
+  %second = memref.alloc() {nki.name = "second", nki.address = [0, 512], nki.placed} : !small
+  "nisa.memset"(%chosen) {access = [#quarter], engine = "vector", mask = #all, value = 1.0 : f64} : (!small) -> ()
+  "nisa.tensor_copy"(%first, %chosen) {access = [#quarter, #quarter], engine = "vector", mask = #all} : (!small, !small) -> ()
+  "nisa.tensor_copy"(%second, %first) {access = [#quarter, #quarter], engine = "vector", mask = #all} : (!small, !small) -> ()
+  "nisa.tensor_copy"(%tile, %first) {access = [#quarter, #quarter], engine = "vector", mask = #all} : (!quarter, !small) -> ()
+  "nisa.tensor_copy"(%tile, %second) {access = [#quarter, #quarter], engine = "vector", mask = #all} : (!quarter, !small) -> ()
+  "nisa.tensor_copy"(%tile, %chosen) {access = [#quarter, #quarter], engine = "vector", mask = #all} : (!quarter, !small) -> ()
   return
 }

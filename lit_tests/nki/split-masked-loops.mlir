@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --split-masked-loops %s | FileCheck %s
+// RUN: nki-opt --split-masked-loops=branches=true %s | FileCheck %s --check-prefix=BRANCHES
 
 !x = memref<300x64xf32, "hbm">
 !square = memref<128x128xf32, "sbuf">
@@ -122,6 +123,52 @@ func.func @device_loop(%x: !x) {
       "nki.load"(%t, %x, %i) {access = [#tile_i, #rows_i], mask = #below_300} : (!tile, !x, index) -> ()
     }
     scf.yield
+  }
+  return
+}
+
+// With branches=true, a loop is also cut where its variable alone decides a branch.
+// CHECK-LABEL:    func.func @branch(
+// CHECK:            scf.for %[[I:[a-z0-9]+]] = %{{.*}} to %{{.*}} step
+// CHECK:              %[[EARLY:.*]] = arith.cmpi sge, %{{.*}}, %[[I]]
+// CHECK-NEXT:         scf.if %[[EARLY]] {
+// BRANCHES-LABEL: func.func @branch(
+// BRANCHES-SAME:    %[[J:[a-z0-9]+]]: index
+// BRANCHES-DAG:     %[[C0:.*]] = arith.constant 0
+// BRANCHES-DAG:     %[[C1:.*]] = arith.constant 1
+// BRANCHES-DAG:     %[[C3:.*]] = arith.constant 3
+// BRANCHES:         %[[T:.*]] = memref.alloc()
+// BRANCHES:         scf.for %[[I:[a-z0-9]+]] = %[[C0]] to %[[C3]] step %[[C1]] {
+// BRANCHES-NEXT:      "nki.memset"(%[[T]])
+// BRANCHES-SAME:        value = 1.0
+// BRANCHES-NEXT:      %[[BELOW:.*]] = arith.cmpi sge, %[[J]], %[[I]]
+// BRANCHES-NEXT:      scf.if %[[BELOW]] {
+// BRANCHES:             value = 3.0
+// BRANCHES-NEXT:      }
+// BRANCHES-NEXT:      "nki.store"(%{{.*}}, %[[T]])
+// BRANCHES-NEXT:    }
+// BRANCHES-NEXT:    "nki.memset"(%[[T]])
+// BRANCHES-SAME:      value = 2.0
+// BRANCHES-NEXT:    %[[BELOW:.*]] = arith.cmpi sge, %[[J]], %[[C3]]
+// BRANCHES-NEXT:    scf.if %[[BELOW]] {
+func.func @branch(%j: index {nki.program_id = 0}, %y: !y) attributes {nki.grid = [4]} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %c4 = arith.constant 4 : index
+  %t = memref.alloc() : !tile
+  scf.for %i = %c0 to %c4 step %c1 {
+    %early = arith.cmpi sge, %c2, %i : index
+    scf.if %early {
+      "nki.memset"(%t) {access = [#tile], mask = #all, value = 1.0 : f64} : (!tile) -> ()
+    } else {
+      "nki.memset"(%t) {access = [#tile], mask = #all, value = 2.0 : f64} : (!tile) -> ()
+    }
+    %below = arith.cmpi sge, %j, %i : index
+    scf.if %below {
+      "nki.memset"(%t) {access = [#tile], mask = #all, value = 3.0 : f64} : (!tile) -> ()
+    }
+    "nki.store"(%y, %t) {access = [#y, #tile], mask = #all} : (!y, !tile) -> ()
   }
   return
 }

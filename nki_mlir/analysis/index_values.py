@@ -64,13 +64,14 @@ def constant_of(value: Value) -> int | None:
     return None if form.symbols else form.const
 
 
-def truth_of(condition: Value) -> bool | None:
-    """Return the value of an ``scf.if`` condition if the ranges of its operands decide it, else None."""
+def truth_of(condition: Value, pinned: Mapping[Value, Span] = EMPTY) -> bool | None:
+    """Return the value of an ``scf.if`` condition if the ranges of its operands decide it, else None; ``pinned``
+    narrows values further."""
     op = defining(condition)
     if op is None or op.name not in ("arith.cmpi", "arith.andi", "arith.ori"):
         return None
     if op.name != "arith.cmpi":
-        sides = [truth_of(v) for v in op.operands]
+        sides = [truth_of(v, pinned) for v in op.operands]
         decisive: bool = op.name == "arith.ori"
         if decisive in sides:
             return decisive
@@ -78,7 +79,7 @@ def truth_of(condition: Value) -> bool | None:
     numbering = Numbering(())
     left, right = (linear_of(v, numbering) for v in op.operands)
     try:
-        low, high = SymbolValues(op, numbering.values).interval(left.plus(right, -1))
+        low, high = SymbolValues(op, numbering.values).interval(left.plus(right, -1), pinned)
     except UnknownSymbol:
         return None
     predicate = op.attributes["predicate"].value

@@ -401,6 +401,8 @@ class BodyPrinter:
         """Return the partition and the byte where a buffer begins, or None if the language cannot express them."""
         placement, attributes = self.out.placement, node.op.attributes
         if placement is None or ADDRESS not in attributes:
+            if placement is not None and space == PSUM:
+                placement.addresses += 1
             return None
         partition, byte = (n.value for n in attributes[ADDRESS])
         if node.result not in self.begins and can_be_named(space, (partition, byte), self.out.machine):
@@ -418,6 +420,7 @@ class BodyPrinter:
                               fix="write the tile after the instruction that accumulates")
         if op.mask and can_select(op):
             self.out.comment(node.op)
+            self.name_results(op)
             write_selected(self.out, op, write_statement)
             return
         if op.mask:

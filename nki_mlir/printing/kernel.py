@@ -77,11 +77,11 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     merged = list(modules) if keep_placement else merged_programs(programs_apart(modules))
     options = _Options(comments, OLDEST if beta else release, keep_placement, beta,
                        not (keep_placement or beta) and is_graph(merged[0]), file)
-    loops, implicit = len(merged) == 1 and not keep_placement, not (keep_placement or beta)
+    loops, in_python = len(merged) == 1 and not keep_placement, not (keep_placement or beta)
     if len(merged) == 1 and reduces_programs(merged[0]):
         with suppress(Unprintable, ProgramsApart):  # if loops over programs cannot express it
-            return _text_of([prepared(merged[0], implicit=implicit)], options)
-    copies = [prepared(module, loops and not reduces_programs(module), implicit) for module in merged]
+            return _text_of([prepared(merged[0], in_python=in_python)], options)
+    copies = [prepared(module, loops and not reduces_programs(module), in_python) for module in merged]
     return _text_of(copies, options)
 
 

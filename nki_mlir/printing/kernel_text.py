@@ -333,15 +333,16 @@ class KernelText:
                 self.depth, self.opened = depth, opened
         return self.spread[key]
 
-    def tile(self, op: Op, tile: Tile, exact: bool = False) -> str:
-        """Return the text of an operand."""
+    def tile(self, op: Op, tile: Tile, exact: bool = False, paired: bool | None = None) -> str:
+        """Return the text of an operand, ``exact`` with its dims. Without them, it is ``paired`` with others, whatever
+        the dims, unless said otherwise."""
         self.use(tile.handle)
         if tile.handle not in self.tensors:
             raise Unprintable(what="a tile of the registers of an engine",
                               fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
         tensor = self.tensors[tile.handle]
         return tile_text(tile, tensor.name, tensor.shape, lambda form: self.indices.form(form, op.symbols),
-                         op.ranges, exact, integers=not self.beta,
+                         op.ranges, exact, not exact if paired is None else paired, integers=not self.beta,
                          broadcasts=self.beta or has_method("broadcast", self.release))
 
     def defines(self, tile: Tile) -> NamedTensor | None:

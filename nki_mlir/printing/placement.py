@@ -8,11 +8,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nki_mlir.bindings import Module
+from nki_mlir.bindings import Module, Operation, operations_of
 from nki_mlir.dialects.access import PSUM
+from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.isa.program import Program
-from nki_mlir.machine import Machine
-from nki_mlir.passes.pass_manager import PassObserver
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.machine import Machine, machine_named
+from nki_mlir.passes.pass_manager import PassObserver, pass_named, run_passes
+from nki_mlir.targets.neuron.codegen.code_writer import ADDRESS, PLACED
 from nki_mlir.targets.neuron.codegen.emission import Emission, Observation, emit_each, emit_program
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 
@@ -59,14 +62,28 @@ def counted(number: int, singular: str, several: str = "") -> str:
 
 def placed_module(module: Module, point: Point | None = None) -> tuple[Module, Program]:
     """Return a nisa-level module as it is emitted, for the complete grid or for the program at a point of it, and the
-    program that it becomes."""
+    program that it becomes. If PSUM buffers share banks, which the language cannot express, each gets its own bank; if
+    there are too few, they have no addresses."""
     observer = PlacedModule()
     options = Emission(observation=Observation(observer, module))
     if point is None:
         program, = emit_each(module, options)
     else:
         program = emit_program(LoweredKernel(module, is_lowered=True), point, options)
-    return observer.module, program                         # type: ignore[return-value]
+    placed: Module = observer.module                        # type: ignore[assignment]
+    machine = machine_named(the_kernel(placed).target)
+    if any(_shares_bank(op, machine) for op in operations_of(placed, lambda name: name == "memref.alloc")):
+        run_passes(placed, [pass_named("allocate-on-chip", "banks=true")])
+    return placed, program
+
+
+def _shares_bank(allocation: Operation, machine: Machine) -> bool:
+    """Return whether a PSUM buffer has an allocated address that an allocation of the language cannot have."""
+    _, _, space = memref_parts(allocation.results[0].type)
+    if space != PSUM or PLACED not in allocation.attributes:
+        return False
+    partition, byte = (number.value for number in allocation.attributes[ADDRESS])
+    return not can_be_named(space, (partition, byte), machine)
 
 
 def can_be_named(space: str, address: tuple[int, int], machine: Machine) -> bool:

@@ -29,12 +29,13 @@ from nki_mlir.transforms.program_loops import add_program_loops
 from nki_mlir.waist.builder import StructuredBuilder
 
 
-def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Module:
+def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Module:
     """Return a copy of the module in the form that the printer reads.
 
     With ``loops``, loops take the place of the grid's programs; raise ``ProgramsApart`` if no loops can. Without them,
     programs that reduce over each other are printed one by one, with numbers for the program ids in masks. With
-    ``implicit``, products that print without ``accumulate`` are marked.
+    ``in_python``, Python runs the loops of the text: products that print without ``accumulate`` are marked, and loops
+    are split where their variables decide branches.
     """
     with module.context, ir.Location.unknown():
         copy = cloned(module)
@@ -47,7 +48,7 @@ def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Modu
             if is_by_operation:
                 group_by_result(function)
                 merge_tiles(function)
-        if implicit:
+        if in_python:
             imply_sums(copy)
         copy_reductions_of_one(copy)
         if loops and reduces_programs(copy):
@@ -57,7 +58,7 @@ def prepared(module: Module, loops: bool = True, implicit: bool = False) -> Modu
         if not reduces_programs(copy):
             lines = str(not is_by_operation and is_mlir_text(copy)).lower()
             run_passes(copy, [pass_named("roll-repeats", f"least=1 pairs=true lines={lines}"),
-                              pass_named("split-masked-loops", "")])
+                              pass_named("split-masked-loops", f"branches={str(in_python).lower()}")])
         set_in_branches(copy)
         _lower_masked(copy)
         return copy

@@ -111,6 +111,7 @@ class Registers:
         self.begins: set[waist.FunctionNode] = set()          # nodes that set a loop's register
         self.tests: dict[waist.FunctionNode, LoopTest] = {}
         self.values: set[Value] = set()
+        self.numbers: dict[Value, int] = {}         # registers that a number sets, and with which only a loop begins
         self.constants = {n.result: int(n.number) for n in waist.nodes_of(body)
                           if isinstance(n, waist.ScalarConstant) and isinstance(n.number, int)}
         for block in _blocks(body):
@@ -179,6 +180,19 @@ class Registers:
                 possible -= {t.handle for f, t in op.operands()
                              if t.handle in possible and not is_register_use(op, f.name, t)}
         self.values = possible
+        self._note_numbers(body)
+
+    def _note_numbers(self, body: waist.FunctionBlock) -> None:
+        """Note the registers whose only use, beside the one that sets them, is that a loop's register begins with
+        them."""
+        copied = {loop.begin.src.handle for loop in self.loops.values() if isinstance(loop.begin, Copying)}
+        for node in waist.nodes_of(body):
+            op = node.instruction if isinstance(node, waist.TileInstruction) else None
+            if isinstance(op, Filling) and not op.mask and op.dst.handle in copied & self.values and (
+                    len(list(op.dst.handle.uses)) == 2):
+                self.numbers[op.dst.handle] = round(op.value)
+                self.begins.add(node)
+        self.values -= self.numbers.keys()
 
 
 def _begin(loop: waist.WhileLoop, register: Value, before: Sequence[waist.FunctionNode]

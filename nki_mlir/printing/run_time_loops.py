@@ -75,11 +75,11 @@ def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body
     begin = loop.begin
     if text.placement is not None and loop.step:
         text.placement.engines["nl.fori_loop"] += 1
-    if isinstance(begin, Copying):
-        first = _register(text, begin.src.handle, text.tile(begin, begin.src), registers)
+    if (number := _first_number(begin, registers)) is not None:
+        first = str(number) if loop.step else f"nisa.register_alloc({number})"
     else:
-        assert isinstance(begin, Filling)
-        first = str(round(begin.value)) if loop.step else f"nisa.register_alloc({round(begin.value)})"
+        assert isinstance(begin, Copying)
+        first = _register(text, begin.src.handle, text.tile(begin, begin.src), registers)
     bound = str(loop.limit)
     if not isinstance(loop.limit, int):
         text.use(loop.limit)
@@ -102,6 +102,14 @@ def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body
         text.write(f"nl.while_loop({first}, {function})")
 
 
+def _first_number(begin: Op, registers: Registers) -> int | None:
+    """Return the number that an operation sets a loop's register to, or None if it copies a tile."""
+    if isinstance(begin, Copying):
+        return registers.numbers.get(begin.src.handle)
+    assert isinstance(begin, Filling)
+    return round(begin.value)
+
+
 def _write_range(text: KernelText, loop: LoopRegister, first: str, bound: str, body: Callable[[], None]) -> None:
     counter = text.unique("i", "i")
     text.tensors[loop.register] = NamedTensor(counter, (1, 1), INT32, "")
@@ -116,8 +124,8 @@ def _write_while(text: KernelText, loop: LoopRegister, registers: Registers, bod
         text.use(loop.outer)
         name = text.tensors[loop.outer].name
     else:
-        assert isinstance(begin, Copying | Filling)
-        first = text.tile(begin, begin.src) if isinstance(begin, Copying) else str(round(begin.value))
+        number = _first_number(begin, registers)
+        first = text.tile(begin, begin.src) if number is None else str(number)          # type: ignore[attr-defined]
         name = text.unique("going", "going")
         text.write(f"{name} = nisa.register_alloc({first})")
         text.tensors[loop.register] = NamedTensor(name, (1, 1), INT32, "")

@@ -19,6 +19,7 @@ from nki_mlir.dialects.scalar_body import Elementwise
 from nki_mlir.dialects.verification import verify
 from nki_mlir.language.current import language
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
+from nki_mlir.language.signatures.older_releases import CHANGED
 from nki_mlir.machine.engine import Engine, engines_of
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import IMPLICIT
@@ -62,8 +63,7 @@ def number_text(value: float) -> str:
 
 def immediate_text(value: float) -> str:
     """Return the shortest text of a number that engines read as a float32: 1e-05, not 9.999999747378752e-06."""
-    limits = np.finfo(np.float32)
-    if float(limits.tiny) < abs(value) < float(limits.max) and float(np.float32(value)) == value:
+    if float(np.finfo(np.float32).tiny) < abs(value) < math.inf and float(np.float32(value)) == value:
         return repr(float(str(np.float32(value))))
     return number_text(value)
 
@@ -237,7 +237,7 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
         if tile is None:
             return None
         exact = not form.paired and (parameter != "dst" or form.function != "tensor_reduce")   # which keeps axes or not
-        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact=exact)
+        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact, form.paired)
     attribute = form.attributes.get(parameter, parameter)
     if attribute not in type(op).attributes:
         return None
@@ -248,6 +248,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
     value = getattr(op, attribute)
     default = form.parameters[parameter].default
     skipped = (attribute == "engine" and value == "unknown") or (isinstance(value, bool) and default is value) or (
+        attribute == "reduce_cmd" and getattr(default, "name", None) == value
+        and f"nki.isa.{form.function}.reduce_cmd" not in CHANGED) or (
         default is None and attribute != "accumulate" and value == type(op).defaults.get(attribute))
     if skipped or (attribute in ("op1", "reverse1") and getattr(op, "op1", "") == "bypass"
                    and form.function == "tensor_scalar"):

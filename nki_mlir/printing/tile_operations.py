@@ -300,7 +300,8 @@ def _reduce(text: KernelText, op: ReduceOp) -> None:
     op = changed(op, ordered, axes=tuple(range(len(kept_axes), len(op.src.shape))))
     source = text.tile(op, op.src, exact=True)
     axes = op.axes[0] if len(op.axes) == 1 else list(op.axes)
-    text.write(f"nisa.tensor_reduce(dst={text.tile(op, op.dst)}, op={operator_text(op.op)}, data={source}, "
+    target = text.tile(op, op.dst, paired=False)            # which keeps axes or not
+    text.write(f"nisa.tensor_reduce(dst={target}, op={operator_text(op.op)}, data={source}, "
                f"axis={axes})")
 
 

@@ -48,27 +48,35 @@ class AxisSlice:
 
 
 def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool,
-              integers: bool = True, broadcasts: bool = True) -> str:
+              paired: bool = False, integers: bool = True, broadcasts: bool = True) -> str:
     """Return the text of a tile of the tensor ``name`` of a shape. With ``exact``, the view has the tile's own dims,
-    else the same elements in the same order. With ``integers``, axes that the tile does not have are integers in the
-    subscript; with ``broadcasts``, a method repeats elements."""
+    else the same elements in the same order; with ``paired``, the text does not depend on how these are dims. With
+    ``integers``, axes that the tile does not have are integers in the subscript; with ``broadcasts``, a method repeats
+    elements."""
     base, source = [*shape], name
     if tile.dtype is not tile.base_dtype:
         source = f"{name}.view({dtype_text(tile.dtype)})"
         base[-1] = base[-1] * tile.base_dtype.itemsize // tile.dtype.itemsize
+    paired = paired and integers
+    if paired:
+        tile = _with_joined_dims(tile)
     dims, repeats = _without_repeats(tile.access.dims)
     slices = _slices(tile, dims, base, ranges)
     if slices is not None:
         counts = tuple(s.count for s in slices)
         is_full = all(s.count == s.extent for s in slices)
-        text = source if is_full else f"{source}[{', '.join(s.text(form) for s in slices)}]"
+        single = _single(slices, tile.on_chip) if paired else ()
+        subscript = [str(form(s.start)) if k in single else s.text(form) for k, s in enumerate(slices)]
+        text = source if is_full else f"{source}[{', '.join(subscript)}]"
         if repeats:
-            if broadcasts and counts == tuple(n for _, n in dims):
+            if broadcasts and tuple(n for k, n in enumerate(counts) if k not in single) == tuple(n for _, n in dims):
                 return text + "".join(f".broadcast({axis}, {n})" for axis, n in repeats)
         else:
             reshaped = is_full and (not tile.on_chip or counts[0] == tile.shape[0]) and _is_dense(tile)
             regrouped = reshaped and not tile.on_chip and not _splits(counts, tile.shape)
-            if integers and not reshaped and (picked := _picked(slices, tile)):
+            if single and not regrouped:
+                return text
+            if integers and not reshaped and not paired and (picked := _picked(slices, tile)):
                 subscript = [str(form(s.start)) if k in picked else s.text(form) for k, s in enumerate(slices)]
                 return f"{source}[{', '.join(subscript)}]"
             # Two dims of a tile are dims of the view, too: a reduction counts them.
@@ -88,6 +96,20 @@ def offset_text(offset: object) -> str:
 def pattern_text(tile: Tile) -> str:
     """Return a pattern as ``.ap`` takes it: ``[[stride, count], ...]``."""
     return str([[step, count] for step, count in zip(tile.strides, tile.shape)])
+
+
+def _with_joined_dims(tile: Tile) -> Tile:
+    """Return the tile with as few dims as have its elements in their order, at least two: those of one element, which
+    the operation may have in any number, are left out behind the first."""
+    (step, count), *inner = tile.access.dims
+    first = (step if count > 1 or tile.on_chip else 0, count)
+    return tile.patterned(dims=(first, *(joined_dims(inner) or ((1, 1),))))
+
+
+def _single(slices: Sequence[AxisSlice], on_chip: bool) -> tuple[int, ...]:
+    """Return the leading axes of which a view has one element of several. Partitions stay, and two axes at least."""
+    single = [k for k, s in enumerate(slices) if s.count == 1 < s.extent and k >= on_chip]
+    return tuple(single[:max(0, len(slices) - 2)])
 
 
 def _picked(slices: Sequence[AxisSlice], tile: Tile) -> tuple[int, ...]:

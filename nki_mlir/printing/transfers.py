@@ -19,6 +19,7 @@ from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.masked import call, put_rows, take_rows
 from nki_mlir.printing.statements import write_instruction
+from nki_mlir.printing.tile_names import name_of_result
 from nki_mlir.printing.tile_text import dtype_text
 from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards, with_hbm_forwards
@@ -37,7 +38,7 @@ def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> Non
         if text.becomes(op.dst, call):
             text.write(f"{text.tensors[op.dst.handle].name} = {call}")
             return
-        name = text.define(NamedTensor("t0", op.dst.shape, op.dst.dtype, "nl.sbuf"))
+        name = text.define(NamedTensor(name_of_result(op, ""), op.dst.shape, op.dst.dtype, "nl.sbuf"))
     text.write(f"{name} = {call}")
     if tensor is None:
         text.write(f"nisa.tensor_copy(dst={text.tile(op, op.dst)}, src={name})")

@@ -10,12 +10,14 @@ which it never holds become a loop without the operation. Other values are peele
 the remaining mask is a box, which shrinks the access patterns. A program id is cut by ``scf.if``, around the operations
 that need it. Masks that are not boxes (``p >= f``) stay. A loop is cut into at most ``copies`` parts; conditions that
 would take more stay masks. Bounds that were left to run time (``nki.limits``) are removed if they are proved; a bound
-that every iteration breaks is an error.
+that every iteration breaks is an error. With ``branches``, a loop is also split where its variable decides an
+``scf.if``, as Python runs it.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_constants
@@ -38,19 +40,20 @@ from nki_mlir.passes.pass_manager import Pass
 
 class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):
     copies: int = 8             # most copies of a loop's body, or of the operations that depend on a program id
+    branches: bool = False      # split loops at the conditions of branches, too
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
-                if any(map(is_masked, operations_of(kernel.op, REGISTRY.__contains__))):
-                    _FunctionSplit(kernel, self.copies).run()
+                if self.branches or any(map(is_masked, operations_of(kernel.op, REGISTRY.__contains__))):
+                    _FunctionSplit(kernel, self.copies, self.branches).run()
 
 
 class _FunctionSplit:
     """The rewriter of one function."""
 
-    def __init__(self, kernel: KernelFunction, copies: int) -> None:
-        self.kernel, self.copies = kernel, copies
+    def __init__(self, kernel: KernelFunction, copies: int, at_branches: bool) -> None:
+        self.kernel, self.copies, self.at_branches = kernel, copies, at_branches
         self.block = kernel.op.regions[0].blocks[0]
         self.make, self.machine = Attributes(), machine_named(kernel.target)
         self.constants: dict[int, Value] = {}
@@ -140,7 +143,10 @@ class _FunctionSplit:
             return op.erase()
         if span is None or op.results:
             return self.body(block, executes and bool(span))
-        parts = parts_of(span, self.conditions(block.arguments[0], contents(block)), self.copies)
+        conditions = self.conditions(block.arguments[0], contents(block))
+        if self.at_branches:
+            conditions += branch_conditions(block.arguments[0], contents(block))
+        parts = parts_of(span, conditions, self.copies)
         if len(parts) == 1:
             return self.body(block, executes)
         for part, copy in [(part, op.clone(ip=ir.InsertionPoint(op))) for part in parts]:
@@ -303,6 +309,19 @@ class Condition:
     def verdict(self, low: int, high: int) -> bool | None:
         holds = verdict(self.equal, *self.bounds(low, high))
         return None if self.must and not holds else holds
+
+
+def branch_conditions(variable: Value, operations: list[Operation]) -> list[Condition]:
+    """Return the conditions of the branches in these operations that the variable alone decides."""
+    return [Condition(partial(_truth_bounds, op.operands[0], variable), monotone=False, peel=False)
+            for op in below(operations) if op.name == "scf.if" and {*roots(op.operands[0])} == {variable}]
+
+
+def _truth_bounds(condition: Value, variable: Value, low: int, high: int) -> tuple[int, int]:
+    """Return bounds that are at least 0 if a condition holds for these values of a variable, below 0 if it never
+    does."""
+    truth = truth_of(condition, {variable: (low, high)})
+    return (-1 if truth is not True else 0), (-1 if truth is False else 0)
 
 
 def parts_of(values: range, conditions: Iterable[Condition], limit: int) -> list[range]:

@@ -36,5 +36,10 @@ def reread(text, grid=()):
 
 def printed(captured, arrays, **options):
     """The text of a kernel for such arguments, without comments and as it is before it is formatted."""
+    return modules_text(captured.lower(*arrays).specialization.program_modules, **options)
+
+
+def modules_text(modules, **options):
+    """The text of a kernel's modules, as above."""
     with patch.object(kernel, "formatted", lambda text, file: text):
-        return kernel.kernel_text(captured.lower(*arrays).specialization.program_modules, comments=False, **options)
+        return kernel.kernel_text(modules, comments=False, **options)

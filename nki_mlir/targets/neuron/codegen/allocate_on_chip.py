@@ -7,7 +7,8 @@ nki.placed} ... (partition 0, byte 4096 of each partition)
 Buffers that are needed at the same time do not share a byte. An address that the kernel chose (``nki.address`` without
 ``nki.placed``) is kept. A PSUM buffer lies in one bank, or starts at a bank if it is larger than one. Addresses are
 multiples of 32 bytes if that costs nothing, else of the machine's alignment. If a memory is too small, an error names
-the buffers that are needed at once.
+the buffers that are needed at once. With ``banks``, only PSUM gets addresses, at starts of banks, as the language can
+name them; if the banks are too few for that, its buffers have none.
 
 No fast algorithm always finds a packing if one exists. The pass tries several, one after the other; each suits other
 mixtures of sizes and live ranges.
@@ -33,8 +34,13 @@ NAMED = 12                      # buffers that an error names
 
 
 class AllocateOnChip(RecordsPass, name="allocate-on-chip", reads=Level.NISA):
+    banks: bool = False         # give PSUM buffers the start of a bank, and leave all others
+
     def rewritten(self, code: Code) -> None:
-        allocate(code)
+        if self.banks:
+            allocate_in_banks(code)
+        else:
+            allocate(code)
 
 
 class MemoryFull(NkiMlirError):
@@ -112,6 +118,18 @@ def allocate(code: Code, thorough: bool = True) -> tuple[int, int]:
         marks.append(max((occupied(life)[1] for life in lives), default=0))
     check_banks(code)
     return marks[0], marks[1]
+
+
+def allocate_in_banks(code: Code) -> None:
+    """Let each PSUM buffer whose address the kernel did not choose start at a bank, or have no address if not all
+    can."""
+    lives = [life for life in Liveness(code).of.values() if life.buffer.space == PSUM]
+    free = sorted((life for life in lives if not life.buffer.fixed), key=lambda life: life.first)
+    memory = OnChipSpace.of(PSUM, code.machine)
+    fixed = [(life, *occupied(life)) for life in lives if life.buffer.fixed]
+    addresses = Packing(memory, memory.limit, memory.bank, NEXT).in_order(free, fixed)
+    for number, life in enumerate(free):
+        life.buffer.address = None if addresses is None else (0, addresses[number])
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
