@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --forward-stores %s | FileCheck %s
-// RUN: nki-opt --forward-stores=room=0 %s | FileCheck --check-prefix=NONE %s
+// RUN: nki-opt --forward-stores="room=0 join=false" %s | FileCheck --check-prefix=NONE %s
+// RUN: nki-opt --forward-stores=join=false %s | FileCheck --check-prefix=APART %s
 
 !hbm = memref<128x512xf32, "hbm">
 !tile = memref<128x512xf32, "sbuf">
@@ -10,6 +11,8 @@
 #right = #nki.access<f32, affine_map<() -> (256)>, [[512, 128], [1, 256]]>
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 512]]>
 #half = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 256]]>
+#part = #nki.access<f32, affine_map<() -> (0, 256)>, [[1, 128], [1, 256]]>
+#left = #nki.access<f32, affine_map<() -> (0)>, [[512, 128], [1, 256]]>
 
 // The right half of s is that of a: the sum reads it there. Nothing reads s then, so it is not stored.
 // CHECK-DAG:   #[[RIGHT:map[0-9]*]] = affine_map<() -> (0, 256)>
@@ -110,5 +113,41 @@ func.func @previous(%x: !rows, %y: !rows) {
     "nisa.dma_copy"(%b, %s, %i) {access = [#tile, #before], engine = "sync", mask = #all} : (!tile, !rows, index) -> ()
     "nisa.dma_copy"(%y, %b, %i) {access = [#at, #tile], engine = "sync", mask = #all} : (!rows, !tile, index) -> ()
   }
+  return
+}
+
+// Two halves of s are stored, and loaded as one tile: the sums write its halves, and nothing is stored. With join=false
+// the load stays.
+// CHECK-LABEL: func.func @joined(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x512xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<128x512xf32, "hbm">
+// CHECK:         "nisa.dma_copy"(%[[A:[a-z0-9_]+]], %[[X]])
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[B:[a-z0-9_]+]], %[[A]], %[[A]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[START:map[0-9]*]], {{\[\[}}1, 128], [1, 256]]>,
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[B]], %[[A]], %[[A]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[RIGHT]], {{\[\[}}1, 128], [1, 256]]>,
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[B]])
+// CHECK-NEXT:    return
+// APART-LABEL: func.func @joined(
+// APART:         "nisa.tensor_tensor"(%[[T:[a-z0-9_]+]], %{{.*}}
+// APART:         "nisa.tensor_tensor"(%[[U:[a-z0-9_]+]], %{{.*}}
+// APART-NEXT:    "nisa.dma_copy"(%[[S:[a-z0-9_]+]], %[[T]])
+// APART-NEXT:    "nisa.dma_copy"(%[[S]], %[[U]])
+// APART-NEXT:    "nisa.dma_copy"(%[[B:[a-z0-9_]+]], %[[S]])
+// APART-NEXT:    "nisa.dma_copy"(%{{[a-z0-9_]+}}, %[[B]])
+func.func @joined(%x: !hbm, %y: !hbm) {
+  %s = memref.alloc() : !hbm
+  %a = memref.alloc() : !tile
+  %t = memref.alloc() : !half
+  %u = memref.alloc() : !half
+  %b = memref.alloc() : !tile
+  "nisa.dma_copy"(%a, %x) {access = [#tile, #hbm], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
+  "nisa.tensor_tensor"(%t, %a, %a) {access = [#half, #part, #half], engine = "vector", mask = #all, op = "add"}
+    : (!half, !tile, !tile) -> ()
+  "nisa.tensor_tensor"(%u, %a, %a) {access = [#half, #part, #part], engine = "vector", mask = #all, op = "add"}
+    : (!half, !tile, !tile) -> ()
+  "nisa.dma_copy"(%s, %t) {access = [#left, #half], engine = "sync", mask = #all} : (!hbm, !half) -> ()
+  "nisa.dma_copy"(%s, %u) {access = [#right, #half], engine = "sync", mask = #all} : (!hbm, !half) -> ()
+  "nisa.dma_copy"(%b, %s) {access = [#tile, #hbm], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
+  "nisa.dma_copy"(%y, %b) {access = [#hbm, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
   return
 }

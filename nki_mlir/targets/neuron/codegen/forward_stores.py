@@ -6,7 +6,12 @@ before:  store A[0] = t; load c = A[0]; q = c + d          after:  store A[0] = 
 A load is dropped if an earlier store of the same run of instructions wrote its elements from one tile in the same
 order, nothing wrote them or that tile in HBM or on chip since, nothing outside of the run uses the loaded tile, and the
 stored one can stay in SBUF until the last use of the loaded one: in between, program order fills at most ``room``
-percent of SBUF. The load may be of fewer rows and columns. In the body of a loop of the device both addresses have the
+percent of SBUF. The load may be of fewer rows and columns. If it has more columns than each store, the tiles of several
+stores become parts of the loaded one, so that their writers write to it:
+
+before:  store A[:, 0:4] = t; store A[:, 4:8] = u; load c = A; q = c + d          after:  t is c[:, 0:4], u is c[:, 4:8]
+
+In the body of a loop of the device both addresses have the
 same registers, whose values stay in a run; a write through others may touch any bytes that these reach. If then nothing
 reads a tensor in HBM that is local to the program, ``unread-results`` drops its stores, and what only they read: values
 between the kernels and operations of a graph stay on chip.
@@ -18,6 +23,7 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.instruction_order import is_pinned
+from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op, changed
@@ -29,17 +35,19 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.codegen.unread_results import unread_results
 from nki_mlir.waist.overlap import Region, nest_of, region_of
 
+NOTHING = Linear(0)
 MOST = 256          # stores of one tensor that are remembered: each later store is compared with them
 
 
 class ForwardStores(RecordsPass, name="forward-stores", reads=Level.NISA):
     room: int = 70              # percent of SBUF that kept tiles may fill in program order
+    join: bool = True           # let the tiles of several stores become parts of a loaded one
 
     def rewritten(self, code: Code) -> None:
-        forward_stores(code, self.room)
+        forward_stores(code, self.room, self.join)
 
 
-def forward_stores(code: Code, room: int = ROOM) -> list[Op]:
+def forward_stores(code: Code, room: int = ROOM, join: bool = True) -> list[Op]:
     """Read stored tiles instead of loading them, in place, and drop stores that nothing reads then. Return the dropped
     loads."""
     runs = [(block, run) for block in blocks(code.body) for run in runs_of(block.nodes)]
@@ -51,7 +59,7 @@ def forward_stores(code: Code, room: int = ROOM) -> list[Op]:
     dropped: list[Op] = []
     for (block, run), of_run, reads in zip(runs, uses, reading):
         if reads:
-            dropped += _Forwarding(code, block, run, of_run, elsewhere, room).dropped
+            dropped += _Forwarding(code, block, run, of_run, elsewhere, room, join).dropped
     if dropped:
         unread_results(code)
     return dropped
@@ -85,20 +93,25 @@ class StoredTile(NamedTuple):
     tile: Tile
 
 
+# By a buffer, the one that has its elements, and how many elements of a row precede them there.
+Replacement = dict[DeviceBuffer, tuple[DeviceBuffer, int]]
+
+
 class _Forwarding:
     """One run. ``elsewhere``: buffers that other code uses, too."""
 
     def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep], uses: RunUses,
-                 elsewhere: set[DeviceBuffer], room: int) -> None:
+                 elsewhere: set[DeviceBuffer], room: int, joins: bool) -> None:
         self.dropped: list[Op] = []
-        self.run, self.uses = run, uses
+        self.loads: set[InstructionStep] = set()                        # those that are dropped
+        self.run, self.uses, self.joins = run, uses, joins
         self.local, self.elsewhere = set(block.buffers), elsewhere
         self.last_use = {buffer: positions[-1] for buffer, positions in uses.users.items()}
         self.writes_of: dict[DeviceBuffer, list[int]] = {}              # positions of the steps that write each tile
         self.level = BytesInUse(uses.changes(self.local, len(run)))
         self.limit = code.machine.sbuf_bytes_per_partition * room // 100
         self.stores: dict[DeviceBuffer, list[StoredTile]] = {}
-        self.replacement: dict[DeviceBuffer, tuple[DeviceBuffer, int]] = {}     # with the elements before a row's first
+        self.replacement: Replacement = {}
         for k, step in enumerate(run):
             for _, tile in step.op.targets():
                 if tile.space == SBUF:
@@ -152,9 +165,63 @@ class _Forwarding:
                 continue
             self.last_use[stored] = max(self.last_use[stored], last)
             self.replacement[buffer] = stored, before
-            self.dropped.append(op)
+            self.drop(k, op)
             return True
-        return False
+        return self.joins and self.join(k, op)
+
+    def drop(self, k: int, op: DmaCopyOp) -> None:
+        self.dropped.append(op)
+        self.loads.add(self.run[k])
+
+    def join(self, k: int, op: DmaCopyOp) -> bool:
+        """Let tiles that were stored side by side become parts of the one that a load writes, if they can."""
+        buffer, region = op.dst.handle, region_in_hbm(op, op.src)
+        last, width = self.last_use[buffer], columns_of_rows(op.dst, op.src.access)
+        stores = [store for store in self.stores.get(op.src.handle, ()) if store.region.overlaps(region)]
+        if not width or sum(store.tile.form.row for store in stores) != width:
+            return False
+        starts = [part_of_row(op, store, region) for store in stores]
+        tiles = [store.tile.handle for store in stores]
+        if None in starts or len({buffer, *tiles}) <= len(tiles) or not all(map(self.may_be_part, tiles)):
+            return False
+        writes = [self.writes_of.get(tile, []) for tile in tiles]
+        if any(bisect_right(of_tile, last) > bisect_right(of_tile, store.position)
+               for of_tile, store in zip(writes, stores)):
+            return False                        # a tile is overwritten before the last use
+        if not self.raise_parts(tiles, k):
+            return False
+        self.replacement.update({tile: (buffer, start) for tile, start in zip(tiles, starts) if start is not None})
+        self.last_use[buffer] = max(last, *[self.last_use[tile] for tile in tiles])
+        self.writes_of[buffer] = sorted({at for of_tile in writes for at in of_tile})
+        joined = set(tiles)
+        for tensor, several in self.stores.items():
+            self.stores[tensor] = [store._replace(tile=in_stored_tile(store.tile, self.replacement))
+                                   if store.tile.handle in joined else store for store in several]
+        self.drop(k, op)
+        return True
+
+    def may_be_part(self, buffer: DeviceBuffer) -> bool:
+        """Return whether a tile may become a part of another one: the compiler chooses its address, only this run uses
+        it, in one dtype, and it stands for no registers of an engine."""
+        if buffer not in self.local or buffer in self.elsewhere or not self.is_free(buffer):
+            return False
+        ops = [self.run[k].op for k in self.uses.users[buffer]]
+        return not self.is_reinterpreted(buffer) and not any(
+            (tile := getattr(op, name, None)) is not None and tile.handle is buffer for op in ops for name in REGISTERS)
+
+    def raise_parts(self, tiles: Sequence[DeviceBuffer], k: int) -> bool:
+        """Note the bytes of tiles that are parts of the tile of load ``k``, from the first use of one of them on;
+        return whether they have room."""
+        users = self.uses.users
+        first = min(users[tile][0] for tile in tiles)
+        spans = [(begin, end, tile.bytes_per_partition) for tile in tiles for begin, end in (
+            (first, users[tile][0]), (self.last_use[tile] + 1, k)) if begin < end]
+        for number, (begin, end, size) in enumerate(spans):
+            if not self.level.raised(begin, end, size, self.limit):
+                for raised_begin, raised_end, raised_size in spans[:number]:
+                    self.level.raised(raised_begin, raised_end, -raised_size, self.limit)
+                return False
+        return True
 
     def is_reinterpreted(self, buffer: DeviceBuffer) -> bool:
         """Return whether a step accesses a tile in another dtype."""
@@ -168,12 +235,11 @@ class _Forwarding:
 
     def replace(self, block: Block) -> None:
         """Drop the loads, and let other steps read the stored tiles."""
-        run, users, writer = self.run, self.uses.users, self.uses.writer
-        loads = {run[writer[buffer]] for buffer in self.replacement}
+        run, users = self.run, self.uses.users
         for step in {run[k]: None for buffer in self.replacement for k in users[buffer]}:
-            if step not in loads:
+            if step not in self.loads:
                 step.op, step.work = changed(step.op, lambda tile: in_stored_tile(tile, self.replacement)), None
-        block.nodes = [node for node in block.nodes if node not in loads]
+        block.nodes = [node for node in block.nodes if node not in self.loads]
         block.buffers = [buffer for buffer in block.buffers if buffer not in self.replacement]
 
 
@@ -206,11 +272,41 @@ def distance(load: DmaCopyOp, store: StoredTile) -> int | None:
     return stored.free.const + columns - loaded.free.const
 
 
-def in_stored_tile(tile: Tile, replacement: dict[DeviceBuffer, tuple[DeviceBuffer, int]]) -> Tile:
+def columns_of_rows(tile: Tile, outside: Access) -> int:
+    """Return the elements of a partition of a whole tile that a transfer moves from or to contiguous elements of a
+    tensor's rows, in their order; 0 for any other transfer."""
+    access = tile.access
+    run = nest_of(access.dims[1:], 1)           # in elements
+    (row, rows), partitions = outside.dims[0], access.dims[0]
+    dtypes = {access.dtype, outside.dtype, tile.base_dtype}
+    if len(dtypes) > 1 or not tile.form.is_whole or access.partition != NOTHING or access.free != NOTHING or (
+            partitions != (1, rows) or outside.dims[1:] != access.dims[1:] or run.pairs or not run.exact or run.shift):
+        return 0
+    return run.extent if run.extent == tile.form.row and (rows == 1 or run.extent <= abs(row)) else 0
+
+
+def part_of_row(load: DmaCopyOp, store: StoredTile, region: Region) -> int | None:
+    """Return how many columns of a load precede those of a store of whole rows that it contains; None for any other
+    store."""
+    if not columns_of_rows(store.tile, store.access) or store.region.symbolic != region.symbolic or (
+            store.tile.dtype is not load.dst.dtype):
+        return None
+    outside, other = load.src.access, store.access
+    (row, rows), (stored_row, stored_rows) = outside.dims[0], other.dims[0]
+    columns = other.free.const - outside.free.const
+    if rows != stored_rows or (row != stored_row and rows > 1):
+        return None
+    return columns if 0 <= columns <= load.dst.form.row - store.tile.form.row else None
+
+
+def in_stored_tile(tile: Tile, replacement: Replacement) -> Tile:
     """Return the tile in the buffer that has its elements."""
     if tile.handle not in replacement:
         return tile
     buffer, before = replacement[tile.handle]
+    while buffer in replacement:
+        buffer, further = replacement[buffer]
+        before += further
     access = tile.access
     if before:
         access = Access(access.dtype, access.partition, access.free.plus(Linear(before)), access.dims)

@@ -59,8 +59,52 @@ class Stored:
         return result
 
 
+class StoredSideBySide:
+    """Tiles that are stored side by side, loaded as one, changed, and read; some are stored or written again."""
+
+    def __init__(self, seed: int, steps: int = 12) -> None:
+        r = random.Random(seed)
+        self.b = b = Builder()
+        self.x = b.hbm("x", (ROWS, 4 * WIDTH), "input")
+        self.y = b.hbm("y", (ROWS, 4 * steps * WIDTH), "output")
+        scratch = [b.hbm(f"scratch{k}", (ROWS, 4 * WIDTH)) for k in range(2)]
+        first = b.on_chip("first", (ROWS, 4 * WIDTH))
+        b.copy((first, 0, ROWS, 0, 4 * WIDTH), (self.x, 0, ROWS, 0, 4 * WIDTH))
+        for k in range(steps):
+            tensor, tiles = r.choice(scratch), []
+            cuts = sorted(r.sample(range(1, 4 * WIDTH), 3)) if r.random() < 0.5 else [WIDTH, 2 * WIDTH, 3 * WIDTH]
+            columns = list(zip([0, *cuts], [*cuts, 4 * WIDTH]))
+            for start, end in columns:
+                width, at = end - start, r.randrange(4 * WIDTH - (end - start) + 1)
+                tile = b.on_chip(f"t{k}", (ROWS, width))
+                b.add((tile, 0, ROWS, 0, width), (first, 0, ROWS, at, width), (first, 0, ROWS, 0, width), "add")
+                tiles.append(tile)
+            r.shuffle(columns)
+            if r.random() < 0.2:
+                b.copy((tensor, 0, ROWS, 3, WIDTH), (first, 0, ROWS, 0, WIDTH))
+            for start, end in columns:
+                tile = next(tile for tile in tiles if tile.shape[1] == end - start)
+                b.copy((tensor, 0, ROWS, start, end - start), (tile, 0, ROWS, 0, end - start))
+                if r.random() < 0.8:
+                    tiles.remove(tile)          # else a tile of the same width is stored twice
+                    tiles.append(tile)
+            if r.random() < 0.1:
+                b.memset((r.choice(tiles), 0, ROWS, 0, 1), k)
+            rows, start = r.choice((ROWS, ROWS, ROWS, ROWS // 2)), r.choice((0, 0, 0, 1))
+            again = b.on_chip(f"again{k}", (rows, 4 * WIDTH - start))
+            b.copy((again, 0, rows, 0, 4 * WIDTH - start), (tensor, 0, rows, start, 4 * WIDTH - start))
+            if r.random() < 0.1:
+                b.memset((tiles[0], 0, ROWS, 0, 1), k)
+            b.copy((self.y, 0, rows, 4 * k * WIDTH, 4 * WIDTH - start), (again, 0, rows, 0, 4 * WIDTH - start))
+            if rows == ROWS and not start and r.random() < 0.5:
+                first = again
+        self.array = np.random.default_rng(seed).integers(-4, 5, self.x.shape).astype(np.float32)
+
+    result = Stored.result
+
+
 class StoredInLoop:
-    """The same in a loop of the device: boxes that move by different widths in each iteration, tiles of the body, and
+    """The same as ``Stored`` in a loop of the device: boxes that move by different widths in each iteration, tiles of the body, and
     one that all iterations use."""
 
     def __init__(self, seed: int, steps: int = 16, trips: int = 4) -> None:
@@ -97,7 +141,7 @@ class StoredInLoop:
     result = Stored.result
 
 
-@pytest.mark.parametrize("kind, count", [(Stored, 60), (StoredInLoop, 20)])
+@pytest.mark.parametrize("kind, count", [(Stored, 60), (StoredSideBySide, 30), (StoredInLoop, 20)])
 def test_values__stay(kind, count):
     dropped = 0
     for seed in range(count):
@@ -148,11 +192,11 @@ def test_registers__are_the_same_in_both_addresses(changes, loads):
     assert outcome(**changes) == loads
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_streams__compute_the_same_in_any_order(seed):
-    expected = Stored(seed).result()
+@pytest.mark.parametrize("kind, seed", [(Stored, seed) for seed in range(6)] + [(StoredSideBySide, seed) for seed in range(3)])
+def test_streams__compute_the_same_in_any_order(kind, seed):
+    expected = kind(seed).result()
     for options in (Emission(), Emission(reorder=False), Emission(loads=False)):
-        stored = Stored(seed)
+        stored = kind(seed)
         program = emit_code(stored.b.code, options)
         for scheduler in range(3):
             output = np.zeros_like(expected)
@@ -225,6 +269,58 @@ def stored_beside(b, scratch, tile):
     f"{k} {getattr(v, '__name__', v)}" for k, v in value.items()) or "equal")
 def test_each_condition__is_needed(changes, loads, transfers):
     assert Pair(**changes).outcome() == (loads, transfers)
+
+
+class Parts:
+    """Two tiles that are stored side by side, and one that is loaded. The arguments change one property."""
+
+    def __init__(self, right=32, loaded=(0, ROWS, 0, 64), rows=ROWS, stored_width=32, dtype=FLOAT32, address=None,
+                 before=None, after=None, twice=False, role="local", large=0):
+        self.b = b = Builder()
+        x, y = b.hbm("x", (ROWS, 64), "input"), b.hbm("y", (ROWS, 64), "output")
+        scratch = b.hbm("scratch", (ROWS, 64), role)
+        left = b.on_chip("left", (ROWS, stored_width), address=address)
+        other = left if twice else b.on_chip("right", (rows, 32))
+        b.copy((left, 0, ROWS, 0, 32), (x, 0, ROWS, 0, 32))
+        b.copy((other, 0, rows, 0, 32), (x, 0, rows, 32, 32))
+        if before:
+            b.memset((b.on_chip("between", (ROWS, before)), 0, ROWS, 0, before), 1)
+        b.copy((scratch, 0, ROWS, 0, 32), (left, 0, ROWS, 0, 32))
+        b.copy((scratch, 0, rows, right, 32), (other, 0, rows, 0, 32))
+        if after == "store":
+            b.copy((scratch, 0, 1, 5, 1), (x, 0, 1, 0, 1))
+        if large:
+            b.memset((b.on_chip("large", (ROWS, large)), 0, ROWS, 0, large), 1)
+        first, count, column, width = loaded
+        again = b.on_chip("again", (count, width), dtype=dtype)
+        b.copy((again, 0, count, 0, width), (scratch, first, count, column, width))
+        if after == "write":
+            b.memset((left, 0, ROWS, 0, 1), 1)
+        b.copy((y, 0, count, 0, width), (again, 0, count, 0, width))
+
+    outcome, transfers = Pair.outcome, Pair.transfers
+
+
+@pytest.mark.parametrize("changes, loads, transfers", [
+    ({}, 1, 3),
+    ({"role": "output"}, 1, 1),
+    ({"before": 16}, 1, 3),
+    ({"right": 31}, 0, 0),                              # a column is missing
+    ({"loaded": (0, ROWS, 1, 63)}, 0, 0),
+    ({"loaded": (0, ROWS - 1, 0, 64)}, 0, 0),
+    ({"rows": ROWS - 1}, 0, 0),
+    ({"stored_width": 33}, 0, 0),                       # a column of the tile is not stored
+    ({"twice": True}, 0, 0),
+    ({"dtype": BFLOAT16}, 0, 0),
+    ({"address": (0, 4096)}, 0, 0),
+    ({"after": "store"}, 0, 0),
+    ({"after": "write"}, 0, 0),
+    ({"large": machine_named("trn2").sbuf_bytes_per_partition // 4 - 100}, 0, 0)], ids=str)
+def test_tiles_that_were_stored_side_by_side__become_parts_of_a_loaded_one(changes, loads, transfers):
+    assert Parts(**changes).outcome() == (loads, transfers)
+    if loads:
+        parts = Parts(**changes)
+        assert not forward_stores(parts.b.code, join=False)
 
 
 def test_many_stores__are_compared_with_a_few():
