@@ -42,8 +42,8 @@ class Scorer:
             packages = str(Path(__file__).parents[2])
             path = os.pathsep.join(p for p in (packages, os.environ.get("PYTHONPATH", "")) if p)
             self.process = subprocess.Popen(        # its first directory of modules is where it starts
-                [sys.executable, "-m", "nki_mlir.scoring.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                start_new_session=True, cwd=packages, env=dict(os.environ, PYTHONPATH=path))
+                [sys.executable, "-m", "nki_mlir.scoring.worker_process"], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, start_new_session=True, cwd=packages, env=dict(os.environ, PYTHONPATH=path))
         if self.stopped:                        # in the meantime, by another thread
             self.process.kill()
 

@@ -290,7 +290,3 @@ def main() -> int:
     except BrokenPipeError:                     # the client has ended
         os._exit(1)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

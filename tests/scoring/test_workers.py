@@ -3,12 +3,14 @@
 
 import json
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
-from nki_mlir.scoring import client, landlock
+from nki_mlir.scoring import client, landlock, worker_process
 from nki_mlir.scoring.capture import note_warnings
 from nki_mlir.scoring.client import TRIES, Scorer
 from nki_mlir.scoring.store import key_of
@@ -93,6 +95,18 @@ def test_worker__of_a_stopped_client_is_killed_as_it_starts(workers):
     assert not started
     scorer.start()
     assert started[0].status == -9
+
+
+def test_worker__that_does_not_load_answers_that_memory_is_short(monkeypatch, capsys):
+    class Package:
+        def __getattr__(self, name):
+            raise MemoryError("no room")
+    monkeypatch.setitem(sys.modules, "nki_mlir.scoring", Package())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=[b"{}\n", b"{}\n"]))
+    assert worker_process.main() == 1
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == second == {"error": {"code": "NKI-MEMORY", "message": "the machine has too little memory for a worker: no room",
+                                         "fix": worker_process.FIX, "location": ""}}
 
 
 def test_keys__of_references_that_are_no_text_differ_by_their_bytes(tmp_path):

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The process of a worker. Where the machine has too little memory to load it, it answers each request with that."""
+
+import json
+import sys
+
+FIX = "raise the limit of the process (ulimit -v), or start fewer workers"
+
+
+def main() -> int:
+    """Serve standard input."""
+    try:
+        from nki_mlir.scoring import worker  # start-up: it may not load
+    except MemoryError as error:
+        message = f"the machine has too little memory for a worker: {error}"
+        answer = {"code": "NKI-MEMORY", "message": message, "fix": FIX, "location": ""}
+        for _ in sys.stdin.buffer:
+            print(json.dumps({"error": answer}), flush=True)
+        return 1
+    return worker.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
