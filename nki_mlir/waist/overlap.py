@@ -306,7 +306,7 @@ class ByteRegion:
 
     def accessed(self, dims: tuple[tuple[int, int], ...], run: int, writes: bool) -> "ByteRegion":
         """Return the region with the bytes that a call reads or writes."""
-        return replace(self, dims=dims, run=run, writes=writes)
+        return ByteRegion(self.root, self.base, self.size, self.offset, self.name, dims, run, writes)
 
     @cached_property
     def reach(self) -> tuple[int, int]:

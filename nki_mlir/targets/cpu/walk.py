@@ -56,6 +56,8 @@ class JointWalk:
 
     def is_independent_of(self, call: NestCall) -> bool:
         """Return whether the walk and a computation may run in either order."""
+        if {region.root for region in self.regions}.isdisjoint([region.root for region in call.regions]):
+            return True
         accesses = list(accesses_of(call.nest, call.regions))
         return all(are_apart(a, b) for a in accesses_of(self.nest, self.regions) for b in accesses
                    if a.writes or b.writes)
