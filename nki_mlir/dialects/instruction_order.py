@@ -8,7 +8,7 @@ operations may share a label: all that one call emits.
 
 from collections.abc import Sequence
 
-from nki_mlir.bindings import Attribute, ir
+from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.dialects.attributes import MalformedAttribute, elements, read_value
 from nki_mlir.dialects.op import Op
 
@@ -51,3 +51,13 @@ def marks_by_label(edges: Sequence[tuple[str, str]]) -> dict[str | None, dict[st
     for consumer, labels in producers.items():
         marks.setdefault(consumer, {})[AFTER] = ir.ArrayAttr.get(labels)
     return marks
+
+
+def prefix_labels(operation: Operation, prefix: str) -> None:
+    """Put a prefix in front of the labels in an operation's marks."""
+    attributes = operation.attributes
+    if LABEL in attributes:
+        attributes[LABEL] = ir.StringAttr.get(prefix + attributes[LABEL].value, operation.context)
+    if AFTER in attributes:
+        attributes[AFTER] = ir.ArrayAttr.get([ir.StringAttr.get(prefix + label.value, operation.context)
+                                              for label in elements(attributes[AFTER])], operation.context)

@@ -18,6 +18,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects import creation as emit
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.creation import buffer_type, structured_operation, terminator, value_of
+from nki_mlir.dialects.instruction_order import prefix_labels
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
@@ -111,11 +112,11 @@ def restore_signs(function: Operation, kinds: Sequence[Type]) -> None:
 def insert_kernels(function: Operation, kernels: Module) -> None:
     """Replace the calls of kernels by their bodies. ``kernels`` is the module that defines them."""
     calls = operations_of(function, lambda name: name == "func.call")
-    for call in calls:
+    for number, call in enumerate(calls):
         program = named(kernels, call.attributes["callee"].value)
         check_alone(program, call)
         _mark_parallel(call)
-        insert(program, call)
+        insert(program, call, f"{number}:")
 
 
 def check_alone(program: Operation, call: Operation) -> None:
@@ -126,8 +127,9 @@ def check_alone(program: Operation, call: Operation) -> None:
                           instead="call it from the graph, without --link-kernels").located(location_of(call))
 
 
-def insert(program: Operation, call: Operation) -> None:
-    """Insert the body of a kernel before a call of it, and erase the call."""
+def insert(program: Operation, call: Operation, prefix: str) -> None:
+    """Insert the body of a kernel before a call of it, and erase the call. ``prefix``: of the labels by which the
+    kernel orders instructions, so that calls do not share them."""
     with program.context, ir.Location.unknown():
         holder = ir.Module.create()                 # keeps the clone while it is emptied
         with ir.InsertionPoint(holder.body):
@@ -138,6 +140,7 @@ def insert(program: Operation, call: Operation) -> None:
             argument.replace_all_uses_with(value)
     for op in operations_of(clone, lambda name: True):
         op.location = call.location                 # a kernel's text has no location; each of its calls has one
+        prefix_labels(op, prefix)
     operations = [op.operation for op in block.operations]
     for op in operations[:-1]:
         op.move_before(call)

@@ -157,3 +157,23 @@ def test_schedule_across_the_border_of_a_loop_is_an_error():
     arguments = floats(32, 8), np.ones((1, 1), np.int32)
     with pytest.raises(AssertionError, match="no dependency crosses the border of a dynamic loop"):
         nki.jit(kernel).with_schedule([("outside", "inside")])(*arguments)
+
+
+@pytest.mark.jax
+def test_calls_in_a_graph_do_not_share_labels():
+    jax = pytest.importorskip("jax")
+    from nki_mlir.frameworks.stablehlo import LinkedProgram
+
+    @nki.jit
+    def kernel(x, y):
+        out, a, b = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.load(x), nl.load(y)
+        second = nisa.tensor_scalar(a, a, nl.multiply, 2.0)
+        second.depends_on(nisa.tensor_scalar(b, b, nl.add, 1.0))
+        nisa.tensor_tensor(a, a, b, nl.add)
+        nl.store(out, a)
+        return out
+    x, y = numbers(32, 8), numbers(32, 8, seed=1)
+    function = jax.jit(lambda x, y: kernel(kernel(x, y), kernel(y, x)))
+    text = function.trace(x, y).lower(lowering_platforms=("cpu",)).as_text()
+    result, = LinkedProgram(text, "isa")(x, y)
+    np.testing.assert_array_equal(result, 2 * (2 * x + y + 1) + (2 * y + x + 1) + 1)
