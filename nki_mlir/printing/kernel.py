@@ -32,7 +32,7 @@ from nki_mlir.printing import beta as beta_generation
 from nki_mlir.printing import collectives
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
 from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared
@@ -108,7 +108,7 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     out = KernelText(options.comments, machine_named(first.target), options.release, options.beta, options.of_graph,
                      placement=placement)
     out.names.add(first.name)
-    tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name,
+    tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else AUTOMATIC.sub("result", a.name),
                            a.shape if a.shape or a.kind == "input" else (1,), a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]                 # a scalar result has one element
     out.named.update((t.name, t) for t in tensors)

@@ -28,7 +28,7 @@ from nki_mlir.printing.releases import for_release, has_method
 from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
 from nki_mlir.scalar.dtypes import INT32, DType
 
-AUTOMATIC = re.compile(r"t\d+")                # names that a capture gives to tensors without one
+AUTOMATIC = re.compile(r"^t\d+$")              # names that a capture gives to tensors without one
 RESERVED = {*keyword.kwlist, *dir(builtins), "nki", "nl", "nisa"}
 REGIONS = {"sbuf": "nl.sbuf", "psum": "nl.psum", "hbm": "nl.private_hbm"}
 
