@@ -386,8 +386,11 @@ def name_of_register(register: Value) -> str:
     assert not isinstance(allocation, ir.Block)
     if "nki.name" in allocation.attributes:
         return str(allocation.attributes["nki.name"].value)
-    user, = {str(use.owner.attributes["engine"].value) for use in register.uses}
-    return f"{user}_accumulators"
+    users = {str(use.owner.attributes["engine"].value) for use in register.uses}
+    if len(users) > 1:                          # the pass also copies the buffer
+        raise Unprintable(what="a sum in the registers of an engine on rows where no engine begins",
+                          fix="let the rows of the sum begin where an engine does")
+    return f"{users.pop()}_accumulators"
 
 
 def source_text(at: Location) -> str:

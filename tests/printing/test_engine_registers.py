@@ -120,3 +120,21 @@ def test_a_sum_that_begins_anew_needs_no_named_registers(monkeypatch):
     assert printed(again, [X], keep_placement=True) == text
     for executor in EXECUTORS:
         np.testing.assert_array_equal(again.on(executor)(X), running_row.on(executor)(X))
+
+
+@nki.jit
+def extremes_of_late_rows(x):
+    """No engine begins at the rows of the reduction, and the other fold's mask is not a box."""
+    out, tile = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+    p, f = nl.arange(128)[:, None], nl.arange(8)[None, :]
+    chosen, total = nl.ndarray((128, 8), nl.float32), nl.zeros((128, 1), nl.float32)
+    nisa.select_reduce(dst=chosen, predicate=nl.greater(tile, 0.0, dtype=nl.uint8), on_true=tile, on_false=-3.0,
+                       reduce_res=total, reduce_cmd=nisa.reduce_cmd.reset_reduce, reduce_op=np.max, mask=p >= 82)
+    total[...] = nl.max(tile, axis=1, keepdims=True, mask=p >= f)
+    nl.store(out, total)
+    return out
+
+
+def test_registers_on_rows_where_no_engine_begins_are_an_error():
+    with pytest.raises(Unprintable, match="a sum in the registers of an engine on rows where no engine begins cannot be"):
+        printed(extremes_of_late_rows, [np.ones((128, 8), np.float32)])
