@@ -267,7 +267,8 @@ def test_a_parameter_that_is_overwritten_without_saying_so(on, function, warns):
 
 def test_instructions_outside_of_a_kernel():
     """They say so, whatever their arguments are; other functions name the argument."""
-    for call in (lambda: nisa.tensor_copy(), lambda: nisa.tensor_copy(1, 2, 3, 4, 5), lambda: nisa.tensor_copy(1, 2)):
+    for call in (lambda: nisa.tensor_copy(), lambda: nisa.tensor_copy(1, 2, 3, 4, 5), lambda: nisa.tensor_copy(1, 2),
+                 lambda: nisa.tensor_copy(1, 2, engine="x")):
         with pytest.raises(NkiMlirError, match="tensor_copy was called outside of a kernel"):
             call()
     with pytest.raises(NkiTypeError, match="missing"):
