@@ -18,6 +18,7 @@ from nki_mlir.targets.cpu.forwarding import filled_tile
 from nki_mlir.targets.cpu.function import (
     Allocate,
     Compute,
+    NativeBlock,
     NativeFunction,
     RoutineCall,
     ScratchBuffer,
@@ -34,11 +35,11 @@ class ForwardConstants(FunctionPass, name="forward-constants"):
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[RoutineCall, Compute] = {}
         dropped: set[object] = set()                # fills, and the buffers that they filled
-        inside: dict[int, set[RoutineCall]] = {}    # the calls in a block, by its identity
+        inside: dict[NativeBlock, set[RoutineCall]] = {}        # the calls in each block
         for block, fill, tile, users in function.tile_writers(is_constant_fill):
-            if id(block) not in inside:
-                inside[id(block)] = {*calls_in(*block.nodes)}
-            if inside[id(block)].issuperset(users) and is_only_writer(fill, tile, users):
+            if block not in inside:
+                inside[block] = {*calls_in(*block.nodes)}
+            if inside[block].issuperset(users) and is_only_writer(fill, tile, users):
                 constant = fill.nest.step(fill.nest.results[0])
                 assert constant is not None
                 readers = {user: with_constant(new_calls.get(user, user), tile, constant) for user in users[1:]}
