@@ -2,9 +2,13 @@
 """Determines effects on memory: which buffers operations read and write, and how a kernel uses each of its arguments.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, operations_of
 from nki_mlir.dialects.access import Tile
@@ -16,6 +20,7 @@ from nki_mlir.dialects.op import REGISTRY, Op
 RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.transpose",
             "memref.memory_space_cast", "nki.reinterpret")
 VIEWS = ("nki.view", "memref.subview", "memref.reinterpret_cast", *RESHAPES)
+COUNTED = 1 << 24               # elements of a buffer that are counted one by one
 NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply")
 
 
@@ -109,7 +114,8 @@ def users_through_views(value: Value) -> list[Operation]:
 
 @dataclass
 class ArgumentEffects:
-    """How the operations of a kernel use one argument: ``covered`` says that they provably write every element."""
+    """How the operations of a kernel use one argument: ``covered`` says that they, one of them or several together,
+    provably write every element."""
 
     reads: bool = False
     writes: bool = False
@@ -120,6 +126,7 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
     """Return the effects on each argument of the function, in order (program ids have none)."""
     block = kernel.op.regions[0].blocks[0]
     effects_by_argument = [ArgumentEffects() for _ in block.arguments]
+    written: dict[int, list[WrittenElements]] = {}
     for operation in operations_of(kernel.op, lambda name: True)[1:]:
         if is_tile_op(operation):
             op = read_op(operation)
@@ -129,12 +136,17 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
                     effects = effects_by_argument[number]
                     effects.reads |= field.reads
                     effects.writes |= field.writes
-                    effects.covered |= field.writes and covers(operation, op, tile)
+                    if field.writes and (elements := written_elements(operation, op, tile)) is not None:
+                        effects.covered |= elements.are_all(prod(tile.base_shape))
+                        written.setdefault(number, []).append(elements)
             continue
         for value in operation.operands:        # other operations may do anything with a buffer
             number = argument_number(value, block)
             if number is not None and isinstance(value.type, ir.MemRefType):
                 effects_by_argument[number].reads = effects_by_argument[number].writes = True
+    for number, several in written.items():
+        if not effects_by_argument[number].covered:
+            effects_by_argument[number].covered = are_all_together(several, prod(block.arguments[number].type.shape))
     return effects_by_argument
 
 
@@ -145,22 +157,45 @@ def argument_number(value: Value, block: Block) -> int | None:
     return None
 
 
-def covers(operation: Operation, op: Op, tile: Tile) -> bool:
-    """Return whether the operation, over all iterations and programs, provably writes every element of the tile's
-    buffer.
+class WrittenElements(NamedTuple):
+    """Elements of a buffer: the first one, and (step, count) pairs, with steps and counts above 0."""
 
-    It does if the dims of its pattern and the symbols in its offset tile the buffer.
-    """
-    if op.mask or op.limits or tile.dtype is not tile.base_dtype or not always_runs(operation):
-        return False
+    start: int
+    steps: tuple[tuple[int, int], ...]
+
+    def are_all(self, size: int) -> bool:
+        """Return whether the pairs tile a buffer of this size."""
+        return self.start == 0 and without_gap(self.steps) == size
+
+
+def written_elements(operation: Operation, op: Op, tile: Tile) -> WrittenElements | None:
+    """Return the elements of its buffer that the operation provably writes through a tile, over all iterations and
+    programs; None if that is not known."""
+    by_data = op.addressed_by_data and getattr(op, op.addressed_by_data) is tile
+    if by_data or op.mask or op.limits or tile.dtype is not tile.base_dtype or not always_runs(operation):
+        return None
     steps, start = list(tile.access.free_dims), tile.access.free.const
     for position, coefficient in tile.access.free.symbols:
         values = symbol_values(op.symbols[position])
         if not values:
-            return False
+            return None
         steps.append((coefficient * values.step, len(values)))
         start += coefficient * values.start
-    return start == 0 and without_gap(s for s in steps if s[1] != 1) == prod(tile.base_shape)
+    several = tuple([(step, count) for step, count in steps if count > 1])
+    last = start + sum(step * (count - 1) for step, count in several)
+    if start < 0 or last >= prod(tile.base_shape) or any(step <= 0 for step, _ in several):
+        return None
+    return WrittenElements(start, several)
+
+
+def are_all_together(several: Sequence[WrittenElements], size: int) -> bool:
+    """Return whether elements of a buffer of this size are all of it. Large buffers are not looked at."""
+    if size > COUNTED or sum(prod([count for _, count in elements.steps]) for elements in several) < size:
+        return False
+    written = np.zeros(size, bool)
+    for start, steps in several:
+        as_strided(written[start:], [count for _, count in steps], [step for step, _ in steps])[...] = True
+    return bool(written.all())
 
 
 def without_gap(steps: Iterable[tuple[int, int]]) -> int:

@@ -84,7 +84,8 @@ def test_form__parameter_that_is_read_stays_an_operand():
 
 
 @pytest.mark.parametrize("kernel, arguments, zero", [
-    (kernels.add, (X, X), False), (kernels.lower_triangle, (np.ones((32, 32), np.float32),), True)])
+    (kernels.add, (X, X), False), (kernels.lower_triangle, (np.ones((32, 32), np.float32),), True),
+    (kernels.stored_in_parts, (X, 4), False), (kernels.stored_in_parts, (X, 3), True)])
 def test_outputs__start_from_zero_only_where_a_write_is_not_proved(kernel, arguments, zero):
     call = record(kernel, *arguments, grid=2 if kernel is kernels.add else ())
     assert call.starts_from_zero(("shared", 0)) == zero
