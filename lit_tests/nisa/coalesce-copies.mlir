@@ -10,6 +10,7 @@
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [1, 32]]>
 #third = #nki.access<f32, affine_map<() -> (0, 64)>, [[1, 64], [1, 32]]>
 #rows = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [8, 4], [1, 8]]>
+#hbm = #nki.access<f32, affine_map<() -> (0)>, [[32, 64], [1, 32]]>
 #flags = #nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 64], [1, 32]]>
 #register = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>
 
@@ -76,5 +77,18 @@ func.func @read_again() {
   "nisa.memset"(%t) {access = [#tile], engine = "unknown", mask = #all, value = 3.0 : f64} : (!tile) -> ()
   "nisa.tensor_copy"(%a, %t) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!tile, !tile) -> ()
   "nisa.tensor_copy"(%b, %t) {access = [#tile, #tile], engine = "unknown", mask = #all} : (!tile, !tile) -> ()
+  return
+}
+
+// A copy that another instruction waits for stays, with its label, although it follows the load of its source.
+// CHECK-LABEL: func.func @labelled(
+// CHECK:         "nisa.dma_copy"(%[[T:.*]], %{{.*}}) {
+// CHECK-NEXT:    "nisa.tensor_copy"(%{{.*}}, %[[T]]) {{.*}} nki.label = "5"
+func.func @labelled(%x: memref<64x32xf32, "hbm">) {
+  %t = memref.alloc() : !tile
+  %q = memref.alloc() : !tile
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #hbm], engine = "unknown", mask = #all} : (!tile, memref<64x32xf32, "hbm">) -> ()
+  "nisa.tensor_copy"(%q, %t) {access = [#tile, #tile], engine = "unknown", mask = #all, nki.label = "5"} : (!tile, !tile) -> ()
+  "nisa.memset"(%t) {access = [#tile], engine = "unknown", mask = #all, value = 1.0 : f64, nki.after = ["5"]} : (!tile) -> ()
   return
 }

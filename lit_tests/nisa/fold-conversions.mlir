@@ -58,3 +58,17 @@ func.func @rounds() {
   "nisa.tensor_copy"(%t, %s) {access = [#turned, #small], engine = "unknown", mask = #all} : (!turned, !small) -> ()
   return
 }
+
+// A copy that another instruction waits for stays, with its label.
+// CHECK-LABEL: func.func @labelled(
+// CHECK:         "nisa.dma_transpose"(%[[S:.*]], %{{.*}}) {access = [#nki.access<f32,
+// CHECK-NEXT:    "nisa.tensor_copy"(%{{.*}}, %[[S]]) {{.*}} nki.label = "5"
+func.func @labelled() {
+  %x = memref.alloc() : !tile
+  %s = memref.alloc() : !turned
+  %t = memref.alloc() : !small
+  "nisa.dma_transpose"(%s, %x) {access = [#turned, #tile], engine = "unknown", mask = #all, permutation = [1, 0]} : (!turned, !tile) -> ()
+  "nisa.tensor_copy"(%t, %s) {access = [#small, #turned], engine = "unknown", mask = #all, nki.label = "5"} : (!small, !turned) -> ()
+  "nisa.memset"(%x) {access = [#tile], engine = "unknown", mask = #all, value = 1.000000e+00 : f64, nki.after = ["5"]} : (!tile) -> ()
+  return
+}

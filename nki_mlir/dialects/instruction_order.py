@@ -21,6 +21,11 @@ def is_pinned(op: Op) -> bool:
     return bool(op.extra) and not MARKS.isdisjoint(op.extra)
 
 
+def is_ordered(op: Op) -> bool:
+    """Return whether the operation starts after labelled ones, or has a label that others may start after."""
+    return LABEL in op.extra or AFTER in op.extra
+
+
 def check_marks(extra: dict[str, Attribute]) -> None:
     """Raise ``MalformedAttribute`` for a mark from a file that does not have its form."""
     if LABEL in extra:

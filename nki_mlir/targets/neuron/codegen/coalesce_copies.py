@@ -16,7 +16,7 @@ merged once their loops are unrolled.
 from collections.abc import Sequence
 
 from nki_mlir.dialects.access import Tile, joined_dims, same_pattern
-from nki_mlir.dialects.instruction_order import is_pinned
+from nki_mlir.dialects.instruction_order import is_ordered, is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
 from nki_mlir.dialects.target_findings import may_replace
@@ -70,7 +70,7 @@ def _may_be_dropped(step: InstructionStep, follows: bool) -> bool:
     """Return whether a step is a copy in one memory that may be left out. ``follows``: it follows a load of its
     source."""
     op = step.op
-    if type(op) is not TensorCopyOp or op.compute is not None or op.dst.dtype is not op.src.dtype or (
+    if type(op) is not TensorCopyOp or op.compute is not None or op.dst.dtype is not op.src.dtype or is_ordered(op) or (
             op.mask or op.limits or op.dst.space != op.src.space or op.src.access.symbols_used()):
         return False
     return follows or (plain(op) and not (op.dst.handle.fixed or op.dst.handle.addresses))

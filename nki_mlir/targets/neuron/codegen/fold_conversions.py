@@ -12,7 +12,7 @@ immediately, so that no instruction moves.
 from collections.abc import Sequence
 
 from nki_mlir.dialects.access import same_pattern
-from nki_mlir.dialects.instruction_order import is_pinned
+from nki_mlir.dialects.instruction_order import is_ordered, is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp, TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
 from nki_mlir.dialects.target_findings import may_replace
@@ -58,7 +58,9 @@ def _converted(step: InstructionStep, following: Sequence[InstructionStep], uses
     if not tile_uses.free or tile_uses.controls or [*tile_uses.writers] != [step] or len(tile_uses.readers) != 1:
         return None
     copy, = tile_uses.readers
-    if copy not in following or not _only_converts(copy.op) or step.op.mask or step.op.limits or FRESH in step.op.extra:
+    if copy not in following or not _only_converts(copy.op) or is_ordered(copy.op):
+        return None
+    if step.op.mask or step.op.limits or FRESH in step.op.extra:
         return None
     transpose, copied = in_one(step.op, copy.op)
     assert isinstance(copied, TensorCopyOp | DmaCopyOp)
