@@ -20,7 +20,6 @@ from nki_mlir.migration.elementwise import FLOAT32, ElementwiseTexts
 from nki_mlir.migration.engine_rows import TRANSFERS
 from nki_mlir.migration.expressions import DTYPES, LeftForAPerson
 from nki_mlir.migration.facts import (
-    PSUM,
     SBUF,
     Dtype,
     Fact,
@@ -54,6 +53,7 @@ ROWWISE = {*ELEMENTWISE, "nl.rms_norm", *(f"nisa.{name}" for name in (
     "activation_reduce", "bn_stats", "bn_aggr", "range_select", "tensor_tensor_scan"))
     } - {"nl.load", "nl.store"}
 TAKE_OPERAND_MASKS = {*ROWWISE, "nl.load", "nl.store", *(f"nl.{name}" for name in (*BINARY, *UNARY))}
+PRODUCTS = {"nl.matmul", "nisa.nc_matmul"}
 TRANSPOSES = {"nl.transpose", "nl.load_transpose2d", "nisa.nc_transpose", "nisa.dma_transpose"}
 OTHER_COLUMNS = {*(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(
     f"nisa.{n}" for n in ("tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))
@@ -69,6 +69,7 @@ class Arguments:
     nodes: dict[str, cst.BaseExpression]
     mask: MaskFact | None = None
     condition: str = ""
+    selected: MaskFact | None = None        # the mask in the source; the new text may compute more rows
 
     @property
     def selects_no_box(self) -> bool:
@@ -114,38 +115,6 @@ class Arguments:
         view = terms.bare(text), fact
         writes = name in DESTINATIONS or self.function in TRANSFERS
         return view if writes else self.calls.operand(*view)
-
-    def factor(self, name: str, *axes: int) -> tuple[str, TensorFact]:
-        """Return an operand of a product under the call's mask, in SBUF. The mask's axes are K, M, N; two of them are
-        the operand's ``axes``."""
-        if self.mask is not None and (getattr(self.fact(name), "rank", None) or 2) > 2:
-            raise LeftForAPerson(f"{self.function} of more than two dimensions under a mask")
-        text, fact = (self if self.mask is None else replace(self, mask=self.along(axes))).tensor(name)
-        if fact.memory != PSUM:
-            return text, fact
-        self.calls.report.changed(self.calls.line, f"{text} is copied to SBUF, because products read no factor in PSUM")
-        copy = f"{self.calls.nl}.copy({text})"
-        is_named = fact.shape is None or "?" in fact.shape          # the shape of the product names it, too
-        return self.calls.named(copy, "factor") if is_named else copy, replace(fact, memory=SBUF)
-
-    def along(self, axes: tuple[int, ...]) -> MaskFact | None:
-        """Return the mask's part along some of its axes, which become those of a tile."""
-        return None if self.mask is None else replace(self.mask, bounds=tuple(
-            replace(bound, axis=position - len(axes), rank=len(axes)) for bound in self.mask.bounds
-            for position, axis in enumerate(axes) if bound.axis == axis))
-
-    def number_axes_of_product(self, name: str) -> None:
-        """Let the mask's bounds have the axes K, M and N. The first of two axes is K if it has the extent of the
-        partitions of the operand ``name``, else M."""
-        if self.mask is None:
-            return
-        view, fact = self.calls.views.get(id(self.nodes[name])), self.fact(name)
-        rows = {fact.shape[0]} if isinstance(fact, TensorFact) and fact.shape is not None else set()
-        if view is not None and isinstance(view.items[0], IndexFact):
-            rows |= {axis.extent for axis in view.items[0].axes if axis.step != "0"}
-        extents = {c.index.axes[0].extent for c in self.mask.comparisons if c.varying == [-2]}
-        self.mask = replace(self.mask, bounds=tuple(replace(b, rank=3, axis=-3 if (b.rank, b.axis) == (2, -2) and (
-            extents & rows or b.high in rows) else b.axis) for b in self.mask.bounds))
 
     @property
     def dtype(self) -> str:
@@ -196,6 +165,7 @@ class Calls(ElementwiseTexts):
 
     recipes: dict[str, Recipe] = {}
     assigned = ""                   # the name that the statement assigns
+    updated_tile: TensorFact | None = None         # the tile that the statement updates
     defaults: Mapping[str, ast.expr] = {}       # of the parameters that no call of the function passes
     partition_names: frozenset[str] = frozenset()
 
@@ -367,7 +337,8 @@ class Calls(ElementwiseTexts):
         mask, (package, _, name) = arguments.mask, arguments.function.partition(".")
         by_rows = arguments.function in {*ROWWISE, *TRANSPOSES} or (package == "nl" and name in {*BINARY, *UNARY})
         views = [self.views[id(n)] for n in arguments.nodes.values() if id(n) in self.views]
-        if mask is None or not self.assigned or not by_rows or any(n in arguments for n in DESTINATIONS) or not all(
+        is_new = bool(self.assigned or self.updated_tile) and not any(n in arguments for n in DESTINATIONS)
+        if mask is None or not is_new or not by_rows or not all(
                 isinstance(item, IndexFact) and (terms.number(item.base) or 0) >= 0 for v in views for item in v.items
                 if not isinstance(item, Integer | Part)):
             return mask
@@ -378,11 +349,11 @@ class Calls(ElementwiseTexts):
     def _public_call(self, meaning: str, node: cst.Call) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")
         arguments = self.arguments(meaning, node)
-        mask, arguments.mask = arguments.mask, self.from_first_row(arguments)
+        arguments.selected, arguments.mask = arguments.mask, self.from_first_row(arguments)
         if meaning in TAKE_OPERAND_MASKS:
             self.shape_by_mask(arguments.nodes.values(), arguments.mask)
         recipe = self.recipes.get(meaning)
-        if arguments.selects_no_box and meaning not in ELEMENTWISE and not (
+        if arguments.selects_no_box and meaning not in {*ELEMENTWISE, *PRODUCTS} and not (
                 package == "nl" and name in {*BINARY, *UNARY}):
             raise LeftForAPerson(f"{meaning} under a mask that does not select a box of elements")
         if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:
@@ -408,7 +379,7 @@ class Calls(ElementwiseTexts):
         if isinstance(result, cst.BaseExpression):
             self.conditions[id(result)] = arguments.condition
             return result
-        result.condition, result.mask, result.selected = arguments.condition, arguments.mask, mask
+        result.condition, result.mask, result.selected = arguments.condition, arguments.mask, arguments.selected
         if meaning in TRANSPOSES and arguments.mask is not None:
             result.mask = self.transposed_mask(arguments.mask, meaning)
         elif result.mask is not None and meaning in OTHER_COLUMNS:

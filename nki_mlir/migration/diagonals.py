@@ -13,8 +13,10 @@ them. A store writes row by row, and each row as many columns as the mask select
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from operator import eq, ge, gt, le, lt, ne
 
+from nki_mlir.machine import Machine
 from nki_mlir.migration import terms
 from nki_mlir.migration.engine_rows import EngineRows
 from nki_mlir.migration.expressions import LeftForAPerson
@@ -201,6 +203,21 @@ class Diagonals(EngineRows):
         self.report.changed(self.line, f"the store writes row by row, because {why}")
         rows = after if first == "0" else f"{first}, {after}"
         return "\n    ".join([f"for {row} in range({rows}):", *lines])
+
+
+def from_first_row(mask: MaskFact, axis: int = 0, is_selected: bool = True) -> MaskFact:
+    """Return a mask with the rows before those that it selects, if no engine may start at its first row. A tile of 0
+    and 1 selects the rows then, unless the others are those of a new tile (not ``is_selected``)."""
+    rows = next((b for b in mask.bounds if b.axis == (axis or -b.rank) and b.low), None)
+    if rows is None:
+        return mask
+    first, count = terms.number(rows.low), terms.number(rows.high)
+    if is_selected and first is not None and count is not None and Machine.legal_start_partition(first, count):
+        return mask
+    after = replace(rows, low="", high=terms.simplified(terms.add(rows.low, rows.high)))
+    diagonals = tuple(c for c in mask.comparisons if is_selected and c.varying == [rows.axis])
+    return replace(mask, bounds=tuple(after if b is rows else b for b in mask.bounds), diagonals=tuple(dict.fromkeys((
+        *mask.diagonals, *diagonals))))
 
 
 def selects_in_each_row(comparisons: Sequence[Comparison], shape: tuple[str, ...]) -> bool:

@@ -24,6 +24,7 @@ from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact, promoted
 from nki_mlir.migration.language_calls import axes_of, largest, last_axes, reduced
 from nki_mlir.migration.operation_text import LATER_ROWS, OperationText
+from nki_mlir.migration.product_masks import K, M, N, masked_factors
 from nki_mlir.migration.views import clamped
 
 INSTRUCTIONS: dict[str, Recipe] = {}
@@ -185,9 +186,7 @@ def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
 @recipe("nc_matmul")
 def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite a product, which goes to PSUM."""
-    a.number_axes_of_product("stationary")
-    (x, left), (y, right) = a.factor("stationary", -3, -2), a.factor("moving", -3, -1)
-    a.mask = a.along((-2, -1))
+    (x, left), (y, right) = masked_factors(a, {"stationary": (K, M), "moving": (K, N)})
     shape: Shape = None
     if left.shape is not None and len(left.shape) == 2:
         shape = (left.shape[1], *(right.shape[1:] if right.shape is not None else ("?",)))

@@ -30,6 +30,7 @@ from nki_mlir.migration.facts import (
     promoted,
 )
 from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.migration.product_masks import K, M, N, masked_factors
 from nki_mlir.scalar.dtypes import BOOL, BY_NAME, FLOAT32, MICROSCALING, DType
 
 RANGES = ("affine_range", "range", "sequential_range", "static_range")
@@ -75,9 +76,7 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
     transposed = a.text("transpose_x", "False")
     if transposed not in ("True", "False"):
         raise LeftForAPerson("nl.matmul whose transpose_x is not a constant")
-    a.number_axes_of_product("y")
-    (x, left), (y, right) = a.factor("x", *((-3, -2) if transposed == "True" else (-2, -3))), a.factor("y", -3, -1)
-    a.mask = a.along((-2, -1))
+    (x, left), (y, right) = masked_factors(a, {"x": (K, M) if transposed == "True" else (M, K), "y": (K, N)})
     shape = None
     if left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape) == 2:
         shape = left.shape[1 if transposed == "True" else 0], right.shape[1]

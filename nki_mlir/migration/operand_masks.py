@@ -124,7 +124,7 @@ class OperandMasks(NamedViews):
         for axis in axes:
             is_all = view is not None and isinstance(item := view.items[axis], Part) and item.text == ":"
             name = view.text if view is not None and is_all else self.code(node)
-            if isinstance(fact, TensorFact) and axis in self._uncut_sizes(fact.shape or (), self.masks.get(name)):
+            if isinstance(fact, TensorFact) and axis in self.uncut_sizes(fact.shape or (), self.masks.get(name)):
                 self.exceeded.setdefault(name, set()).add(axis)
 
     def shape_by_mask(self, nodes: Iterable[cst.BaseExpression], mask: MaskFact | None) -> None:

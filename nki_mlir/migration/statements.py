@@ -12,13 +12,11 @@ import libcst as cst
 from nki_mlir.language.python_subset import RAISE, WALRUS
 from nki_mlir.migration import terms
 from nki_mlir.migration.assertions import negated, raises_alone, text_of
-from nki_mlir.migration.calls import OPERATORS
-from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse, is_repeated
+from nki_mlir.migration.elementwise import is_repeated
 from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import MARK, PROGRAM, LeftForAPerson
 from nki_mlir.migration.facts import (
     HBM,
-    PSUM,
     SBUF,
     Fact,
     IndexFact,
@@ -31,21 +29,17 @@ from nki_mlir.migration.facts import (
     TileClass,
     TileObject,
     Unknown,
-    as_many,
     join,
 )
-from nki_mlir.migration.functions import FunctionCalls, shape_names, size_name, sizes_of_blocks
+from nki_mlir.migration.functions import shape_names, size_name, sizes_of_blocks
 from nki_mlir.migration.inner_comments import inner_comments
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names, names_read
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
 from nki_mlir.migration.unpacked_loops import unpacked
+from nki_mlir.migration.updates import TileUpdates
 
 LastPart = TypeVar("LastPart", cst.Else | None, cst.Finally | None)
-AUGMENTED = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply,
-             cst.DivideAssign: cst.Divide, cst.ModuloAssign: cst.Modulo, cst.PowerAssign: cst.Power,
-             cst.BitAndAssign: cst.BitAnd, cst.BitOrAssign: cst.BitOr, cst.BitXorAssign: cst.BitXor,
-             cst.LeftShiftAssign: cst.LeftShift, cst.RightShiftAssign: cst.RightShift}
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
@@ -54,7 +48,7 @@ def parsed(text: str) -> list[Statement]:
     return [s for s in cst.parse_module(text + "\n").body]
 
 
-class Statements(FunctionCalls):
+class Statements(TileUpdates):
     """Rewrites blocks. ``line_of`` has the old line of each statement."""
 
     line_of: dict[int, int] = {}
@@ -436,64 +430,3 @@ class Statements(FunctionCalls):
         if into.shape is not None and fact.shape is not None and len(into.shape) == len(fact.shape):
             text = self.stretched(text, fact, into.shape)
         return [f"{self.nisa}.tensor_copy(dst={dst}, src={text})"]
-
-    def augmented(self, node: cst.AugAssign) -> list[str] | None:
-        """Rewrite t += value."""
-        subscript = self.rewritten(node.target)
-        fact = self.fact(subscript)
-        value = self.rewritten(node.value)
-        value_fact, result = self.fact(value), self.result(value)
-        if not isinstance(fact, TensorFact) and not isinstance(value_fact, TensorFact):
-            if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
-                self.left("an update of an index vector")
-            if isinstance(fact, (Items, Many)) and isinstance(value_fact, (Items, Many)):
-                self.extended(node.target, as_many(value_fact))
-            return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
-        target_fact = fact if isinstance(fact, TensorFact) else TensorFact("sbuf")
-        dst, into = self.viewed(subscript, result.mask if result else None) if isinstance(fact, TensorFact) else (
-            self.text(subscript), target_fact)
-        name = OPERATORS.get(AUGMENTED.get(type(node.operator), cst.FloorDivide), "")
-        condition = result.condition if result else ""
-        self.report.changed(self.line, "the update becomes an instruction whose destination is also an operand")
-        if result is not None and result.product is not None and name == "add" and into.memory == PSUM:
-            if into.shape and result.fact.shape and len(into.shape) == len(result.fact.shape):
-                dst, into = self.shortened(dst, into, result.fact)
-            return self.under(condition, [self.settled(t) for t in result.product(dst)])
-        if not name:
-            self.left(f"{self.code(node.operator).strip()} on a tile")
-        nl, nisa = self.nl, self.nisa
-        inverted = name == "divide" and not self.must_be_exact(fact, value_fact)
-        name = "multiply" if inverted else name
-        rows, _ = self.operand(dst, into)
-        write_back = [f"{nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
-        is_tile = isinstance(value_fact, TensorFact)
-        text = self.text(value)
-        if inverted and not is_tile:
-            text = inverse(text)
-        if is_tile:
-            text, source = self.operand(*self.viewed(value)) if result is None else (text, result.fact)
-            if inverted:
-                text, source = self.reciprocal(text, source)
-            if source.shape is not None and into.shape is not None:
-                text, source = self.column(text, source, len(into.shape))
-                if len(source.shape or ()) != len(into.shape or ()):
-                    self.left(f"operands of {len(into.shape or ())} and {len(source.shape or ())} dimensions")
-                dst, into = self.shortened(dst, into, source)               # a mask has left a smaller tile
-                rows = self.operand(dst, into)[0] if not write_back else rows
-                text = self.stretched(text, source, into.shape or ())
-            if into.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:
-                text = f"{nl}.copy({text})"
-
-        def write(to: str, _: TensorFact) -> list[str]:
-            if name in NO_INSTRUCTION:
-                return [f"{nisa}.tensor_copy(dst={to}, src={nl}.{name}({rows}, {text}, dtype={rows}.dtype))"]
-            if is_tile:
-                return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={text}, op={nl}.{name})"]
-            return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={text})"]
-        texts = self.apart(rows, into, lambda to: write(to, into))
-        if not write_back and self.may_start_between(texts):
-            texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {text}, dtype={dst.partition('[')[0]}.dtype)",
-                                       into.dtype)
-        if result is not None and result.mask is not None and result.mask.selects_no_box:
-            texts = self.predicated(rows, into, result.mask, write, name)
-        return self.under(condition, [*texts, *write_back])

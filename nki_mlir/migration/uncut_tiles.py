@@ -30,7 +30,7 @@ class UncutTiles(Indices):
         view = self.views.get(id(expression))
         if view is not None and isinstance(owner, cst.Name) and tensor.shape is not None and not tensor.blocks:
             name = self.same_tiles.get(owner.value, owner.value)
-            cut = self._uncut_sizes(tensor.shape, self.masks.get(name))
+            cut = self.uncut_sizes(tensor.shape, self.masks.get(name))
             for k, (item, size) in enumerate(zip(view.items, tensor.shape)):
                 if k in cut and not _is_within(item, size):
                     self.exceeded.setdefault(name, set()).add(k)
@@ -44,10 +44,10 @@ class UncutTiles(Indices):
             self._keep_sources(owner.value)
             tensor, result = self.fact(owner), self.result(owner)
             if result is not None and result.mask is not None and result.fact.shape is not None:
-                self._write_part(result, self._uncut_sizes(result.fact.shape, result.mask))
+                self._write_part(result, self.uncut_sizes(result.fact.shape, result.mask))
                 return expression
             if isinstance(tensor, TensorFact) and tensor.shape is not None and not tensor.blocks:
-                cut = self._uncut_sizes(tensor.shape, self.masks.get(owner.value))
+                cut = self.uncut_sizes(tensor.shape, self.masks.get(owner.value))
                 if cut:
                     self.exceeded.setdefault(owner.value, set()).update(cut)
         return expression
@@ -57,7 +57,7 @@ class UncutTiles(Indices):
         for source in self.cut_sources.get(name, ()):
             tensor = self.scope.facts.get(source)
             if isinstance(tensor, TensorFact) and tensor.shape is not None and not tensor.blocks:
-                cut = self._uncut_sizes(tensor.shape, self.masks.get(source))
+                cut = self.uncut_sizes(tensor.shape, self.masks.get(source))
                 if cut:
                     self.exceeded.setdefault(source, set()).update(cut)
 
@@ -105,7 +105,7 @@ class UncutTiles(Indices):
             if isinstance(fact, TensorFact) and fact.selection is not None:
                 self.scope.facts[other] = replace(fact, selection=selection)
 
-    def _uncut_sizes(self, shape: Sequence[str], mask: MaskFact | None) -> dict[int, str]:
+    def uncut_sizes(self, shape: Sequence[str], mask: MaskFact | None) -> dict[int, str]:
         """Return the sizes without masks of the dimensions that a mask has cut."""
         sizes = {len(shape) + k: comparison.index.axes[k].extent for comparison in (mask.comparisons if mask else ())
                  for k in comparison.varying if len(comparison.index.axes) == len(shape)}
@@ -120,7 +120,7 @@ class UncutTiles(Indices):
         if result.fact.shape is None:
             return
         sizes, uncut = result.fact.shape, self.uncut.get(name, ())
-        self._write_part(result, {k: size for k, size in self._uncut_sizes(sizes, result.mask).items()
+        self._write_part(result, {k: size for k, size in self.uncut_sizes(sizes, result.mask).items()
                                   if k in uncut or sizes[k] == "1"})
 
     @staticmethod

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Masks of matrix products. Their axes are K, M and N; those of a factor and of the result are two of them.
+
+    acc[...] += nl.matmul(x, y, transpose_x=True, mask=i_k < 10)
+                        nisa.nc_matmul(dst=acc, stationary=x[0:10], moving=y[0:10])
+
+A comparison of two dimensions is of K and M if its extents are theirs, else of M and N, as in the beta generation.
+"""
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.calls import Arguments, Calls
+from nki_mlir.migration.diagonals import from_first_row
+from nki_mlir.migration.engine_rows import integer
+from nki_mlir.migration.expressions import LeftForAPerson
+from nki_mlir.migration.facts import PSUM, SBUF, Axis, Comparison, IndexFact, MaskFact, TensorFact
+from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.migration.views import Part
+
+K, M, N = -3, -2, -1
+UNKNOWN_AXIS = "a mask of a product whose operands have sizes that the text does not show: it may select in K, M or N"
+Sizes = Mapping[int, set[str]]
+
+
+def masked_factors(a: Arguments, factors: Mapping[str, tuple[int, int]]) -> list[tuple[str, TensorFact]]:
+    """Return the factors of a product, by name with their axes, under its mask. The arguments have the mask of the
+    result then."""
+    mask, calls = a.mask, a.calls
+    if mask is not None:
+        if any((getattr(a.fact(name), "rank", None) or 2) > 2 for name in factors):
+            raise LeftForAPerson(f"{a.function} of more than two dimensions under a mask")
+        mask = _of_product(calls, mask, _sizes(a, factors))
+        a.selected, mask = _along(mask, (M, N)), from_first_row(mask, M, not calls.assigned)
+    views = []
+    for name, axes in factors.items():
+        part = replace(a, mask=None if mask is None else replace(_along(mask, axes), diagonals=()))
+        text, fact = part.tensor(name)
+        if fact.memory == PSUM:
+            calls.report.changed(calls.line, f"{text} is copied to SBUF, because products read no factor in PSUM")
+            copy = f"{calls.nl}.copy({text})"
+            is_named = fact.shape is None or "?" in fact.shape      # the shape of the product names it, too
+            text, fact = calls.named(copy, "factor") if is_named else copy, replace(fact, memory=SBUF)
+        views.append((text, fact))
+    a.mask = None if mask is None else _along(mask, (M, N))
+    return views
+
+
+def selects_box(result: OperationText) -> bool:
+    """Return whether the mask of a product selects a box: it may accumulate in PSUM then."""
+    return result.mask is None or not result.mask.selects_no_box
+
+
+def _along(mask: MaskFact, axes: tuple[int, ...]) -> MaskFact:
+    """Return the part of a mask along some of its axes, which become those of a tile."""
+    def of(comparisons: Iterable[Comparison]) -> tuple[Comparison, ...]:
+        return tuple(replace(c, index=replace(c.index, axes=tuple(c.index.axes[axis] for axis in axes)))
+                     for c in comparisons if {*c.varying} <= {*axes})
+    return replace(mask, comparisons=of(mask.comparisons), diagonals=of(mask.diagonals), bounds=tuple(
+        replace(bound, axis=position - len(axes), rank=len(axes)) for bound in mask.bounds
+        for position, axis in enumerate(axes) if bound.axis == axis))
+
+
+def _of_product(calls: Calls, mask: MaskFact, sizes: Sizes) -> MaskFact:
+    """Return a mask with the axes K, M and N."""
+    if mask.alternatives:
+        raise LeftForAPerson("a product under a mask that does not select a box of elements")
+    lifted = {id(c): _lifted(calls, c, sizes) for c in mask.comparisons}
+    diagonals = tuple(_lifted(calls, c, sizes) for c in mask.diagonals)
+    axes: dict[tuple[int, int], set[int]] = {}
+    for c in mask.comparisons:
+        if len(c.varying) == 1:
+            axes.setdefault((len(c.index.axes), c.varying[0]), set()).add(lifted[id(c)].varying[0])
+    comparisons = tuple(lifted.values())
+    if all(len(several) == 1 for several in axes.values()):
+        bounds = tuple(replace(b, axis=next(iter(axes.get((b.rank, b.axis), {b.axis}))), rank=3) for b in mask.bounds)
+        mask = MaskFact(bounds, mask.conditions, comparisons, diagonals)
+    else:                                   # of one dimension, but of several axes of the product
+        parts = [calls.mask_of(c.operator, c.index) for c in comparisons]
+        conditions = tuple(dict.fromkeys((*mask.conditions, *(text for part in parts for text in part.conditions))))
+        mask = replace(reduce(calls.conjunction, parts, MaskFact(())), conditions=conditions)
+    if any(K in c.varying for c in mask.diagonals):
+        raise LeftForAPerson("a product under a mask that does not select a box of the terms of its sums")
+    return mask
+
+
+def _sizes(a: Arguments, factors: Mapping[str, tuple[int, int]]) -> dict[int, set[str]]:
+    """Return texts of the extents K, M and N in the beta generation."""
+    sizes: dict[int, set[str]] = {K: set(), M: set(), N: set()}
+    for name, axes in factors.items():
+        for axis, texts in zip(axes, _extents(a.calls, a.nodes[name])):
+            sizes[axis] |= texts
+    for axis, text in zip((M, N), (a.calls.updated_tile and a.calls.updated_tile.shape) or ()):
+        sizes[axis].add(text)
+    return {axis: {text for text in texts if text != "?"} for axis, texts in sizes.items()}
+
+
+def _extents(calls: Calls, node: cst.BaseExpression) -> tuple[set[str], set[str]]:
+    """Return texts of the extents of a tile of two dimensions. An extent that a mask may have cut has no text."""
+    fact, view, result = calls.fact(node), calls.views.get(id(node)), calls.result(node)
+    if not isinstance(fact, TensorFact):
+        return set(), set()
+    shape = list(fact.shape if fact.rank == 2 and fact.shape is not None else ("?", "?"))
+    texts = set[str](), set[str]()
+    name = view.text if view is not None else calls.code(node)
+    mask = result.mask if result is not None else calls.masks.get(name)
+    is_new = result is not None and not result.operands and result.name not in ("loaded",)
+    cut = calls.uncut_sizes(shape, mask)
+    for k in range(2):
+        item = view.items[k] if view is not None and len(view.items) == 2 else None
+        if isinstance(item, IndexFact):
+            texts[k].update(axis.extent for axis in item.axes if axis.step != "0")
+        elif isinstance(item, Part) and item.text != ":":
+            texts[k].add(shape[k])
+        elif k in cut:
+            texts[k].add(cut[k])
+        elif not is_new and not calls.cut_sources.get(name):
+            texts[k].add(shape[k])
+    return texts
+
+
+def _lifted(calls: Calls, comparison: Comparison, sizes: Sizes) -> Comparison:
+    """Return a comparison with the axes K, M and N."""
+    index = comparison.index
+    axes, missing = index.axes, 3 - len(index.axes)
+    if not comparison.varying:
+        return replace(comparison, index=replace(index, axes=(Axis("1", "0"),) * 3))
+    if missing < 0:
+        raise LeftForAPerson("a product under a mask of more than three dimensions")
+    fits = [_all(_is_one_of(calls, axis.extent, sizes[k - 3 + offset]) for k, axis in enumerate(axes))
+            for offset in (0, missing)]
+    is_row = len(axes) == 2 and axes[0].extent == "1"       # refused if it fits M and N
+    if not missing or fits[0] or (fits[1] is False and fits[0] is None):
+        before = 0
+    elif fits[0] is False or (is_row and fits[1]):
+        before = missing
+    else:
+        raise LeftForAPerson(UNKNOWN_AXIS)
+    unit = (Axis("1", "0"),)
+    return replace(comparison, index=replace(index, axes=(*unit * before, *axes, *unit * (missing - before))))
+
+
+def _is_one_of(calls: Calls, size: str, texts: Iterable[str]) -> bool | None:
+    """Return whether an extent of a mask is 1 or one of some equal extents; None if the text does not show it."""
+    number = _number(calls, size)
+    if number == 1 or any(terms.same(size, text) for text in texts):
+        return True
+    numbers = {n for text in texts if (n := _number(calls, text)) is not None}
+    return number in numbers if number is not None and numbers else None
+
+
+def _number(calls: Calls, text: str) -> int | None:
+    return integer(ast.parse(text, mode="eval").body, calls.values)
+
+
+def _all(values: Iterable[bool | None]) -> bool | None:
+    """Return whether all values are true; None if it is unknown."""
+    listed = list(values)
+    return False if False in listed else None if None in listed else True

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Updates of tiles (``+=`` and its like): an instruction whose destination is also an operand.
+
+    acc[...] += nl.matmul(x, y, transpose_x=True)       nisa.nc_matmul(dst=acc, stationary=x, moving=y)
+    tile += column                                      nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, ...)
+"""
+
+import libcst as cst
+
+from nki_mlir.migration.calls import OPERATORS
+from nki_mlir.migration.diagonals import from_first_row
+from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse
+from nki_mlir.migration.facts import PSUM, SBUF, IndexFact, Items, Many, MaskFact, TensorFact, as_many
+from nki_mlir.migration.functions import FunctionCalls
+from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.migration.product_masks import selects_box
+
+AUGMENTED = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply,
+             cst.DivideAssign: cst.Divide, cst.ModuloAssign: cst.Modulo, cst.PowerAssign: cst.Power,
+             cst.BitAndAssign: cst.BitAnd, cst.BitOrAssign: cst.BitOr, cst.BitXorAssign: cst.BitXor,
+             cst.LeftShiftAssign: cst.LeftShift, cst.RightShiftAssign: cst.RightShift}
+
+
+class TileUpdates(FunctionCalls):
+    """Adds the statement ``t += value``."""
+
+    def augmented(self, node: cst.AugAssign) -> list[str] | None:
+        """Rewrite t += value."""
+        subscript = self.rewritten(node.target)
+        fact = self.fact(subscript)
+        self.updated_tile = fact if isinstance(fact, TensorFact) else None
+        value = self.rewritten(node.value)
+        self.updated_tile = None
+        value_fact, result = self.fact(value), self.result(value)
+        if not isinstance(fact, TensorFact) and not isinstance(value_fact, TensorFact):
+            if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
+                self.left("an update of an index vector")
+            if isinstance(fact, (Items, Many)) and isinstance(value_fact, (Items, Many)):
+                self.extended(node.target, as_many(value_fact))
+            return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
+        value, mask, condition = (value, self._mask_of_update(result), result.condition) if result is not None else (
+            self.selected_part(value))
+        value_fact = self.fact(value)
+        dst, into = self.viewed(subscript, mask) if isinstance(fact, TensorFact) else (
+            self.text(subscript), TensorFact(SBUF))
+        name = OPERATORS.get(AUGMENTED.get(type(node.operator), cst.FloorDivide), "")
+        self.report.changed(self.line, "the update becomes an instruction whose destination is also an operand")
+        if result is not None and result.product is not None and name == "add" and (
+                into.memory == PSUM and selects_box(result)):
+            if into.shape and result.fact.shape and len(into.shape) == len(result.fact.shape):
+                dst, into = self.shortened(dst, into, result.fact)
+            return self.under(condition, [self.settled(t) for t in result.product(dst)])
+        if not name:
+            self.left(f"{self.code(node.operator).strip()} on a tile")
+        nl, nisa = self.nl, self.nisa
+        inverted = name == "divide" and not self.must_be_exact(fact, value_fact)
+        name = "multiply" if inverted else name
+        rows, _ = self.operand(dst, into)
+        write_back = [f"{nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
+        is_tile = isinstance(value_fact, TensorFact)
+        part = result.part if result is not None else ""
+        text = self.text(value) + part
+        if inverted and not is_tile:
+            text = inverse(text)
+        if is_tile:
+            text, source = self.operand(*(self.viewed(value) if result is None else (
+                text, result.computed)))
+            if inverted:
+                text, source = self.reciprocal(text, source)
+            if source.shape is not None and into.shape is not None:
+                text, source = self.column(text, source, len(into.shape))
+                if len(source.shape or ()) != len(into.shape or ()):
+                    self.left(f"operands of {len(into.shape or ())} and {len(source.shape or ())} dimensions")
+                dst, into = self.shortened(dst, into, source)               # a mask has left a smaller tile
+                rows = self.operand(dst, into)[0] if not write_back else rows
+                text = self.stretched(text, source, into.shape or ())
+            if into.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:
+                text = f"{nl}.copy({text})"
+
+        def write(to: str, _: TensorFact) -> list[str]:
+            if name in NO_INSTRUCTION:
+                return [f"{nisa}.tensor_copy(dst={to}, src={nl}.{name}({rows}, {text}, dtype={rows}.dtype))"]
+            if is_tile:
+                return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={text}, op={nl}.{name})"]
+            return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={text})"]
+        texts = self.apart(rows, into, lambda to: write(to, into))
+        if not write_back and self.may_start_between(texts):
+            texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {text}, dtype={dst.partition('[')[0]}.dtype)",
+                                       into.dtype)
+        if mask is not None and mask.selects_no_box:
+            texts = self.predicated(rows, into, mask, write, name)
+        return self.under(condition, [*texts, *write_back])
+
+    @staticmethod
+    def _mask_of_update(result: OperationText) -> MaskFact | None:
+        """Return the mask of an update: that of its value, which may have more rows in the new text."""
+        mask, source = result.mask, result.selected
+        if mask is None or source is None or [b.axis for b in mask.bounds] != [b.axis for b in source.bounds]:
+            return mask
+        return from_first_row(source) if any(b.low and not a.low for a, b in zip(mask.bounds, source.bounds)) else mask
