@@ -38,10 +38,10 @@ from nki_mlir.migration.facts import (
     may_have_tiles,
     varies,
 )
-from nki_mlir.migration.host_methods import has_vectors, value_of_call
+from nki_mlir.migration.host_methods import has_vectors, value_of_call, value_of_method
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import broadcast
-from nki_mlir.migration.names import dotted, operator
+from nki_mlir.migration.names import dotted, nodes_of, operator
 from nki_mlir.migration.record_classes import record
 from nki_mlir.migration.transfer_calls import TRANSFERS
 
@@ -55,6 +55,8 @@ class FunctionCalls(Calls):
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
     host_methods: Mapping[str, cst.FunctionDef] = {}            # of classes of the file, whose value may replace a call
+
+    vector_attributes: set[str]                 # of objects of a class of the file
 
     def is_function(self, name: str) -> bool:
         """Return whether a name is a function that is rewritten for the arguments of its calls."""
@@ -76,10 +78,9 @@ class FunctionCalls(Calls):
         owner = self.owners.get(id(updated.func))
         if owner is not None and isinstance(updated.func, cst.Attribute):
             fact = self.fact(owner)
+            if isinstance(fact, TileObject | TileClass) and (value := self.vectors_of(original)) is not None:
+                return value
             if isinstance(fact, TileObject):
-                value = value_of_call(original, self.host_methods, self.names)
-                if value is not None and has_vectors(value, self.host_methods, self.names):
-                    return self._in_place(original, value)
                 returned = self.method_call(fact, updated.func.attr.value, *self._arguments(updated))
                 return self.note(updated, Fact() if returned is None else returned)
             if isinstance(fact, TensorFact):
@@ -110,9 +111,18 @@ class FunctionCalls(Calls):
             return self.note(updated, computed)
         return self.note(updated, Unknown() if has_tiles else self.of_math(name or ""))
 
-    def _in_place(self, call: cst.Call, value: cst.BaseExpression) -> cst.BaseExpression:
+    def vectors_of(self, node: cst.Call | cst.Attribute) -> cst.BaseExpression | None:
+        """Return the rewritten value of a method or property that returns new index vectors; None for others."""
+        value = value_of_method(node, self.host_methods, self.names)
+        if value is None or not (has_vectors(value, self.host_methods, self.names) or any(
+                n.attr.value in self.vector_attributes for n in nodes_of(cst.Expr(value), cst.Attribute))):
+            return None
+        return self._in_place(node, value)
+
+    def _in_place(self, node: cst.Call | cst.Attribute, value: cst.BaseExpression) -> cst.BaseExpression:
         """Return the rewritten value that a method computes, which replaces a call."""
-        self.report.changed(self.line, f"the value of {self.code(call.func)} replaces its call, because no value of "
+        text = self.code(node.func if isinstance(node, cst.Call) else node)
+        self.report.changed(self.line, f"the value of {text} replaces its call, because no value of "
                                        "the new text is an index vector or a mask")
         return self.rewritten(value)
 

@@ -10,17 +10,20 @@ from collections.abc import Mapping
 import libcst as cst
 
 from nki_mlir.migration.names import Names, NodesByClass, Substitution, nodes_of
+from nki_mlir.migration.tile_classes import STATIC, kind_of
+
+PROPERTY = "property"
 
 
 def host_methods(nodes: NodesByClass) -> dict[str, cst.FunctionDef]:
-    """Return the methods without decorators whose body is one ``return`` after assignments, by name, if no other
-    function of the file has the name."""
+    """Return the methods whose body is one ``return`` after assignments, by name, if no other function of the file has
+    the name. Static methods, methods of the class and properties are such methods, too."""
     functions = nodes.of(cst.FunctionDef)
     methods = [f for c in nodes.of(cst.ClassDef) for f in c.body.body if isinstance(f, cst.FunctionDef)]
     count: dict[str, int] = {}
     for function in functions:
         count[function.name.value] = count.get(function.name.value, 0) + 1
-    return {m.name.value: m for m in methods if count[m.name.value] == 1 and not m.decorators}
+    return {m.name.value: m for m in methods if count[m.name.value] == 1 and kind_of(m) is not None}
 
 
 def returned(method: cst.FunctionDef, methods: Mapping[str, cst.FunctionDef] | None = None, names: Names | None = None
@@ -38,8 +41,8 @@ def returned(method: cst.FunctionDef, methods: Mapping[str, cst.FunctionDef] | N
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
                 pairs = [(name, value)]
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple(elements=targets))], value=value):
-                if isinstance(value, cst.Call) and methods is not None and names is not None:
-                    value = value_of_call(value, methods, names) or value
+                if methods is not None and names is not None:
+                    value = value_of_method(value, methods, names) or value
                 if isinstance(value, cst.Subscript) and names is not None and names.meaning(value.value) == "nl.mgrid":
                     value = cst.Tuple([cst.Element(_element(value, k)) for k in range(len(value.slice))])
                 if not isinstance(value, cst.Tuple) or len(value.elements) != len(targets):
@@ -69,16 +72,29 @@ def _with_values(node: cst.BaseExpression, values: Mapping[str, cst.BaseExpressi
     return expression
 
 
+def value_of_method(node: cst.BaseExpression, methods: Mapping[str, cst.FunctionDef], names: Names
+                    ) -> cst.BaseExpression | None:
+    """Return the expression that a call of such a method, or a property, computes; None for other expressions."""
+    if isinstance(node, cst.Call):
+        return value_of_call(node, methods, names)
+    if not isinstance(node, cst.Attribute) or (method := methods.get(node.attr.value)) is None or (
+            kind_of(method) != PROPERTY):
+        return None
+    return _value(cst.Call(node), method, methods, names)
+
+
 def value_of_call(call: cst.Call, methods: Mapping[str, cst.FunctionDef], names: Names) -> cst.BaseExpression | None:
     """Return the expression that a call of such a method computes; None for other calls, and for those whose method
     reads variables of its file."""
-    if not isinstance(call.func, cst.Attribute):
-        return None
-    method = methods.get(call.func.attr.value)
+    method = methods.get(call.func.attr.value) if isinstance(call.func, cst.Attribute) else None
+    return None if method is None or kind_of(method) == PROPERTY else _value(call, method, methods, names)
+
+
+def _value(call: cst.Call, method: cst.FunctionDef, methods: Mapping[str, cst.FunctionDef], names: Names
+           ) -> cst.BaseExpression | None:
     callees = {name: callee for name, callee in methods.items() if callee is not method}
-    value = returned(method, callees, names) if method is not None else None
-    bound = _bound_arguments(method.params, call) if method is not None else None
-    if method is None or value is None or bound is None:
+    value, bound = returned(method, callees, names), _bound_arguments(method, call)
+    if value is None or bound is None:
         return None
     parameters = [p.name.value for p in method.params.params]
     read = {n.value for n in nodes_of(cst.Expr(value), cst.Name)} - {
@@ -89,15 +105,17 @@ def value_of_call(call: cst.Call, methods: Mapping[str, cst.FunctionDef], names:
     return _with_values(value, {name: _in_parentheses(argument) for name, argument in bound.items()})
 
 
-def _bound_arguments(parameters: cst.Parameters, call: cst.Call) -> dict[str, cst.BaseExpression] | None:
+def _bound_arguments(method: cst.FunctionDef, call: cst.Call) -> dict[str, cst.BaseExpression] | None:
     """Return the arguments of a call of a method by parameter, its object and defaults that are constants among them;
     None if they are not as many, or unpacked."""
     assert isinstance(call.func, cst.Attribute)
+    parameters = method.params
     if isinstance(parameters.star_arg, cst.Param) or any((
             parameters.star_kwarg, parameters.kwonly_params, parameters.posonly_params, *(a.star for a in call.args))):
         return None
     names = [p.name.value for p in parameters.params]
-    positional = [call.func.value, *(a.value for a in call.args if a.keyword is None)]
+    receiver = [] if kind_of(method) == STATIC else [call.func.value]
+    positional = [*receiver, *(a.value for a in call.args if a.keyword is None)]
     bound: dict[str, cst.BaseExpression] = {
         p.name.value: p.default for p in parameters.params if isinstance(p.default, cst.Integer | cst.SimpleString) or (
             isinstance(p.default, cst.Name) and p.default.value in ("None", "True", "False"))}
@@ -123,6 +141,9 @@ def has_vectors(value: cst.BaseExpression, methods: Mapping[str, cst.FunctionDef
             if inner is None:
                 return False
             has_new = has_vectors(inner, rest, names) or has_new
+    for node in nodes_of(cst.Expr(value), cst.Attribute):
+        if not has_new and (inner := value_of_method(node, methods, names)) is not None:
+            has_new = has_vectors(inner, {n: m for n, m in methods.items() if n != node.attr.value}, names)
     return has_new
 
 

@@ -273,8 +273,9 @@ class Statements(TileUpdates):
         if pairs is not None and not other_targets:
             if elements is not None:
                 self.report.changed(self.line, "each name gets an assignment, because kernels have no comprehensions")
-            return [text for element, part in pairs for text in self.assign(element, part, []) or [
-                f"{self.code(element)} = {self.code(part)}"]]
+            assigned = [(pair, self.assign(*pair, [])) for pair in pairs]
+            return [text for pair, texts in assigned for text in (
+                [" = ".join(map(self.code, pair))] if texts is None else texts)]
         shapes = shape_names(target, value, self)
         sizes = size_name(target, value, self)
         self.scope.sizes |= sizes

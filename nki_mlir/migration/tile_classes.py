@@ -13,6 +13,8 @@ from nki_mlir.migration.names import Names, NodesByClass, children_of, nodes_of
 from nki_mlir.migration.parameters import bound_names, tree_of
 
 FIRST_METHOD = "__init__"
+STATIC = "staticmethod"
+DECORATORS = {STATIC, "classmethod", "property"}
 HOST_FUNCTIONS = {"nl.static_cast", "nl.nc", "nl.spmd_dim", "nisa.get_nc_version"}
 
 
@@ -39,7 +41,25 @@ def is_tile_class(node: cst.ClassDef, names: Names, tile_classes: Container[str]
     if any(isinstance(base.value, cst.Name) and base.value.value in tile_classes for base in node.bases):
         return True
     methods = [method for method in node.body.body if isinstance(method, cst.FunctionDef)]
-    return any(_takes_object(method, names) and calls_language(method.body, names) for method in methods)
+    return any((_takes_object(method, names) and calls_language(method.body, names)) or (
+        kind_of(method) and builds_vectors(method, names)) for method in methods)
+
+
+def kind_of(method: cst.FunctionDef) -> str | None:
+    """Return the decorator of a static method, a method of the class or a property, "" for a method without decorators,
+    None for one with others."""
+    if not method.decorators:
+        return ""
+    node = method.decorators[0].decorator
+    is_kind = len(method.decorators) == 1 and isinstance(node, cst.Name) and node.value in DECORATORS
+    return node.value if isinstance(node, cst.Name) and is_kind else None
+
+
+def builds_vectors(method: cst.FunctionDef, names: Names) -> bool:
+    """Return whether a method creates index vectors, and calls no other function of the language."""
+    calls = [names.meaning(node.func) for node in nodes_of(method.body, cst.Call)]
+    return calls_language(method.body, names) and all(
+        meaning == "nl.arange" or not meaning.startswith(("nl.", "nisa.")) for meaning in calls)
 
 
 def _takes_object(method: cst.FunctionDef, names: Names) -> bool:
@@ -81,7 +101,7 @@ def rewritable_classes(tree: cst.Module, nodes: NodesByClass, classes: Mapping[s
 
 def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[str]) -> bool:
     """Return whether the methods of a class can be rewritten as functions: it extends no other class, ``__init__``
-    alone assigns its attributes, each once and in any case, and no method with a decorator calls an operation."""
+    alone assigns its attributes, each once and in any case, and methods with a decorator call no operation."""
     is_data = any(_last_word(d.decorator) == "dataclass" for d in node.decorators)
     if node.keywords or len(node.decorators) > is_data or any(
             _last_word(base.value) not in ("object", "NKIObject") for base in node.bases):
@@ -93,7 +113,7 @@ def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[
                 return False
             continue
         if method.decorators:
-            if calls_language(method.body, names):
+            if calls_language(method.body, names) and not (kind_of(method) and builds_vectors(method, names)):
                 return False
             continue
         name = method.name.value

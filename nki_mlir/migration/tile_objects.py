@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from nki_mlir.migration import terms
 from nki_mlir.migration.branches import Branches
 from nki_mlir.migration.facts import (
     Dtype,
@@ -27,6 +28,7 @@ from nki_mlir.migration.facts import (
     MaskFact,
     NoneFact,
     NumberFact,
+    SeveralVectors,
     Span,
     TensorFact,
     TileFunction,
@@ -37,6 +39,8 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.parameters import Parameters, tree_of
 from nki_mlir.migration.terms import number
 from nki_mlir.migration.tile_classes import FIRST_METHOD, fields_of, method_name
+
+VECTOR = "an index vector that depends on names, or a mask, as an attribute: write it in the subscripts"
 
 
 class TileObjects(Branches):
@@ -50,6 +54,7 @@ class TileObjects(Branches):
         super().__init__(*arguments)        # type: ignore[arg-type]
         self.tile_classes: dict[str, cst.ClassDef] = {}         # those whose methods are rewritten
         self.methods: dict[str, cst.FunctionDef] = {}           # by class and name: ``Accumulator.add``
+        self.vector_attributes = set[str]()
         self.attributes: dict[str, dict[str, Fact]] = {}        # of the objects of a class
 
     def add_classes(self, classes: Mapping[str, cst.ClassDef]) -> None:
@@ -95,12 +100,16 @@ class TileObjects(Branches):
         for attribute, fact in values.items():
             lasting = self.without_texts(fact)
             facts[attribute] = _joined(facts[attribute], lasting) if attribute in facts else lasting
+            self.vector_attributes |= {attribute} if isinstance(lasting, IndexFact) else set()
 
     def without_texts(self, fact: Fact) -> Fact:
         """Return a fact without texts that only one function can read."""
         match fact:
-            case IndexFact() | MaskFact():
-                self.left("an index vector or a mask as an attribute")
+            case IndexFact() if not any(terms.names(text) for text in _texts(fact)):
+                return fact
+            case IndexFact() | MaskFact() | SeveralVectors():
+                self.report.left(self.line, VECTOR)
+                return Unknown()
             case TensorFact():
                 shape = None if fact.shape is None else tuple(s if number(s) is not None else "?" for s in fact.shape)
                 dtype = fact.dtype if fact.dtype.startswith("nl.") else ""
@@ -128,6 +137,8 @@ class TileObjects(Branches):
             return assigned
         if kind.name not in self.tile_classes:
             return super().object_attribute(node, owner, kind)
+        if name not in self.attributes.get(kind.name, {}) and (value := self.vectors_of(node)) is not None:
+            return value
         fact = self.attributes.get(kind.name, {}).get(name, Fact())
         if isinstance(fact, Dtype) and not fact.text:
             fact = Dtype(text)
@@ -144,6 +155,11 @@ class TileObjects(Branches):
         """Return the fact about the result of a method, or None for one that computes on the host."""
         method = method_name(kind.name, name)
         return self.helper(method, [kind, *positional], dict(keywords)) if method in self.methods else None
+
+
+def _texts(index: IndexFact) -> list[str]:
+    """Return the texts in an index vector."""
+    return [index.base, index.moved or "0", *(text for axis in index.axes for text in (axis.extent, axis.step))]
 
 
 def _joined(before: Fact, fact: Fact) -> Fact:

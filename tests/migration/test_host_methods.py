@@ -6,6 +6,7 @@ import pytest
 from nki_mlir.compat import install
 from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.tile_objects import VECTOR
 
 from .test_migration import loaded
 from .test_text import floats
@@ -99,7 +100,22 @@ ROWS = """def row(self, first, size=32): return first + nl.arange(size)[:, None]
     def column(self): return nl.arange(24)[None, :]"""
 
 
+STATIC = "@staticmethod\n    " + AT.replace("self, ", "")
+OF_CLASS = "size = 32\n\n    @classmethod\n    " + AT.replace("self, ", "cls, ").replace("32", "cls.size")
+PROPERTIES = """@property
+    def ip(self): return nl.arange(32)[:, None]
+
+    @property
+    def jf(self): return nl.arange(24)[None, :]"""
+FIRST = "self.rows, self.columns = rows, columns"
+AT_ATTRIBUTES = "def at(self, i): return i * 32 + self.ip, self.jf"
+INSIDE = "return (i * 32 + self.ip < self.rows) & (self.jf < self.columns)"
+TWO = "ip, jf = self.at(i); return (ip < self.rows) & (jf < self.columns)"
+
+
 @pytest.mark.parametrize(("grids", "inside", "call"), [
+    (STATIC, TWO.replace("self.at", "Grid.at"), "Grid.at(i)"), (STATIC, TWO, "grid.at(i)"), (OF_CLASS, TWO, "grid.at(i)"),
+    (PROPERTIES, INSIDE, "i * 32 + grid.ip, grid.jf"),
     (AT, "ip, jf = self.at(i); return (ip < self.rows) & (jf < self.columns)", "grid.at(i)"),
     (AT, "ip, jf = self.at(i, 24); return (ip < self.rows) & (jf < self.columns)", "grid.at(width=24, i=i)"),
     (ROWS, "return (self.row(first=i * 32) < self.rows) & (self.column() < self.columns)",
@@ -108,7 +124,18 @@ ROWS = """def row(self, first, size=32): return first + nl.arange(size)[:, None]
      "ip, jf = self.mesh(); return (i * 32 + ip < self.rows) & (jf < self.columns)",
      "i * 32 + grid.mesh()[0], grid.mesh()[1]")])
 def test_methods_that_return_new_index_vectors(grids, inside, call, tmp_path):
-    text, report = GRIDS.format(grids=grids, inside=inside, call=call), MigrationReport("kernel.py")
+    assert_same(GRIDS.format(grids=grids, inside=inside, call=call), tmp_path)
+
+
+@pytest.mark.parametrize(("vectors", "inside"), [
+    ("nl.mgrid[0:32, 0:24]", INSIDE), ("nl.arange(32)[:, None], nl.arange(24)[None, :]", TWO)])
+def test_index_vectors_in_attributes(vectors, inside, tmp_path):
+    text = GRIDS.format(grids=AT_ATTRIBUTES, inside=inside, call="grid.at(i)")
+    assert_same(text.replace(FIRST, f"{FIRST}\n        self.ip, self.jf = {vectors}"), tmp_path)
+
+
+def assert_same(text, tmp_path):
+    report = MigrationReport("kernel.py")
     new = rewritten(text, report)
     assert report.is_complete
     install()
@@ -117,3 +144,11 @@ def test_methods_that_return_new_index_vectors(grids, inside, call, tmp_path):
         (tmp_path / f"{name}.py").write_text(source)
         values.append(loaded(tmp_path / f"{name}.py", name).kernel.run((floats(70, 20),), {}, "eager"))
     assert (values[0] == values[1]).all()
+
+
+def test_an_index_vector_in_an_attribute_that_depends_on_another_is_left():
+    text = GRIDS.format(grids=AT_ATTRIBUTES, inside=INSIDE, call="grid.at(i)")
+    text = text.replace(FIRST, f"{FIRST}\n        self.ip, self.jf = nl.mgrid[0:32, 0:self.columns + 4]")
+    report = MigrationReport("kernel.py")
+    rewritten(text, report)
+    assert [entry.text for entry in report.entries if entry.left] == [VECTOR]
