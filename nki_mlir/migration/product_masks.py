@@ -25,6 +25,8 @@ from nki_mlir.migration.views import Part
 
 K, M, N = -3, -2, -1
 UNKNOWN_AXIS = "a mask of a product whose operands have sizes that the text does not show: it may select in K, M or N"
+BY_NAME = ("the mask of the product selects rows or columns of the result, whose size the text names as that of the "
+           "mask: if K has this size, too, the beta generation selects terms of the sums")
 Sizes = Mapping[int, set[str]]
 
 
@@ -138,6 +140,9 @@ def _lifted(calls: Calls, comparison: Comparison, sizes: Sizes) -> Comparison:
     if not missing or fits[0] or (fits[1] is False and fits[0] is None):
         before = 0
     elif fits[0] is False or (is_row and fits[1]):
+        before = missing
+    elif fits[1] and _number(calls, axes[comparison.varying[0]].extent) is None:
+        calls.report.changed(calls.line, BY_NAME)
         before = missing
     else:
         raise LeftForAPerson(UNKNOWN_AXIS)
