@@ -235,11 +235,31 @@ class EngineRows(UncutTiles):
         texts = list(write(text))
         if all(line.startswith(f"{self.nisa}.dma_") for line in texts):
             return texts
+        if (parts := self._rows_of_pattern(text)) is not None:
+            view, tile, pattern = parts
+            rows, after = self.updated(view, tile)
+            return [*write(f"{rows}.ap({pattern})"), *after]
         if not is_between(text, tensor):
             self._report_unknown_row(text)
             return texts
         rows = self._rows(text, tensor)
         return [*write(rows), f"{self.nisa}.dma_copy(dst={text}, src={rows})"]
+
+    def _rows_of_pattern(self, text: str) -> tuple[str, TensorFact, str] | None:
+        """Return the rows of a tile that an access pattern touches, and the pattern in these rows, if it begins at a
+        row where no engine can start; None for other texts."""
+        with suppress(SyntaxError):
+            match ast.parse(text, mode="eval").body:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="ap"), args=[ast.List(elts=[ast.List(
+                        elts=[ast.Constant(value=int(row)), ast.Constant(value=int(count))]), *_]) as pattern],
+                              keywords=[ast.keyword(arg="offset", value=ast.Constant(value=int(offset)))]) if row > 0:
+                    fact, first = self.scope.facts.get(name), offset // row
+                    view = f"{name}[{first}:{first + count}]"
+                    if isinstance(fact, TensorFact) and fact.shape is not None and not fact.blocks and is_between(
+                            view, fact) and terms.product(fact.shape[1:]) == str(row):
+                        tile = fact.like((str(count), *fact.shape[1:]))
+                        return view, tile, f"{ast.unparse(pattern)}, offset={offset - first * row}"
+        return None
 
     def apart(self, dst: str, into: TensorFact, write: Callable[[str], list[str]]) -> list[str]:
         """Return the statements that ``write`` returns for a destination, or for a new tile that is then copied, where

@@ -107,8 +107,9 @@ class UncutTiles(Indices):
 
     def uncut_sizes(self, shape: Sequence[str], mask: MaskFact | None) -> dict[int, str]:
         """Return the sizes without masks of the dimensions that a mask has cut."""
-        sizes = {len(shape) + k: comparison.index.axes[k].extent for comparison in (mask.comparisons if mask else ())
-                 for k in comparison.varying if len(comparison.index.axes) == len(shape)}
+        sizes = {0 if k == -rank else len(shape) + k: comparison.index.axes[k].extent
+                 for comparison in (mask.comparisons if mask else ()) for rank in [len(comparison.index.axes)]
+                 for k in comparison.varying if rank == len(shape) or (1 < rank < len(shape) and k == -rank)}
         sizes |= {k: self.extents[size] for k, size in enumerate(shape) if self.extents.get(size)}
         return {k: size for k, size in sizes.items() if size != shape[k]}
 

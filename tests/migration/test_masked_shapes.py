@@ -344,3 +344,17 @@ def test_copy_under_a_mask_that_the_text_does_not_show_is_left(statements):
     rewritten(HEAD.removesuffix("@nki.jit\n") + "def fill(tile):\n    tile[...] = 1.0\n\n\n@nki.jit\n" + COPIED.format(
         statements=statements), report)
     assert any("has let an operation write a part" in entry.text for entry in report.entries if entry.left)
+
+
+def test_a_mask_of_rows_with_fewer_dimensions_than_the_result(tmp_path):
+    """The result keeps the rows that the mask leaves out, since the text reads its shape."""
+    text = """def kernel(x, numbers):
+    out = nl.ndarray((16, 2, 16, 2), dtype=x.dtype, buffer=nl.shared_hbm)
+    gathered = nisa.local_gather(nl.load(x[0:64, 0:6]), nl.load(numbers[0:64, 0:2]), 2,
+                                 mask=nl.arange(64)[:, None] < 16)
+    assert gathered.shape == (64, 2, 16, 2)
+    nl.store(out, gathered[0:16])
+    return out
+"""
+    numbers = np.zeros((64, 2), dtype=np.uint16)
+    assert_same_values(text, tmp_path, floats(64, 6), numbers)

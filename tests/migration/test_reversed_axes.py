@@ -167,3 +167,17 @@ def test_rows_under_other_masks_are_left(mask):
     rewritten(HEAD + LOADED_ROWS.format(target="read", value=f"nl.load(x[31 - p, f], mask={mask})", stored="read",
                                         mask=f", mask={mask}"), report)
     assert [e.text for e in report.entries if e.left]
+
+
+@pytest.mark.parametrize("rows", ["1 + nl.arange(11)[:, None]", "nl.arange(32)[:, None]"])
+def test_a_reversed_part_may_begin_at_any_row(rows, tmp_path):
+    text = f"""def kernel(x):
+    out = nl.ndarray((32, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    result = nl.full((32, 8), 2.0, dtype=nl.float32)
+    tile = nl.load(x)
+    result[{rows}, 7 - nl.arange(8)[None, :]] = nl.exp(tile[{rows}, nl.arange(8)[None, :]])
+    nl.store(out, result)
+    return out
+"""
+    assert ("dma_copy(dst=result[1:12]" in migrated(text)) == rows.startswith("1")
+    assert_same_values(text, tmp_path, floats(32, 8))
