@@ -122,10 +122,19 @@ class OperandMasks(NamedViews):
         tile that has more."""
         view, fact = self.views.get(id(node)), self.fact(node)
         for axis in axes:
-            is_all = view is not None and isinstance(item := view.items[axis], Part) and item.text == ":"
+            is_all = view is not None and (axis >= len(view.items) or (
+                isinstance(item := view.items[axis], Part) and item.text == ":"))
             name = view.text if view is not None and is_all else self.code(node)
             if isinstance(fact, TensorFact) and axis in self.uncut_sizes(fact.shape or (), self.masks.get(name)):
                 self.exceeded.setdefault(name, set()).add(axis)
+
+    def keep_written(self, node: cst.BaseExpression, tile: TensorFact, value: Fact) -> None:
+        """Let a tile that a mask cuts keep the elements that an assignment writes without the mask: a number, or a tile
+        that has more."""
+        sizes = value.shape if isinstance(value, TensorFact) else ()
+        if sizes is not None and tile.shape is not None and len(sizes) in (0, len(tile.shape)):
+            self.keep_elements(node, [axis for axis, size in enumerate(tile.shape) if not sizes or (
+                sizes[axis] not in ("1", "?", size) and sizes[axis] not in self.extents)])
 
     def shape_by_mask(self, nodes: Iterable[cst.BaseExpression], mask: MaskFact | None) -> None:
         """Note the shape of the only tile that an operation reads, if the text shows nothing but its mask's."""

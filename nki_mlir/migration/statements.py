@@ -393,6 +393,7 @@ class Statements(TileUpdates):
         value, mask, condition = (value, result.mask, result.condition) if result is not None else (
             self.selected_part(value))
         fact = self.fact(value)
+        self.keep_written(subscript, target_fact, result.computed if result is not None else fact)
         self.note_write(self.code(owner))
         dst, into = self.viewed(subscript, mask)
         self.report.changed(self.line, "the assignment becomes an instruction that writes the tile")

@@ -72,6 +72,7 @@ class TileUpdates(FunctionCalls):
                 if len(source.shape or ()) != len(into.shape or ()):
                     self.left(f"operands of {len(into.shape or ())} and {len(source.shape or ())} dimensions")
                 dst, into = self.shortened(dst, into, source)               # a mask has left a smaller tile
+                text, source = self.shortened(text, source, into)
                 rows = self.operand(dst, into)[0] if not write_back else rows
                 text = self.stretched(text, source, into.shape or ())
             if into.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:

@@ -358,3 +358,19 @@ def test_a_mask_of_rows_with_fewer_dimensions_than_the_result(tmp_path):
 """
     numbers = np.zeros((64, 2), dtype=np.uint16)
     assert_same_values(text, tmp_path, floats(64, 6), numbers)
+
+
+@pytest.mark.parametrize("statement", ["new[...] = base", "new[...] = nl.exp(base)", "new[...] = 3.0",
+                                       "new[:, :] = nl.add(base, 1.0, mask=f < 15)"])
+def test_a_tile_is_written_without_the_mask_that_cuts_it(statement, tmp_path):
+    text = f"""def kernel(x, y):
+    out = nl.ndarray((32, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:24]
+    base = nl.load(y[0:32, 0:24])
+    new = nl.load(x[p, f], mask=(p < 20) & (f < 10))
+    {statement}
+    nl.store(out[0:32, 0:24], base)
+    nl.store(out[p, f], new, mask=f < 15)
+    return out
+"""
+    assert_same_values(text, tmp_path, floats(32, 24), floats(32, 24) + 1)
