@@ -291,6 +291,7 @@ def test_a_deadlock__shows_its_cycle():
 
 
 # -- real programs -----------------------------------------------------------------------------------------------------
+@pytest.mark.share(2)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("seed", range(6))
 def test_what_the_emission_makes__is_sound(seed, options):
