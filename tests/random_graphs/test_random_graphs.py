@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random JAX functions with kernels: what JAX computes, the linked program of the CPU and its instruction streams agree.
 
-`make fuzz` tries 600 of them, other ones each time; NKI_MLIR_FUZZ_SEED repeats a run. The ordinary run tries the same 10.
+`make fuzz` tries 600 of them, other ones each time; NKI_MLIR_FUZZ_SEED repeats a run. The ordinary run tries the same 4.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from . import kernels  # noqa: E402
 from .rules import RULES  # noqa: E402
 from .trials import FUZZ, try_graphs  # noqa: E402
 
-GRAPHS, PARTS = (600, 30) if FUZZ else (6, 2)
+GRAPHS, PARTS = (600, 30) if FUZZ else (4, 2)
 
 pytestmark = [pytest.mark.jax, pytest.mark.filterwarnings("ignore")]
 

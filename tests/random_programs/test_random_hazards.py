@@ -15,7 +15,7 @@ from ..oracle import current as oracle
 from ..oracle import run
 from .comparing import EXECUTORS, executing
 from .hazards import Hazards, Memory, start
-from .test_random_kernels import PARTS, PROGRAMS, SEED
+from .test_random_kernels import FUZZ, PARTS, PROGRAMS, SEED
 
 ORDERS = EXECUTORS + ("isa in order 1", "isa in order 2")
 
@@ -48,7 +48,7 @@ def test_hazards(part, monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
 
     @seed((SEED << 8) + part)
-    @settings(max_examples=PROGRAMS // PARTS // 2, deadline=None, database=None, derandomize=False,
+    @settings(max_examples=PROGRAMS // PARTS // (2 if FUZZ else 4), deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(hazards())
     def check(drawn):
