@@ -92,7 +92,7 @@ class OperationObserver:
             name, index = repeated
             verb = "adds to" if adds else "writes different values to"
             self.report("race", ERROR if adds else WARNING, f"{described(op)} {verb} {name}{list(index)} several times",
-                        at, "combine what has equal indices first" if adds else "give each element an index of its own")
+                        at, "combine what has equal indices first" if adds else "give each element another index")
 
     def note_sum(self, op: Op, views: Sequence[View], at: Location | None) -> None:
         """Report a sum that rounds to 16 bits or fewer after each addition."""

@@ -117,7 +117,7 @@ def halves() -> Any:
     return rows
 
 
-@case("warning", r"dma_scatter writes different values to out\[0, 0\] several times", "give each element an index of its own")
+@case("warning", r"dma_scatter writes different values to out\[0, 0\] several times", "give each element another index")
 @beta.jit
 def beta_rows_scattered_to_one(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
