@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nki_mlir.bindings import Attribute, Module, Operation, ir
+from nki_mlir.conversion.movable_patterns import is_movable
 from nki_mlir.conversion.operation_groups import (
     LOCAL,
     Groups,
     OperationForm,
     SourceBuffer,
     TileOperation,
-    is_movable,
 )
 from nki_mlir.conversion.repeated_operations import POSITION, LoweredOnce, ShortCopy, lowered_copy
 from nki_mlir.diagnostics import Location

@@ -10,29 +10,24 @@ branches, operations on views, and meetings of programs are lowered one by one.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from nki_mlir.analysis.effects import VIEWS
 from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import BETWEEN
+from nki_mlir.conversion.movable_patterns import PatternCluster, clusters_of, outline_of, reach_of, without_starts
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.access import SBUF, Access, Linear, Tile
-from nki_mlir.dialects.attributes import elements, read_access
-from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.late_operations import DelayedAllocation
 from nki_mlir.dialects.mlir_ops import OperationParts, parts_of, recognized
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
-from nki_mlir.dialects.op import REGISTRY, Op, changed
+from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import source_location
-from nki_mlir.scalar.dtypes import DType
 from nki_mlir.transforms.split_masked_loops import is_masked
-from nki_mlir.waist.overlap import ANYWHERE, nest_of
 
 LOCAL, ARGUMENT, ALIASED = range(3)     # where a buffer comes from; inputs that may alias others
+NO_DISTANCES: tuple[tuple[int, int], ...] = ()
 
 
 class GroupKey(NamedTuple):
@@ -54,17 +49,6 @@ class GroupKey(NamedTuple):
     symbols: tuple[Value, ...]
     allocated: tuple[tuple[int, int], ...]
     distances: tuple[tuple[int, int], ...]
-
-
-class PatternCluster(NamedTuple):
-    """Movable patterns of one buffer that overlap or adjoin, or that overlap the space between. Clusters do not touch,
-    so the distance between them does not matter. ``start`` is the start of its first pattern; ``low`` and ``high`` are
-    its elements in each partition."""
-
-    slot: int
-    start: int
-    low: int
-    high: int
 
 
 @dataclass(eq=False, slots=True)
@@ -300,39 +284,35 @@ class Groups:
         self.open, self.inside = [], []
         if len(operations) == 1 and self.is_known(operations):
             return
-        used, symbols, stays = operations[0].buffers, operations[0].symbols, operations[0].form.stays
-        for operation in operations[1:]:
-            used, symbols = [*used, *operation.buffers], [*symbols, *operation.symbols]
-            stays |= operation.form.stays
+        if any([operation.form.stays for operation in operations]):
+            return
+        used = [buffer for operation in operations for buffer in operation.buffers]
+        symbols = tuple([symbol for operation in operations for symbol in operation.symbols])
+        numbers = {buffer: number for number, buffer in enumerate(dict.fromkeys(used))}
+        buffers = list(numbers)
+        between = [(number, buffer) for number, buffer in inside if number < len(operations)]
+        origins = origins_of(operations, buffers)
+        if None in origins or any(buffer not in numbers for _, buffer in between):
+            return
+        allocated = tuple([(number, numbers[buffer]) for number, buffer in between])
         starts, reaches = movable_patterns(operations)
-        cluster_starts = tuple([start for _, start in starts])
-        distances: tuple[tuple[int, int], ...] = ()
+        cluster_starts, distances = tuple([start for _, start in starts]), NO_DISTANCES
         slots: Sequence[int] = range(len(used))
-        buffers = used
-        if len(set(used)) < len(used):                  # several operands are in one buffer
-            numbers: dict[SourceBuffer, int] = {}
-            slots, buffers = [numbers.setdefault(buffer, len(numbers)) for buffer in used], list(numbers)
+        if len(buffers) < len(used):                    # several operands are in one buffer
+            slots = [numbers[buffer] for buffer in used]
             if starts:
                 clusters, distances = clusters_of(slots, starts, reaches)
                 cluster_starts = tuple([cluster.start for cluster in clusters])
-        origins: list[object] = [buffer.origin for buffer in buffers]
-        allocated: tuple[tuple[int, int], ...] = ()
-        if len(operations) > 1:
-            members = {operation.position for operation in operations}
-            origins = [(LOCAL, members.issuperset(buffer.users)) if buffer.origin == LOCAL else buffer.origin
-                       for buffer in buffers]
-            between = [(number, buffer) for number, buffer in inside if number < len(operations)]
-            stays |= any(buffer not in buffers for _, buffer in between)
-            if not stays:
-                allocated = tuple([(number, buffers.index(buffer)) for number, buffer in between])
-        if stays or None in origins:
-            return
         group = OperationGroup(operations, buffers, slots, cluster_starts, tuple([number for _, number in allocated]))
-        key = GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), tuple(origins),
-                       tuple(symbols), allocated, distances)
+        self.enter(group, GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), origins,
+                                   symbols, allocated, distances))
+
+    def enter(self, group: OperationGroup, key: GroupKey) -> None:
+        """Enter a group by its key, or note that it repeats another one."""
         first = self.by_key.setdefault(key, group)
-        if len(operations) == 1 and buffers is used and not symbols:
-            self.by_outline.setdefault((operations[0].form.outline, *origins), first)
+        operation = group.operations[0]
+        if len(group.operations) == 1 and len(group.buffers) == len(group.slots) and not operation.symbols:
+            self.by_outline.setdefault((operation.form.outline, *[buffer.origin for buffer in group.buffers]), first)
         if first is group:
             group.number = len(self.by_key)
         else:
@@ -374,19 +354,14 @@ class Groups:
                        len(self.buffers))
 
 
-def is_movable(access: Access, space: str, shape: tuple[int, ...], dtype: DType) -> bool:
-    """Return whether the start of a pattern may differ between groups: in HBM, and in SBUF if it is a part of its
-    buffer. In PSUM a pattern may cross banks."""
-    return access.partition is None or (space == SBUF and access.dtype is dtype and prod(access.shape) < prod(shape))
-
-
-def reach_of(access: Access) -> tuple[int, int]:
-    """Return the first element of a pattern in each partition and the element after its last, counted from its start.
-    If registers are part of the pattern, it may reach anything."""
-    if access.free.symbols:
-        return -ANYWHERE, ANYWHERE
-    nest = nest_of(access.free_dims, 1)
-    return nest.shift, nest.shift + nest.extent
+def origins_of(operations: Sequence[TileOperation], buffers: Sequence[SourceBuffer]) -> tuple[object, ...]:
+    """Return the origins of a group's buffers; if it has several operations, also whether only they use a local buffer.
+    """
+    if len(operations) == 1:
+        return tuple([buffer.origin for buffer in buffers])
+    members = {operation.position for operation in operations}
+    return tuple([(LOCAL, members.issuperset(buffer.users)) if buffer.origin == LOCAL else buffer.origin
+                  for buffer in buffers])
 
 
 def movable_patterns(operations: Sequence[TileOperation]
@@ -404,89 +379,6 @@ def movable_patterns(operations: Sequence[TileOperation]
         reaches += operation.form.reaches
         count += len(operation.buffers)
     return tuple(starts), tuple(reaches)
-
-
-def clusters_of(slots: Sequence[int], starts: Sequence[tuple[int, int]], reaches: Sequence[tuple[int, int]]
-                ) -> tuple[list[PatternCluster], tuple[tuple[int, int], ...]]:
-    """Return the clusters of buffers whose patterns are all movable, and the ``distances`` of a key."""
-    origins: dict[int, int] = {}                # by slot, the start of its first pattern
-    origin_of = [origins.setdefault(slots[number], start) for number, start in starts]
-    from_origin = tuple([start - origin for (_, start), origin in zip(starts, origin_of)])
-    clusters, numbers = clusters_from_origins(tuple(slots), tuple([number for number, _ in starts]), from_origin,
-                                              tuple(reaches))
-    at_starts = [PatternCluster(slot, start + origins[slot], low + origins[slot], high + origins[slot])
-                 for slot, start, low, high in clusters]
-    return at_starts, tuple([(-1, start) if number < 0 else (number, start - at_starts[number].start)
-                             for number, (_, start) in zip(numbers, starts)])
-
-
-@lru_cache(maxsize=4_096)
-def clusters_from_origins(slots: tuple[int, ...], numbers: tuple[int, ...], starts: tuple[int, ...],
-                          reaches: tuple[tuple[int, int], ...]
-                          ) -> tuple[tuple[PatternCluster, ...], tuple[int, ...]]:
-    """Return the clusters of patterns, and the number of each pattern's cluster (-1 if a pattern of its buffer may not
-    move). Starts are counted from the start of the first pattern in the buffer."""
-    fixed = {slot for number, slot in enumerate(slots) if number not in numbers}
-    by_slot: dict[int, list[tuple[int, int, int]]] = {}
-    for k, (number, start, (low, high)) in enumerate(zip(numbers, starts, reaches)):
-        by_slot.setdefault(slots[number], []).append((start + low, start + high, k))
-    cluster_of: dict[int, PatternCluster] = {}         # by the number of the pattern
-    for slot, patterns in by_slot.items():
-        if slot in fixed:
-            continue
-        patterns.sort()
-        members: list[int] = []
-        begin, end, _ = patterns[0]
-        for low, high, k in (*patterns, (2 * ANYWHERE, 0, -1)):
-            if low > end:
-                cluster_of |= dict.fromkeys(members, PatternCluster(slot, starts[min(members)], begin, end))
-                members, begin, end = [], low, high
-            members.append(k)
-            end = max(end, high)
-    clusters: dict[PatternCluster, int] = {}
-    for k in range(len(starts)):
-        if (cluster := cluster_of.get(k)) is not None:
-            clusters.setdefault(cluster, len(clusters))
-    return tuple(clusters), tuple([clusters[cluster_of[k]] if k in cluster_of else -1 for k in range(len(starts))])
-
-
-def without_starts(parts: OperationParts) -> tuple[object, tuple[tuple[int, int], ...]]:
-    """Return a key that is equal for operations whose parts differ only in movable starts. Return these starts, too, by
-    the number of the operand."""
-    patterns: list[object] = []
-    starts: list[tuple[int, int]] = []
-    attributes = dict(parts.attributes)
-    for number, pattern in enumerate(elements(attributes.pop("access"))):
-        access = read_access(pattern)
-        shape, dtype, space = memref_parts(parts.operands[number].type)
-        if is_movable(access, space, shape, dtype):
-            starts.append((number, access.free.const))
-            patterns.append((access.dtype, access.partition, access.free.symbols, access.dims))
-        else:
-            patterns.append(pattern)
-    return (parts.types, *attributes.items(), *patterns), tuple(starts)
-
-
-def outline_of(op: Op) -> tuple[object, tuple[tuple[int, int], ...]]:
-    """Return a key that is equal for operations that differ only in their buffers and movable starts. Return these
-    starts, too, by the number of the operand."""
-    def moves(tile: Tile) -> bool:
-        return is_movable(tile.access, tile.space, tile.base_shape, tile.base_dtype)
-    starts = tuple([(number, tile.access.free.const) for number, (_, tile) in enumerate(op.operands()) if moves(tile)])
-    if any(start for _, start in starts):
-        op = changed(op, lambda tile: started(tile, -tile.access.free.const) if moves(tile) else tile)
-    return (op.outline(), op.mask, op.limits, tuple(op.extra.items())), starts
-
-
-def started(tile: Tile, distance: int, handle: object = None, label: str | None = None) -> Tile:
-    """Return a tile, in its buffer or another one, that starts ``distance`` elements further on."""
-    access = tile.access
-    free = access.free
-    moved = Tile(handle, tile.space, tile.base_shape, tile.base_dtype,
-                 Access(access.dtype, access.partition, Linear(free.const + distance, free.symbols, free.axes),
-                        access.dims), tile.label if label is None else label)
-    moved._form = tile._form or tile.form
-    return moved
 
 
 def may_fold(op: Op) -> bool:

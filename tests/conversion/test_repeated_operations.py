@@ -9,7 +9,8 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion import operation_groups
-from nki_mlir.conversion.operation_groups import Groups, outline_of
+from nki_mlir.conversion.movable_patterns import outline_of
+from nki_mlir.conversion.operation_groups import Groups
 from nki_mlir.conversion.repeated_operations import ModuleContents, lower_once
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.language.beta import isa as nisa

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from nki_mlir.bindings import Operation
 from nki_mlir.conversion import operation_groups
+from nki_mlir.conversion.movable_patterns import PatternCluster, reach_of, started
 from nki_mlir.conversion.repeated_operations import position_of
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
@@ -54,7 +55,7 @@ class GroupTemplate:
     tiles: dict[tuple[Tile, DeviceBuffer, int], Tile] = field(default_factory=dict)     # that start elsewhere
 
     @cached_property
-    def clusters(self) -> list[operation_groups.PatternCluster]:
+    def clusters(self) -> list[PatternCluster]:
         return self.first.clusters
 
     @cached_property
@@ -206,7 +207,7 @@ class Templates:
         body.buffers = [buffer for buffer in body.buffers if buffer not in unused]
 
 
-def cluster_of(tile: Tile, slot: int, clusters: Sequence[operation_groups.PatternCluster]) -> int:
+def cluster_of(tile: Tile, slot: int, clusters: Sequence[PatternCluster]) -> int:
     """Return the number of the cluster of patterns with which a tile moves; -1 if its start is fixed."""
     numbers = [number for number, cluster in enumerate(clusters) if cluster.slot == slot]
     if not numbers:
@@ -214,7 +215,7 @@ def cluster_of(tile: Tile, slot: int, clusters: Sequence[operation_groups.Patter
     if tile.dtype is not tile.base_dtype:
         raise NoTemplate                                    # its starts count other elements
     if len(numbers) > 1:
-        low, high = (tile.access.free.const + end for end in operation_groups.reach_of(tile.access))
+        low, high = (tile.access.free.const + end for end in reach_of(tile.access))
         numbers = [number for number in numbers if clusters[number].low <= low and high <= clusters[number].high]
         if not numbers:
             raise NoTemplate
@@ -236,7 +237,7 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
             key = tile, buffer, distance
             moved = tiles.get(key)
             if moved is None:
-                moved = tiles[key] = operation_groups.started(tile, distance, buffer, buffer.name or tile.label)
+                moved = tiles[key] = started(tile, distance, buffer, buffer.name or tile.label)
             values[name] = moved
         else:
             values[name] = tile.on(buffer, buffer.name or tile.label)
