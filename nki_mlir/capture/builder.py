@@ -324,7 +324,7 @@ class Builder:
         if op.mask:
             self.masking = True
         if self.masking and from_fresh(op, operands, operand_views) and has_domain(op):
-            op.extra = {FRESH: self.flag()}
+            op.extra = {FRESH: self.unit_attribute()}
         self.perform(op, operands, operand_views, symbols, {} if op.mask or op.limits or op.extra else memo)
         self.last = op
         for (field, _), view in zip(operands, operand_views):
@@ -334,7 +334,7 @@ class Builder:
                     self.wrote(op, view.buffer, symbols)
         return op
 
-    def flag(self) -> Any:
+    def unit_attribute(self) -> Any:
         """Return the value of an attribute that is either present or absent."""
         return True
 

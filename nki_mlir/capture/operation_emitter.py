@@ -103,8 +103,11 @@ class OperationEmitter(CaptureAttempt):
         operations are compared."""
         return len(self.scopes) == 1 and not self.replaying
 
+    def unit_attribute(self) -> object:
+        return ir.UnitAttr.get()
+
     def mark(self) -> int:
-        """Emit what is waiting, and return the position in the trace."""
+        """Emit the waiting operation, and return the position in the trace."""
         self.emit_waiting()
         return self.trace.mark()
 
@@ -155,6 +158,3 @@ class OperationEmitter(CaptureAttempt):
         symbol = Symbol(name, least, greatest, symbols[0].key, self, op.results[0], parents=tuple(symbols),
                         formula=(index, kind, by))
         return Index(0, {symbol: 1})
-
-    def flag(self) -> object:
-        return ir.UnitAttr.get()

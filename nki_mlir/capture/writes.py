@@ -119,7 +119,7 @@ class FirstUses:
                   ) -> None:
         state = self.open[buffer]
         # An operation may read fewer operands than its class declares (``sources``).
-        read = field.reads and field.name in [name for name, _ in op.sources()] and not op.overwrites(field.name)
+        read = field.reads and op.reads(field.name)
         if any([operand.handle is tile.handle and other.reads and not other.writes for other, operand in operands]):
             read = True
         writes = field.writes and not read and not op.mask

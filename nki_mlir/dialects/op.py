@@ -278,6 +278,10 @@ class Op:
         tile."""
         return False
 
+    def reads(self, name: str) -> bool:
+        """Return whether the operation reads elements of a tile, which it may declare to read and write."""
+        return any([source == name for source, _ in self.sources()]) and not self.overwrites(name)
+
     def unread_tiles(self) -> Sequence[str]:
         """Return the tiles that it declares to read only because elements that it does not write stay as they are."""
         return ()

@@ -63,7 +63,7 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
         space = SBUF if _allows(op, field, replace(inside, space=SBUF)) else PSUM
     once = tile if field.writes else without_repeats(tile)
     copy = text.temporary(once.shape, tile.dtype, space, before=tile.handle)
-    if field.name in [name for name, _ in op.sources()] and not op.overwrites(field.name):
+    if op.reads(field.name):
         take_rows(text, op, copy, once)
     return copy if field.writes else repeated_as(copy, tile)
 

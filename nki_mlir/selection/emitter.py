@@ -171,7 +171,7 @@ class Emitter:
                 psum_sources += tile.space == PSUM
             elif not self.reaches_destination(engine, tile):
                 target = self.buffer_like(tile, tile.dtype, PSUM if engine is TENSOR else SBUF)
-                if any(name == field.name for name, _ in op.sources()) and not op.overwrites(field.name):
+                if op.reads(field.name):
                     self.copy(target, tile)
                 after.append((tile, target))
                 tile = target

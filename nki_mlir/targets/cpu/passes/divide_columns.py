@@ -11,15 +11,15 @@ order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
+from nki_mlir.targets.cpu.contraction import NestContraction, contraction_of, tile_of
 from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
-from nki_mlir.targets.cpu.passes.pad_rows import SlotRanges, in_layout, with_operand
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.targets.cpu.tile_layout import Moves, change_layouts
+from nki_mlir.waist.nest import Nest
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,18 @@ class ColumnPanels:
             return step // self.row * self.width
         return step * self.rows if step % self.width == 0 else step
 
-    def contain(self, size: int, offset: Linear, moves: Sequence[tuple[int, tuple[int, int]]]) -> bool:
+    def size(self, size: int) -> int:
+        return size
+
+    def divided(self, nest: Nest, number: int, product: NestContraction | None) -> Nest | None:
+        size = nest.operands[number].dtype.itemsize
+        divided = divided_by_rows(nest, nest.operands[number].strides, self.row // size)
+        divided = divided_by_rows(divided, divided.operands[number].strides, self.width // size)
+        return divided if divided is nest or can_be_divided(nest, divided) else None
+
+    def contains(self, size: int, offset: Linear, moves: Moves) -> bool:
         """Return whether elements of ``size`` bytes lie in the panels with constant steps: moves by panels stay within
-        a row of the tile, moves by less stay within a row of a panel. A move has a step, its least and its greatest
-        count."""
+        a row of the tile, moves by less stay within a row of a panel."""
         column, byte = [offset.const % self.row // self.width * self.width] * 2, [offset.const % self.width] * 2
         for step, (least, most) in moves:
             if step % self.row:
@@ -54,24 +62,23 @@ class ColumnPanels:
                 ends[1] += max(step * least, step * most)
         return min(*column, *byte) >= 0 and column[1] < self.row and byte[1] + size <= self.width
 
+    def keeps(self, before: NestContraction, after: NestContraction | None) -> bool:
+        """Return whether the product still reads the factor with its columns along them."""
+        return after is not None and after.vector == before.vector
+
 
 class DivideColumns(FunctionPass, name="divide-columns"):
     least: int = 131_072        # bytes of a tile: smaller ones stay in the caches
     width: int = 0              # columns of a panel; 0: as many as a register tile has
 
     def rewrite(self, function: NativeFunction) -> None:
-        new_calls: dict[RoutineCall, Compute] = {}
-        for buffer, users in function.users().items():
-            calls = [new_calls.get(user, user) for user in users]
-            panels = self.panels_of(buffer, calls) if buffer.size >= self.least else None
-            divided = [on_panels(call, buffer, panels, function.ranges) for call in calls] if panels else []
-            if all(divided):
-                new_calls |= {user: call for user, call in zip(users, divided) if call is not None}
-        function.replace_calls(new_calls)
+        change_layouts(function, self.panels_of)
 
     def panels_of(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> ColumnPanels | None:
         """Return the panels of a tile that products read as the factor with their columns; None if it stays as it is.
         """
+        if buffer.size < self.least:
+            return None
         layouts = set()
         for call in calls:
             product = contraction_of(call.nest) if isinstance(call, Compute) else None
@@ -87,35 +94,6 @@ class DivideColumns(FunctionPass, name="divide-columns"):
             return None
         row, width = layouts.pop()
         return ColumnPanels(row, width, buffer.size // row) if buffer.size % row == 0 else None
-
-
-def on_panels(call: RoutineCall, buffer: ScratchBuffer, panels: ColumnPanels, ranges: SlotRanges) -> Compute | None:
-    """Return a computation on a buffer in panels; None if its elements do not lie in them with constant steps."""
-    if not isinstance(call, Compute):
-        return None
-    nest, regions, product = call.nest, list(call.regions), contraction_of(call.nest)
-    for k, region in enumerate(regions):
-        if region.root is not buffer:
-            continue
-        size = nest.operands[k].dtype.itemsize
-        divided = divided_by_rows(nest, nest.operands[k].strides, panels.row // size)
-        divided = divided_by_rows(divided, divided.operands[k].strides, panels.width // size)
-        if divided is not nest and not can_be_divided(nest, divided):
-            return None
-        nest = divided
-        steps = [step * size for step in nest.operands[k].strides]
-        moves = [*zip(steps, [(0, extent - 1) for extent in nest.extents]),
-                 *[(step, ranges[slot]) for slot, step in region.offset.symbols]]
-        if not panels.contain(size, region.offset, moves):
-            return None
-        nest = with_operand(nest, k, Operand(nest.operands[k].dtype, tuple([panels.step(s) // size for s in steps])))
-        regions[k] = replace(region, offset=Linear(panels.moved(region.offset.const), tuple(
-            [(slot, panels.step(step)) for slot, step in region.offset.symbols])))
-    if product is not None:
-        contraction = contraction_of(nest)
-        if contraction is None or contraction.vector != product.vector:
-            return None
-    return in_layout(call, nest, regions)
 
 
 def can_be_divided(nest: Nest, divided: Nest) -> bool:

@@ -86,8 +86,7 @@ def accesses(run: TimedMachine) -> Iterator[tuple[int, Where, list[OnChipAccess]
 
 
 def _accesses(op: Op) -> list[OnChipAccess]:
-    begins = getattr(op, "accumulate", None) is False
-    operands = [OnChipAccess(f.name, footprint_of(t), f.reads and not (f.writes and begins), f.writes, op, t)
+    operands = [OnChipAccess(f.name, footprint_of(t), op.reads(f.name), f.writes, op, t)
                 for f, t in op.operands() if t.on_chip]
     return sorted(operands, key=lambda access: access.writes)
 

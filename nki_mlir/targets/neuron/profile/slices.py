@@ -66,7 +66,7 @@ def traffic_of(op: Op | Control) -> Traffic:
     tiles = {operand.name: tile for operand, tile in op.operands()}
     for (operand, tile), (_, elements) in zip(op.operands(), moved(op)):
         nbytes = elements * tile.dtype.itemsize
-        if operand.reads and not (operand.writes and getattr(op, "accumulate", True) is False):
+        if op.reads(operand.name):
             counts[f"{tile.space}_read"] += nbytes
         if operand.writes:
             counts[f"{tile.space}_written"] += nbytes
@@ -89,7 +89,8 @@ def form_of(instruction: Instruction) -> tuple[object, ...]:
         return (type(op),)
     tiles = [None if (tile := op.__dict__[f.name]) is None else
              (tile.layout.form, tile.handle.name) if tile.space == HBM else tile.layout.form for f in op.tiles]
-    return (type(op), instruction.queue is None, getattr(op, "accumulate", None), instruction.work_of(op), *tiles)
+    reads = tuple([op.reads(f.name) for f in op.tiles])
+    return (type(op), instruction.queue is None, reads, instruction.work_of(op), *tiles)
 
 
 def moved_by(instruction: Instruction) -> tuple[str, int]:

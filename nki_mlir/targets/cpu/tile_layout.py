@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tiles in other layouts: a pass that stores a tile in another layout changes each computation that uses the tile."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.addressed_nest import can_stream
+from nki_mlir.targets.cpu.contraction import NestContraction, TileProduct, contraction_of
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer, compute
+from nki_mlir.waist.nest import Nest, Operand
+
+SlotRanges = dict[int, tuple[int, int]]         # the least and greatest value of each slot
+Moves = Sequence[tuple[int, tuple[int, int]]]   # steps in bytes, each with its least and its greatest count
+
+
+class TileLayout(Protocol):
+    """Where a tile's elements lie; distances, steps and sizes are in bytes."""
+
+    def moved(self, distance: int) -> int:
+        """Return the distance from the begin of the tile to an element, in this layout."""
+        ...
+
+    def step(self, step: int) -> int:
+        """Return a step in this layout."""
+        ...
+
+    def size(self, size: int) -> int:
+        """Return the size of a region of whole rows, in this layout."""
+        ...
+
+    def divided(self, nest: Nest, number: int, product: NestContraction | None) -> Nest | None:
+        """Return the nest with axes along which an operand has constant steps in this layout; None if the nest cannot
+        have them. ``product`` is what the nest computes in the old layout."""
+        ...
+
+    def contains(self, size: int, offset: Linear, moves: Moves) -> bool:
+        """Return whether the elements of ``size`` bytes that the moves reach have constant steps in this layout."""
+        ...
+
+    def keeps(self, before: NestContraction, after: NestContraction | None) -> bool:
+        """Return whether a product in this layout is as fast as the one before."""
+        ...
+
+
+def change_layouts(function: NativeFunction,
+                   layout_of: Callable[[ScratchBuffer, Sequence[RoutineCall]], TileLayout | None]) -> None:
+    """Store tiles in the layouts that ``layout_of`` returns, if all calls that use a tile can address it there."""
+    new_calls: dict[RoutineCall, Compute] = {}
+    for buffer, users in function.users().items():
+        calls = [new_calls.get(user, user) for user in users]
+        if not calls or (layout := layout_of(buffer, calls)) is None:
+            continue
+        changed = [in_layout(call, buffer, layout, function.ranges) for call in calls]
+        if all(changed):
+            new_calls |= {user: call for user, call in zip(users, changed) if call is not None}
+            buffer.size = layout.size(buffer.size)
+    function.replace_calls(new_calls)
+
+
+def in_layout(call: RoutineCall, buffer: ScratchBuffer, layout: TileLayout, ranges: SlotRanges) -> Compute | None:
+    """Return a computation on a buffer in another layout; None if its elements have no constant steps there."""
+    if not isinstance(call, Compute):
+        return None
+    nest, regions, product = call.nest, list(call.regions), contraction_of(call.nest)
+    for k, region in enumerate(regions):
+        if region.root is not buffer:
+            continue
+        divided = layout.divided(nest, k, product)
+        if divided is None:
+            return None
+        operand = divided.operands[k]
+        size = operand.dtype.itemsize
+        steps = [step * size for step in operand.strides]
+        moves = [*zip(steps, [(0, extent - 1) for extent in divided.extents]),
+                 *[(step, ranges[slot]) for slot, step in region.offset.symbols]]
+        if not layout.contains(size, region.offset, moves):
+            return None
+        nest = with_operand(divided, k, Operand(operand.dtype, tuple([layout.step(step) // size for step in steps])))
+        offset = Linear(layout.moved(region.offset.const),
+                        tuple([(slot, layout.step(step)) for slot, step in region.offset.symbols]))
+        regions[k] = replace(region, size=layout.size(region.size), offset=offset)
+    if product is not None and not layout.keeps(product, contraction_of(nest)):
+        return None
+    if isinstance(call.function, TileProduct):
+        addresses = tuple([region.address for region in regions])
+        return Compute(replace(call.function, nest=nest), addresses, nest, regions)
+    return compute(nest, regions, call.symbols, call.streams and can_stream(nest))
+
+
+def with_operand(nest: Nest, number: int, operand: Operand) -> Nest:
+    operands = [operand if k == number else other for k, other in enumerate(nest.operands)]
+    return replace(nest, inputs=tuple(operands[:len(nest.inputs)]), outputs=tuple(operands[len(nest.inputs):]))
