@@ -12,6 +12,8 @@ from nki_mlir.scalar.dtypes import (
     FLOAT16,
     FLOAT32,
     INT8,
+    INT16,
+    UINT16,
     DType,
     convert,
 )
@@ -74,6 +76,14 @@ def around_ties() -> np.ndarray:
     return (upper | lower).ravel().view(np.float32)
 
 
+@pytest.fixture(params=["", "pairs"], ids=["usual", "one instruction"])
+def instructions(request: pytest.FixtureRequest) -> None:
+    """Round as this host does, and by the instruction that rounds to bfloat16."""
+    if request.param:
+        request.getfixturevalue(request.param)
+
+
+@pytest.mark.usefixtures("instructions")
 @pytest.mark.parametrize("start", (0, 1, 17), ids=str)
 def test_rounding__to_store_has_the_bits_of_conversion(start: int) -> None:
     """NaN of any payload stays NaN, with its sign."""
@@ -88,6 +98,19 @@ def test_rounding__to_store_has_the_bits_of_conversion(start: int) -> None:
     assert np.array_equal(np.signbit(result.array.astype(np.float32)), np.signbit(wanted.astype(np.float32)))
 
 
+@pytest.mark.usefixtures("instructions")
+@pytest.mark.parametrize("dtype", (INT8, INT16, UINT16), ids=str)
+def test_rounding__of_integers_has_the_bits_of_conversion(dtype: DType) -> None:
+    x = np.arange(COUNT).astype(dtype.numpy)
+    nest = Nest((x.size,), frozenset(), (Operand(dtype, (1,)),), 0, (Operand(BFLOAT16, (1,)),), (
+        Step("convert", BFLOAT16, (0,)),), (2,))
+    source, result = (Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands)
+    source.array[:] = x
+    run(nest, [source, result], forms=ALL_FORMS)
+    assert np.array_equal(bits(result.array), bits(convert(x, BFLOAT16, dtype)))
+
+
+@pytest.mark.usefixtures("instructions")
 @pytest.mark.parametrize("scale", (1.0, 2.0**-126, 1 / 3, np.inf, np.uint32(0xFFFFFFFF).view(np.float32)), ids=str)
 def test_rounding__of_words_to_store_has_the_bits_of_conversion(scale: np.float32) -> None:
     """Products with a number of float32 for each row, whose NaN may have any payload."""

@@ -20,8 +20,6 @@ from ...forced_passes import forced
 from .called_functions import called_after
 from .test_tabulated_functions import EDGES, function, halved, masked, normalized, summed
 
-has_unit = pytest.mark.skipif(host.lanes() != 16 or not host.multiplies_pairs(), reason="rounds in one instruction")
-
 
 def table_and_fit(name: str) -> tuple[TabulatedFunction, FittedFunction | None]:
     one = next(tabulated_functions(function(name, BFLOAT16)))
@@ -53,7 +51,7 @@ def test_polynomials__of_rows_of_any_length(columns: int) -> None:
     assert np.array_equal(results, wanted) and (results[columns:] == 7).all()
 
 
-@has_unit
+@pytest.mark.usefixtures("pairs")
 def test_functions__without_polynomials() -> None:
     """A logarithm has no value below 0, and so small a square no polynomial with a factor for the argument."""
     assert [table_and_fit(name)[1] for name in ("log", "rsqrt", "square")] == [None] * 3
@@ -71,7 +69,7 @@ def test_last_segments__have_no_end_where_functions_are_constant_or_multiples() 
     assert np.isnan(ends(exp)).all()
 
 
-@has_unit
+@pytest.mark.usefixtures("pairs")
 def test_polynomials__that_miss_a_value_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = fitted._rows
     monkeypatch.setattr(fitted, "_rows", lambda *arguments: None if (fit := rows(*arguments)) is None else fit * 1.01)
@@ -109,7 +107,7 @@ def gelu_of_rows(x):
     return out
 
 
-@has_unit
+@pytest.mark.usefixtures("pairs")
 @pytest.mark.parametrize("rows, gain, is_fitted", [(2048, 2.0, True), (2048, 1.1, False), (256, 2.0, False)])
 def test_pass__takes_large_computations_where_the_host_gains(names, monkeypatch, rows, gain, is_fitted) -> None:
     monkeypatch.setattr(host_measurements, "gain_of_fit", lambda function: gain)

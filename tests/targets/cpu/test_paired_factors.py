@@ -23,7 +23,6 @@ from nki_mlir.waist.reader import read_function
 from .compiled import CompiledModule, compiled, set_options
 
 BFLOAT16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2
-needs_pairs = pytest.mark.skipif(not host.multiplies_pairs(), reason="the host does not multiply pairs")
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +74,7 @@ def compiled_text(text: str) -> CompiledModule:
         return compiled(ir.Module.parse(text))
 
 
-@needs_pairs
+@pytest.mark.usefixtures("pairs")
 def test_module_from_a_file__multiplies_words() -> None:
     a, b = whole_numbers(BFLOAT16, 16, 16), whole_numbers(BFLOAT16, 16, 32)
     words = [np.ascontiguousarray(x.reshape(8, 2, -1).swapaxes(1, 2)).view(np.float32)[..., 0] for x in (a, b)]
@@ -105,7 +104,8 @@ def whole_numbers(dtype: type, depth: int, count: int) -> np.ndarray:
     return np.random.default_rng(count).integers(-8, 9, (depth, count)).astype(np.float32).astype(dtype)
 
 
-@needs_pairs
+@pytest.mark.share(4)
+@pytest.mark.usefixtures("pairs")
 @pytest.mark.parametrize("dtypes", [(BFLOAT16, BFLOAT16), (E4M3, E4M3), (E5M2, BFLOAT16), (BFLOAT16, E4M3)])
 @pytest.mark.parametrize("kernel, times", [(product, 1), (added, 2)])
 @pytest.mark.parametrize("depth, rows, columns", [(128, 128, 512), (63, 33, 70), (4, 17, 16), (3, 128, 40)])
@@ -118,7 +118,7 @@ def test_products__are_those_of_the_numbers(monkeypatch, dtypes, kernel, times, 
     assert np.array_equal(jit.on("jit")(a_t, b), expected)
 
 
-@needs_pairs
+@pytest.mark.usefixtures("pairs")
 @pytest.mark.parametrize("position", [0, 1, 62, 63])
 def test_sums__have_infinities_and_nan_where_products_have(monkeypatch, position):
     set_options(monkeypatch, "pair-factors", pairs=1, least=1)
@@ -130,7 +130,7 @@ def test_sums__have_infinities_and_nan_where_products_have(monkeypatch, position
     assert np.isnan(expected[0, 0]) and np.isnan(expected[1]).all() and np.isinf(expected[0]).any()
 
 
-@needs_pairs
+@pytest.mark.usefixtures("pairs")
 def test_products__differ_from_those_of_float32_by_the_order_of_sums(monkeypatch):
     rng = np.random.default_rng(3)
     a_t, b = (rng.standard_normal((128, n)).astype(np.float32).astype(BFLOAT16) for n in (128, 256))
