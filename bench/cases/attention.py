@@ -42,9 +42,8 @@ def in_wide(function: Any, *arrays: np.ndarray) -> Any:
 
 
 @case("flash_forward_4x2048x64", Goal(faster=1.3, note=LIMIT), Goal(faster=1.3, note=(
-    "On one thread it takes the time of float32, without AMX or AVX512-BF16. Values of four blocks converted at once, "
-    "with products added in registers as in float32, took 1.01 of the time. Roundings of weights by products of words "
-    "took 0.99.")))
+    "On one thread it takes the time of float32, without AMX or AVX512-BF16. Roundings of weights by products of words "
+    "took 0.99 of the time.")))
 def flash_forward(dtype: str = "float32") -> Case:
     def formula(xp: Any, q_t: Any, k_t: Any, v: Any) -> Any:
         scores = q_t.swapaxes(1, 2) @ k_t * SCALE

@@ -2,8 +2,8 @@
 """The passes on records that a kernel for the CPU goes through, by name and in order, with their options."""
 
 PIPELINE = {"trim-tiles": "", "zero-unwritten": "", "fit-functions": "", "tabulate-functions": "",
-            "drop-roundings": "", "parallelize": "", "form-products": "", "forward-copies": "", "forward-constants": "",
-            "store-rows": "", "merge-programs": "",
+            "drop-roundings": "", "parallelize": "", "form-products": "", "hoist-tiles": "", "forward-copies": "",
+            "forward-constants": "", "store-rows": "", "merge-programs": "",
             "pair-factors": "", "widen-tiles": "", "widen-factors": "", "forward-factors": "", "store-products": "",
             "divide-columns": "", "pad-rows": "", "reuse-tiles": "", "deepen-products": "", "prefetch-factors": "",
             "join-nests": "", "chunk-rows": "", "prefetch-rows": "", "load-fields": "", "load-words": "",

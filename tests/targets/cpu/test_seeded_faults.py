@@ -78,6 +78,14 @@ def odd_products(x, y):
         nl.store(y[nl.ds(i * 25, 25), 0:61], nl.matmul(left, nl.load(x[64:128, 0:61]), transpose_x=True))
 
 
+def repeated_factors(x, y):
+    """Products of parts of ``x``, of which each iteration of the outer loop reads all."""
+    for i in nl.affine_range(2):
+        for j in nl.affine_range(2):
+            tile, factor = nl.load(x[0:64, nl.ds(i * 32, 32)]), nl.load(x[64:128, nl.ds(j * 32, 32)])
+            nl.store(y[nl.ds(i * 64 + j * 32, 32), 0:32], nl.copy(nisa.nc_matmul(tile, factor)))
+
+
 def pieces_apart(x, y):
     """A product in two pieces, between which a row of the summed axis is left out."""
     total = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
@@ -270,6 +278,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
         (row and row - product.a.width, count) for row, count in PIECES.fget(product)]), odd_products),
     "form-products of pieces": ("loop_products", "_follows", lambda second, first, nest, axis: (
         axis in nest.reduced), pieces_apart),
+    "hoist-tiles": ("passes.hoist_tiles", "with_values", lambda form, values: Linear(form.const), repeated_factors),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
         extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),
