@@ -21,9 +21,9 @@ from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.forwarding import filled_tile
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.passes.pad_rows import in_layout
 from nki_mlir.targets.cpu.passes.widen_factors import elements_of
 from nki_mlir.targets.runtime import host
+from nki_mlir.waist.overlap import ByteRegion
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         with function.inside(block):
             *sources, filled = call.regions
             regions = [replace(region, offset=with_values(region.offset, values)) for region in sources]
-            function.add(in_layout(call, call.nest, [*regions, replace(filled, size=tile.size, offset=target)]))
+            function.add(on_regions(call, [*regions, replace(filled, size=tile.size, offset=target)]))
         self.read_tiles(repeated)
 
     def add_loop(self, function: cpu.NativeFunction, block: cpu.NativeBlock, count: int, on_pool: bool
@@ -159,7 +159,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
                 assert isinstance(reader, cpu.Compute)
                 regions = [replace(region, size=repeated.tile.size).moved(moved) if region.root is repeated.tile else
                            region for region in reader.regions]
-                self.new_calls[user] = in_layout(reader, reader.nest, regions)
+                self.new_calls[user] = on_regions(reader, regions)
 
 
 def calls_in_loops(block: cpu.NativeBlock, loops: tuple[cpu.NativeLoop, ...] = ()
@@ -171,6 +171,11 @@ def calls_in_loops(block: cpu.NativeBlock, loops: tuple[cpu.NativeLoop, ...] = (
             yield block, node, loops
         elif isinstance(node, cpu.NativeLoop) and node.span and not node.on_pool:
             yield from calls_in_loops(node.body, (*loops, node))
+
+
+def on_regions(call: cpu.Compute, regions: Sequence[ByteRegion]) -> cpu.Compute:
+    """Return a computation on other regions."""
+    return cpu.Compute(call.function, (*(region.address for region in regions), *call.symbols), call.nest, regions)
 
 
 def with_values(form: Linear, values: Mapping[int, Linear]) -> Linear:
