@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 import libcst as cst
 
 from nki_mlir.migration.names import Names
+from nki_mlir.migration.python_trees import python_tree, walked
 
 UNCLEAR_LAUNCH = ("a launch of a variable that may be a kernel that gets its grid as an argument, or another one: "
                   "launch each kernel by its name")
@@ -19,17 +20,17 @@ WRAPPERS = frozenset({"nki.jit", "nki.trace", "nki.baremetal", "nki.benchmark", 
 def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[str]) -> dict[str, str]:
     """Return the kernel of each variable that is assigned only that kernel, plain or in a wrapper. Names of parameters
     do not count."""
-    tree = ast.parse(text)
-    parameters = {argument.arg for node in ast.walk(tree) if isinstance(node, ast.arguments)
+    tree = python_tree(text)
+    parameters = {argument.arg for node in walked(tree) if isinstance(node, ast.arguments)
                   for argument in [*node.posonlyargs, *node.args, *node.kwonlyargs]}
     values: dict[str, list[str]] = {}           # of each name: the kernels that it is assigned, or ""
     plain: set[int] = set()
-    for assignment in (n for n in ast.walk(tree) if isinstance(n, ast.Assign)):
+    for assignment in (n for n in walked(tree) if isinstance(n, ast.Assign)):
         for target in assignment.targets:
             if isinstance(target, ast.Name):
                 values.setdefault(target.id, []).append(_kernel(assignment.value, names, wrappers))
                 plain.add(id(target))
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in plain:
             values.setdefault(node.id, []).append("")       # a loop, an unpacked value
     return {name: kernels[0] for name, kernels in values.items() if set(kernels) <= functions and len(set(kernels)) == 1
@@ -59,11 +60,11 @@ class KernelGroups:
         self.kernels, self.kernel_of = kernels, kernel_of
         self.values: dict[str, set[str]] = {}           # by variable; "" for what is no kernel
         self.assigned: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(tree):
+        for node in walked(tree):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 self.assigned.setdefault(node.targets[0].id, []).append(node.value)
-        host = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name not in kernels}
-        for node in ast.walk(tree):
+        host = {f.name: f for f in walked(tree) if isinstance(f, ast.FunctionDef) and f.name not in kernels}
+        for node in walked(tree):
             if isinstance(node, ast.For | ast.comprehension):
                 self._bind(node.target, self._elements(node.iter))
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in host:

@@ -23,6 +23,7 @@ from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, children_of, is_table, nodes_of, read_without_import
 from nki_mlir.migration.parameters import bound_in_calls, kind_of, tree_of
 from nki_mlir.migration.program_arguments import EQUAL, with_program_arguments
+from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
@@ -51,9 +52,9 @@ class SourceModule:
         text, with_kernels = with_measured_kernels(text, report)
         text, with_options = with_named_options(text, report)
         text = with_program_arguments(text, report)
-        self.names, self.report, self.host = Names(text), report, ast.parse(text)
+        self.names, self.report, self.host = Names(text), report, python_tree(text)
         self.is_measuring, self.benchmarks = reads_results(text), benchmarks(text, self.names)
-        wrapper = MetadataWrapper(cst.parse_module(text))
+        wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
         self.tree, self.nodes = wrapper.module, NodesByClass(wrapper.module)
         positions = wrapper.resolve(PositionProvider)
         self.line_of = {id(n): without_calls(with_kernels(with_options(p.start.line))) for n, p in positions.items()}
@@ -76,7 +77,7 @@ class SourceModule:
             name: TileClass(name) for name in self.classes}}
         self.kernels.add_classes(rewritable_classes(self.tree, self.nodes, self.classes, self.names))
         self.kernels.host_methods = host_methods(self.nodes)
-        self.kernels.all_names = {n.id for n in ast.walk(self.host) if isinstance(n, ast.Name)}
+        self.kernels.all_names = {n.id for n in walked(self.host) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
         self.aliases = kernel_aliases(text, self.names, device_functions.keys(), WRAPPERS)
         self.launches = launches(self.nodes.of(cst.Subscript), self.names, self.functions.keys(), self.aliases)

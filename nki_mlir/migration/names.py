@@ -16,6 +16,7 @@ from nki_mlir.language.beta import isa, language, nki
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_language
 from nki_mlir.language.functions import finfo
+from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import ALIASES
 
@@ -58,7 +59,7 @@ def shortened(path: str) -> str:
 @functools.lru_cache(256)
 def imported_words(text: str) -> frozenset[str]:
     """Return the words of all paths that a module imports from, and of the names that it imports."""
-    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import | ast.ImportFrom)]
+    nodes = [n for n in walked(python_tree(text)) if isinstance(n, ast.Import | ast.ImportFrom)]
     paths = [path for n in nodes for path in (getattr(n, "module", None), *(item.name for item in n.names)) if path]
     return frozenset(word for path in paths for word in path.split("."))
 
@@ -68,7 +69,7 @@ def _imports(text: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return what each imported name of a module refers to, without and with relative imports."""
     paths: dict[str, str] = {}
     imports: dict[str, str] = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in walked(python_tree(text)):
         if isinstance(node, ast.Import):
             for item in node.names:
                 paths[item.asname or item.name.split(".")[0]] = item.name if item.asname else item.name.split(".")[0]
@@ -130,9 +131,9 @@ ELSEWHERE = {"neuronxcc.starfish.support.util": ("allclose", "numpy"),
 def with_named_imports(text: str) -> str:
     """Return a module's text in which ``from neuronxcc.nki.language import *`` lists the names that the module uses,
     and functions of the compiler's package come from another one."""
-    tree, lines = ast.parse(text), text.splitlines(keepends=True)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    for node in ast.walk(tree):
+    tree, lines = python_tree(text), text.splitlines(keepends=True)
+    used = {node.id for node in walked(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    for node in walked(tree):
         match node:
             case ast.ImportFrom(module="neuronxcc.nki", names=[ast.alias(name="*")], lineno=line):
                 names = sorted(used.intersection(dir(nki)))
@@ -167,8 +168,8 @@ def only_of_beta(path: str) -> set[str]:
 
 def unresolved(text: str) -> list[tuple[int, str]]:
     """Return (line, name) of the first use of each name that no scope around it defines, in order."""
-    tree = ast.parse(text)
-    if any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree)):
+    tree = python_tree(text)
+    if any(isinstance(node, ast.alias) and node.name == "*" for node in walked(tree)):
         return []
     module = symtable.symtable(text, "<text>", "exec")
     scopes = [module]
@@ -181,7 +182,7 @@ def unresolved(text: str) -> list[tuple[int, str]]:
             if symbol.is_referenced() and symbol.get_name() not in defined and (
                 scope is module or (symbol.is_global() and not symbol.is_local()))}     # is both in a function "top"
     lines: dict[str, int] = {}
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and any(
                 name == node.id and node.lineno >= first for first, name in read):
             lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
@@ -190,9 +191,9 @@ def unresolved(text: str) -> list[tuple[int, str]]:
 
 def read_without_import(module: ast.Module) -> set[str]:
     """Return the names that a module reads and imports neither at its top nor in the function that reads them."""
-    imported = [{a.asname or a.name.split(".")[0] for n in ast.walk(statement)
+    imported = [{a.asname or a.name.split(".")[0] for n in walked(statement)
                  if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names} for statement in module.body]
-    read = {n.id for statement, names in zip(module.body, imported) for n in ast.walk(statement)
+    read = {n.id for statement, names in zip(module.body, imported) for n in walked(statement)
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in names}
     return read.difference(*(names for statement, names in zip(module.body, imported)
                              if not isinstance(statement, ast.FunctionDef | ast.ClassDef)))

@@ -10,6 +10,7 @@ import libcst as cst
 from nki_mlir.language.functions import UNARY
 from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact, function_fact
 from nki_mlir.migration.names import Names
+from nki_mlir.migration.python_trees import python_tree, walked
 
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
 COMPUTING = {*UNARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}       # of nl
@@ -32,7 +33,7 @@ def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:
 def bound_names(node: ast.AST) -> Counter[str]:
     """Return how often each name is bound."""
     counts: Counter[str] = Counter()
-    for inner in ast.walk(node):
+    for inner in walked(node):
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             counts[inner.id] += 1
         elif isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and inner is not node:
@@ -43,12 +44,12 @@ def bound_names(node: ast.AST) -> Counter[str]:
 def single_elements(node: ast.AST) -> frozenset[str]:
     """Return the names for which a function reads only the first element: ``name[0, 0]``."""
     first: set[int] = set()
-    for inner in ast.walk(node):
+    for inner in walked(node):
         if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Load):
             index = inner.slice.elts if isinstance(inner.slice, ast.Tuple) else [inner.slice]
             if all(isinstance(i, ast.Constant) and i.value == 0 for i in index):
                 first.add(id(inner.value))
-    reads = [n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    reads = [n for n in walked(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     return frozenset({n.id for n in reads if id(n) in first} - {n.id for n in reads if id(n) not in first})
 
 
@@ -70,7 +71,7 @@ def root(node: ast.expr) -> str:
 def returns_slice(tree: ast.FunctionDef) -> bool:
     """Return whether a function returns ``slice(...)``."""
     return any(isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and isinstance(
-        node.value.func, ast.Name) and node.value.func.id == "slice" for node in ast.walk(tree))
+        node.value.func, ast.Name) and node.value.func.id == "slice" for node in walked(tree))
 
 
 def defaults_of(function: ast.FunctionDef) -> dict[str, ast.expr]:
@@ -136,7 +137,7 @@ class Parameters:
         dtype = f"{name}.dtype"
         tile, hbm = TensorFact(SBUF, None, dtype), TensorFact(HBM, None, dtype, base=True, parameter=True)
         if any(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and n.value.id == name
-               and _counts_from_the_end(n.slice) for n in ast.walk(function)):      # a list: no tensor has such indices
+               and _counts_from_the_end(n.slice) for n in walked(function)):      # a list: no tensor has such indices
             return Fact()
         kinds = self._kinds(function, name, is_kernel, frozenset())
         if is_kernel:                   # its tensors are in HBM, which no operation computes with
@@ -151,7 +152,7 @@ class Parameters:
         """Return whether an operation computes with an element of a parameter, ``tile * weights[k]``, and nothing reads
         its attributes."""
         operands: list[ast.expr] = []
-        for node in ast.walk(function):
+        for node in walked(function):
             match node:
                 case ast.Attribute(value=ast.Name(id=owner)) if owner == name:
                     return False
@@ -170,7 +171,7 @@ class Parameters:
         tile, or a tensor in either memory."""
         kinds: set[str] = set()
         names = {name, *_other_names(function, name)}
-        for node in ast.walk(function):
+        for node in walked(function):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
                 if node.attr in TENSOR_ATTRIBUTES or node.attr in ("reshape", "broadcast_to", "astype"):
                     kinds.add("tensor")
@@ -220,9 +221,9 @@ def _other_names(function: ast.FunctionDef, name: str) -> set[str]:
     """Return the variables that are ``name`` as well: loop variables over tuples or lists with ``name`` in them, and
     variables to which nothing but ``name`` is assigned."""
     names, assigned = set[str](), bound_names(function)
-    displays = {target.id: node.value for node in ast.walk(function) if isinstance(node, ast.Assign)
+    displays = {target.id: node.value for node in walked(function) if isinstance(node, ast.Assign)
                 for target in node.targets if isinstance(target, ast.Name) and assigned[target.id] == 1}
-    for node in ast.walk(function):
+    for node in walked(function):
         match node:
             case ast.For(target=target, iter=iterated) | ast.comprehension(target=target, iter=iterated):
                 for item in _items(iterated, displays):
@@ -273,7 +274,7 @@ def bound_in_calls(function: ast.FunctionDef, module: ast.Module, names: Names) 
     file: ``make(nl.gelu, 0.5)``."""
     parameters = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     facts: dict[str, set[Fact]] = {}
-    for call in ast.walk(module):
+    for call in walked(module):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == function.name:
             passed = {**dict(zip(parameters, call.args)), **{k.arg or "": k.value for k in call.keywords}}
             is_unpacked = "" in passed or any(isinstance(value, ast.Starred) for value in call.args)
@@ -300,4 +301,4 @@ def _of_argument(value: ast.expr, names: Names) -> Fact:
 
 def names_read(text: str) -> set[str]:
     """Return the names that statements or an expression read."""
-    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    return {n.id for n in walked(python_tree(text)) if isinstance(n, ast.Name)}

@@ -20,6 +20,7 @@ from nki_mlir.migration.kernel_aliases import WRAPPERS, kernel_aliases
 from nki_mlir.migration.launch_grids import launches
 from nki_mlir.migration.names import Names, NodesByClass
 from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.tile_classes import calls_language
 
@@ -41,7 +42,7 @@ class ProgramArguments:
     def __init__(self, text: str, report: MigrationReport) -> None:
         self.names, self.report = Names(text), report
         self.module = cst.parse_module(text)
-        self.host = ast.parse(text)
+        self.host = python_tree(text)
         self.functions = {n.name.value: n for n in self.module.body if isinstance(n, cst.FunctionDef)}
         self.trees = {n.name: n for n in self.host.body if isinstance(n, ast.FunctionDef)}
         self.calls = {name: NodesByClass(function).of(cst.Call) for name, function in self.functions.items()
@@ -77,7 +78,7 @@ class ProgramArguments:
         """Return whether other functions of kernels call a function, nothing else reads its name, and it can get
         parameters."""
         calls = [c for caller, several in self.calls.items() for c in several if _name_of(c) == name and caller != name]
-        reads = [n for n in ast.walk(self.host) if isinstance(n, ast.Name) and n.id == name]
+        reads = [n for n in walked(self.host) if isinstance(n, ast.Name) and n.id == name]
         arguments = self.trees[name].args
         return bool(calls) and len(calls) == len(reads) and arguments.kwarg is None and arguments.vararg is None
 
@@ -107,8 +108,8 @@ class ProgramArguments:
     def _parameter(self, function: str, read: Read) -> str:
         """Return the name of a parameter: the kernel's own name for what is read, if the function does not use it."""
         name, axis = read
-        used = {n.id for n in ast.walk(self.trees[function]) if isinstance(n, ast.Name)} | {
-            n.arg for n in ast.walk(self.trees[function]) if isinstance(n, ast.arg)}
+        used = {n.id for n in walked(self.trees[function]) if isinstance(n, ast.Name)} | {
+            n.arg for n in walked(self.trees[function]) if isinstance(n, ast.arg)}
         names = [self.variable(caller, read) for caller in self.calls if caller not in self.helpers]
         plain = READS[name] if axis is None else f"{READS[name]}_{axis}"
         return next((n for n in (*filter(None, names), plain) if n not in used), f"{plain}_")

@@ -57,7 +57,7 @@ def newest(text: str, report: MigrationReport, release: str = RELEASES[-1], is_c
 
 def transformed(text: str, transformer: Callable[[dict[int, int]], cst.CSTTransformer]) -> str:
     """Return a text as ``transformer`` changes it, which gets the line of each node by the node's ``id``."""
-    wrapper = MetadataWrapper(cst.parse_module(text))
+    wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
     return wrapper.module.visit(transformer({
         id(n): p.start.line for n, p in wrapper.resolve(PositionProvider).items()})).code
 

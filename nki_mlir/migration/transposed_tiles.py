@@ -11,6 +11,7 @@ import ast
 from collections.abc import Callable
 
 from nki_mlir.migration.parameters import root
+from nki_mlir.migration.python_trees import walked
 
 COPIES = ("nl.copy", "nisa.tensor_copy")
 
@@ -27,7 +28,7 @@ def transposed_tiles(function: ast.FunctionDef, meaning: Callable[[ast.expr], st
         while isinstance(node, ast.Subscript):
             node = node.value
         accepted.add(id(node))
-    for node in ast.walk(function):
+    for node in walked(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
             target = node.targets[0]
             if of_call(node.value) == "nisa.nc_transpose":
@@ -38,7 +39,7 @@ def transposed_tiles(function: ast.FunctionDef, meaning: Callable[[ast.expr], st
         elif isinstance(node, ast.Call) and of_call(node) in COPIES and node.args and any(
                 k.arg == "dtype" for k in node.keywords):
             accept(node.args[0])
-    for node in ast.walk(function):
+    for node in walked(function):
         if isinstance(node, ast.Name) and node.id in sources and isinstance(node.ctx, ast.Load) and (
                 id(node) not in accepted):
             del sources[node.id]
