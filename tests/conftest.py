@@ -96,7 +96,7 @@ def pytest_collection_finish() -> None:
     """The modules and cases, some millions of objects, stay to the end: the collector need not look at them in each test."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture

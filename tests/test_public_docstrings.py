@@ -117,7 +117,7 @@ def test_docstring__has_every_part(module):
             assert [a for a, _ in listed if a] == wanted, name
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @cases
 def test_examples__run(module, tmp_path):
     imports, _ = MODULES[module]

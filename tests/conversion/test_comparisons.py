@@ -66,7 +66,7 @@ def test_special_values__reach_only_their_rows(name):
                                        np.array([1, 5, 3, 6], np.int32), UPDATES[:4])
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype, names", [
     (jnp.bfloat16, ["set", "max"]), (np.float16, ["set", "min"]), (np.int32, ["set", "add", "max", "subtract"]),
     (np.uint32, ["set", "add", "subtract"]), (np.int8, ["set", "max"]), (np.uint8, ["set"]), (np.int16, ["set"]), (bool, ["set"])])

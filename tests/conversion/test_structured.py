@@ -17,7 +17,7 @@ from ..property_counts import FUZZ
 from .lowering import buffers_of, dtype_at, equal, lower, module_of, run_module, run_reference
 from .samples import Sampler, classes
 
-SAMPLES = 40 if FUZZ else 24         # of each class
+SAMPLES = 40 if FUZZ else 12         # of each class
 ORDER_BOUND = 1e-6       # of the largest value: NumPy's pairwise sum of n - 1 elements against one of n
 
 

@@ -65,6 +65,7 @@ def test_elementwise__and_movement(function, arguments):
     agrees(function, *arguments)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("function", [
     lambda a: a.sum(1), lambda a: a.sum(0), lambda a: a.max(), lambda a: a.min(0), lambda a: a.sum(),
     lambda a: a.reshape(4, 50, 300).sum((0, 2)), lambda a: (a.prod(1), (a > 0).any(1), (a > -1).all(0)),
@@ -182,7 +183,7 @@ CHOICES = [("tile-and-place", f"{choice.name.replace('_', '-')}=0") for choice i
            if choice.name != "elements"]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name, option", [*CHOICES, ("forward-moves", "targets=0"), ("split-rows", "inner=0"),
                                           ("tile-and-place", "elements=64")])
 def test_a_transformer_layer__without_one_choice(name, option):

@@ -28,7 +28,7 @@ from ..random_programs.test_random_kernels import FUZZ, SEED, beta_kernel, curre
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "lit_tests").rglob("*.mlir"))
 PARTS = 50 if FUZZ else 1
-KERNELS = 1_000 // PARTS if FUZZ else 4        # of each generation
+KERNELS = 1_000 // PARTS if FUZZ else 2        # of each generation
 LEFT = re.compile(r'"(?:nki|nisa|scalar|isa)\.\w+"\(')
 
 
@@ -47,7 +47,7 @@ def check(module) -> str:
     return text
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT / "lit_tests")))
 def test_inputs_of_filecheck_tests_read_back(file):
     for part in split_input(file.read_text(), str(file)):

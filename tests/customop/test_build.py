@@ -92,6 +92,7 @@ def test_verbose__shows_the_commands_and_what_is_up_to_date(files, capfd):
     assert capfd.readouterr().out.startswith("libtwice.so is up to date\n")
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("change", ["kernel", "header", "flags", "cores", "library"])
 def test_what_changed__is_built_again(files, change):
     (files / "factor.h").write_text("#define FACTOR 2\n")

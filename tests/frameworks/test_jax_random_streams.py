@@ -24,7 +24,7 @@ def results(function, *arguments):
     return results_of(text, arguments, orders=(None, 1))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("function, arguments", [
     (lambda k: jax.random.bits(k, (5, 7)), [KEY]), (lambda k: jax.random.uniform(k, (8, 40)), [KEY]),
     (lambda k: jax.random.uniform(k, (301,), minval=-2, maxval=5), [KEY]),

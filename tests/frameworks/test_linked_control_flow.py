@@ -89,7 +89,7 @@ def test_slices_at_loop_variables(function, arguments):
     agrees(function, *arguments)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("start", MEMBERS)
 @pytest.mark.parametrize("function", [
     lambda a, b, i: lax.dynamic_slice(a, (i, i), (2, 5)),
@@ -132,6 +132,7 @@ def test_one_branch_of_several(number):
            np.int32(number), A)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("function, arguments", [
     (lambda a: lax.while_loop(lambda x: x.sum() < 1000, lambda x: x * x + 1, a), (A,)),
     (lambda a, b: lax.while_loop(lambda x: x[0][0, 0] < 10, lambda x: (kernels.add[2](x[0], jnp.abs(b) + 1), x[1] + 1),

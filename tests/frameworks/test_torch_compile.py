@@ -247,6 +247,7 @@ def test_compile__errors_of_a_call_have_their_text(mistake):
         assert text in str(error.value) and "\n  fix: " in str(error.value)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("value", [np.float32(2), np.float64(2), np.int64(2), np.bool_(True), np.array(2.0, np.float16)])
 def test_compile__numpy_scalars_are_arrays(value):
     for function in (lambda a: kernels.scaled(a, value), lambda a: kernels.scaled(a, 1.0, offset=value)):

@@ -33,7 +33,7 @@ def same_gradients(function: Callable[..., "torch.Tensor"], *arguments: "torch.T
             np.testing.assert_allclose(result, gradient, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("x, weight, options", [
     ((2, 4, 9), (6, 4, 3), {"padding": 1}), ((2, 4, 10), (6, 2, 3), {"stride": 2, "padding": 2, "groups": 2}),
     ((1, 3, 11), (3, 1, 2), {"dilation": 3, "stride": 3, "groups": 3}), ((2, 2, 7), (4, 2, 1), {"padding": 2}),
@@ -54,7 +54,7 @@ def test_gradients_of_transposed_convolutions(x, weight, options):
     same_gradients(lambda a, w: convolution(a, w, **options), tensor(*x), tensor(*weight))
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("function", [
     lambda a: F.avg_pool2d(a, 2), lambda a: F.avg_pool2d(a, (3, 2), (2, 1), (1, 0)),
     lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False),
@@ -73,6 +73,7 @@ def test_gradients_of_windows(function):
     same_gradients(function, tensor(1, 2, 7, 8))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("function", [
     lambda a: F.max_pool3d(a, (2, 1, 2), padding=(1, 0, 0)), lambda a: F.adaptive_avg_pool3d(a, (2, 3, 1)),
     lambda a: F.avg_pool3d(a, 2, (2, 1, 2), 1, count_include_pad=False)], ids=["maximum", "adaptive", "average"])

@@ -68,6 +68,7 @@ def fresh():
     torch._dynamo.reset()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("cls", CLASSES)
 def test_options_from_outside_and_inside_of_the_graph(cls):
     options = cls(2.0, Sign.CHANGED)
@@ -77,6 +78,7 @@ def test_options_from_outside_and_inside_of_the_graph(cls):
     torch.testing.assert_close(inside(X), X * 12)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("cls", [c for c in CLASSES if c is not Frozen])
 def test_changed_options_compile_again(cls):
     options = cls(2.0)

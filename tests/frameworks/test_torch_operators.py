@@ -136,6 +136,7 @@ def test_distances():
     agrees(lambda x: [torch.cdist(x, x.flip(0) * 2, p=p) for p in (0.0, 1.0, 2.0, 3.0, INF)], X)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 def test_interpolation(mode):
     agrees(lambda x: (F.interpolate(x, size=(7, 3), mode=mode),), IMAGE, tolerance=1e-5, streams=mode != "bicubic")

@@ -68,6 +68,7 @@ def test_sorts(function, arguments):
     agrees(function, *arguments)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("count", [4, 9], ids=["searched", "sorted"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
 def test_largest_numbers_in_total_order(count, dtype):
@@ -80,7 +81,7 @@ def test_largest_numbers_in_total_order(count, dtype):
     np.testing.assert_array_equal(bits(values), bits(np.take_along_axis(x, order, 1)))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32])
 @pytest.mark.parametrize("is_least", [False, True])
 def test_the_first_elements_of_a_sort(dtype, is_least):

@@ -162,13 +162,13 @@ def check_agreement(text, grid=None):
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@tries(60, suppress_health_check=SLOW)
+@tries(30, suppress_health_check=SLOW)
 @given(programs())
 def test_executors_agree(text):
     check_agreement(text)
 
 
-@tries(25, suppress_health_check=SLOW)
+@tries(12, suppress_health_check=SLOW)
 @given(programs(grid=True))
 def test_executors_agree__on_a_grid(text):
     check_agreement(text, grid=3)

@@ -39,7 +39,7 @@ IN_HBM = {"t[:, 2, i]": lambda x, i: x[:, 2, i], "t[i]": lambda x, i: x[i], "t[i
           "t[1:, ::2][i]": lambda x, i: x[i + 1, ::2], "t.select(0, i)": lambda x, i: x[i]}
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", SUBSCRIPTS)
 @pytest.mark.parametrize("kind", ["tile", "register"])
 def test_read_and_written(on, name, kind):

@@ -35,7 +35,7 @@ LEFT = {"all_reduce": "nl.all_reduce", "range_select": "on_false_value"}        
 SUMS = {"tensor_scalar_reduce"}         # which native code adds in another order
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("module, name", [(f"nki.{m}", n) for m in ("language", "isa")
                                           for n in surface_beta.MODULES[m]])

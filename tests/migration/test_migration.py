@@ -145,6 +145,7 @@ def test_further_kernels_on_other_executors(file, on, tmp_path):
             np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("file", [LAUNCHES, LAYERS, CONTAINERS], ids=lambda p: p.stem)
 @pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
 def test_values_are_what_numpy_computes(file, on, tmp_path):
@@ -175,6 +176,7 @@ def test_text_keeps_comments_and_names():
                     "        num_rows = min(128, rows - i * 128)\n        # Load what the mask leaves")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("file", [*(pytest.param(p, id=p.stem) for p in (IDIOMS, LAUNCHES, LAYERS, CONTAINERS)),
                                   *FURTHER[::1 if FUZZ else 2]])
 def test_second_round_changes_nothing(file, tmp_path):

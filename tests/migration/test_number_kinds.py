@@ -65,7 +65,7 @@ def old_text(line: str) -> str:
     return HEAD + "".join(f"    {part}\n" for part in line.split("; ")) + TAIL
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("line", "text"), [*CASES, *KNOWN])
 def test_values_are_those_of_the_number_that_a_caller_passes(line, text, tmp_path):
     report = MigrationReport("kernel.py")

@@ -114,7 +114,7 @@ def test_power_becomes_an_instruction(line, new):
     assert new in migrated(line)[0]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("line", [line for line, _ in [*CASES, *POWERS]])
 def test_values_are_those_of_the_quotient(line, dtype, tmp_path):

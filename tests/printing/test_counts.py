@@ -286,7 +286,7 @@ def test_random_kernels_keep_their_counts(generation, count, most):
     """But for those that have what docs/limits.md names, and for what only one of the texts can fuse."""
     counted, far = 0, []
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"), np.errstate(all="ignore"):
-        for program, launched in drawn(generation, count if FUZZ else count // 2, seed=1):
+        for program, launched in drawn(generation, count if FUZZ else count // 4, seed=1):
             arrays = list(program.arrays.values())
             if generation == "beta" and limits(launched, arrays):
                 continue
@@ -294,7 +294,7 @@ def test_random_kernels_keep_their_counts(generation, count, most):
             again = reread(printed(launched, arrays), program.grid)
             if difference := differing(instructions(launched, arrays), instructions(again, arrays)):
                 far.append(difference)
-    assert len(far) <= most and counted >= (20 if FUZZ else 10), (counted, far)
+    assert len(far) <= most and counted >= (20 if FUZZ else 5), (counted, far)
 
 
 INDEX = np.array([[1]], np.int32)

@@ -47,6 +47,7 @@ def test_printed_microscaled_products_compute_the_same(monkeypatch):
     test_printed_examples_compute_the_same("current_mx_matmul")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.filterwarnings("ignore")
 def test_printed_examples_compute_the_same(name):
@@ -91,6 +92,7 @@ def test_the_second_text_of_examples_is_the_first(name, level, options):
         assert_the_second_text_is_the_first(launched, arguments, level, options)
 
 
+@pytest.mark.share(2)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_RANKS])
 @pytest.mark.filterwarnings("ignore")

@@ -48,7 +48,7 @@ def test_kept_placements_have_as_many_instructions(name):
     check_placement(name)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", sorted({*ALL} - {*TRIED}))
 @pytest.mark.filterwarnings("ignore")
 def test_other_kept_placements_have_as_many_instructions(name):

@@ -41,6 +41,7 @@ def tried(name, part):
     assert counts["printed"]
 
 
+@pytest.mark.share(3)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name, part", [(name, part) for name in FORMS
                                         for part in range(PARTS if name in GENERATIONS else PARTS // 2)])

@@ -19,7 +19,7 @@ from . import kernels  # noqa: E402
 from .rules import RULES  # noqa: E402
 from .trials import FUZZ, try_graphs  # noqa: E402
 
-GRAPHS, PARTS = (600, 30) if FUZZ else (4, 2)
+GRAPHS, PARTS = (600, 30) if FUZZ else (2, 2)
 
 pytestmark = [pytest.mark.jax, pytest.mark.filterwarnings("ignore")]
 

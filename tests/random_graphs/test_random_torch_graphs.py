@@ -18,7 +18,7 @@ from . import kernels  # noqa: E402
 from .torch_rules import RULES  # noqa: E402
 from .trials import FUZZ, try_graphs  # noqa: E402
 
-GRAPHS, PARTS = (300, 30) if FUZZ else (4, 2)
+GRAPHS, PARTS = (300, 30) if FUZZ else (2, 2)
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 

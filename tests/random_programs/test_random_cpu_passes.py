@@ -46,6 +46,7 @@ def agrees(writer, kernel, oracle, alone, number, on_modules=False):
         run()
 
 
+@pytest.mark.share(3)
 @pytest.mark.fuzz
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))

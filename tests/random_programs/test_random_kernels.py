@@ -37,7 +37,7 @@ from .current import CurrentWriter
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", secrets.randbelow(1 << 30) if FUZZ else 0))
-PROGRAMS, PARTS = (20_000, 200) if FUZZ else (80, 10)
+PROGRAMS, PARTS = (20_000, 200) if FUZZ else (40, 10)
 PROGRAMS = int(os.environ.get("NKI_MLIR_FUZZ_PROGRAMS", PROGRAMS))
 
 

@@ -67,7 +67,7 @@ ACROSS_ROWS = [
 ]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("rows", [100, 128])
 @pytest.mark.parametrize("function, arguments", [*ROW_BY_ROW, *ACROSS_ROWS])
 def test_blocks_of_rows__agree(function, arguments, rows):

@@ -118,7 +118,7 @@ def run(function, on, places, memory):
     return memory
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_inputs_that_overlap(name, places):

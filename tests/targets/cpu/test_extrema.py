@@ -17,7 +17,7 @@ EDGES = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e-40, -1e-40, 2.
 BINARY = ("maximum", "minimum", "add", "subtract", "multiply", "divide", "less")
 UNARY = ("relu", "abs", "negative", "square", "reciprocal")
 INPUTS, COLUMNS = 4, 256
-NESTS = 120 if FUZZ else 60
+NESTS = 120 if FUZZ else 30
 
 
 def elementwise(dtype: DType, steps: list[Step], results: tuple[int, ...]) -> Nest:

@@ -76,7 +76,7 @@ FIELDS = [(2, (0, 1)), (2, (1, 0)), (4, (0, 1, 2, 3)), (4, (3, 1)), (4, (2, 0, 1
           (5, (0, 4))]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("step, fields", FIELDS)
 @pytest.mark.parametrize("count", [1, 5, 16, 33, 80])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int32, np.int8])

@@ -35,7 +35,7 @@ FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 LIT = Path(__file__).parents[3] / "lit_tests" / "cpu"
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("file", sorted(LIT.glob("*.mlir")), ids=lambda file: file.stem)
 def test_modules__are_read_back_equal(file: Path) -> None:
     passes = [function_pass(name, FORCED.get(name, "")) for name in NAMES]
@@ -53,7 +53,7 @@ def ways_of_examples() -> list:
             for is_forced, way in ways.items() if FUZZ or k % 2 == is_forced]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name, is_forced", ways_of_examples())
 def test_examples__run_from_the_text_of_the_last_pass(name: str, is_forced: bool, monkeypatch: pytest.MonkeyPatch
                                                       ) -> None:

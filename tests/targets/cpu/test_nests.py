@@ -354,7 +354,7 @@ def test_random__with_lanes_of_every_host(lanes: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(host, "lanes", lambda: lanes)
     monkeypatch.setattr(routines, "_compiled", {})
     monkeypatch.setattr(jit, "_batches", {})
-    nests = list(dict.fromkeys(random_nests(np.random.default_rng(lanes), 80)))
+    nests = list(dict.fromkeys(random_nests(np.random.default_rng(lanes), 40)))
     check([n for n in nests if n.symbols], symbols=(2,))
     check([n for n in nests if not n.symbols])
 

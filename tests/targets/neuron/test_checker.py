@@ -291,7 +291,7 @@ def test_a_deadlock__shows_its_cycle():
 
 
 # -- real programs -----------------------------------------------------------------------------------------------------
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("seed", range(6))
 def test_what_the_emission_makes__is_sound(seed, options):
@@ -364,6 +364,7 @@ def test_conflicts__are_those_of_each_byte(seed):
     assert violated
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_without_any_one_wait__an_order_is_missing(seed, loops):

@@ -90,6 +90,7 @@ def refusal(program: Program) -> NkiMlirError | None:
     return report.violations[0] if report.violations else None
 
 
+@pytest.mark.share(2)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("emission", [Emission(), Emission(unroll_limit=1)], ids=["unrolled", "loops"])
 @pytest.mark.parametrize("name", NAMES)

@@ -69,7 +69,7 @@ def closed(edges, count):
     return before
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("make", [hbm_tile, on_chip_tile])
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("many", [4, MANY])             # regions beyond which only those that lie near are compared

@@ -77,7 +77,7 @@ def test_iterations_that_overlap__give_the_values_of_program_order(seed):
         np.testing.assert_array_equal(output, expected)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_loops_in_loops_and_branches__have_iterations_that_overlap(seed):
     drawn = RandomCode(seed, 30)

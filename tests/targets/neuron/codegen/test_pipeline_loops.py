@@ -74,7 +74,7 @@ def pipelined(seed):
     return drawn, expected, count
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pipelined_loops__give_the_values_of_program_order(seed):
     drawn, expected, _ = pipelined(seed)
