@@ -51,7 +51,8 @@ class RepeatedTile:
 
 class HoistTiles(FunctionPass, name="hoist-tiles"):
     most: int = 4_194_304       # bytes of all tiles
-    narrow: int = 1_048_576     # bytes in float32 of narrower tiles: products convert parts of larger ones themselves
+    cached: int = 1_048_576     # bytes in float32 of tiles that stay in the second cache
+    times: int = 8              # least iterations of a loop for larger ones, which products read from the third
     least: int = 8              # times that a product must read each element of a tile
 
     def rewrite(self, function: cpu.NativeFunction) -> None:
@@ -92,15 +93,17 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
             around = tuple([inner for inner in loops if inner.slot in slots])
             repeated = RepeatedTile(block, call, tile, -(-tile.size // host.LINE) * host.LINE, around)
             if all(region.root in function.only_read for region in sources) and target.offset == Linear() and (
-                    slots <= fixed | {inner.slot for inner in around}) and self.fits(repeated) and all(
+                    slots <= fixed | {inner.slot for inner in around}) and self.fits(repeated, loop) and all(
                     step % inner.span.step == 0 for step, inner in zip(repeated.steps, around) if inner.span):
                 self.bytes_left -= repeated.count * repeated.size
                 yield repeated
 
-    def fits(self, repeated: RepeatedTile) -> bool:
-        """Return whether there is room for the tiles of all iterations."""
+    def fits(self, repeated: RepeatedTile, loop: cpu.NativeLoop) -> bool:
+        """Return whether there is room for the tiles of all iterations of the inner loops. Narrower tiles must stay in
+        the cache as float32: products convert parts of others themselves."""
         size, item = repeated.count * repeated.size, repeated.call.nest.outputs[0].dtype.itemsize
-        return size <= self.bytes_left and (item == FLOAT32.itemsize or size // item * FLOAT32.itemsize <= self.narrow)
+        often = item == FLOAT32.itemsize and len(loop.span or ()) >= self.times
+        return size <= self.bytes_left and (often or size // item * FLOAT32.itemsize <= self.cached)
 
     def is_read_by_products(self, block: cpu.NativeBlock, call: cpu.Compute, tile: cpu.ScratchBuffer) -> bool:
         """Return whether all other operations on a tile only read it, after the computation in its block, and one of
