@@ -123,7 +123,11 @@ def replace(target: str, raw: bytes, mode: int, status: os.stat_result | None) -
     folder, name = os.path.split(target)
     short = os.fsdecode(os.fsencode(name)[:NAME_BYTES])
     temporary = os.path.join(folder, f".{short}.{os.urandom(8).hex()}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        error.filename = target             # the name that the user knows
+        raise
     try:
         if status is not None:
             os.fchmod(handle, stat.S_IMODE(status.st_mode))

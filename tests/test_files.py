@@ -151,6 +151,11 @@ def test_long_name__has_room_for_the_temporary_one(tmp_path):
     assert (tmp_path / ("ä" * 127)).read_text() == TEXT
 
 
+def test_missing_folder__names_the_file_that_the_user_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"'[^']*/missing/k\.neff'$"):
+        write_file(tmp_path / "missing/k.neff", b"")
+
+
 def test_failure__leaves_the_old_file(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("old")
 

@@ -187,7 +187,10 @@ is_passed = Passed()
 def user_frame(skip: int = 1) -> FrameType | None:
     """Return the innermost frame of user code; the search skips the innermost ``skip`` frames."""
     frame: FrameType | None = sys._getframe(skip)
-    while frame is not None and is_passed[frame.f_code.co_filename]:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_passed[file] and (file != "<string>" or is_users(file, frame.f_globals)):
+            break                           # not the constructor that Python generated for a dataclass of the toolchain
         frame = frame.f_back
     return frame
 

@@ -6,6 +6,15 @@ from typing import Any
 
 import torch
 
+from nki_mlir.diagnostics import NkiMlirError
+
+
+class NotSaved(NkiMlirError, RuntimeError):
+    code = "NKI-TORCH-SAVE"
+    message = "a module that torch_neuronx.trace returned cannot be saved"
+    why = "it runs kernels, which are Python functions, and TorchScript has none"
+    fix = "save the model's state_dict(), load it into a new model, and trace that"
+
 
 class FunctionModule(torch.nn.Module):
     """A function as a model without parameters, which ``torch.export`` takes."""
@@ -34,3 +43,7 @@ class TracedModule(torch.nn.Module):
     def train(self, mode: bool = True) -> "TracedModule":
         """Return the module as it is: a program computes what the model did in the mode in which it was traced."""
         return self
+
+    def save(self, *arguments: object, **keywords: object) -> None:
+        """Refuse what ``torch.jit.save`` calls."""
+        raise NotSaved().here()

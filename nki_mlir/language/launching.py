@@ -102,7 +102,11 @@ def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str]
         if option not in (*FILES, *VENDOR_OPTIONS):
             parts = {part: name for name in OPTIONS for part in name.split("_")}
             instead = f"; {suggestion(parts[part])}" if (part := nearest(option, parts)) else ""
-            warn_once(f"nki.jit has no option '{option}', and ignores it{instead}", IgnoredOption, user_location())
+            if near := get_close_matches(option, (*FILES, *VENDOR_OPTIONS), 1, ALIKE):
+                instead = f"; did you mean {near[0]}=?"
+            decorator = mode if mode in ("baremetal", "benchmark") else "jit"
+            warn_once(f"nki.{decorator} has no option '{option}', and ignores it{instead}", IgnoredOption,
+                      user_location())
     changes: dict[str, object] = {"mode": mode, "options": options}
     if options.get("kernel_return") is False:
         changes["by_reference"] = True

@@ -225,6 +225,7 @@ def test_options():
     with pytest.raises(ValueError, match="target of the compile options is 'trn9'") as caught:
         driver.CompileOptions(target="trn9")
     assert isinstance(caught.value, NkiMlirError) and "use one of trn1, inf2, trn2, trn3" in str(caught.value)
+    assert caught.value.at is not None and caught.value.at.file == __file__
     with pytest.raises(ValueError, match="lnc of the compile options is 3"):
         driver.CompileOptions(lnc=3)
     options = driver.CompileOptions(lnc=1).set_pipeline_options("a-b=1", "c=2").set_pipeline_options("a-b=3")
@@ -325,6 +326,8 @@ def test_described_inputs():
     options = driver.CompileOptions()
     nir = driver.compile_kernel_to_nir(affine, inputs={"x": x, "y": x, "factor": 2.0}, compile_opts=options)
     same = driver.compile_kernel_to_nir(affine, inputs={"x": X, "y": Y, "factor": 2.0}, compile_opts=options)
+    with pytest.raises(TypeError, match=r"inputs is a list, and not .*\n.*\n.*\n  fix: pass inputs=\{'x': ..., 'y': "):
+        driver.compile_kernel_to_nir(affine, inputs=[X, Y], compile_opts=options)
     assert nir.input_specs == same.input_specs and nir.hbm_bytes == same.hbm_bytes == 3 * 4 * 32
     with pytest.raises(TypeError, match="unsupported dtype 'None'"):
         nl.NkiTensor(shape=(4, 8))

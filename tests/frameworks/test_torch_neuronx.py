@@ -135,3 +135,5 @@ def test_trace__computes_a_kernel_a_function_or_a_model_without_derivatives():
     assert not result.requires_grad and model.weight.requires_grad
     with pytest.raises(AssertionError, match=r"size\(\)\[0\] == 32"):
         traced(B[:8])
+    with pytest.raises(RuntimeError, match=r"torch_neuronx.trace returned cannot be saved[^!]*state_dict\(\)"):
+        torch.jit.save(traced, "traced.pt")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language.arguments import TensorSpec, map_leaves, with_arrays, zeros_of
+from nki_mlir.language.arguments import TensorSpec, map_leaves, signature_of, with_arrays, zeros_of
 from nki_mlir.language.current.compile_options import CompileOptions
 from nki_mlir.language.current.compiled_kernel import CompiledKernel, ExecutionResult, checked
 from nki_mlir.language.current.nir_result import FrameworkConfig, KernelDescriptor, NirResult  # noqa: F401  public name
@@ -22,6 +22,13 @@ from nki_mlir.targets.neuron.format.artifacts import digest_of, unpack_trace
 
 if TYPE_CHECKING:
     from nki_mlir.dialects.kernel_function import ArgumentSpec
+
+
+class InputsByName(NkiMlirError, TypeError):
+    code = "NKI-ARGUMENT"
+    message = "inputs is a {kind}, and not a dict of the kernel's arguments by name"
+    fix = "pass inputs={{{names}}}"
+
 
 Executor = Callable[..., object]        # of a CompiledKernel, inputs, outputs; for ranks also rank_id, world_size
 
@@ -77,6 +84,9 @@ def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts
     """
     options, began = compile_opts or CompileOptions(), time.perf_counter()
     launched = options.launched(kernel)
+    if not isinstance(inputs, Mapping):
+        names = ", ".join(f"{name!r}: ..." for name in signature_of(launched.func).parameters)
+        raise InputsByName(kind=type(inputs).__name__, names=names).here()
     described = map_leaves(dict(inputs), lambda v: isinstance(v, NkiTensor), lambda t: zeros_of(t.shape, t.dtype))
     _, keywords = with_arrays((), described)
     bound = launched.bind((), keywords, is_array, launched.describe)
