@@ -283,7 +283,7 @@ class MlirBuilder(OperationEmitter):
         return True
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def open_loop(self, span: range, site: Site, parallel: bool, name: str = "") -> Index:
+    def open_loop(self, span: range, site: Site, parallel: bool, name: str) -> Index:
         start, stop = (span.start, span.stop) if span.step == 1 else (0, len(span))
         bounds = [self._constant(start), self._constant(stop), self._constant(1)]
         kind = self.make.value("parallel" if parallel else "sequential")

@@ -31,7 +31,7 @@ class OperationObserver:
     ``adds_repeatedly``: a scatter that adds may add to one element several times.
     """
 
-    def __init__(self, adds_repeatedly: bool = True) -> None:
+    def __init__(self, adds_repeatedly: bool) -> None:
         self.adds_repeatedly = adds_repeatedly
         self.findings: list[CheckFinding] = []
         self.rounding: dict[tuple[Location | None, str], float] = {}

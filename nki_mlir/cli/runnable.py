@@ -212,7 +212,7 @@ class ModuleSource(Runnable):
     executors, runs_on_plugins = ("interpreter", "jit", "isa"), True
 
     def __init__(self, module: "Module", positional: list[object], keywords: dict[str, object],
-                 target: str | None = None) -> None:
+                 target: str | None) -> None:
         from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
         from nki_mlir.dialects.source_locations import errors_at
         if target:
@@ -248,7 +248,7 @@ class GraphSource(Runnable):
     executors, source_name = ("jit", "isa"), "a graph"
 
     def __init__(self, text: str, positional: list[object], keywords: dict[str, object], name: str,
-                 target: str | None = None) -> None:
+                 target: str | None) -> None:
         self.text, self.positional, self.keywords, self.name = text, positional, keywords, name
         self.target = target or ""
         check_declared(sources.read_module(text, name))

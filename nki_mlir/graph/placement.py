@@ -7,7 +7,6 @@ Sums of products become matrix products of tiles that accumulate in PSUM.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, log2, prod
-from types import MappingProxyType
 
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Unsupported
@@ -39,8 +38,7 @@ class Placement:
     """Emits nests on HBM operands as operations on tiles. ``kernel_rows``: by tensor, the lengths of the rows that
     kernels move."""
 
-    def __init__(self, machine: Machine, choices: TileChoices = TileChoices(),
-                 kernel_rows: Mapping[Value, set[int]] = MappingProxyType({})) -> None:
+    def __init__(self, machine: Machine, choices: TileChoices, kernel_rows: Mapping[Value, set[int]]) -> None:
         self.machine, self.choices = machine, choices
         self.kernel_rows = kernel_rows if choices.kernel_rows else {}
         cache = TileCache(machine.sbuf_bytes_per_partition * KEPT // 100, choices)

@@ -49,7 +49,7 @@ class TiledProduct:
         return replace(self, nest=self.nest.divided(self.inner, m), rows=rows, columns=columns)
 
 
-def tiled_product(nest: TileNest, choices: TileChoices = TileChoices()) -> TiledProduct | None:
+def tiled_product(nest: TileNest, choices: TileChoices) -> TiledProduct | None:
     """Return the nest as a product of two operands if the tensor engine can compute it, else None; with ``vectors``
     also None for a row of each times a row, which are no matrices."""
     product = product_of(nest)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The upstream passes that take a StableHLO graph to linalg, on tensors and then on buffers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from nki_mlir.bindings import Context, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
@@ -165,9 +165,9 @@ def exchange(op: Operation, values: Iterable[Value]) -> None:
     op.erase()
 
 
-def exchange_for_call(op: Operation, name: str, operands: Sequence[Value] | None = None) -> None:
-    """Replace an operation by a call of a function of that name, with these operands, or all of the operation's."""
+def exchange_for_call(op: Operation, name: str) -> None:
+    """Replace an operation by a call of a function of that name with the same operands."""
     with op.context, ir.InsertionPoint(op), op.location:
         call = ir.Operation.create("func.call", results=[r.type for r in op.results], attributes={
-            "callee": ir.FlatSymbolRefAttr.get(name)}, operands=list(op.operands if operands is None else operands))
+            "callee": ir.FlatSymbolRefAttr.get(name)}, operands=list(op.operands))
     exchange(op, call.results)

@@ -117,7 +117,7 @@ class OperandMasks(NamedViews):
             return dict(nodes), None
         return without, reduce(self.conjunction, (mask for _, mask in pairs.values()))
 
-    def keep_elements(self, node: cst.BaseExpression, axes: Iterable[int] = (0,)) -> None:
+    def keep_elements(self, node: cst.BaseExpression, axes: Iterable[int]) -> None:
         """Let a tile that a mask cuts keep all its elements along some axes, because an instruction reads it with a
         tile that has more."""
         view, fact = self.views.get(id(node)), self.fact(node)

@@ -60,7 +60,7 @@ def counted(number: int, singular: str, several: str = "") -> str:
     return f"{number} {singular if number == 1 else several or singular + 's'}"
 
 
-def placed_module(module: Module, point: Point | None = None) -> tuple[Module, Program]:
+def placed_module(module: Module, point: Point | None) -> tuple[Module, Program]:
     """Return a nisa-level module as it is emitted, for the complete grid or for the program at a point of it, and the
     program that it becomes. If PSUM buffers share banks, which the language cannot express, each gets its own bank; if
     there are too few, they have no addresses."""

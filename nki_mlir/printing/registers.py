@@ -105,7 +105,7 @@ class Registers:
     register does not need.
     """
 
-    def __init__(self, body: waist.FunctionBlock, loads_conditions: bool = True) -> None:
+    def __init__(self, body: waist.FunctionBlock, loads_conditions: bool) -> None:
         self.loads_conditions = loads_conditions
         self.loops: dict[waist.FunctionNode, LoopRegister] = {}
         self.begins: set[waist.FunctionNode] = set()          # nodes that set a loop's register

@@ -79,7 +79,7 @@ def rounded_to(e: "ScalarEmitter", value: "Value", to: dtypes.DType, keeps_nans:
     return to_float32(e, from_float32(e, value, to), to)
 
 
-def rounded_above(e: "ScalarEmitter", value: "Value", keeps_nans: bool = False) -> "Value":
+def rounded_above(e: "ScalarEmitter", value: "Value", keeps_nans: bool) -> "Value":
     """Emit an i32 whose upper half is an f32 rounded to bf16; ``keeps_nans`` as for ``expand_convert``.
 
     arith.truncf is an instruction on x86 that flushes denormals.

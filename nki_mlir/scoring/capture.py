@@ -54,7 +54,7 @@ class Captures(TypedDict):
 
 
 def capture_in_sandbox(file: Path, entry: str, target: str, signatures: Sequence[Described], limits: CandidateLimits,
-                       out: BinaryIO, strict: bool = False) -> NoReturn:
+                       out: BinaryIO, strict: bool) -> NoReturn:
     """Run the candidate's file in its directory, send the captures, and end the process."""
     scratch = file.parent
 

@@ -59,7 +59,7 @@ class Front(Protocol):
 class Debugger:
     """The state of one session. ``tiles`` has the latest tile of each name; ``watched`` has copies of values."""
 
-    def __init__(self, front: Front, stops: Stops, step: bool = False) -> None:
+    def __init__(self, front: Front, stops: Stops, step: bool) -> None:
         self.front, self.stops = front, stops
         self.steps = int(step)                  # operations until the next stop; 0: stop at conditions only
         self.to_line: Location | None = None    # stop at a line other than this one

@@ -36,7 +36,7 @@ def step_kernel(kernel: Kernel, bound: Bound, on: str, debugger: Debugger, level
     return [(f"result {k}", v) for k, v in enumerate(results)]
 
 
-def step_module(module: "Module", inputs: Sequence[np.ndarray], debugger: Debugger, level: str = "") -> Named:
+def step_module(module: "Module", inputs: Sequence[np.ndarray], debugger: Debugger, level: str) -> Named:
     """Run a module's kernel function on the interpreter. Return its outputs by name."""
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
     kernel, arrays = the_kernel(module), [np.array(a) for a in inputs]

@@ -35,7 +35,7 @@ class ForwardMoves(Pass, name="forward-moves"):
                 forward_moves(kernel, self.targets)
 
 
-def forward_moves(kernel: KernelFunction, targets: bool = True) -> None:
+def forward_moves(kernel: KernelFunction, targets: bool) -> None:
     """Forward all copies in the blocks of a kernel that can be forwarded. ``targets``: or let products write their
     targets."""
     aliases = any(a.kind == "input" and kernel.may_alias for a in kernel.arguments)

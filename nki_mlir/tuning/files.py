@@ -16,7 +16,7 @@ from nki_mlir.tuning.space import GRID, LEVEL, Choice, Space
 
 
 def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "WorkerPool | Cluster", trials: int,
-              seed: int = 0, store: Store | None = None, table: LiveTable | None = None) -> TuningResult:
+              seed: int, store: Store | None, table: LiveTable | None) -> TuningResult:
     """Search the space of a file. ``settings`` are those of a request. Raise the errors of the file and the reference.
     """
     text = TEXT_BYTES.read_text(file)

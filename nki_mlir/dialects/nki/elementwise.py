@@ -42,7 +42,7 @@ def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
     return dtypes[0] if exact_integer(op, dst, *dtypes) else FLOAT32
 
 
-def number_beside(op: str, number: float, beside: DType, reverse: bool = False) -> float:
+def number_beside(op: str, number: float, beside: DType, reverse: bool) -> float:
     """Return the number an operation computes with: for bit operations, the number of the tile's type with the same low
     bits."""
     amount = ALU[op].group == "shift" and not reverse and number > 0    # the type's largest moves all bits out, too

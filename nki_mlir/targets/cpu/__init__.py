@@ -41,7 +41,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 
 
 @alone
-def lower_to(level: str, module: "Module", observer: "PassObserver | None" = None, passes: str | None = None) -> str:
+def lower_to(level: str, module: "Module", observer: "PassObserver | None", passes: str | None) -> str:
     """Return the program that the JIT compiles a module to, in comments, and its routines as vector code (``vector``)
     or in the LLVM dialect (``llvm``). ``passes`` on records replace the passes of ``pipeline.py``."""
     from nki_mlir.targets.cpu.lowering import listing  # start-up: imported on first use

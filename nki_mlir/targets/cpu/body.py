@@ -46,8 +46,7 @@ class NestEvaluator:
     """
 
     def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None,
-                 keeping_nans: Collection[int] = (), unrepaired: Unrepaired = Unrepaired(),
-                 in_words: Collection[Step] = ()) -> None:
+                 keeping_nans: Collection[int], unrepaired: Unrepaired, in_words: Collection[Step]) -> None:
         self.code, self.nest, self.vector, self.keeping_nans = code, nest, vector, keeping_nans
         self.unrepaired, self.in_words = unrepaired, in_words
         self.symbols = list(symbols)

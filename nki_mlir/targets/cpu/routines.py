@@ -276,7 +276,7 @@ def vector_code(routines: Sequence[Routine], extra_text: str = "", observer: Pas
         return module
 
 
-def llvm_code(routines: Sequence[Routine], observer: PassObserver | None = None) -> Module:
+def llvm_code(routines: Sequence[Routine], observer: PassObserver | None) -> Module:
     """Return the module of routines in the LLVM dialect, which the engine compiles."""
     module = vector_code(routines, observer=observer)
     with ALONE, code_context(), ir.Location.unknown():

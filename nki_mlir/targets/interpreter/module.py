@@ -75,7 +75,7 @@ class FunctionCompiler:
     The result runs with any freedom, but an observer needs steps that are compiled for it.
     """
 
-    def __init__(self, function: Operation, observer: StepObserver | None = None) -> None:
+    def __init__(self, function: Operation, observer: StepObserver | None) -> None:
         self.observer = observer
         self.slots: dict[object, int] = {Freedom: FREEDOM}
         self.touched: list[int] = []            # slots that nodes used so far, in their order

@@ -25,7 +25,7 @@ from nki_mlir.targets.interpreter.unwritten_hbm import PreparedOperation
 PADDING = 64
 
 
-def new_memory(space: str, machine: Machine, fill: int, used: int = 0) -> np.ndarray:
+def new_memory(space: str, machine: Machine, fill: int, used: int) -> np.ndarray:
     """Allocate an on-chip memory and set every byte to ``fill``. Its rows are ``PADDING`` bytes longer than a
     partition.
 

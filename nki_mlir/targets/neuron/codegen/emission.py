@@ -155,7 +155,7 @@ def emit_module(module: Module, options: Emission = Emission()) -> Program:
     return emit_code(with_grid(read_code(the_kernel(module))), options)
 
 
-def emit_each(module: Module, options: Emission = Emission()) -> list[Program]:
+def emit_each(module: Module, options: Emission) -> list[Program]:
     """Return the program of a module; for a module that stands for programs that meet, return all of these programs."""
     return emit_lowered(LoweredKernel(module, is_lowered=True), options)
 
@@ -309,7 +309,7 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
     return [emit_program(variant_at(variants, point), point, options) for point in points]
 
 
-def emit_program(lowered: LoweredKernel, point: tuple[int, ...], options: Emission = Emission()) -> Program:
+def emit_program(lowered: LoweredKernel, point: tuple[int, ...], options: Emission) -> Program:
     """Return the program at a point of the grid, which runs on a core by itself."""
     code = lowered.code()
     return emit_code(Code(code.name, code.machine, code.globals, body_at(code, point)), options)

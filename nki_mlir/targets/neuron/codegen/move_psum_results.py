@@ -56,7 +56,7 @@ def move_psum_results(code: Code, percent: int = 100) -> bool:
     return bool(moved)
 
 
-def held_at_peak(code: Code, percent: int = 100) -> list[DeviceBuffer]:
+def held_at_peak(code: Code, percent: int) -> list[DeviceBuffer]:
     """Return the tiles in PSUM at its peak; none if they fit in ``percent`` of it."""
     limit = code.machine.psum_bytes_per_partition * percent // 100
     if sum(room(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers

@@ -97,7 +97,7 @@ def overlapped(code: Code, ordered: Sequence[OrderedRun] = ()) -> Program | None
 
 
 class _Emitter:
-    def __init__(self, code: Code, ordered: Sequence[OrderedRun] = (), overlap: bool = False) -> None:
+    def __init__(self, code: Code, ordered: Sequence[OrderedRun], overlap: bool) -> None:
         self.code, self.machine = code, code.machine
         self.ordered = {run.steps[0]: run.before for run in ordered}        # by the first step
         steps = list(steps_in(code.body))

@@ -39,7 +39,7 @@ class TransposeLoads(RecordsPass, name="transpose-loads", reads=Level.NISA):
         transpose_loads(code, self.stated)
 
 
-def transpose_loads(code: Code, stated: bool = False) -> int:
+def transpose_loads(code: Code, stated: bool) -> int:
     """Replace loads in place, and return how many. ``stated``: only those that the kernel states as transposes."""
     transfers, replaced = Transfers(code.machine), 0
     for block in list(blocks(code.body)):

@@ -101,7 +101,7 @@ def parse_program(text: str, file: str = "<assembly>") -> Program:
     return _Parser(text, file, 1).program
 
 
-def parse_programs(text: str, separator: str, file: str = "<assembly>") -> list[Program]:
+def parse_programs(text: str, separator: str, file: str) -> list[Program]:
     """Parse the programs between the separators of a text, one for each core."""
     check_lines(text, file)
     if (cores := text.count(separator) + 1) > CORES:

@@ -142,7 +142,7 @@ def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
     return sorted(advice, key=lambda entry: -float(entry["saves_ns"]))
 
 
-def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None = None) -> float:
+def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None) -> float:
     """Return when the programs would end with a change."""
     if change.end is not None:
         return change.end

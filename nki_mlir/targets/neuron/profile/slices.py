@@ -189,7 +189,7 @@ class Slices:
         return len(self.track) - 1
 
 
-def slices_of(run: TimedMachine, texts: bool = True) -> Slices:
+def slices_of(run: TimedMachine, texts: bool) -> Slices:
     """Return the slices of a finished run; without ``texts`` of instructions, those that differ in their
     addresses only are one."""
     slices = Slices()
