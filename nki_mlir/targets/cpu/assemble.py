@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A function's program: its instructions and labels in order, the offsets of its buffers, then words.
+"""Assembles the program of a function: its instructions and labels in order, the offsets of its buffers, then words.
 
-The only decision here is the offsets of buffers: two that are never live at the same time may share memory.
+The module decides nothing but the offsets of buffers: two buffers that are never live at the same time may share
+memory.
 """
 
 from bisect import insort

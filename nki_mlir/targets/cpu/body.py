@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A nest's scalar body as code: each step through the scalar library, as early as its operands are known."""
+"""Emits the scalar body of a nest: the scalar library expands each step, as early as its operands are known."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A loop over vectors in which each iteration rounds and stores the results of the one before.
 
-Rounding to bfloat16 ends in a branch, for numbers that the host's instruction does not round. Instructions after the
-branch wait for few results then: it tests results that were computed one iteration earlier.
+Rounding to bfloat16 ends in a branch, for numbers that the host's instruction does not round. The branch tests results
+that the previous iteration computed, so that the instructions after it hardly wait.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Facts about maxima and minima of float32 inside of a body: which need no repair of NaN, and which none of zeros.
+"""Finds the maxima and minima of float32 in a body that need no repair of NaN, and those that need no repair of zeros.
 
-The host's instruction returns its second operand where one is NaN, and a zero of either sign. An extremum is then
-repaired twice: it is NaN where its first operand is, and a zero result is +0. A repair that no result shows is left
-out.
+The host's instruction returns its second operand where one is NaN, and a zero of either sign. Code then repairs an
+extremum twice: it is NaN where its first operand is, and a zero result is +0. The code leaves out a repair that no
+result shows.
 """
 
 import math

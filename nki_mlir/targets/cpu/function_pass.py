@@ -2,7 +2,7 @@
 """The base of passes on a function's records.
 
 A pass is one class in one file of its name in ``passes``; fields are its options. On a module it reads each function
-into records, rewrites them, and writes them back. A kernel that is compiled is read once, for all passes.
+into records, rewrites them, and writes them back. When a kernel is compiled, one reading serves all passes.
 """
 
 from importlib import import_module

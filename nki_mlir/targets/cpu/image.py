@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The image of a native kernel: all of its parts except addresses, as the cache on disk stores it.
 
-A process that finds an image runs no passes and needs no assembler. The key of an image is a digest of all that its
-programs depend on: the captured modules, the launch, and the host with its threads.
+A process that finds an image runs no passes and needs no assembler. The key of an image is a digest of everything that
+determines its programs: the captured modules, the launch, and the host with its threads.
 """
 
 import hashlib

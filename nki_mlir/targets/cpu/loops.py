@@ -2,7 +2,8 @@
 """Elementwise operations, copies and folds as loops over vectors.
 
 Values that do not change in the inner loops are loaded and computed before them: every operation reads its sources
-before it writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
+before it writes, so an earlier load sees the same value. Under a mask the code loads nothing before it has computed the
+mask.
 """
 
 from collections.abc import Callable, Mapping, Sequence

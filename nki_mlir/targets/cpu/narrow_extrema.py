@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Maximum and minimum of 16-bit floats along a row, computed on their bits.
 
-Floats without sign sort like signed integers, those with one the other way around, and below: a register compares twice
-as many of them as of float32, and converts none. The fold computes three integers: the greatest signed one, and the
-least and the greatest unsigned one. NaN lies beyond the infinities, on both sides, so it is the first or the last.
+The bits of positive floats sort like signed integers; those of negative floats sort in reverse, below the positive
+ones. A register compares twice as many 16-bit integers as float32 numbers, and converts none. The fold computes three
+integers: the greatest signed one, and the least and the greatest unsigned one. NaN lies beyond the infinities, on both
+sides, so it is the first or the last.
 """
 
 from dataclasses import dataclass

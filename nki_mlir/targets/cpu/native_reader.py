@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lowers the records of a kernel function (``waist/function.py``) to the program records of the CPU (``function.py``).
 
-A loop or branch becomes a node, a structured operation a call of a routine. A view becomes no node: its address is a
-linear form of slots. The reader proves bounds with the conditions of the branches around an access; for each bound that
-it cannot prove it emits a check.
+A loop or branch becomes a node, and a structured operation becomes a call of a routine. A view becomes no node: its
+address is a linear form of slots. The reader proves bounds with the conditions of the branches around an access; for
+each bound that it cannot prove it emits a check.
 """
 
 from collections.abc import Sequence

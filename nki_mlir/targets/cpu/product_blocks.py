@@ -3,8 +3,9 @@
 
 A panel of ``a`` stays in the first cache while panels of ``b`` stream by; a block of ``b`` is multiplied by all rows
 before the next one is packed. The candidates differ in the columns of a block: with more columns ``a`` is read fewer
-times, with fewer columns the block of ``b`` fits the second cache. Sums are prefetched while numbers are multiplied,
-and cost nothing if the third cache is fast enough. An epilogue finishes the sums of one block of rows after the other.
+times, with fewer columns the block of ``b`` fits the second cache. The processor prefetches sums while it multiplies,
+so they cost nothing if the third cache is fast enough. An epilogue finishes the sums of one block of rows after the
+other.
 
 The depth of a block, after which sums are rounded to memory, follows from the size of the first cache alone. So the
 order of sums depends neither on measurements nor on threads.

@@ -3,8 +3,9 @@
 
 No operation touches memory outside of its buffers.
 
-Bounds that capture has proved are proved here again, because a module may come from a file. A proof is an interval over
-the values of loop variables, program ids and axes, with the conditions of enclosing branches and the mask.
+The module proves the bounds again that capture has proved, because a module of MLIR may come from a file. A proof is an
+interval over the values of loop variables, program ids and axes, with the conditions of enclosing branches and the
+mask.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Facts about the roundings to narrow floats inside of a body: which keep their value, and which NaN keep theirs."""
+"""Finds the roundings to narrow floats in a body that change no value, and the NaNs whose lower half is 0."""
 
 from collections.abc import Collection
 

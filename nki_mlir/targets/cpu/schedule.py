@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How a nest is run: the order of its loops, the axis in lanes, the values in registers; its cost and its parts."""
+"""Decides how code runs a nest: the order of its loops, the axis in lanes, the values in registers; its cost and its
+parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -2,9 +2,9 @@
 """Products of panels of bfloat16 on the tile registers of x86 (AMX): four registers hold 32 x 32 sums.
 
 A register has 16 rows of 64 bytes. One instruction adds to each of 16 x 16 float32 the products of 32 bfloat16: of a
-row of ``a``, and of 16 rows of ``b`` that have pairs of neighbours along the summed axis. Numbers and sums below 2^-126
-count as 0; the products of even and of odd neighbours are summed separately, and both sums are added to the old one
-(Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS).
+row of ``a``, and of 16 rows of ``b`` that have pairs of neighbours along the summed axis. The instruction treats
+numbers and sums below 2^-126 as 0. It sums the products of even and of odd neighbours separately, and adds both sums to
+the old one (Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS).
 """
 
 from collections.abc import Sequence

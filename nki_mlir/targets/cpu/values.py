@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index values and memrefs while a function is read: linear forms of slots, addresses, and facts about both.
+"""Index values and memrefs while the reader reads a function: linear forms of slots, addresses, and facts about both.
 
 Arithmetic that is linear becomes part of the instructions that use it; the rest is computed into slots.
 """

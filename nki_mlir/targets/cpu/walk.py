@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elementwise nests that one walk over their elements computes: a later nest takes the values of an earlier one."""
+"""Elementwise nests that one walk over their elements computes: a later nest uses the values of an earlier one from
+registers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

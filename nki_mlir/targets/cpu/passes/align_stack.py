@@ -4,8 +4,9 @@
 before:  llvm.func internal @exp_4096(...) -> i64
 after:   llvm.func internal @exp_4096(...) -> i64 attributes {passthrough = ["stackrealign"]}
 
-Vectors that leave registers then lie in lines of the stack. Without it, where they lie depends on the caller: across
-lines, or across pages, which takes several times as long. All routines are compiled through this pass.
+Vectors that are spilled from registers then lie within lines of the stack. Without the alignment, they may lie across
+lines or pages, depending on the caller; their loads and stores then take several times as long. All routines are
+compiled through this pass.
 """
 
 from nki_mlir.bindings import Module, Operation, ir, operations_of

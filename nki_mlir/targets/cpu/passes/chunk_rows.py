@@ -4,9 +4,9 @@
 before:  exp(x, t); add(t, sums); multiply(t, sums, y)
 after:   for 16 chunks of 8 rows each: exp(x', t'); add(t', sums'); multiply(t', sums', y')
 
-The results of one operation are in the cache for the next. The pass requires that a chunk of each operation reads
-nothing but what the same chunk of earlier ones wrote. Chunks are compared by the bytes they touch: in written memory,
-one chunk's bytes lie apart from the bytes of any other. All chunks use the first chunk's part of a buffer that nothing
+The next operation finds the results of the previous one in the cache. The pass requires that a chunk of an operation
+reads no bytes that earlier operations write in other chunks. It compares chunks by the bytes that they touch: in memory
+that an operation writes, no two chunks share a byte. All chunks use the first chunk's part of a buffer that nothing
 else uses; it stays in the cache.
 """
 

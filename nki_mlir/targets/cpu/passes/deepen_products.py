@@ -4,8 +4,8 @@
 before:  for j in 0..16:       sums += weights[:, 128 * j + k] * values[128 * j + k]         over 128 k
 after:   for j in 0..16 by 4:  sums += weights[:, 128 * (j + i) + k] * values[...]           over 4 i and 128 k
 
-Each iteration loads and stores all sums. The loop has no other operation, and its variable moves only factors, so that
-sums keep the order of their terms.
+Before, each iteration loads and stores all sums. The pass applies to loops without other operations whose variable
+moves only factors, so that sums keep the order of their terms.
 """
 
 from dataclasses import replace

@@ -4,8 +4,9 @@
 before:  for k:  e = exp(x[k]);  y[k] = round(e)
 after:   e = exp(x[0]);  for k from 1 on:  f = exp(x[k]);  y[k - 1] = round(e);  e = f
 
-Rounding waits for the last step of a function, and a branch for the rounding. One iteration later the results are
-there, and the steps of the next function run beside the rounding. Bodies without a function are too short to gain.
+Rounding waits for the last step of a function, and a branch waits for the rounding. One iteration later the results are
+available, and the processor runs the steps of the next function in parallel with the rounding. Bodies without a
+function are too short to gain.
 """
 
 from nki_mlir.targets.cpu.form_choice import FormChoice

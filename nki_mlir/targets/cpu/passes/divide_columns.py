@@ -4,10 +4,10 @@
 before:  memory of 128 rows of 2048 floats; a product reads 64 floats of each row, 8192 bytes apart
 after:   32 panels of 128 rows of 64 floats; a product reads one panel from its begin to its end
 
-The processor fetches a panel ahead of its use, since its lines follow each other. Parts of long rows lie on separate
-pages, where it predicts nothing. The pass changes a tile if each computation that uses it steps by rows, by panels or
-within the row of a panel, once its axes are divided. Axes along which it adds stay whole, so that sums keep their
-order.
+The processor prefetches a panel, since its lines are adjacent. Parts of long rows lie on separate pages, across which
+the processor does not prefetch. The pass changes a tile if each computation that uses it steps by rows, by panels or
+within the row of a panel, once its axes are divided. The pass does not divide axes along which a computation adds, so
+that sums keep their order.
 """
 
 from collections.abc import Sequence

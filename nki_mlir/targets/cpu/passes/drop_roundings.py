@@ -4,8 +4,8 @@
 before:  m = widen(round(max(widen(x), widen(y))))       for x and y in bfloat16
 after:   m = max(widen(x), widen(y))
 
-An extremum of representable values is one of them. Their magnitudes and negatives, and products of a mask with one of
-them, are representable, too. Results keep their bits.
+An extremum of representable values is representable. So are magnitudes and negatives of representable values, and their
+products with a mask. Results keep their bits.
 """
 
 from dataclasses import replace

@@ -4,7 +4,7 @@
 before:  for i, j:  total = 0;  for s:  total += a[s, i].T @ b[s, j];  out[i, j] = total
 after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a @ panels of b
 
-A note of the function lists the blocks of a product, and the bytes that they move beyond each cache.
+The pass notes in the function the blocks of a product, and the bytes that they move beyond each cache.
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,9 @@ before:  fill(1.0, ones); scan(s * ones + x)
 after:   scan(s * 1.0 + x)
 
 The pass forwards a constant in float32 if one computation fills all of the tile with it, before the operations that
-read the tile, in the same block or inside of it. The others still read it: products, lookups, operations that have no
-other input, and sums of which each lane has a part: the strides of their inputs decide the order.
+read the tile, in the same block or inside of it. Some operations still read the tile: products, lookups, operations
+that have no other input, and sums of which each lane computes a part, because the strides of their inputs determine the
+order of the terms.
 """
 
 from collections.abc import Sequence

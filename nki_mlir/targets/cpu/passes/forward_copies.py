@@ -4,7 +4,7 @@
 before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
 after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
 
-The pass forwards a tile if one copy of an input is all that writes it, and nothing writes the input up to the tile's
+The pass forwards a tile if only one copy of an input writes the tile, and nothing writes the input before the tile's
 last use. A product reads the input if rows of the factor with its columns are as short as those of a register tile, and
 follow each other.
 """

@@ -7,10 +7,10 @@ after:   add, divide(m, g, v, p, mo)                  each element of t stays in
 before:  set(t, 0);  t += a * b;  copy(t, out)
 after:   out = 0 + a * b
 
-Nests join if the later one reads what the earlier one writes, or what it reads, at the same element. What it overwrites
-at the same element is not stored before. Any other bytes that one of them writes and the other one touches must lie
-apart. Nests in between run before the joint one. They must
-touch no bytes that the earlier nest writes, and write none that it touches.
+Two nests join if the later nest reads, at the same element, a tile that the earlier nest writes or reads. The joint
+nest does not store elements that it overwrites later. No other byte that one nest writes may be touched by the other.
+Nests in between run before the joint nest. They must touch no byte that the earlier nest writes, and write no byte that
+it touches.
 
 The tile between two nests stays where values are rounded several times before a long function, as in `fuse-tiles`.
 """

@@ -4,9 +4,9 @@
 before:  r = repair(mask(bits + half), x)      NaN of any payload stays NaN
 after:   r = mask(bits + half)                 the lower half of each NaN is 0, so the upper one stays
 
-NaN of bfloat16, and those that arithmetic and exp on them create or pass on, have such a lower half. So have numbers of
-float32 that stay the same in the loop over vectors: before it, code shortens each that is NaN. Results keep their bits,
-but for the payload of NaN.
+The NaNs of bfloat16 have such a lower half, and so have the NaNs that arithmetic and exp create from them or propagate.
+Numbers of float32 that are constant in the loop over vectors have it, too: before the loop, code clears the lower half
+of each NaN. Results keep their bits, but for the payload of NaN.
 """
 
 from nki_mlir.targets.cpu.form_choice import FormChoice

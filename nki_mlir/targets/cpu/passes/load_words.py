@@ -4,10 +4,10 @@
 before:  multiply(x, g, y)  each 32 elements are spread over two registers and shifted: four instructions
 after:   multiply(x, g, y)  on the lower halves of 16 words, shifted, and on their upper halves, masked: two
 
-The lanes are then elements with even numbers, and elements with odd numbers: of each 32, one permutation puts results
-in order when they are stored, and partial sums when the lanes are added. Where the host has no instruction that rounds
-to bfloat16, rounded results are upper halves of words: a shift and a mask join two of them to a word that is stored.
-Sums keep the order of float32.
+One vector then has the elements with even numbers, another one those with odd numbers. For each 32 elements, one
+permutation restores the order of results when they are stored, and of partial sums when the lanes are added. Where the
+host has no instruction that rounds to bfloat16, rounded results are upper halves of words: a shift and a mask join two
+results to the word that is stored. Sums keep the order of float32.
 """
 
 from math import prod

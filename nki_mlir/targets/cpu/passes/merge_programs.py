@@ -4,9 +4,10 @@
 before:  program (i, j):  add(a + 512 KiB * i + 2 KiB * j, ...)      on tiles of 128 x 512 elements
 after:   program i:       add(a + 512 KiB * i, ...)                  on tiles of 128 x 1024 elements
 
-A core reads whole rows in the order in which they lie in memory, and prefetches nothing in vain between the tiles. The
-pass merges all programs along the last axis of the grid. Programs of a launch run in any order, so that merged ones may
-take turns; the pass requires that they only compute on the kernel's arrays, and read nothing that they write.
+A core then reads complete rows in the order of memory, and the processor prefetches no unused lines between the tiles.
+The pass merges all programs along the last axis of the grid. Programs of a launch run in any order, so merged programs
+may be interleaved; the pass requires that they only compute on the kernel's arrays, and read no element that they
+write.
 """
 
 from dataclasses import replace

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""pad-rows: put a cache line after each row of tiles whose rows share few sets of the cache in products.
+"""pad-rows: insert a cache line after each row of a tile if a product would find its rows in few sets of the cache.
 
 before:  memory of 128 rows of 8192 bytes; product reads 256 bytes of each row
 after:   memory of 128 rows of 8256 bytes; the same
 
 The sets of a cache follow from addresses. Parts of rows that are a power of two apart go to the same few sets, whose
-lines evict each other before a product reads them again. With the line after each row they lie in all sets. The pass
-changes a tile if all computations that use it step by rows, or stay within one.
+lines evict each other before a product reads them again. With a line after each row, they are spread over all sets. The
+pass changes a tile if all computations that use it step by rows, or stay within one.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,8 @@ before:  out += convert(a) * convert(b)              a of 64 x 128 and b of 64 x
 after:   x = pairs(a); y = pairs(b); out += x * y    32 x 128 and 32 x 512 words, of two products each
 
 The 8-bit floats are bfloat16 numbers, so each product stays exact. Sums are float32; the order of their terms changes,
-and the instruction takes inputs and sums below 2^-126 as 0. The last element of an odd number of them is a pair with 0.
+and the instruction treats inputs and sums below 2^-126 as 0. If the number of elements is odd, the last element forms a
+pair with 0.
 """
 
 from collections.abc import Sequence

@@ -5,9 +5,9 @@ before:  for j in 0..16:  scores + 512 * j = queries.T @ (keys + 65536 * j)
 after:   the same, which prefetches keys + 65536 * (j + 1), a line in each iteration of each tile
 
 All keys of such a loop leave the second cache, so each panel of them comes from the third cache or from memory. The
-processor fetches lines ahead only while it reads a panel for the first time, faster than these caches can send it. With
-prefetches, the panel arrives while the tiles of the one before it are computed. The last iteration prefetches what
-lies behind the factors, where a prefetch changes no value.
+processor prefetches lines only while it reads a panel for the first time, faster than these caches can deliver it. With
+prefetches in the code, a panel arrives while the processor computes the tiles of the previous panel. The last iteration
+prefetches memory behind the factors, which changes no value.
 """
 
 from dataclasses import replace

@@ -4,10 +4,10 @@
 before:  add(a, b, y)  on a tile of 128 rows of 1 KiB, 8 KiB apart
 after:   the same, which prefetches the lines of a and b two rows ahead while it reads a row
 
-The processor prefetches what follows in memory, and stops at the end of a page: for rows on separate pages, each row
+The processor prefetches the lines that follow in memory, up to the end of a page: with rows on separate pages, each row
 would begin with a wait. ``short`` is the length in bytes of the longest rows that are prefetched, and the distance of
 the prefetches from the computation. The last rows may prefetch memory after the tile, or after the array, where a
-prefetch does nothing. Nests that prefetch already, as those of chunks do, stay as they are.
+prefetch does nothing. Nests that already prefetch, as those of chunks do, stay unchanged.
 """
 
 from dataclasses import replace

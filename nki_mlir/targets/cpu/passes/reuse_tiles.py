@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""reuse-tiles: write a large tile over the tile that it is computed from, if nothing reads that one again.
+"""reuse-tiles: write a large tile over the tile that it is computed from, if nothing reads the source again.
 
 before:  scores = q.T @ k;  weights = exp(scores);  out += weights @ v
 after:   scores = q.T @ k;  scores = exp(scores);  out += scores @ v
 
-One tile takes less of the caches than two. The pass changes tiles that products write or read: other tiles shrink to
-chunks of rows, or have no memory at all.
+One tile occupies less of the caches than two. The pass changes tiles that products write or read: other passes shrink
+other tiles to chunks of rows, or remove their memory.
 """
 
 from collections.abc import Sequence, Set

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """round-pairs: round values inside of a body to bfloat16 by the host's instruction, two registers at a time.
 
-before:  r = round(x * y)   bits of each register are added to and masked: six instructions
+before:  r = round(x * y)   six instructions add to the bits of each register and mask them
 after:   r = round(x * y)   one instruction rounds two registers, one spreads each of them again
 
-The instruction takes denormals as 0. One test after the body, of results for zeros, covers all roundings. Where it
-finds a denormal, code computes the body again as before. Results keep their bits.
+The instruction treats denormals as 0. One test after the body, of results for zeros, covers all roundings. Where the
+test finds a denormal, code computes the body again as before. Results keep their bits.
 
-Where no rounding needs a repair of NaN (`leave-nans`), the instructions before take no longer, and need no test.
+Where no rounding needs a repair of NaN (`leave-nans`), the pass changes nothing: the six instructions take no longer,
+and need no test.
 """
 
 from nki_mlir.scalar.dtypes import BFLOAT16

@@ -4,9 +4,9 @@
 before:  m = repair(max(a, b), a) + 0.0;  w = m - left      NaN of a stays NaN, and a zero m is +0
 after:   m = max(a, b);                   w = m - left      one instruction
 
-A repair of NaN is left out where each result that depends on the extremum is NaN in any case if the first operand is:
-arithmetic passes on NaN (w - a). A repair of zeros is left out where no result shows the sign: a sum with a number that
-is never -0, an extremum that is repaired, a factor of a value whose sign is hidden. Results keep their bits, and NaN
+The pass leaves out a repair of NaN if each result that depends on the extremum is NaN anyway where the first operand
+is: arithmetic propagates NaN (w - a). It leaves out a repair of zeros if no result shows the sign: results that add a
+number that is never -0, extrema that are repaired, and products whose sign is hidden. Results keep their bits, and NaN
 stays NaN.
 """
 

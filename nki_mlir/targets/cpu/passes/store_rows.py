@@ -4,8 +4,8 @@
 before:  gather(index, table, tile); copy(tile, y + 4096 * i)
 after:   gather(index, table, y + 4096 * i)
 
-The copy must follow at once and copy all of the tile, which nothing else uses, to an output that the kernel does not
-read. Streaming stores may write such rows, too.
+The copy must be the next operation and copy the complete tile, which nothing else uses, to an output that the kernel
+does not read. Streaming stores may write such rows, too.
 """
 
 from dataclasses import replace

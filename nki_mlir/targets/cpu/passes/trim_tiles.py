@@ -4,8 +4,8 @@
 before:  set(t, 512 columns);  copy(b, t, 277 columns);  sums += a.T @ t, 512 columns;  copy(sums, out, 277 columns)
 after:   copy(b, t, 277 columns);  sums += a.T @ t, 277 columns;  copy(sums, out, 277 columns)
 
-Masks of loads and stores leave such tiles at the edges of arrays: without the elements beyond the edge, these products
-are pieces of one product. The pass drops a nest that writes what the next use of the tile overwrites.
+Masked loads and stores at the edges of arrays create such tiles: without the elements beyond the edge, their products
+become pieces of one product. The pass drops a nest whose results the next use of the tile overwrites.
 """
 
 from collections.abc import Sequence

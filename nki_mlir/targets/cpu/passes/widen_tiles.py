@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""widen-tiles: store tiles of floats narrower than float32 in float32, if products read them, and others convert them.
+"""widen-tiles: store tiles of floats narrower than float32 in float32, if products and conversions alone read them.
 
 before:  copy(x, tile); out += convert(tile) * convert(other)
 after:   tile = convert(x); out += tile * other                    the tile has four bytes an element
 
-All narrower floats are float32 numbers, and what the tile rounds is still rounded, so results keep their bits. Each
-product must read all of the tile, or a loop around it must read the same part in each iteration: a part that a product
-reads once is better converted to a tile without gaps, which products read faster.
+All narrower floats are float32 numbers, and code still rounds the elements to the narrow dtype, so results keep their
+bits. Each product must read all of the tile, or a loop around it must read the same part in each iteration: if a
+product reads a part only once, a converted copy without gaps is better, because products read it faster.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence

@@ -3,9 +3,10 @@
 
 before:  t = allocate; add(t, x)        after:  t = allocate zeroed; add(t, x)
 
-Their memory contains values of other buffers, calls and kernels, so the pass zeroes each buffer without a proof. The
-proof is that the first operation on a buffer writes all of it, alone or over the iterations of the loops around it, and
-that no iteration has read more than was written; or that it writes a box, and all others read only from this box.
+Uninitialized memory contains values of other buffers, calls and kernels. The pass zeroes each buffer for which it does
+not prove one of two facts: the first operation writes the complete buffer, alone or over the iterations of the loops
+around it, and no iteration reads an element before it is written; or the first operation writes a box, and all other
+operations read only from this box.
 """
 
 from collections.abc import Sequence

@@ -4,14 +4,14 @@
 before: %0 = memref.alloc() : memref<128x512xf32, "sbuf"> after: %0 = memref.alloc() {nki.address = [0, 4096],
 nki.placed} ... (partition 0, byte 4096 of each partition)
 
-Buffers that are needed at the same time do not share a byte. An address that the kernel chose (``nki.address`` without
-``nki.placed``) is kept. A PSUM buffer lies in one bank, or starts at a bank if it is larger than one. Addresses are
-multiples of 32 bytes if that costs nothing, else of the machine's alignment. If a memory is too small, an error names
-the buffers that are needed at once. With ``banks``, only PSUM gets addresses, at starts of banks, as the language can
-name them; if the banks are too few for that, its buffers have none.
+Buffers with overlapping live ranges do not share a byte. The pass keeps an address that the kernel chose
+(``nki.address`` without ``nki.placed``). A PSUM buffer lies in one bank, or starts at a bank if it is larger than one.
+Addresses are multiples of 32 bytes if that costs nothing, else of the machine's alignment. If a memory is too small, an
+error names the buffers that are live at once. With ``banks``, the pass assigns addresses only in PSUM, at starts of
+banks, which the language can name; if there are too few banks, it assigns none.
 
-No fast algorithm always finds a packing if one exists. The pass tries several, one after the other; each suits other
-mixtures of sizes and live ranges.
+No fast algorithm always finds a packing if one exists. The pass tries several algorithms, one after the other; each
+suits other mixtures of sizes and live ranges.
 """
 
 from bisect import bisect_left, bisect_right, insort

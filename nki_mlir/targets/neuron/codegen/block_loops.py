@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""block-loops: keep on chip what two nested loops load again and again, for a block of iterations of one of them.
+"""block-loops: keep data on chip that two nested loops load repeatedly, for a block of iterations of one loop.
 
 before:  for i in 0 to 32:                       after:  for i in 0 to 32 by 8:
            for j in 0 to 16:                               for k in 0 to 8: load a[k] = A[i + k]
@@ -7,14 +7,15 @@ before:  for i in 0 to 32:                       after:  for i in 0 to 32 by 8:
              C[i, j] = a.T @ b                               load b = B[j]
                                                              for k in 0 to 8: C[i + k, j] = a[k].T @ b
 
-The loads that depend on one loop alone are kept for a block of its iterations, and the other loop loads its data once
-for the block; what depends on neither is loaded once, and the first blocks run while it is loaded. The order of the
-iterations changes, so the pass applies to loops around nothing but each other and instructions whose iterations share
-no results: each writes parts of HBM that no other iteration touches, and buffers that are allocated in it. Of both
-loops and all numbers of iterations that divide a loop's, the pass takes those of the fastest code by the machine's
-costs, among those with blocks of at most ``BLOCK_STEPS`` instructions if there are any: the instructions of a block are
-ordered together, and what is kept is loaded while little else runs. It leaves code alone of at most ``least``
-instructions, which may be ordered as a whole, and code that loads little again.
+The tiles whose loads depend on one loop alone stay on chip for a block of its iterations, and the other loop loads its
+data once for the block. Data that depend on neither loop are loaded once, and the first blocks run meanwhile. The order
+of the iterations changes, so the pass applies to loops around nothing but each other and instructions whose iterations
+share no results: each writes parts of HBM that no other iteration touches, and buffers that are allocated in it. Of
+both loops and all numbers of iterations that divide a loop's, the pass takes those of the fastest code by the machine's
+costs, among those with blocks of at most ``BLOCK_STEPS`` instructions if there are any: the scheduler orders the
+instructions of a block together, and few other instructions run during the loads of the blocked tiles. The pass does
+not change code of at most ``least`` instructions, which the scheduler may order completely, or code that repeats few
+loads.
 """
 
 from collections.abc import Container, Mapping, Sequence

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The code of a candidate: unrolled loops, loads, merged instructions, and transposes by the DMA engines.
 
-The candidates of a search share what takes long: unrolled code, merged instructions and transposes.
+The candidates of a search share the results of slow steps: unrolled code, merged instructions and transposes.
 """
 
 from collections.abc import Callable

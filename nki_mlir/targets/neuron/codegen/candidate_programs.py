@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The programs of a candidate: its code, the orders of its instructions, and those worth timing."""
+"""The programs of a candidate: its code, the orders of its instructions, and the orders that the search times."""
 
 from bisect import insort
 from collections.abc import Callable, Iterator

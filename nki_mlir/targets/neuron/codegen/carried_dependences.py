@@ -2,11 +2,12 @@
 """Finds the steps of earlier iterations that the steps of a loop's body must come after.
 
 An address that grows with the loop's variable is compared for each distance between iterations; an address that depends
-on it in another way counts as any address. A step that touches the same bytes in each iteration comes after itself, so
+on it in another way counts as any address. A step that touches the same bytes in each iteration depends on itself, so
 that the shortest distance, one, suffices.
 
-In a body of thousands of steps at addresses that registers compute nearly every pair of steps may share bytes. Above a
-number of pairs there is no result, and the engines meet after each iteration: such steps overlap little anyway.
+In a body of thousands of steps whose addresses registers compute, nearly every pair of steps may share bytes. Above a
+limit of pairs the module returns no result, and the engines meet after each iteration: such steps overlap little
+anyway.
 """
 
 from collections.abc import Hashable, Sequence

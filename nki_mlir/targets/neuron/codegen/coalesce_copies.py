@@ -6,11 +6,11 @@ before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y
          register r = 1; register s = copy r                  register s = 1
 
 The pass merges them if the copy changes no element's dtype, if one run of instructions writes the tile, reads it only
-while it writes it, and copies it last, all the same elements in one order, and if nothing else touches the destination
-from the first of these instructions to the copy. The tile may be at an address that the kernel chose, which is free
-then. Where the kernel fixes the order or the address of the destination, the copy must follow the load of its source.
-``apart`` bounds the number of instructions between the first and the copy. Copies in one of several iterations are
-merged once their loops are unrolled.
+until its last write, and copies it last, all of them the same elements in one order, and if nothing else touches the
+destination from the first of these instructions to the copy. The tile may be at an address that the kernel chose, which
+becomes free. Where the kernel fixes the order or the address of the destination, the copy must follow the load of its
+source. ``apart`` bounds the number of instructions between the first and the copy. The pass merges a copy in one of
+several iterations only after its loop has been unrolled.
 """
 
 from collections.abc import Sequence

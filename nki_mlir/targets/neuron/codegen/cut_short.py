@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Code whose loops run fewer iterations: a window of it, on which an order is timed."""
+"""Shortens the loops of code to a window of few iterations, on which the search times an order."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

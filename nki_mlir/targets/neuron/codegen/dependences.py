@@ -2,15 +2,15 @@
 """Finds the earlier instructions that an instruction must come after: read after write, write after read, write after
 write, and the edges that the kernel adds (``dialects/instruction_order.py``).
 
-The accesses of steps are columns of numbers: each distinct region (``waist/overlap.py``) has a number, and is compared
-with the others once. Accesses are noted in program order. An access is forgotten once another implies it: a write that
-covers it, or an equal access of the same engine or queue, which completes later.
+The accesses of steps are columns of numbers: each distinct region (``waist/overlap.py``) has a number, and each pair of
+regions is compared once. The module records accesses in program order. It drops an access once another one implies it:
+a write that covers it, or an equal access of the same engine or queue, which completes later.
 
-In a memory with many distinct regions only regions that lie near each other are compared. Such a memory is cut into
-buckets of several sizes: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are told
-apart by their columns. In such a memory a write through registers, which may touch all bytes of a range, comes after
-all accesses in the range. Steps after the write then need not come after these accesses, too, unless their address has
-the same registers.
+In a memory with many distinct regions, the module compares only neighbouring regions. It divides such a memory into
+buckets of several sizes, and records an access in the smallest one or two buckets that contain it. The columns of tiles
+that are side by side in a matrix show that they do not overlap. In such a memory a write through registers, which may
+touch all bytes of a range, comes after all accesses in the range. Steps after the write then need not come after these
+accesses, too, unless their address has the same registers.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence

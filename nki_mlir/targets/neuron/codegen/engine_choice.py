@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Says which engines may run an instruction or trigger a transfer, and its time on each.
+"""Determines the engines that may run an instruction or trigger a transfer, and its time on each engine.
 
 An engine may run an instruction for which the kernel chose none if the class names the engine, the target has the
 instruction there, and the values stay the same. Any engine that can trigger transfers may trigger such a transfer.

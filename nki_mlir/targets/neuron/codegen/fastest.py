@@ -6,15 +6,15 @@ estimates the time of its order; among those with good estimates the timed machi
 order is a candidate, too, so the result is never slower.
 
 Code of more than ``STRAIGHT`` instructions stays a loop of the device, with bodies of several sizes as candidates: the
-time to compile then does not grow with trip counts. Program order, which would be unrolled, is then timed on a window
-of the code: once with few iterations of the loops, once with twice the number; the difference is the time of its steady
-state. If it is faster after all, it is emitted.
+time to compile then does not grow with trip counts. The search then times program order, which would be unrolled, on a
+window of the code: once with few iterations of the loops, once with twice the number; the difference is the time of the
+steady state. It emits program order if that is faster after all.
 
-Unless the code is short, the first candidate has short bodies: if these are at the bound, nothing else is tried, and
-few instructions are compiled. If they, or pipelined loops, are merely close to it, loops of the device with bodies of
-``BODY`` instructions are timed beside them. The best order of each candidate with loops is timed twice: with engines
-that meet after each iteration, and with iterations that overlap, which takes more signals. For code that stays a loop,
-pipelined loops are tried before longer bodies, unless short bodies load data repeatedly.
+Unless the code is short, the first candidate has short bodies: if these are at the bound, the search tries nothing
+else, and compiles few instructions. If short bodies or pipelined loops are merely close to the bound, the search also
+times loops of the device with bodies of ``BODY`` instructions. It times the best order of each candidate with loops
+twice: with engines that meet after each iteration, and with iterations that overlap, which takes more signals. For code
+that stays a loop, pipelined loops are tried before longer bodies, unless short bodies load data repeatedly.
 
 A candidate's first order tells roughly how long it takes. If a variant of it may take much less, because it needs less
 memory, the variant is timed first, and the candidate needs no program.

@@ -48,7 +48,8 @@ def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | N
 
 def list_schedule_within(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float
                          ) -> ListSchedule | TooLate:
-    """Return the same; none if it certainly ends after ``most`` ns, which shows before all steps have started."""
+    """Return the schedule of a run, or ``TooLate`` if it certainly ends after ``most`` ns, which shows before all steps
+    have started."""
     run = _ListScheduler(graph, order, base, most)
     if not run.run() and not run.late:              # too fragmented: without rotation of the banks gaps are larger
         packed = _ListScheduler(graph, order, base, most, rotates=False)
@@ -394,7 +395,7 @@ class _ListScheduler:
 
     def needed_until(self, space: int, last_step: int) -> int:
         """Return the most bytes that the steps before ``last_step`` need if the remaining steps run in program
-        order. Look at all of them only now and then: in long code they are many."""
+        order. Compute the need of all steps only once in ``LOOKS`` computations: long code has many steps."""
         changes, oldest = np.frombuffer(self.changes[space], np.int64), self.oldest
         after, past, count = self.past[space]
         past += int(np.add.reduce(changes[after:oldest]))

@@ -141,8 +141,8 @@ def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
 
 
 def written_tiles(buffer: DeviceBuffer, writes: list[InstructionStep]) -> list[Tile]:
-    """Return the tiles of a buffer that instructions write, as one if they write all of it. What nobody writes is not
-    copied, since an instruction may not read it."""
+    """Return the tiles of a buffer that instructions write, as one if they write all of it. The pass does not copy
+    elements that no instruction writes, since none may read them."""
     tiles = {tile.access: tile for step in writes for _, tile in step.op.targets() if tile.handle is buffer}
     if any(access.symbols_used() for access in tiles):
         return [entire(buffer)]

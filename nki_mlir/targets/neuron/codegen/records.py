@@ -137,8 +137,8 @@ class DeviceBuffer:
 # -- code --------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
 class InstructionStep:
-    """One instruction: tile handles are ``DeviceBuffer``, symbols are ``Value``. ``work``: what it does, once known;
-    ``iteration``: of unrolled code, that of the kernel's innermost loop, if it is known."""
+    """One instruction: tile handles are ``DeviceBuffer``, symbols are ``Value``. ``work``: its work for the engine,
+    once computed; ``iteration``: of unrolled code, that of the kernel's innermost loop, if it is known."""
 
     op: Op
     location: Location | None = None

@@ -4,12 +4,12 @@
 before:  load a = A[0]; p = a.T @ b; load c = A[0]; q = c.T @ d
 after:   load a = A[0]; p = a.T @ b;                q = a.T @ d
 
-A load is dropped if an earlier one of the same run of instructions loaded the same elements to a tile of the same form,
-nothing wrote that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the first one
-can stay in SBUF until the last use of the second: in between, program order fills at most ``room`` percent of SBUF,
-this tile included. The same holds for copies by DMA from SBUF, which repeat a row in all partitions, but they may
-fill ``ROOM_OF_COPIES`` percent: the kernel has one such tile. A tile at an address that the kernel chose stays there,
-so it is kept only if no other tile at an address that the kernel chose uses its bytes in the meantime.
+The pass drops a load if an earlier load of the same run of instructions loaded the same elements to a tile of the same
+form, nothing has written that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the
+first tile can stay in SBUF until the last use of the second: in between, program order fills at most ``room`` percent
+of SBUF, this tile included. The same conditions apply to copies by DMA from SBUF, which repeat a row in all partitions,
+but such tiles may fill ``ROOM_OF_COPIES`` percent. A tile at an address that the kernel chose stays there, so the pass
+keeps it only if no other tile at an address that the kernel chose uses its bytes in the meantime.
 """
 
 from bisect import bisect_right, insort

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""roll-instructions: turn instructions that repeat into a loop, so that the search for an order looks at each once.
+"""roll-instructions: turn instructions that repeat into a loop, so that the search for an order processes each only
+once.
 
 before:  load t0 = x[0]; exp t0; store y[0] = t0;        after:  for i in 0 to 1000:
          load t1 = x[128]; exp t1; store y[128] = t1;                load t = x[128 i]; exp t; store y[128 i] = t
@@ -9,8 +10,8 @@ A kernel whose Python runs its loops is one long run of instructions. Instructio
 inner loops first, as ``analysis.repeats`` finds them. Each iteration allocates the buffers that only it uses. Tiles
 move through HBM and along the free dimensions of SBUF; in PSUM, and across partitions, they stay where they are.
 
-Code whose instructions mostly use the results of the ones before has few ends of iterations. If a bound on what its
-loops can save (``most_saved``) is too small, the pass searches for none.
+In code whose instructions mostly use the results of their predecessors, few instructions can end an iteration. If an
+upper bound of the instructions that loops can save (``most_saved``) is too small, the pass does not search for loops.
 """
 
 from collections.abc import Sequence

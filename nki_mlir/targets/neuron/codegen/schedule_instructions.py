@@ -4,11 +4,11 @@
 before:  load A0; exp A0; store A0; load A1; exp A1; store A1
 after:   load A0; load A1; exp A0; store A0; exp A1; store A1
 
-Runs of instructions between loops and branches are ordered by list scheduling (``list_scheduler``), which also chooses,
-for each instruction whose engine is open, the engine that completes it first, and allocates buffers. Instructions are
-neither merged nor dropped. Code whose program order takes hardly longer than its chains of dependences may keep this
+List scheduling (``list_scheduler``) orders the runs of instructions between loops and branches. It also chooses, for
+each instruction whose engine is open, the engine that completes it first, and allocates buffers. The pass neither
+merges nor drops instructions. Code whose program order takes hardly longer than its chains of dependences may keep this
 order (``serial``): no order is much faster, and long code compiles sooner. As a pass it leaves addresses to
-``allocate-on-chip``: those that were allocated for the old order are dropped.
+``allocate-on-chip``, and drops those that were assigned for the old order.
 """
 
 from collections.abc import Iterator, Sequence

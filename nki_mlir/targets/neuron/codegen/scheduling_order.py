@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The options by which the list scheduler finds an order, those that are tried, and the schedule that it returns."""
+"""The options by which the list scheduler finds an order, the combinations that the search tries, and the schedule that
+the scheduler returns."""
 
 from typing import NamedTuple
 
@@ -12,13 +13,14 @@ LAST = (90, 3), (90, 2), (80, 0)        # the same, and how many loaded tiles ma
 
 
 class Order(NamedTuple):
-    """How an order is found. ``memory``: percent of on-chip memory that buffers may fill; ``ahead``: how early a step
-    starts if a long chain waits for it, in percent of the chain's time; ``share``: the engines that a step with several
-    engines may choose from when it starts: only its first (0); all, but GpSimd does not compute (1); all (2); or,
-    except for transfers, the engine that balances the engines in program order (3). ``passed``: the number of ready
-    steps among which one that can start is searched; ``issue``: any engine that can triggers an open transfer;
-    ``loads``: percent of SBUF beyond which no load starts, which leaves room for results computed from loaded data;
-    ``unread``: the number of loaded tiles that may wait for the first step that reads them; 0: any number."""
+    """The options by which the list scheduler finds an order. ``memory``: percent of on-chip memory that buffers may
+    fill; ``ahead``: how early a step starts if a long chain waits for it, in percent of the chain's time; ``share``:
+    the engines that a step with several engines may choose from when it starts: only its first (0); all, but GpSimd
+    does not compute (1); all (2); or, except for transfers, the engine that balances the engines in program order (3).
+    ``passed``: the number of ready steps among which one that can start is searched; ``issue``: any engine that can
+    triggers an open transfer; ``loads``: percent of SBUF beyond which no load starts, which leaves room for results
+    computed from loaded data; ``unread``: the number of loaded tiles that may wait for the first step that reads them;
+    0: any number."""
 
     memory: int = MEMORY
     ahead: int = 0

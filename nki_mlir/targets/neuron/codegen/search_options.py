@@ -26,14 +26,14 @@ class SearchOptions:
 
 
 class Candidate(NamedTuple):
-    """How loops are unrolled: the largest stay above ``limit`` instructions, with bodies of about ``body``.
-    ``loads``: loads of data that are on chip are dropped. ``memory``: percent of SBUF that tiles may fill before others
-    leave it; 0: none leaves it. ``results``: percent of PSUM that results may fill before others leave it. ``overlap``:
-    iterations of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their
-    iterations in flight may fill; 0: they are not. ``overwrite``: results are written over operands. ``merge``: one
-    instruction processes the tiles of several. ``transposes``: percent of the transposes of tiles on chip that the DMA
-    engines execute. ``merge_loads``: one transfer loads neighbouring tiles. ``columns``: into how many pieces large
-    tiles are split; 0: they are not."""
+    """The limits of unrolling: loops stay if unrolled code would exceed ``limit`` instructions, with bodies of about
+    ``body``. ``loads``: loads of data that are on chip are dropped. ``memory``: percent of SBUF that tiles may fill
+    before others leave it; 0: none leaves it. ``results``: percent of PSUM that results may fill before others leave
+    it. ``overlap``: iterations of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF
+    that their iterations in flight may fill; 0: they are not. ``overwrite``: results are written over operands.
+    ``merge``: one instruction processes the tiles of several. ``transposes``: percent of the transposes of tiles on
+    chip that the DMA engines execute. ``merge_loads``: one transfer loads neighbouring tiles. ``columns``: into how
+    many pieces large tiles are split; 0: they are not."""
 
     limit: int
     body: int

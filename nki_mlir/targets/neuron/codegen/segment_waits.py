@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which instructions of straight-line code wait for which others, and which queue each transfer is put into.
+"""Determines the instructions for which each instruction of straight-line code waits, and the queue of each transfer.
 
 Engines and DMA queues are lanes: each completes its instructions in order. An instruction must wait for an instruction
 on another lane that it depends on, unless its engine already knows that the other one is complete: from an earlier

@@ -3,8 +3,8 @@
 
 A kernel whose Python runs its loops is long code without loops. ``roll-instructions`` turns it into loops; if their
 program takes hardly more than the busiest engine, the search looks at one body instead of all iterations. If the code
-is too long to be unrolled if its loops were the kernel's, or if ``fill-partitions`` or ``interleave-rows`` joins
-iterations, all that the search tries for the kernel's loops is tried. Else the code is ordered as it is.
+is longer than loops of a kernel that the search would unroll, or if ``fill-partitions`` or ``interleave-rows`` joins
+iterations, the search tries the same candidates as for a kernel's loops. Else it orders the code without loops.
 """
 
 from math import prod

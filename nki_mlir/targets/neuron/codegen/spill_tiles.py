@@ -4,11 +4,11 @@
 before:  a = ...; b = ...; c = b + b; d = a + c       (a, b and c do not fit at once)
 after:   a = ...; store a; b = ...; c = b + b; a' = load; d = a' + c
 
-A tile of PSUM spills to SBUF, and returns if a later product adds to it; else it is read there. A tile of SBUF spills
-to HBM. The pass stores no tile that the next use overwrites, that HBM still has, or that its instruction can recompute
-from tiles in SBUF in less time. Among the tiles that a step does not need, the tile spills that costs the least time
-for the bytes and steps of room that it frees. The code's notes say how many tiles of a line spilled, the bytes that
-moved, and their time.
+A tile of PSUM spills to SBUF, and returns if a later product adds to it; otherwise instructions read it in SBUF. A tile
+of SBUF spills to HBM. The pass stores no tile that the next use overwrites, that HBM still has, or that its instruction
+can recompute from tiles in SBUF in less time. Among the tiles that a step does not need, the pass spills the tile that
+costs the least time for the bytes and steps of room that it frees. The code's notes say how many tiles of a line
+spilled, the bytes that moved, and their time.
 
 Tiles of SBUF that several runs of instructions use, as loops and the code around them do, spill between these runs
 (``shared_tiles``). Tiles whose address the kernel chose stay, and so do tiles of PSUM that several runs use. If these

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""split-columns: load and compute a large tile some columns at a time, so that engines begin before all is loaded.
+"""split-columns: load and compute a large tile some columns at a time, so that engines begin before the complete tile
+is loaded.
 
 before:  t = load x[:, 0:8192]          after:  t[:, 0:4096] = load x[:, 0:4096]; u[:, 0:4096] = exp t[:, 0:4096]
          u = exp t                              t[:, 4096:8192] = load x[:, 4096:8192]; u[:, 4096:8192] = ...
 
 An engine waits for the complete tile that an instruction reads. The pass splits loads, stores, and instructions that
 compute each element by itself along their first free axis into ``pieces`` of equal size, each of at least ``LEAST``
-elements in a partition. Others, such as products, begin when the pieces that they read are loaded. The pass splits
-code that loads such tiles, none of them twice: else loads wait until the tile is free, in pieces or not. A piece comes
-before the second pieces of earlier instructions where it does not depend on them. An instruction whose result overlaps
-an operand with another pattern stays, because a piece would read what an earlier one has written. A maximum or minimum
-of the rows of a tile in pieces is that of the pieces' maxima or minima, and the eight greatest values (``nisa.max8``)
-are among the eight greatest of each piece: one more instruction computes them. Each value is computed as before.
+elements in a partition. Others, such as products, begin when the pieces that they read are loaded. The pass splits only
+code that loads no such tile twice: a second load waits until the tile is free, in pieces or not. A piece comes before
+the second pieces of earlier instructions where it does not depend on them. An instruction whose result overlaps an
+operand with another pattern stays, because a piece would read what an earlier one has written. A maximum or minimum of
+the rows of a tile in pieces is that of the pieces' maxima or minima, and the eight greatest values (``nisa.max8``) are
+among the eight greatest of each piece: one more instruction computes them. Each value is computed as before.
 """
 
 from collections.abc import Sequence

@@ -434,7 +434,7 @@ class _Emitter:
         return [isa.Wait(self.signal_semaphore(event.lane, engine), signalled.value(event, engine)) for event in events]
 
     def signal(self, lane: int, engines: Sequence[int]) -> None:
-        """Tell engines that all that an engine has done so far is complete."""
+        """Tell engines that all earlier instructions of an engine are complete."""
         for engine in engines:
             self.control(self.engines[lane], isa.EventSemaphore(), update=isa.Update(self.pairs[lane, engine], 1))
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Limits how far loads are ahead of the steps that read them.
 
-A load that starts as soon as SBUF has room takes the room of results, and delays the stores that release it. With a
-limit on loaded tiles that no instruction reads yet, loads and stores take turns, however long it takes to trigger them.
+A load that starts as soon as SBUF has room occupies the memory of results, and delays the stores that release memory.
+With a limit on loaded tiles that no instruction reads yet, loads and stores take turns, however long it takes to
+trigger them.
 """
 
 from collections.abc import Container

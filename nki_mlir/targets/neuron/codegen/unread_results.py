@@ -4,9 +4,9 @@
 before:  t = load x;  s = exp t;  y = store t          after:  t = load x;  y = store t
 
 Needed are writes of inputs and outputs in HBM, and of all tensors in HBM if programs meet others; reads by branches and
-registers; also instructions that print, meet others, or check run-time indices. From there on, everything that writes a
-tile which a needed instruction reads is needed; a sum that begins anew does not read the registers. Tiles at addresses
-that the kernel chose are like others: a write is not visible through another tile at its address.
+registers; also instructions that print, meet others, or check run-time indices. Every instruction that writes a tile
+which a needed instruction reads is needed, too; a sum that begins anew does not read the registers. The pass treats
+tiles at addresses that the kernel chose as separate: a write is not visible through another tile at its address.
 """
 
 from nki_mlir.dialects.access import HBM

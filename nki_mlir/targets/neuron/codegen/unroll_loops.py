@@ -4,11 +4,11 @@
 before:  grid [2]                                     after:  load A[0]
          for i = 0 to 3: load A[program, i]                   load A[1] ...   (6 instructions)
 
-Programs of a grid run one after the other, in row-major order. An ``scf.if`` whose condition becomes a number is
-decided. Buffers that are allocated in a loop's body become one buffer an iteration, which is what lets iterations
-overlap. Masks become boxes; a transfer whose mask is not a box becomes its rows. Code over ``limit`` instructions keeps
-its largest outer loops as loops, with a note; those become register loops, whose bodies are several iterations where
-these are small.
+Programs of a grid run one after the other, in row-major order. The pass replaces an ``scf.if`` whose condition becomes
+a number by one of its branches. A buffer that a loop's body allocates becomes one buffer for each iteration, so that
+iterations overlap. Masks become boxes; the pass splits a transfer whose mask is not a box into rows. If the code would
+exceed ``limit`` instructions, its largest outer loops stay loops of the device, with a note; where their bodies are
+small, one iteration contains several.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
