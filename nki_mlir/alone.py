@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lets one thread at a time build, read and compile IR; kernels run beside that, and beside each other.
+"""Lets one thread at a time build, read and compile IR, while other threads run kernels.
 
 MLIR calls back into Python (rules of operations, diagnostics), where threads may switch in the middle of a call, and
-loading dialects, code generation and the tables of this package affect the complete process. All of that is done under
-one lock, which a thread acquires at the functions by which it enters: functions inside need no other. A fork waits for
-the lock, so that the child can compile. Cyclic garbage collection is off meanwhile: a compiler creates very many
-objects that survive, and hardly any garbage in cycles.
+loading dialects, code generation and the tables of this package affect the complete process. The functions by which a
+thread enters this code acquire one lock; the functions that they call need no lock. A fork waits for the lock, so that
+the child can compile. Cyclic garbage collection is off meanwhile: a compiler creates very many objects that survive,
+and hardly any garbage in cycles.
 """
 
 import atexit

@@ -10,7 +10,7 @@ import numpy as np
 
 REASON = 200                        # characters of NumPy's reason, which may quote the whole header
 DAMAGES = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError, SyntaxError, RecursionError,
-           TokenError, BadZipFile)  # what NumPy raises, depending on what is wrong with a file
+           TokenError, BadZipFile)  # the exceptions that NumPy raises for damaged files
 
 
 class UnreadableArray(ValueError):

@@ -74,7 +74,7 @@ def check_bindings() -> None:
                 raise ImportError(lacking(f"{module}.{name}"))
 
 
-if TYPE_CHECKING:                       # the bindings come without types: typings/ has those of what is used
+if TYPE_CHECKING:                       # the bindings come without types: typings/ has those of the used names
     from torch_mlir import ir as ir
     from torch_mlir.dialects import ext as ext
     from torch_mlir.dialects import irdl as irdl
@@ -134,8 +134,8 @@ Result = ext.Result[Any]
 def walk(root: "Operation | Module", visit: Callable[["Operation"], object]) -> None:
     """Call ``visit``, which returns an ``ir.WalkResult``, with each operation from ``root`` on, in order.
 
-    The bindings replace what a callback raises by a ``RuntimeError`` that quotes it; here the original exception is
-    raised. A signal often interrupts Python before the first line of the callback.
+    The bindings replace the exception of a callback by a ``RuntimeError`` that quotes it; this context raises the
+    original one. A signal often interrupts Python before the first line of the callback.
     """
     raised: list[BaseException] = []
 

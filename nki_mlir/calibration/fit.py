@@ -43,8 +43,8 @@ class FittedNumber(NamedTuple):
 
     @property
     def determined(self) -> bool:
-        """Return whether the measurements determine the number: a cost that is a small part of what is measured is lost
-        in the noise."""
+        """Return whether the measurements determine the number: a cost that is a small part of the measured times is
+        lost in the noise."""
         return self.error <= PRECISE * abs(self.fitted)
 
     @property

@@ -36,8 +36,8 @@ class SymbolSource(Protocol):
 class Symbol:
     """An integer unknown during capture: ``first``, ``first + step``, ... up to ``last`` inclusive.
 
-    ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact for itself but
-    not together with theirs. Its ``formula`` is (index, floordiv or mod, divisor).
+    ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact, but does not
+    depend on the values of the parents. Its ``formula`` is (index, floordiv or mod, divisor).
 
     The handle of a loop in steps counts its iterations. Forms thus show the step: what depends on multiples, such as
     the partitions where an engine may begin, needs it.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The interface below the language, which calls a ``Builder``: one builder executes operations, another emits MLIR.
 
-``emit`` is common to all: it broadcasts operands, applies masks, decides which bounds are proved, and verifies. Each
-builder performs the verified operation in its way.
+All builders share ``emit``: it broadcasts operands, applies masks, proves bounds or leaves them to the run, and
+verifies. Each builder then executes or emits the verified operation.
 """
 
 import itertools
@@ -124,11 +124,11 @@ class Builder:
         return True
 
     def continues_total(self, engine: str) -> None:
-        """Receive that an operation reads the registers of an engine."""
+        """Note that an operation reads the registers of an engine."""
 
     def order(self, label: str, producer: str) -> None:
-        """Receive that the instruction with one label starts when the one with the other label is complete. Results do
-        not depend on it."""
+        """Note that the instruction with one label starts when the instruction with the other label is complete.
+        Results do not depend on it."""
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         """Return an HBM buffer with the array's values."""
@@ -386,7 +386,7 @@ class Builder:
         """Note a DMA between tensors with different shapes but the same number of elements."""
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
-        """Record that the operation, which was performed last, writes a tensor in HBM."""
+        """Record that the last operation writes a tensor in HBM."""
         if buffer not in self.first_writes:
             self.first_writes[buffer] = user_location()
 
@@ -427,7 +427,8 @@ class Builder:
                      ) -> Op | None:
         """Emit one operation for each of the conjunctions of a mask that is a negation (``!=``, ``|``).
 
-        The last of them has all conditions: it comes first, so that a mask is refused before anything is done.
+        The last conjunction has all conditions: the builder emits it first, so that it refuses a mask before it emits
+        anything.
         """
         if (truth := mask.truth()) is not None:
             return self._emit(cls, views, None if truth else False, attributes)
@@ -454,7 +455,7 @@ def from_fresh(op: Op, operands: Operands, operand_views: Sequence[View]) -> boo
     """Return whether an operation, about to be performed, reads elements that a mask left out when their tile was
     first written. Mark the tiles that it writes, which may then have such elements.
 
-    They are zeros, which mean nothing: a kernel works on complete tiles, and stores the rows that count.
+    They are zeros without a meaning: a kernel computes on complete tiles, and stores only the rows that it needs.
     """
     fresh = False
     for (field, _), view in zip(operands, operand_views):

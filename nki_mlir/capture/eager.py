@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Executes each operation eagerly on concrete numbers: the oracle of capture, and what a debugger steps through."""
+"""Executes each operation eagerly on concrete numbers: the oracle of capture, and the executor under a debugger."""
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -167,7 +167,8 @@ class EagerBuilder(Builder):
             super().wrote(op, buffer, symbols)
 
     def consider(self, cls: type[Op], views: Views, target: View, mask: object, attributes: dict[str, object]) -> None:
-        """Mark the run doubtful if the operation would break a rule: only capture knows what else reads the result."""
+        """Mark the run doubtful if the operation would break a rule: only capture knows the other readers of the
+        result."""
         if self.rules in (DeviceRules.SPLIT, DeviceRules.ERROR) and cls.engines:
             self.considering = True
             try:

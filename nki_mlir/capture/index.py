@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The indices of kernels: loop variables, program ids, ``arange``, ``mgrid`` and slices.
 
-All of them become one form, an affine expression (``affine.py``); subscripts, bounds and strides are then sums.
+All indices become affine expressions (``affine.py``), so that subscripts, bounds and strides are sums.
 """
 
 import math
@@ -23,7 +23,7 @@ from nki_mlir.diagnostics import KernelError
 
 
 class Index(Affine):
-    """An affine expression with Python's operators, as kernels compute with it. Comparisons make a ``Mask``."""
+    """An affine expression with the operators of Python, for kernels. Comparisons return a ``Mask``."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tells whether one iteration of a loop's body stands for all: by snapshots of Python state and traces of operations.
 
-Snapshots see the state that a kernel's variables lead to; running the body once more and comparing what it emits also
-sees state behind them (a counter in another module, a random generator). Neither alone is enough: a list that only
-grows changes no operation of the body.
+Snapshots contain the state that is reachable from a kernel's variables. The capture also runs the body once more and
+compares the operations: that shows state that no variable reaches (a counter in another module, a random generator).
+Neither alone is enough: a list that only grows changes no operation of the body.
 """
 
 import hashlib
@@ -94,7 +94,7 @@ class _Walk:
         self.modules: dict[int, tuple[ModuleType, set[str]]] = {}           # with the names looked up there
 
     def content(self, value: object) -> list[object]:
-        """Return what a value leads to, in the order of the walk."""
+        """Return the objects that are reachable from a value, in the order of the walk."""
         self.most = len(self.visited) + OBJECTS
         tokens = [self.token(value)]
         while self.pending or any(not self.names <= names for _, names in self.modules.values()):

@@ -139,7 +139,7 @@ def is_mock(value: object) -> bool:
 
 
 def referent(proxy: object) -> object:
-    """Return the object that a weak proxy stands for; ``ABSENT`` if it is gone."""
+    """Return the object that a weak proxy stands for; ``ABSENT`` if it no longer exists."""
     try:
         return proxy.__reduce_ex__.__self__     # type: ignore[attr-defined]
     except ReferenceError:

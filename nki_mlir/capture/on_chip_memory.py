@@ -101,7 +101,7 @@ class OnChipMemory:
 
     def allocate(self, buffer: Buffer, attributes: Mapping[str, Any] | None, location: Location | None
                  ) -> Finding | None:
-        """Record an allocation. Return the rule that the tile breaks by itself, None if it breaks none."""
+        """Record an allocation. Return the rule that the tile alone breaks, or None."""
         key = buffer.shape, buffer.dtype.name, buffer.space, buffer.partition_dim
         kind = self.kinds.get(key)
         if kind is None:

@@ -21,7 +21,7 @@ MOST_STEPS = 20_000
 
 
 class OnlyARunKnows(Exception):
-    """Raised where only a run knows what the rest of the kernel does."""
+    """Raised where only a run can tell which operations follow."""
 
 
 class Walk:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tracks what a captured kernel certainly writes: fresh on-chip memory before its first read, and the outputs.
+"""Tracks the elements that a captured kernel certainly writes: of fresh on-chip memory before its first read, and of
+the outputs.
 
 Fresh on-chip memory reads as zero, since kernels accumulate into tensors that were only declared. A memset is inserted
 where the first operation on a buffer does not overwrite all of it; most buffers need none.

@@ -28,8 +28,8 @@ class DeadStores:
         self.overwritten: dict[Statement, CheckFinding] = {}
         self.lost_sums: dict[Statement, CheckFinding] = {}
         self.last: Statement = (None, "")
-        self.last_read: list[View] = []                         # what the last operation read
-        self.last_results: list[Buffer] = []                    # what it wrote, if it has several results
+        self.last_read: list[View] = []                         # the tiles that the last operation read
+        self.last_results: list[Buffer] = []                    # the tiles that it wrote, if it has several results
 
     def note(self, op: Op, views: Sequence[View], statement: Statement) -> None:
         """Record the reads and writes of an operation that has run."""

@@ -82,8 +82,8 @@ def reduced(text: str, accepted: Test, by_indentation: bool) -> str:
 
 
 def fewer(parts: list[int], accepted: Callable[[list[int]], bool]) -> list[int]:
-    """Remove parts while ``accepted`` holds: half of them, then a quarter, down to single parts. Return the remaining
-    ones."""
+    """Remove parts while ``accepted`` holds: half of the parts, then a quarter, down to single parts. Return the
+    remaining ones."""
     size = len(parts)
     while size:
         start = 0

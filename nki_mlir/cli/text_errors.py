@@ -20,7 +20,7 @@ ALIAS = re.compile(r"\s*([!#][\w$.-]+)\s*=")
 UNKNOWN_ALIAS = re.compile(r"undefined symbol alias id '([^']+)'")
 RESULTS = re.compile(r"\s*(%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=")
 
-TextError = tuple[int, int, str]        # line, column, both from 0 on, and what it says
+TextError = tuple[int, int, str]        # line and column, both from 0 on, and the text
 
 
 def errors_of(text: str, name: str) -> list[TextError]:

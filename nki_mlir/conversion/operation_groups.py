@@ -320,7 +320,7 @@ class Groups:
 
     def is_known(self, operations: list[TileOperation]) -> bool:
         """Note the group of one operation, without index values and with each operand in another buffer, if it repeats
-        one: its key has nothing but the outline and the origins. Return whether that is so."""
+        one: its key has nothing but the outline and the origins. Return whether it repeats one."""
         _, _, form, used, symbols = operations[0]
         first = self.by_outline.get((form.outline, *[buffer.origin for buffer in used]))
         if first is None or symbols or form.stays or len(set(used)) < len(used):
@@ -341,7 +341,7 @@ class Groups:
         return source_location(at)
 
     def is_omitted(self, buffer: SourceBuffer) -> bool:
-        """Return whether operations use a buffer, and all of them repeat others."""
+        """Return whether operations use a buffer, and each of these operations repeats another one."""
         return bool(buffer.users) and self.omitted.issuperset(buffer.users)
 
     def repeats(self, source: object, before: dict[Operation, int]) -> Repeats:

@@ -13,8 +13,8 @@ axes are separate boxes. A reduction keeps an axis along the partitions, or make
 up in a second step. Products become matrix products of tiles that add up in PSUM; operands in the other order are
 transposed on chip. Operations that only move data between HBM buffers stay, because a DMA has no limit of size.
 
-An operation whose result only one other operation uses is first fused with it. Later operations do not load again what
-a tile on chip has; a result that nothing reads is not stored.
+An operation whose result only one other operation uses is first fused with it. The pass loads no elements again that a
+tile on chip has, and stores no result that nothing reads.
 """
 
 from dataclasses import fields

@@ -153,7 +153,8 @@ class StreamReader(FormReader):
                 "registers": f"[{', '.join(map(str, registers))}]"}
 
     def control(self, cursor: Cursor, cls: type[isa.Control], start: int) -> dict[str, str]:
-        """Read ``add %r0 = %r1, 4``: the field ``op``, the register that it writes, what it reads; then other fields.
+        """Read ``add %r0 = %r1, 4``: the field ``op``, the register that it writes, the registers and numbers that it
+        reads; then other fields.
         """
         form = ControlForm(cls)
         fields: dict[str, str] = {}
@@ -269,7 +270,7 @@ class StreamReader(FormReader):
 
 
 class ControlForm:
-    """The form of a control operation: its fields by what they are."""
+    """The form of a control operation: its fields by their roles."""
 
     def __init__(self, cls: type[isa.Control]) -> None:
         kinds = cls.kinds()

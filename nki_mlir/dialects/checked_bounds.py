@@ -24,8 +24,8 @@ _OF_CALLS: dict[tuple[str, int, int], NotedCall] = {}
 
 
 def note(at: Location, code: CodeType, tensor: str, dim: int) -> None:
-    """Note that a run checks the indices of a dimension in a call. Other code at the same position is that of a module
-    which was edited and loaded again: what it had is dropped."""
+    """Note that a run checks the indices of a dimension in a call. Other code at the same position comes from a module
+    that was edited and loaded again: its entry replaces the old one."""
     text, position = f"dimension {dim} of `{tensor}`", (at.file, at.line, at.column)
     noted = _OF_CALLS.get(position)
     if noted is None or noted.code != code:

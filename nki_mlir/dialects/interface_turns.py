@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How much longer engines take for elements that are apart in memory.
+"""The factors by which engines take longer for elements that are not adjacent in memory.
 
 The interface of an engine moves sectors of 16 bytes, one every two cycles of an engine that reads an element a cycle.
 So adjacent elements never wait for it, nor do elements of 4 bytes with a step of two; with a step of 16 bytes or more,

@@ -149,7 +149,8 @@ def load_dialects(context: Context) -> None:
         if not context.is_dialect_loaded("native"):
             irdl.load_dialects(ir.Module.parse(native.IRDL))
             ir.NoTerminatorTrait.attach(native.TABLE)
-        # The parser loads what it meets; asking for a dialect by name imports its Python module (40 ms for linalg).
+        # The parser loads the dialects of the text; a request for a dialect by name imports its Python module (40 ms
+        # for linalg).
         ir.Module.parse(UPSTREAM)
 
 
@@ -240,7 +241,8 @@ class RecognizedOperation:
 
 
 class OperationParts(NamedTuple):
-    """What an operation is recognized by: its name and its operands' ``types``, and its ``attributes``."""
+    """The parts by which a reader recognizes an operation: its name, its operands' ``types``, and its
+    ``attributes``."""
 
     types: tuple[object, ...]
     attributes: list[tuple[str, Attribute]]

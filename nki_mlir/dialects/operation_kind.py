@@ -9,7 +9,7 @@ KIND = "_kind"                  # the field of an operation that has its kind, o
 
 
 class OperationKind:
-    """What operations of one class with equal attributes have in common (``Op.kind``)."""
+    """The common properties of the operations of one class with equal attributes (``Op.kind``)."""
 
     __slots__ = ()
 

@@ -51,8 +51,8 @@ recorders: list[ProgramRecorder] = []
 
 
 def write_call(record: KernelRecord) -> None:
-    """Write the program of a single call, unless a recorder writes whole programs. It is what a framework runs that
-    executes operation by operation."""
+    """Write the program of a single call, unless a recorder writes whole programs. Frameworks that execute operation by
+    operation run this kernel."""
     from nki_mlir.frameworks.hlo import module_of, text_of  # start-up: loads MLIR
     if wanted() and not recorders:
         write(record.name, module_of(record), text_of(record))

@@ -155,7 +155,8 @@ class PartitionRule(NkiMlirError, ValueError):
 
 
 class DivisionRule:
-    """How devices may divide a function's arrays: the name of each dimension, and the names that devices may split."""
+    """The ways in which devices may divide a function's arrays: the name of each dimension, and the names that devices
+    may split."""
 
     def __init__(self, text: str, split: str) -> None:
         sides = text.split("->")

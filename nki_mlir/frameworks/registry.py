@@ -245,7 +245,7 @@ class BadArguments(NkiMlirError, TypeError):
 
 
 def several(arguments: object) -> list[object]:
-    """Return the arguments of a call. Raise ``BadArguments`` for a value that is no sequence of them."""
+    """Return the arguments of a call. Raise ``BadArguments`` for any other value."""
     if not isinstance(arguments, Iterable):
         raise BadArguments(number=0, found=f"missing: a value of type {type(arguments).__name__} is no list of arrays",
                            function="main", expected="arrays")

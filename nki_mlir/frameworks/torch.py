@@ -308,7 +308,8 @@ def plan_traced(cls: type[Kernel], func: Callable[..., object], fields: dict[str
 
 
 def compile_again_when_changed(func: Callable[..., object], state_at_capture: ClosureState) -> None:
-    """Add a guard to the graph that Dynamo is tracing: it fails if what the kernel's Python code reads changes."""
+    """Add a guard to the graph that Dynamo is tracing: it fails if a value that the kernel's Python code reads
+    changes."""
     context = torch._guards.TracingContext.try_get()
     if context is None or torch.compiler.is_exporting():
         return

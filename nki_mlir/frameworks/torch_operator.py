@@ -68,7 +68,7 @@ STORAGE = 1 << 32               # a nonzero stand-in for the address of a storag
 
 @dataclass(frozen=True)
 class BufferMapping:
-    """How tensors of the operators map to buffers of a callee.
+    """The map from tensors of the operators to buffers of a callee.
 
     ``order`` has, for each slot of the entry's data, the name of a list (updated, tensors, results) and the index
     in it. ``nki::call_`` takes the results after the updated tensors, because torch can functionalize only

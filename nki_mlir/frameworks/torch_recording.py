@@ -119,7 +119,7 @@ class Recorder(TorchDispatchMode):
         self.forget()
 
     def forget(self) -> None:
-        """Drop the recorded calls, so that all tensors are parameters of what follows."""
+        """Drop the recorded calls, so that all tensors are parameters of later calls."""
         self.calls.clear()
         self.parameters.clear()
         self.origins.clear()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How ``tile-and-place`` chooses layouts, tiles and loads. Its options have the same names."""
+"""The options by which ``tile-and-place`` chooses layouts, tiles and loads. Its options have the same names."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class TileChoices:
-    """What the placement of nests on chip does. ``elements``: most elements of a tile in a partition. The other fields
-    switch one optimization each."""
+    """The options of the placement of nests on chip. ``elements``: most elements of a tile in a partition. The other
+    fields switch one optimization each."""
 
     elements: int = 1024
     layouts: bool = True

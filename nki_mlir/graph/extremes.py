@@ -88,7 +88,7 @@ def extreme_of(op: Operation) -> str | None:
 
 
 def evaluated(block: Block, numbers: Sequence[int]) -> list[Sampled] | None:
-    """Return what a body returns for a value, its position, another value and its position; None if it does anything
+    """Return the results of a body for a value, its position, another value and its position; None if it does anything
     but compare and select them."""
     kinds = ("value", "position", "value", "position")
     values: dict[Value, Sampled] = dict(zip(block.arguments, zip(kinds, numbers)))

@@ -30,10 +30,10 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 @dataclass(frozen=True)
 class Image:
-    """How an image lies on chip. ``line``: elements of a line in its buffer; ``depth``: partitions, with ``channels``
-    of ``pixels`` neighbours; ``slots``: pixels of a piece, with those of the next piece that windows reach; ``step``:
-    pixels from one of ``pieces`` to the next; ``residues`` and ``lines``: lines of results step over ``residues``
-    lines."""
+    """The layout of an image on chip. ``line``: elements of a line in its buffer; ``depth``: partitions, with
+    ``channels`` of ``pixels`` neighbours; ``slots``: pixels of a piece, with those of the next piece that windows
+    reach; ``step``: pixels from one of ``pieces`` to the next; ``residues`` and ``lines``: lines of results step over
+    ``residues`` lines."""
 
     dtype: DType
     channels: int
@@ -251,8 +251,8 @@ class ImageLines:
                     self.copy(part, transposes, begin)
 
     def batches(self, moves: Sequence[PixelMove]) -> Iterator[tuple[int, int, int]]:
-        """Yield what is transposed into one bank of PSUM: the first pixel, the number of pixels, and how many
-        neighbours each has with it."""
+        """Yield the groups of pixels that one bank of PSUM receives transposed: the first pixel, the number of pixels,
+        and the number of neighbours of each."""
         most = max(1, self.machine.psum_bank_bytes // (self.pixels.shape[0] * self.form.dtype.itemsize))
         counts: dict[int, int] = {}
         for move in moves:
@@ -267,7 +267,7 @@ class ImageLines:
             yield batch[0], len(batch), counts[batch[0]]
 
     def moves(self, slot: int, width: int, first: int) -> list[PixelMove]:
-        """Return what a slot gets; pixel -1 is padding."""
+        """Return the pixels of a slot; pixel -1 is padding."""
         each = [list(self.groups(slot, piece, width, first)) for piece in range(self.form.pieces)]
         same = {tuple((m.group, m.pixels, m.pixel, m.piece - k if m.pixel >= 0 else 0) for m in moves)
                 for k, moves in enumerate(each)}
@@ -277,8 +277,8 @@ class ImageLines:
         return [move for moves in each for move in moves]
 
     def groups(self, slot: int, piece: int, width: int, first: int) -> Iterator[PixelMove]:
-        """Yield what the rows of a slot of one piece get. Rows that do not begin at the first partition get one pixel
-        at a time."""
+        """Yield the pixels that the rows of a slot of one piece receive. Rows that do not begin at the first partition
+        get one pixel at a time."""
         length, group = width // self.pieces, 0
         while group < self.form.pixels:
             x = piece * self.form.step + slot + group - first

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Estimates what the boxes of a nest cost with one of its axes along the partitions.
+"""Estimates the cost of the boxes of a nest with one of its axes along the partitions.
 
 The DMA engines take their time for each contiguous run of bytes, the engines for each element of a partition and for
-each instruction. What tiles on chip have costs nothing to load, or a copy if it is in several tiles, or a transpose if
-its rows go along the other axis.
+each instruction. Elements that tiles on chip have cost nothing, or a copy if they are in several tiles, or a transpose
+if their rows go along the other axis.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

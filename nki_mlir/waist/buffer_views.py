@@ -70,7 +70,7 @@ class TileReader:
 
     @property
     def symbols(self) -> tuple[Value, ...]:
-        """Return the values of the symbols that were found."""
+        """Return the values of the symbols so far."""
         return tuple(self.numbering.values)
 
     def ranges_of(self, symbols: tuple[Value, ...]) -> Ranges:

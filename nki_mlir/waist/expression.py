@@ -31,7 +31,7 @@ class Interned(type):
 
 @dataclass(frozen=True, eq=False)
 class Input(metaclass=Interned):
-    """The element of an input."""
+    """The current element of an input."""
 
     dtype: DType
     index: int
@@ -159,8 +159,8 @@ def reads_output(node: Node) -> bool:
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """Return the tree with other nodes where ``change`` returns one. It is called once for each node, from the leaves
-    on."""
+    """Return the tree in which a node that ``change`` returns replaces the old one. ``change`` is called once for each
+    node, leaves first."""
     new_nodes: dict[Node, Node] = {}
     for old in operands_first(node):
         match old:

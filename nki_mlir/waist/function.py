@@ -100,7 +100,7 @@ class TileInstruction(FunctionNode):
 
     @property
     def instruction(self) -> Op:
-        """Read the description again at each use: functions have tens of thousands of instructions."""
+        """The op class's instance. Each use reads it anew, because functions have tens of thousands of instructions."""
         return read_op(self.op)
 
 

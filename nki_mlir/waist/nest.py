@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A structured operation as a loop nest, plain data: extents, operands, a scalar body.
 
-The operands say how memory is walked. For native code they are strides alone: addresses are not part of a nest, so all
-operations of one shape are one ``Nest``, in whichever kernel, and its text is its key. For instruction selection they
-are tiles of buffers (``tile_operand.py``).
+The operands describe the accesses to memory. For native code they are strides alone: a nest has no addresses, so all
+operations of one shape, in any kernel, are one ``Nest``, whose text is its key. For instruction selection they are
+tiles of buffers (``tile_operand.py``).
 
 The body is a sequence of steps; ``body`` shows it as a tree.
 """

@@ -380,8 +380,8 @@ class Iterations:
     def interleaved(self, group: Sequence[ByteRegion]) -> bool:
         """Return whether all iterations access the same pattern, and their steps fit between those of the pattern.
 
-        Like columns of a matrix: an iteration touches some bytes of each row, and the rows are further apart than all
-        iterations reach.
+        Return whether accesses are like columns of a matrix: an iteration touches some bytes of each row, and the
+        distance of the rows exceeds the reach of all iterations.
         """
         pattern, ranges = group[0], self.ranges or {}
         address = pattern.address

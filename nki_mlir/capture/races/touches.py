@@ -45,9 +45,9 @@ class Touch:
     """The elements that an operation reads, writes or accumulates to through one operand. ``symbols`` are numbered by
     the mask.
 
-    It is not ``exact`` where run-time values decide whether the operation runs, or which elements it selects,
-    unless a run has found them: ``elements`` are flat indices in the buffer. Immutable, though not declared so: a
-    run creates very many.
+    It is not ``exact`` where run-time values decide whether the operation runs, or which elements it selects, unless a
+    run knows the values: ``elements`` are flat indices in the buffer. Immutable, though not declared so: a run creates
+    very many.
     """
 
     view: View

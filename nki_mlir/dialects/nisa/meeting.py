@@ -42,8 +42,8 @@ def operands_text(contribution: object) -> str:
 
 
 class Meeting(Opaque):
-    """Base of meetings. A subclass defines who meets (``members``), and the result from all members' values
-    (``combined``)."""
+    """Base of meetings. A subclass defines the ``members`` of a meeting, and computes the result from all members'
+    values (``combined``)."""
 
     acts_outside = True
 

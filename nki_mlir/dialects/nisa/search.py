@@ -173,7 +173,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
     """The largest values of ``n``-element lists, ascending, and their indices.
 
     16 partitions hold one list: element i is in partition i % 16, column i // 16. The K-th results are laid out alike;
-    K is what the result tiles hold in one partition. Other elements of the results stay.
+    K is the number of elements of a result tile in one partition. Other elements of the results stay.
     """
 
     values: InOut

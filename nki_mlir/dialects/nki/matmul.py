@@ -17,7 +17,7 @@ SAME_CONTRACTION = ("give both the same number of partitions, the K of [K, M] an
 
 
 def contraction(stationary: Sequence[int], moving: Sequence[int]) -> str:
-    """Return what an error says about operands of these shapes whose contractions differ."""
+    """Return the sentence of an error about operands of these shapes whose contracted extents differ."""
     return f"contracts axis 0 of both operands, got {list(stationary)} and {list(moving)}"
 
 

@@ -14,10 +14,10 @@ Unless the code is short, the first candidate has short bodies: if these are at 
 else, and compiles few instructions. If short bodies or pipelined loops are merely close to the bound, the search also
 times loops of the device with bodies of ``BODY`` instructions. It times the best order of each candidate with loops
 twice: with engines that meet after each iteration, and with iterations that overlap, which takes more signals. For code
-that stays a loop, pipelined loops are tried before longer bodies, unless short bodies load data repeatedly.
+that stays a loop, the search tries pipelined loops before longer bodies, unless short bodies load data repeatedly.
 
-A candidate's first order tells roughly how long it takes. If a variant of it may take much less, because it needs less
-memory, the variant is timed first, and the candidate needs no program.
+A candidate's first order tells roughly how long it takes. If a variant of the candidate needs less memory and may
+therefore take much less time, the search times the variant first, and the candidate needs no program.
 """
 
 from collections.abc import Sequence

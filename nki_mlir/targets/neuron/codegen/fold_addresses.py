@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fold-addresses: let copies at run-time addresses add to an index what an instruction before them adds.
+"""fold-addresses: fold the addition that computes a run-time index into the address of the copy that uses the index.
 
 before:  j = i + 11;  t = copy s[:, j]                      after:  t = copy s[:, i + 11]
          r[p] = iota p;  j = i * 192 + r;  t[p] = x[j[p]]           t[p] = x[i[p] * 192 + p]
 
 On chip, a copy whose pattern an index moves becomes the copy at a run-time index, which more engines have. The
 instruction adds an integer to an int32 index, or multiplies the index of each row and adds a number that an iota
-counts from row to row. It writes the complete tile of indices, which only such copies read, in the same run. Nothing
-changes the index in between, nor another tile that the kernel has put at its address. The copy must accept the same
-indices, because it checks their bounds; sums that are in bounds are exact as float32. The pass drops the instruction,
-and the iota if nothing else reads it, also where the kernel fixes the order, since no other instruction moves.
+counts from row to row. It writes the complete tile of indices, which only such copies read, in the same run. In
+between, nothing changes the index, or another tile at an address that the kernel chose for both. The copy must accept
+the same indices, because it checks their bounds; sums that are in bounds are exact as float32. The pass drops the
+instruction, and the iota if nothing else reads it, also where the kernel fixes the order, since no other instruction
+moves.
 """
 
 from collections.abc import Sequence

@@ -3,10 +3,10 @@
 
 before:  s = transpose of x;  t = copy s (bfloat16)         after:  t = transpose of x (bfloat16)
 
-A DMA transfer converts as an engine does. The transpose must keep the dtype: one that converts rounds before the copy
-does. The copy must be the only instruction that reads the transposed tile, in the same run and on any engine, and
-nothing touches its destination in between. Where the kernel fixes the order, the copy must follow the transpose
-immediately, so that no instruction moves.
+A DMA transfer converts like an engine. The transpose must keep the dtype: a transpose that converts would round before
+the copy rounds. The copy must be the only instruction that reads the transposed tile, in the same run and on any
+engine, and nothing touches its destination in between. Where the kernel fixes the order, the copy must follow the
+transpose immediately, so that no instruction moves.
 """
 
 from collections.abc import Sequence

@@ -3,18 +3,18 @@
 
 before:  store A[0] = t; load c = A[0]; q = c + d          after:  store A[0] = t; q = t + d
 
-A load is dropped if an earlier store of the same run of instructions wrote its elements from one tile in the same
-order, nothing wrote them or that tile in HBM or on chip since, nothing outside of the run uses the loaded tile, and the
-stored one can stay in SBUF until the last use of the loaded one: in between, program order fills at most ``room``
+The pass drops a load if an earlier store of the same run of instructions wrote its elements from one tile in the same
+order, nothing has written these elements or that tile since, nothing outside of the run uses the loaded tile, and the
+stored tile can stay in SBUF until the last use of the loaded tile: in between, program order fills at most ``room``
 percent of SBUF. The load may be of fewer rows and columns. If it has more columns than each store, the tiles of several
 stores become parts of the loaded one, so that their writers write to it:
 
 before:  store A[:, 0:4] = t; store A[:, 4:8] = u; load c = A; q = c + d          after:  t is c[:, 0:4], u is c[:, 4:8]
 
-In the body of a loop of the device both addresses have the
-same registers, whose values stay in a run; a write through others may touch any bytes that these reach. If then nothing
-reads a tensor in HBM that is local to the program, ``unread-results`` drops its stores, and what only they read: values
-between the kernels and operations of a graph stay on chip.
+In the body of a loop of the device, both addresses must use the same registers, whose values do not change in a run; a
+write through other registers may touch any bytes in their range. If nothing then reads a tensor in HBM that is local to
+the program, ``unread-results`` drops its stores, and the instructions that only these stores need: values between the
+kernels and operations of a graph stay on chip.
 """
 
 from bisect import bisect_right

@@ -5,10 +5,11 @@ before:  t[p, 5 - f] = x[p, f]                  after:  s = x[p, f];  t[p, 5 - f
          y[p, f] = t[p, 5 - f]                          s = copy t[p, 5 - f];  y[p, f] = s
 
 A transfer that steps backwards moves single elements, one descriptor each; an engine reads and writes in any
-direction. Both tiles of a transfer may be walked from either end, so the pass first lets the tile in HBM step forwards.
-Rows of HBM that partitions get from the last to the first stay: they are as many descriptors as in the other order.
-So does a tile that steps backwards and is written at a partition where no engine starts, unless the other tile, also on
-chip, can step backwards instead: an engine reads rows from any partition together with those before them.
+direction. A transfer may step through both of its tiles from either end, so the pass first lets the tile in HBM step
+forwards. It does not change transfers whose rows of HBM go to the partitions in reverse order: they have as many
+descriptors as in the other order. Nor does it change a transfer that writes a tile backwards at a partition where no
+engine starts, unless the other tile, also on chip, can step backwards instead: an engine reads rows from any partition
+together with the rows before them.
 """
 
 from collections.abc import Sequence

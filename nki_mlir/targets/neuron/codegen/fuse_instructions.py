@@ -12,10 +12,10 @@ before:  t = x - m; e = exp(t); s = sum of e          after:  e, s = exp(x + -m)
 | tensor_scalar | tensor_scalar | tensor_scalar of two operations |
 | tensor_scalar | tensor_tensor | scalar_tensor_tensor |
 
-Intermediate tiles are float32, in which instructions compute, so that values are rounded as often as the kernel says. A
-subtrahend is negated where it is computed (``negate`` of a reduction). An activation that only copies becomes a
-tensor_copy, which more engines have. Both instructions stay if the fused one would take longer, break a rule of the
-target, or run on an engine that the kernel did not name.
+Intermediate tiles are float32, in which instructions compute, so that values are rounded as often as the kernel says.
+The pass negates a subtrahend in the instruction that computes it (``negate`` of a reduction). An activation that only
+copies becomes a tensor_copy, which more engines have. Both instructions stay if the fused one would take longer, break
+a rule of the target, or run on an engine that the kernel did not name.
 """
 
 from collections.abc import Sequence

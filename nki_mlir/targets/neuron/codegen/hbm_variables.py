@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The HBM variables of a program, with names that its text and its container take."""
+"""The HBM variables of a program, with names that are valid in its text and its container."""
 
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Plans which instructions of a loop's body wait for which others, of the same iteration and of the previous one.
+"""Plans the waits of the instructions of a loop's body, for instructions of the same iteration and of the previous one.
 
 Engines do not meet between iterations: each begins the next one as soon as the steps that it depends on are complete. A
 dependence on a step of any earlier iteration is a dependence on that step in the previous iteration, which comes after
