@@ -3,7 +3,8 @@
 
 Importing the package loads neither MLIR nor a framework; each part loads what it needs when it is used.
 
-A kernel is a function under ``@nki.jit`` of either generation. Called, it runs; ``lower`` shows what becomes of it::
+A kernel is a function under ``@nki.jit`` of either generation. Called, it runs; ``lower`` returns the kernel at each
+level::
 
     import nki_mlir
     lowered = kernel.lower(nki_mlir.spec((256, 512), "float32"))    # kernel[grid].lower(...) with a launch grid

@@ -2,8 +2,8 @@
 """Finds and loads the extensions of plugins: operations, passes, pipelines, targets and executors.
 
 A plugin is a package. An installed one is found by its entry points in the groups ``nki_mlir.ops``, ``.passes``,
-``.pipelines``, ``.targets`` and ``.executors``; else a module is named, whose table ``NKI_MLIR_PLUGIN`` lists them.
-An extension is imported at first use, after its version of the interface is compared.
+``.pipelines``, ``.targets`` and ``.executors``; otherwise the user names a module, whose table ``NKI_MLIR_PLUGIN``
+lists the extensions. An extension is imported at first use, after its version of the interface is compared.
 """
 
 import importlib

@@ -114,8 +114,8 @@ def users_through_views(value: Value) -> list[Operation]:
 
 @dataclass
 class ArgumentEffects:
-    """How the operations of a kernel use one argument: ``covered`` says that they, one of them or several together,
-    provably write every element."""
+    """The use of one argument by the operations of a kernel: ``covered`` says that they, one of them or several
+    together, provably write every element."""
 
     reads: bool = False
     writes: bool = False

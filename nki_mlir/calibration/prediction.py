@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Predicts with the timed machine what a device would measure for the calibration kernels."""
+"""Predicts the times that a device would measure for the calibration kernels, with the timed machine."""
 
 from collections.abc import Sequence
 from types import ModuleType

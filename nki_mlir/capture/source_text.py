@@ -41,7 +41,7 @@ def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
     """Return the ``def`` that a function was compiled from; None for lambdas, without source, or if the source has
     changed.
 
-    ``scope`` are the function's globals, by which sources in archives are found. The caller may change the ``def``.
+    ``scope`` are the function's globals, which lead to sources in archives. The caller may change the ``def``.
     """
     linecache.lazycache(code.co_filename, scope)
     key = code.co_firstlineno, code.co_name

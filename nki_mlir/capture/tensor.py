@@ -325,7 +325,7 @@ class View:
                 self.out_of_bounds(limit)
         return self.remapped(self.dims, Index.scalar_part) if self.limits or self.mask is not None else self
 
-    # -- what an operation needs ---------------------------------------------------------------------------------------
+    # -- parts of operands ---------------------------------------------------------------------------------------------
     def as_tile(self) -> "Self":
         """Return the view with at least two dimensions, the partition (or the rows of an HBM tensor) first. Raise an
         error if its partitions are not in the form of a tile."""

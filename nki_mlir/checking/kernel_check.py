@@ -120,7 +120,7 @@ def arrays_of(bound: Bound) -> list[np.ndarray]:
 
 
 def run_observed(kernel: Kernel, bound: Bound) -> Observation:
-    """Run the kernel eagerly with an observer and report what the complete run shows."""
+    """Run the kernel eagerly with an observer and report the observer's findings."""
     report, observer = KernelReport(kernel.__name__), OperationObserver(not isinstance(kernel, CurrentKernel))
     builders: list[EagerBuilder] = []
     arrays = arrays_of(bound)

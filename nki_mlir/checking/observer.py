@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Observe each operation of an eager run: where values stop being finite or leave their range, and what is rounded.
+"""Observe each operation of an eager run: values that stop being finite or leave their range, and roundings.
 
-Each result is compared with what the class's reference computes in float64 from the same operands.
+The observer compares each result with that of the class's reference in float64 on the same operands.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class OperationObserver:
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
         """Run an operation and check its results."""
         at = user_location()
-        if op.mask or op.limits:                    # its tiles may reach beyond what it touches
+        if op.mask or op.limits:                    # its tiles may have more elements than it touches
             self.perform_masked(op, run, at)
         else:
             before = {name: np.array(values(tile)) for name, tile in op.sources()}
@@ -109,8 +109,8 @@ class OperationObserver:
                                 "accumulate in float32, and convert once at the end")
 
     def end(self, has_idle_loops: bool, results: Sequence[object] = ()) -> None:
-        """Finish a run that returned these arrays. Loops whose bodies did not run may read what no other statement
-        reads."""
+        """Finish a run that returned these arrays. Loops whose bodies did not run may read results that no other
+        statement reads."""
         self.findings += self.stores.findings(has_idle_loops, results)
 
     # -- values --------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class CheckFinding:
 
 @dataclass(frozen=True)
 class StatementError:
-    """How much rounding changes a statement's results: the largest error relative to the largest result."""
+    """The effect of rounding on a statement's results: the largest error relative to the largest result."""
 
     location: Location | None
     operation: str

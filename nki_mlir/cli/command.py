@@ -268,7 +268,7 @@ def fail(error: NkiMlirError) -> int:
         error.at = None                     # the command itself made the call, not a line of the user
     if "signature" in error.values:         # the arguments of the call that does not fit are options here
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
-    elif error.values.keys() >= {"attribute", "instead"}:               # what a constant is passed for
+    elif error.values.keys() >= {"attribute", "instead"}:               # the use of the constant
         error.values["instead"] = "a tensor, for example --arg 128x512xf32"
     callers = called_by(error)              # it compares locations with the traceback's, which have absolute paths
     if error.at is not None:

@@ -183,7 +183,7 @@ def _about(name: str) -> str:
 
 
 ABOUT_BUFFERS = "A buffer that has the name of its value."
-# What the custom form writes as subscripts, after ``where`` and after ``limits``.
+# The attributes that the custom form prints as subscripts, after ``where`` and after ``limits``.
 OF_TILES = tuple([Completion(field, "attribute", about) for field, about in (
     ("access", "the pattern of each tile"), ("mask", "an integer set"), ("nki.limits", "an integer set"))])
 

@@ -120,7 +120,7 @@ class Server:
         self.source, self.sink = source, sink
         self.texts: dict[str, str] = {}
         self.ending = self.ended = False
-        self.lacks = ""                     # what the input lacks of a message, if it ends within one
+        self.lacks = ""                     # the bytes that a message lacks if the input ends within it
         self.handlers: dict[str, Callable[[Any], object]] = {
             "initialize": self.initialize, "shutdown": self.shutdown, "exit": self.exit,
             "textDocument/didOpen": lambda p: self.changed(p["textDocument"]["uri"], p["textDocument"]["text"]),

@@ -191,7 +191,7 @@ def _inside(region: Region) -> int:
 
 
 class PassReport(PassObserver):
-    """An observer that prints around each pass what the options select, or writes it to files."""
+    """An observer that prints the selected functions around each pass, or writes them to files."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options

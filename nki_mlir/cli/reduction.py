@@ -110,7 +110,7 @@ def statements(text: str, by_indentation: bool) -> list[Statement]:
         while end < len(lines) and (depths[end] > depth or (continues[end] and depths[end] >= depth)):
             end += 1
         last = end
-        if by_indentation:                      # up to `else`, which goes with the first line
+        if by_indentation:                      # up to `else`, which belongs to the first line
             last = next((k for k in range(first + 1, end) if depths[k] == depth and lines[k].strip()), end)
         elif continues[end - 1] and end - 1 > first:
             last = end - 1

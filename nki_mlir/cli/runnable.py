@@ -356,8 +356,8 @@ def check_bytes(tensors: Sequence[tuple[str, tuple[int, ...], Any]]) -> None:
 
 
 def check_declared(module: "Module") -> None:
-    """Raise ``DeclaredMemory`` at the first operation whose memory exceeds what a file may declare. Buffers count
-    together, each tensor of a graph alone, since few tensors live at once."""
+    """Raise ``DeclaredMemory`` at the first operation that exceeds the limit of memory that a file may declare. Buffers
+    count together, each tensor of a graph alone, since few tensors live at once."""
     from nki_mlir.bindings import ir, operations_of  # start-up: loads MLIR
     from nki_mlir.dialects.source_locations import location_of
     limit, buffers = TENSOR_BYTES.value(), 0

@@ -196,7 +196,7 @@ class _Block:
         """If the next operation converts all of the fold's result, return the fold so that it writes the next
         operation's result.
 
-        Nothing else may read the buffer of the fold's result, and the fold may not read what it then writes.
+        Nothing else may read the buffer of the fold's result, and the fold may not read elements that it then writes.
         """
         if following is None or nest.mask or nest.output.base_dtype is not nest.output.dtype:
             return None
@@ -220,8 +220,8 @@ class _Block:
 
 
 def reads_target(fold: TileNest, target: TileOperand, ranges: Ranges) -> bool:
-    """Return whether a fold may read elements of a target: it may become several instructions, of which the first ones
-    would change what the later ones read."""
+    """Return whether a fold may read elements of a target: it may become several instructions, the first of which would
+    change elements that the later ones read."""
     written = target.reached(fold.extents)
     return any(may_overlap(written, source.reached(fold.extents), ranges) for source in fold.inputs)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Groups of straight-line operations that are lowered together, and the keys by which equal groups are found.
+"""Groups of straight-line operations that are lowered together, and the keys that are equal for equal groups.
 
 The instructions of an operation in the function's top block depend only on the parts of ``GroupKey`` and on the starts
 of its patterns (all in HBM; in SBUF the patterns of parts of buffers). If these starts differ, the starts of the
@@ -382,8 +382,8 @@ def movable_patterns(operations: Sequence[TileOperation]
 
 
 def may_fold(op: Op) -> bool:
-    """Return whether the last nest that an operation becomes may be a fold; such a fold may write what the next
-    operation copies."""
+    """Return whether the last nest that an operation becomes may be a fold; such a fold may write the target of the
+    copy that the next operation makes."""
     if not op.is_loop_nest or len(op.targets()) > 1:
         return True
     try:

@@ -7,11 +7,11 @@ after:   for each box of at most 128 rows:
            ...                                                      linalg.generic ins(%x, %y) outs(%z) { in + in }
            linalg.generic ins(%z) outs(%part of %r)
 
-Axes that all operands step through as one are merged. The largest axis of an elementwise operation goes along the
-partitions; the other axes are cut so that a tile has at most ``elements`` a partition. The remainders at the ends of
-axes are separate boxes. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added
-up in a second step. Products become matrix products of tiles that add up in PSUM; operands in the other order are
-transposed on chip. Operations that only move data between HBM buffers stay, because a DMA has no limit of size.
+Axes that all operands step through as one are merged. The pass puts the largest axis of an elementwise operation along
+the partitions, and divides the other axes so that a tile has at most ``elements`` in a partition. The remainders at the
+ends of axes are separate boxes. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which
+are added up in a second step. Products become matrix products of tiles that add up in PSUM; operands in the other order
+are transposed on chip. Operations that only move data between HBM buffers stay, because a DMA has no limit of size.
 
 An operation whose result only one other operation uses is first fused with it. The pass loads no elements again that a
 tile on chip has, and stores no result that nothing reads.

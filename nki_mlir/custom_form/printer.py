@@ -54,7 +54,7 @@ class ModulePrinter:
         self.printer = OperationPrinter()
         self.types = ValueTypes()
         self.streams = StreamPrinter(self.types)
-        self.regions: list[str] = []            # what follows the regions around a line, the innermost last
+        self.regions: list[str] = []            # the text after the regions around a line, the innermost last
 
     def run(self, lines: list[str]) -> list[str]:
         result = []

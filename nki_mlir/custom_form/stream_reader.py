@@ -84,7 +84,7 @@ class StreamReader(FormReader):
         except MalformedForm as error:
             raise MalformedForm(error.at, f"'{name}' op {error.message}") from None
 
-    # -- programs and what they declare --------------------------------------------------------------------------------
+    # -- programs and their declarations -------------------------------------------------------------------------------
     def declaration(self, cursor: Cursor, form: PlainForm, start: int) -> GenericText:
         """Read ``isa.stream act {`` or ``isa.variable x {kind = input, ...}``: the first attribute, then the others."""
         label = cursor.take(LABEL)

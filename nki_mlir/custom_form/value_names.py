@@ -31,7 +31,7 @@ def named_text(module: Module, text: str) -> str:
     tokens = [m for m in NAMES.finditer(text) if m[0].startswith("%")]
     parts, at = [], 0
     for token, new in zip(tokens, names):
-        # What belongs to the value stays: "%2#1" is result 1 of %2.
+        # The number of a result stays: "%2#1" is result 1 of %2.
         parts += [text[at:token.start()], new]
         at = token.end()
     return "".join([*parts, text[at:]])

@@ -237,7 +237,7 @@ def read_value(attribute: Attribute, kind: type, name: str = "value") -> Any:
     raise MalformedAttribute(f"attribute '{name}' is {attribute}, which must be {wording}")
 
 
-# -- what was read of types and attributes -----------------------------------------------------------------------------
+# -- memos of types and attributes -------------------------------------------------------------------------------------
 # A context has each type and attribute once, however many operations use it. Only the memo of the latest context is
 # kept: a process has one context for its kernels, a tool one for its file.
 

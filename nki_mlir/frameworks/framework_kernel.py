@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki.FrameworkKernel``: the base class of bindings to frameworks that this project does not know.
 
-A binding tells which arguments are tensors, and their shape and dtype; ``dump_config`` then returns what a custom call
-of the kernel needs. Without overrides, NumPy arrays are the tensors. ``read_config`` parses a config.
+A binding tells which arguments are tensors, and their shape and dtype; ``dump_config`` then returns the configuration
+that a custom call of the kernel needs. Without overrides, NumPy arrays are the tensors. ``read_config`` parses a
+config.
 """
 
 import inspect

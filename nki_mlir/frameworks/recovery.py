@@ -26,7 +26,7 @@ BYTECODE = b"ML\xefR"                       # how MLIR bytecode begins, and so a
 
 
 class RecoveredKernel:
-    """A kernel that was read from a module. Called with NumPy arrays, it returns what the kernel returns.
+    """A kernel that was read from a module. If called with NumPy arrays, it returns the kernel's results.
 
     Arguments:
         callee: the kernel's entry in the registry of callees

@@ -101,8 +101,8 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
 
 
 def trace(func: Callable[..., object], example_inputs: object, **options: object) -> Any:
-    """Return a module that computes what a model, a function or a kernel computes for tensors like the examples,
-    without derivatives. ``torch.export`` traces it, so its Python does not run again.
+    """Return a module with the same results as a model, a function or a kernel, for tensors like the examples, without
+    derivatives. ``torch.export`` traces it, so its Python does not run again.
 
     Arguments:
         func: the model, function or kernel

@@ -23,7 +23,7 @@ from nki_mlir.language.call_cache import CachedCall, constant, defaults_of
 from nki_mlir.language.framework_tensors import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel
 
-# How a call runs: the operator's ``kernel``; the indices of the call's tensors that the kernel updates, and of the
+# The plan of a call: the operator's ``kernel``; the indices of the call's tensors that the kernel updates, and of the
 # others; shape, dtype and "starts from zero" of each new tensor; the source of each result, ("tensor", n) if the kernel
 # updated tensor n or ("new", n) if it is new tensor n; the structure of the results. It consists of tuples, numbers
 # and text, because it is a constant to Dynamo.

@@ -41,7 +41,7 @@ class TracedModule(torch.nn.Module):
             return self.program(*arguments)
 
     def train(self, mode: bool = True) -> "TracedModule":
-        """Return the module as it is: a program computes what the model did in the mode in which it was traced."""
+        """Return the module unchanged: a program computes in the mode in which the model was traced."""
         return self
 
     def save(self, *arguments: object, **keywords: object) -> None:

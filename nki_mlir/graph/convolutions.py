@@ -24,7 +24,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 LEAST_ROWS = 32         # summed elements of a product that are worth the tensor engine's time
-HELD = 2                # images of up to 1 / HELD of what stays on chip are kept there
+HELD = 2                # images of up to 1 / HELD of the memory for cached tiles stay on chip
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def image_form(nest: TileNest, image: TileOperand, x: int, y: int, inner: int, t
     last_x = tap_x + (summed - 1) // depth * depth // channels
     first_pixel, last_pixel = image.free.const % line // channels, tap_x + (summed - 1) // channels
     if first_pixel + last_pixel + step_x * (extents[x] - 1) >= image.base_shape[-2]:
-        return None                         # a window goes on in the next line
+        return None                         # a window continues in the next line
     products = -(-summed // depth) * prod(extents[a] for a in taps)
     columns = prod(n for a, n in enumerate(extents) if a not in nest.reduced and not image.moves(a))
     work = Work("product." + str(image.dtype), columns)

@@ -2,7 +2,7 @@
 """The (least, greatest) values of integer tensors of a StableHLO graph, and of floats that are bounded by constants.
 
 A range describes the exact result of an operation. If that leaves the type, the operation wraps, and the range is the
-type's. Values of loops, branches and folds have the ranges of what they start from only if the body keeps these.
+type's. Values of loops, branches and folds have the ranges of their initial values only if the body keeps these.
 """
 
 from collections.abc import Callable, Sequence

@@ -340,7 +340,7 @@ def floating(name: str, x: list[Node]) -> Node:
     """Return a function of float32 values that engines have no instruction for."""
     unity = numbers(1, FLOAT32)
     match name:
-        case "log1p":           # the quotient makes up for what the sum lost
+        case "log1p":           # the quotient adds the bits that the sum lost
             total = alu("add", x[0], unity)
             recovered, log = alu("subtract", total, unity), Activation(FLOAT32, "log", total)
             near = alu("multiply", log, alu("divide", x[0], recovered))

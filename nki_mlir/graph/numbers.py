@@ -75,7 +75,7 @@ class _Counting:
     def __init__(self) -> None:
         self.numbers: dict[ir.Value, Number | None] = {}           # by tensor
 
-    # -- what is a number ----------------------------------------------------------------------------------------------
+    # -- values that are numbers ---------------------------------------------------------------------------------------
     def element(self, tensor: Value) -> Number | None:
         """Return the element of a 0-d tensor, None if it is not a number. The result is memoized."""
         if tensor not in self.numbers:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Collects what a kernel's Python sees besides its tensors as a key: a capture is valid while all of it stays the
-same.
+"""Collects the state that a kernel's Python can read besides its tensors, as a key: a capture is valid while this state
+stays the same.
 
 The key has the compile-time arguments, and the globals and closure cells of the kernel and of the helpers and methods
 that it sees. It has the contents of lists, dicts, arrays, objects and classes at the time of the call.
@@ -41,7 +41,7 @@ class UnseenStateWarning(UserWarning):
 
 
 class SeenFunction(NamedTuple):
-    """A function, with its code, defaults and attributes, which are compared besides what the function sees."""
+    """A function, with its code, defaults and attributes; the state that it reads is compared separately."""
 
     function: FunctionType
     code: CodeType
@@ -77,7 +77,7 @@ class History:
 
 
 class ClosureState:
-    """One walk over what a kernel's Python sees.
+    """One walk over the state that a kernel's Python can read.
 
     It sees names in ``scopes`` (globals of a module; names with their values or ``ABSENT``) and in ``cells`` (name,
     cell, value), through ``functions``. ``objects`` (object, slots) may change in place, ``files`` (path, state)
@@ -89,7 +89,7 @@ class ClosureState:
         self.scopes: list[tuple[dict[str, object], tuple[tuple[str, object], ...]]] = []
         self.cells: list[tuple[str, CellType, object]] = []
         self.functions: list[SeenFunction] = []
-        self.wrappers: list[tuple[object, object]] = []   # (callable, what it wraps)
+        self.wrappers: list[tuple[object, object]] = []   # (callable, the function that it wraps)
         self.objects: list[tuple[object, mutable_state.Slots]] = []
         self.unseen: list[object] = []
         self._numbers: dict[int, int] = {}          # indices in ``objects``, by id
@@ -242,7 +242,7 @@ class ClosureState:
         return package_of(module) == self._package != ""
 
     def _follow(self, function: Callable[..., object], is_kernel: bool = False) -> None:
-        """Schedule a walk of what a helper sees if it is the user's code."""
+        """Schedule a walk of the state that a helper can read if it is the user's code."""
         inner = underlying(function)
         if inner is not None and id(inner) not in self._followed and (
                 is_kernel or self._is_near(inner.__module__)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Finds the framework whose tensors a kernel is called with, and refuses derivatives that would lack a kernel's term.
 
-A framework is found without importing any that the program has not imported. Its adapter is the module of its name in
+The module imports no framework that the program has not imported. Its adapter is the module of its name in
 ``nki_mlir.frameworks``, which is above the language, hence found by name. It has ``call(kernel, arguments, keywords)``.
 """
 

@@ -199,7 +199,7 @@ class Kernel(Derived):
     def __deepcopy__(self, memory: object) -> "Kernel":
         return self                             # it is immutable
 
-    # -- what it shows -------------------------------------------------------------------------------------------------
+    # -- attributes and text -------------------------------------------------------------------------------------------
     def __repr__(self) -> str:
         code = getattr(underlying(self.func), "__code__", None)
         grid = f"[{', '.join(map(str, self.grid))}]" if self.has_grid else ""

@@ -65,7 +65,8 @@ class Traced:
 
 def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
            at: Location) -> Traced:
-    """Check what a kernel's Python returned. ``immutable`` inputs may be written only if they are ``mutable``."""
+    """Check the object that a kernel's Python returned. ``immutable`` inputs may be written only if they are
+    ``mutable``."""
     written = [p for p in parameters if p in builder.first_writes]
     if returned is None:
         return Traced(written, None, updated=written)

@@ -72,8 +72,8 @@ class Result(NamedTuple):
 class Specialization:
     """A kernel captured for given shapes, constants, grid and target.
 
-    ``inputs`` are the tensor arguments in signature order, ``shared`` the buffers all programs write, ``results`` what
-    the kernel returns, in the form ``structure``. ``key`` is a hash of the contents.
+    ``inputs`` are the tensor arguments in signature order, ``shared`` the buffers all programs write, ``results`` the
+    kernel's results, in the form ``structure``. ``key`` is a hash of the contents.
     """
 
     name: str
@@ -147,8 +147,8 @@ class Specialization:
 
     @property
     def makers_of_repeated_calls(self) -> list[Callable[[], np.ndarray]]:
-        """Return the allocators for calls after the first one, which has found out what the kernel leaves out: they
-        fill no small buffer either that it writes completely."""
+        """Return the allocators for calls after the first one, which has shown the elements that the kernel does not
+        write: these allocators do not fill small buffers either if the kernel writes them completely."""
         complete = {n for n, missing in self.missing.items() if missing is None}
         if self.effects or not complete or len(self.modules) > 1:
             return self.makers

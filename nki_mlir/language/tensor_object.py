@@ -112,7 +112,7 @@ class DeletedElements(NkiMlirError, TypeError):
     fix = "use a view without them, for example t[:, 4:64]"
 
 
-# What to write instead of an assignment to an attribute.
+# The code to write instead of an assignment to an attribute.
 INSTEAD = {"dtype": "convert the elements with nl.copy(tile, dtype=...), or read their bits as another dtype with "
                     "tile.view(dtype)",
            "shape": "use another view, tile.reshape(shape), instead of the tile",

@@ -62,7 +62,7 @@ class Law:
 @dataclass(frozen=True)
 class Ramp:
     """An engine whose current may not rise at once: it works at ``rate`` of its speed, unless its use in the last
-    ``window_ns`` was ``threshold`` of what it can do at full speed.
+    ``window_ns`` was ``threshold`` of its work at full speed.
 
     The use of work is its time at full speed, times the share of the engine's rows that it needs. The use that a device
     counts deviates from this by the standard deviation ``spread``.

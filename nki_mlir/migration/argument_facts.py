@@ -31,7 +31,7 @@ class NeedsArguments(Exception):
 
 @dataclass
 class InnerFunction:
-    """A function within a kernel, what is known about its parameters, and what it returns."""
+    """A function within a kernel, with facts about its parameters and its result."""
 
     tree: ast.FunctionDef
     facts: dict[str, Fact]

@@ -22,7 +22,7 @@ def either(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Collec
 
 def with_equal_sizes(first: Fact, second: Fact, counts: Collection[str]) -> tuple[Fact, Fact]:
     """Return the facts about two tiles, of which a mask has cut one to a number among ``counts``, with the sizes of the
-    uncut one. What reads the tile under this mask reads the same part of both."""
+    uncut one. Operations that read the tile under this mask read the same part of both."""
     if not (isinstance(first, TensorFact) and isinstance(second, TensorFact)
             and first.shape and second.shape and len(first.shape) == len(second.shape)):
         return first, second
@@ -109,7 +109,7 @@ class Branches(RunTimeLoops):
         return node.with_changes(body=body, handlers=handlers, orelse=orelse, finalbody=self.last_part(node.finalbody))
 
     def _match(self, node: cst.Match) -> cst.Match:
-        """Rewrite the bodies of cases. What a pattern binds may be anything."""
+        """Rewrite the bodies of cases. A name that a pattern binds may have any value."""
         subject = self.settled_node(self.rewritten(node.subject))
         before, results, cases = dict(self.scope.facts), [dict(self.scope.facts)], []
         for case in node.cases:

@@ -28,7 +28,7 @@ Function = ast.FunctionDef | ast.Module
 
 
 class NotSaid(Exception):
-    """The text does not show what is needed to rewrite a call."""
+    """The text does not show the facts that the rewriting of a call needs."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class TextEdits:
         for start, end, text in sorted(self.edits, key=lambda edit: edit[:2]):
             add(self.bytes[at:start], self.line_at(at), True)
             add(text.encode(), self.line_at(start), False)
-            if start in self.starts:                # what follows begins a line
+            if start in self.starts:                # the next text begins a line
                 lines[-1] = self.line_at(end)
             at = end
         add(self.bytes[at:], self.line_at(at), True)

@@ -194,8 +194,8 @@ class Kernels(TileObjects):
         return returned
 
     def inner(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact:
-        """Return what a call of a function within the kernel returns. If its body does not show that a parameter is a
-        tile, and the call does, end the rewriting of the kernel, to begin anew."""
+        """Return the fact about the result of a call of a function within the kernel. If its body does not show that a
+        parameter is a tile, and the call does, end the rewriting of the kernel, to begin anew."""
         function, key = self.local[name], (self.callers[-1], name)
         arguments = {**dict(zip(function.facts, positional)), **keywords}
         shown = function.shown(arguments, self.inner_facts.get(key, {}))
@@ -402,7 +402,7 @@ class Kernels(TileObjects):
         return function.with_changes(decorators=[])
 
     def annotations(self, parameters: cst.Parameters) -> cst.Parameters:
-        """Remove types without a counterpart from parameters: a kernel may write what it returns."""
+        """Remove types without a counterpart from parameters: a kernel may write a tensor that it returns."""
         def plain(p: cst.Param) -> cst.Param:
             is_removed = p.annotation is not None and self.names.meaning(p.annotation.annotation) in REMOVED_TYPES
             return p.with_changes(annotation=None) if is_removed else p

@@ -92,7 +92,7 @@ def _liftable(outer: ast.FunctionDef, scope: symtable.Function, top_names: set[s
 
 
 def _add_captured(inner: dict[str, _Inner]) -> None:
-    """Add to each function what the functions that it calls need."""
+    """Add to each function the names that the functions need that it calls."""
     changed = True
     while changed:
         changed = False
@@ -229,7 +229,7 @@ def definition(node: cst.SimpleStatementLine) -> cst.SimpleStatementLine | cst.F
 
 
 class _Lift(cst.CSTTransformer):
-    """Moves the functions out of the function with a name, and passes what they read."""
+    """Moves the functions out of the function with a name, and passes the values that they read."""
 
     def __init__(self, outer: str, inner: dict[str, _Inner]) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ class _Lift(cst.CSTTransformer):
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """Pass what a function reads of the outer one."""
+        """Pass the values that a function reads of the outer one."""
         if self.functions[:1] == [self.outer] and isinstance(original_node.func, cst.Name) and (
                 function := self.inner.get(original_node.func.value)):
             captured = [cst.Arg(cst.Name(n)) for n in function.captured]

@@ -160,7 +160,7 @@ class SourceModule:
 
     # -- the text ------------------------------------------------------------------------------------------------------
     def prepare(self) -> None:
-        """Note what the kernels read of the file: index vectors, and which of them have a grid as an argument."""
+        """Note the index vectors of the file that kernels read, and the kernels that have a grid as an argument."""
         self._index_vectors()
         self.find_grids()
         for name, node in self.classes.items():
@@ -171,7 +171,7 @@ class SourceModule:
     def rewrite_kernels(self) -> None:
         """Rewrite the kernels, and the functions that they call."""
         kernels = self.kernels
-        if kernels.tile_classes:        # once for what the attributes of all objects of a class have in common
+        if kernels.tile_classes:        # once for the facts that the attributes of all objects of a class share
             self.report.muted += 1
             self._rewrite_entries()
             self.report.muted -= 1

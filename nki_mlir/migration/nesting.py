@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How deeply a text nests, and how large its syntax tree is: Python and the syntax library have limits."""
+"""The depth to which a text nests, and the size of its syntax tree: Python and the syntax library have limits."""
 
 import ast
 import io

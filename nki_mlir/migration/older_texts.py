@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Texts of the newest release in the form of an older one: names, parameters and methods that it has.
 
-What an older release has no form of stays, with a line in the report.
+Calls without a form in the older release stay, with a line in the report.
 """
 
 import ast

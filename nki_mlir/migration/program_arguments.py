@@ -63,7 +63,7 @@ class ProgramArguments:
                       for name, reads in self.reads.items()}
 
     def read(self, call: cst.Call) -> Read | None:
-        """Return what a call reads of the program, or None for any other call."""
+        """Return the number of the program that a call reads, or None for any other call."""
         meaning = self.names.meaning(call.func)
         if meaning not in READS:
             return None

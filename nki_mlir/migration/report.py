@@ -15,7 +15,7 @@ class Entry:
 
 @dataclass
 class MigrationReport:
-    """The changes that a migration made in one file, and what it leaves to a person."""
+    """The changes of a migration in one file, and the lines that it leaves to a person."""
 
     file: str
     entries: list[Entry] = field(default_factory=list)

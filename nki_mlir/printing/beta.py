@@ -261,7 +261,7 @@ def _accumulating_transfer(target: BetaOperand, arguments: Keywords, tensors: Te
 
 
 def _counted(target: BetaOperand, arguments: Keywords) -> str:
-    """Return the index vectors that count what the instruction counts: from partition to partition, and along the free
+    """Return the index vectors that count like the instruction: from partition to partition, and along the free
     axes."""
     pattern, offset = ast.literal_eval(arguments["pattern"]), ast.unparse(arguments["offset"])
     counts = [target.shape[0], *(count for _, count in pattern)]

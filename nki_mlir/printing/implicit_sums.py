@@ -67,7 +67,7 @@ class _Uses:
         self.readers = [user for user in ops if user not in self.products and user not in self.fills]
 
     def agree_in_order(self) -> bool:
-        """Return whether, one operation after the other, each product implies what it states. Loops with known bounds
+        """Return whether each product, in order, states the accumulation that it would imply. Loops with known bounds
         count iteration by iteration, as a text that runs them in Python has them.
 
         No product adds to elements that were read, and all elements that are read were written by products.
@@ -134,7 +134,7 @@ class _Uses:
             for op in dict.fromkeys(later) for reader in dict.fromkeys(readers))
 
     def add_to_zeros(self) -> bool:
-        """Return whether all products add to what a memset to zero, or another product, has written."""
+        """Return whether all products add to elements that a memset to zero, or another product, has written."""
         if len(self.fills) != 1 or not _is_zero(self.ops[self.fills[0]]) or self.fills[0].block != self.block:
             return False
         around = [ancestor_in(self.block, user) for user in self.ops if user != self.fills[0]]

@@ -86,7 +86,7 @@ class IndexValues:
         return total
 
     def define(self, node: ScalarValue) -> None:
-        """Record what a node computes; record nothing if an operand has no text."""
+        """Record the text of a node's result; record nothing if an operand has no text."""
         operands = [self.texts[v] for v in node.operands if v in self.texts]
         if len(operands) == len(node.operands):
             computed = _computed(node, operands)

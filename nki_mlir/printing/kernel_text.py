@@ -55,7 +55,7 @@ class NamedTensor:
 
 @dataclass
 class KernelText:
-    """Lines that are written so far, and what is known about names.
+    """The lines so far, and the facts about names.
 
     ``waiting`` are allocations of the open blocks that nothing has used yet: they are written before the first
     use, so that a function's result can define them. ``zeroed`` are buffers in which operations read elements that a

@@ -118,7 +118,7 @@ def _write_range(text: KernelText, loop: LoopRegister, first: str, bound: str, b
 
 
 def _write_while(text: KernelText, loop: LoopRegister, registers: Registers, body: Callable[[], None]) -> None:
-    """Write a ``while`` statement on a register, which holds at the end of the body what the next test reads."""
+    """Write a ``while`` statement on a register, which has the operand of the next test at the end of the body."""
     begin = loop.begin
     if loop.outer is not None and loop.outer in registers.values:
         text.use(loop.outer)

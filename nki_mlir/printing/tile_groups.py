@@ -9,8 +9,8 @@ before:  load a tile 0    after:  load b
          store tile 0             add tile 1
          store tile 1             store tile 1
 
-A graph becomes instructions operation by operation. What several tiles of a result need comes first, then one group of
-instructions for each transfer into the result, or into a buffer in HBM between operations.
+A graph becomes instructions operation by operation. Instructions that several tiles of a result need come first, then
+one group of instructions for each transfer into the result, or into a buffer in HBM between operations.
 """
 
 from collections import defaultdict
@@ -49,8 +49,8 @@ class EarlierOperations:
 
 
 def _earlier(operations: list[Operation]) -> list[EarlierOperations]:
-    """Return for each operation the earlier ones that define its operands, write what it reads or writes, or read what
-    it writes. Transfers into one buffer in HBM stay in their order."""
+    """Return for each operation the earlier operations on which it depends: those that define its operands, write
+    memory that it touches, or read memory that it writes. Transfers into one buffer in HBM stay in their order."""
     readers, writers = defaultdict[Value, set[int]](set), defaultdict[Value, set[int]](set)
     last_transfer: dict[Value, int] = {}
     index = {op: k for k, op in enumerate(operations)}

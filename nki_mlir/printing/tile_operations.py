@@ -47,7 +47,7 @@ STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partiti
 
 
 def write_statement(text: KernelText, op: Op) -> None:
-    """Write the lines that compute what an operation does. The operation has no mask: its tiles are what a mask left.
+    """Write the lines of an operation. The operation has no mask: its tiles are the boxes that a mask selects.
     """
     if _moves_state(text, op) or _loads_registers(text, op) or _keeps_elements(op):
         return
@@ -97,8 +97,8 @@ def _keeps_elements(op: Op) -> bool:
 
 
 def _overlaps_sources(op: Op) -> TypeGuard[Elementwise]:
-    """Return whether an operation of the tile language writes elements that it reads for others. It reads all before it
-    writes any; what an instruction does then is open."""
+    """Return whether an operation of the tile language writes elements that it reads for others. The operation reads
+    all elements before it writes one; the result of an instruction is undefined then."""
     if not isinstance(op, Elementwise) or not op.full_name().startswith("nki.") or len(op.targets()) != 1:
         return False
     axes, target = op.iteration().axes, op.dst

@@ -88,5 +88,5 @@ MathFunction("round", 1, _round, lambda e, d, x: e.libm("round", x))            
 MathFunction("roundeven", 1, np.rint, lambda e, d, x: e.round_even(x))
 MathFunction("atan2", 2, np.arctan2, lambda e, d, y, x: e.libm("atan2", y, x), ulp=4)
 MathFunction("copysign", 2, np.copysign, lambda e, d, a, b: e.copysign(a, b))
-# Towards zero; by zero it is 0. What is left over is ``fmod``.
+# Towards zero; by zero it is 0. The remainder is ``fmod``.
 MathFunction("quotient", 2, _quotient, _expand_quotient, integers=True)

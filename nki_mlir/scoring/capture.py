@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The candidate's process: run its Python on shapes alone, capture its kernel, and send the capture as text.
 
-This process contains no code that judges. What it sends is untrusted data, which ``judge`` parses like a file from
-anybody.
+This process contains no code that judges. The process sends untrusted data, which ``judge`` parses like a file from a
+stranger.
 """
 
 import errno
@@ -208,7 +208,8 @@ def program_from(spec: Specialization, inputs: list[int]) -> CapturedText:
     """Convert a capture to data. Modules keep their locations."""
     distinct = spec.modules
     order = {id(module): k for k, module in enumerate(distinct)}
-    # The judge verifies what it reads; doing so here as well would be a third of the time of a capture.
+    # The judge verifies the modules that it reads; a second verification here would take a third of the time of a
+    # capture.
     texts = [module.operation.get_asm(enable_debug_info=True, assume_verified=True) for module in distinct]
     variants = [([(int(a), int(n)) for a, n in fixed], order[id(v.module)])
                 for fixed, v in spec.captured.variants.items()]

@@ -114,7 +114,7 @@ class Cover:
     def read(self, node: Node, compute: DType, axes: frozenset[int], widened: bool = False) -> Tile:
         """Return a tile that an instruction over ``axes``, which computes in ``compute``, reads as the value.
 
-        Most instructions convert what they read; ``widened`` is for instructions that compute in the dtype of their
+        Most instructions convert their operands; ``widened`` is for instructions that compute in the dtype of their
         operands.
         """
         inner = node.value if isinstance(node, Convert) and node.dtype is compute and not widened else node

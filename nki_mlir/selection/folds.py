@@ -24,14 +24,14 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis
 
 
 class FoldStart(Enum):
-    """What a fold starts from: the output's old values, or its identity, at the elements into which it folds active
-    ones or at all elements of the output."""
+    """The start of a fold: the output's old values, or the identity, at the elements into which it folds active ones or
+    at all elements of the output."""
 
     OLD, ACTIVE, ALL = range(3)
 
 
 def select(selector: Selector, nest: TileNest, start: FoldStart = FoldStart.OLD) -> None:
-    """Emit a nest. ``start``: what a fold starts from."""
+    """Emit a nest. ``start``: the start of a fold."""
     if nest.reduced:
         select_fold(selector, nest, start)
     elif nest.mask:

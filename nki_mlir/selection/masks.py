@@ -221,7 +221,7 @@ def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
 
 def writes_sources(op: NisaOp) -> bool:
     """Return whether a part of an instruction may write elements that another part reads. If a source has the elements
-    of the destination on the same axes, each part writes only what it reads."""
+    of the destination on the same axes, each part writes only elements that it reads."""
     axes, written = op.iteration().axes, op.targets()
     sources = [(name, tile) for name, tile in op.sources() if name not in dict(written)]
     return any(may_overlap(dst, src, op.ranges) and not (same_elements(dst, src) and axes[name] == axes[source])
@@ -251,8 +251,8 @@ class MaskedInstruction:
                           instead="mask the operands when they are loaded, or split the operation")
 
     def in_transfers(self, op: NisaOp, box: Box) -> None:
-        """Emit a transfer for each box of active elements. If one could change what a later one reads, all go through
-        a buffer."""
+        """Emit a transfer for each box of active elements. If one part could change an element that a later one reads,
+        all use a buffer."""
         (_, src), = op.sources()
         (_, dst), = op.targets()
         steps = [op]

@@ -38,7 +38,7 @@ class Selector:
         if is_copy(nest.body) and self.copied(nest):
             return None
         limit = self.emitter.machine.partitions
-        if nest.extents[0] > limit:                     # only HBM has so many
+        if nest.extents[0] > limit:                     # only HBM may have this many
             for part in nest.windows(0, limit):
                 self.elementwise(part)
             return None

@@ -128,7 +128,7 @@ class Debugger:
             self.stop(moment, "; ".join(reasons))
 
     def changes(self, tile: ShownTile) -> list[str]:
-        """Describe what a write changed in a watched tile."""
+        """Describe the changes of a write in a watched tile."""
         earlier = self.tiles.get(tile.name, tile)
         old, new = self.before_write.pop(earlier.name, None), np.array(earlier.values())
         if old is None or old.shape != new.shape:

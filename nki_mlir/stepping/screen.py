@@ -116,7 +116,7 @@ class DebuggerScreen(App[Any]):
     def action_send(self, command: str) -> None:
         """Perform a command at this stop, or at the next one."""
         if command == "quit" and self.debugger is not None:
-            self.debugger.step(1)               # a run that goes on ends at its next operation
+            self.debugger.step(1)               # a run that continues ends at its next operation
         self.sent.put(command)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -15,7 +15,7 @@ from nki_mlir.alone import free_in_child
 
 
 class _Running:
-    """How many runs there are. The first run limits NumPy to one thread, the last one restores the number."""
+    """The number of runs. The first run limits NumPy to one thread, the last one restores the number."""
 
     def __init__(self) -> None:
         self.count, self.lock = 0, free_in_child(threading.Lock())

@@ -70,7 +70,7 @@ class _Graph:
         """Return whether operations ``low`` up to ``high``, inclusive, write one of the buffers."""
         return any(b in self.effects[k].writes for k in range(low, high + 1) for b in buffers)
 
-    # -- what comes before a kernel ------------------------------------------------------------------------------------
+    # -- operations before a kernel ------------------------------------------------------------------------------------
     def into_loads(self, number: int, producer: GenericOperation) -> bool:
         """Move a graph's operation to the loads of a kernel that reads its result."""
         buffer = memory_of(producer.output)
@@ -125,7 +125,7 @@ class _Graph:
                 return None                     # a result of the graph
         return after[-1] if after else None
 
-    # -- what comes after a kernel -------------------------------------------------------------------------------------
+    # -- operations after a kernel -------------------------------------------------------------------------------------
     def into_stores(self, number: int, consumer: GenericOperation) -> bool:
         """Move a graph's operation to the stores of a kernel whose result it reads."""
         for operand, value in enumerate(consumer.inputs):
@@ -206,7 +206,7 @@ def part_of(value: Value, view: Value) -> ir.Value:
     return viewed_as(buffer, ir.MemRefType(view.type), start_in_buffer(view))
 
 
-# How often loops access each element of a buffer through views.
+# The number of accesses of loops to each element of a buffer through views.
 
 MOST_ELEMENTS, MOST_ITERATIONS = 1 << 24, 1 << 14
 

@@ -8,11 +8,12 @@ after:   linalg.generic ins(%x 0) outs(%sums 0) { in + out }           (views of
          linalg.generic ins(%x 1) outs(%sums 1) { in + out }           (rows 1024 to 2047)
          ...
 
-Each operation computes a row of its result from that row of its operands, and from operands that all rows share. So
-what one operation loads or computes is still on chip when the next one needs it. A row may be a matrix: the scores of a
-head of attention. A block has as many rows, a multiple of 128 if there are more, as results may have that
+Each operation computes a row of its result from that row of its operands, and from operands that all rows share. So the
+tiles that one operation loads or computes are still on chip when the next one needs them. A row may be a matrix: the
+scores of a head of attention. A block has as many rows, a multiple of 128 if there are more, as results may have that
 ``tile-and-place`` keeps on chip. Operands that all rows share take as much at most: an operation with larger ones
-begins another run. Blocks of matrices may load these operands again: that must be less than what stays on chip.
+begins another run. Blocks of matrices may load these operands again: that must be less than the bytes that stay on
+chip.
 """
 
 from collections.abc import Iterator, Sequence

@@ -208,7 +208,7 @@ class _Work:
     def accumulator(self, dst: Tile, last_step: Expression | None = None, overlaps: bool = False) -> Tile:
         """Return the tile that holds a fold: ``dst`` or, if its dtype is not the fold's, a temporary.
 
-        Under a mask the last step runs once for each folded element: it must not read what it writes.
+        Under a mask the last step runs once for each folded element: it must not read elements that it writes.
         """
         apart = overlaps or dst.dtype is not self.compute or (last_step is not None and bool(self.nest.mask))
         return self.writer.temporary(dst, self.compute) if apart else dst
@@ -355,7 +355,7 @@ class Template:
         """``written`` uses ``operands``, which are values, and its own results."""
         number_of = {value: k for k, value in enumerate(operands)}
         total = len(operands)
-        self.steps: list[tuple[Operation, list[int]]] = []        # an operation, where its operands are found
+        self.steps: list[tuple[Operation, list[int]]] = []        # an operation, and the sources of its operands
         for op in written:
             self.steps.append((op, [number_of[value] for value in op.operands]))
             for result in op.results:

@@ -19,7 +19,7 @@ def converted(s: ScalarBody, values: Sequence[Value], views: Sequence[OperandVie
 
 
 class Rows:
-    """Writes what an operation computes of rows (``dialects.op.RowBuilder``)."""
+    """Writes the values that an operation computes for each row (``dialects.op.RowBuilder``)."""
 
     def __init__(self, writer: Writer, op: Op, partitions: int) -> None:
         self.writer, self.op, self.partitions = writer, op, partitions

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decides whether two iterations, or two programs of a grid, touch the same element.
 
-Whether conditions on indices hold anywhere is found by trying the values of their symbols and axes. Whether two
-touches share an element is decided exactly: both addresses are affine in loop variables, program ids and the operands'
-axes; masks, conditions and the definitions of quotients and remainders are further rows. This module writes the system,
-``waist/overlap.py`` solves it.
+The module tries the values of the symbols and axes of conditions on indices to decide whether they hold anywhere.
+Whether two touches share an element is decided exactly: both addresses are affine in loop variables, program ids and
+the operands' axes; masks, conditions and the definitions of quotients and remainders are further rows. This module
+writes the system, ``waist/overlap.py`` solves it.
 """
 
 import itertools

@@ -28,7 +28,7 @@ gpsimd_engine, vector_engine, dma_engine = engine.gpsimd, engine.vector, engine.
 
 
 class reduce_cmd(enum.Enum, metaclass=NamesMembers):
-    """What an instruction does with the accumulation registers.
+    """The effect of an instruction on the accumulation registers.
 
     ``idle`` leaves them as they are, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
     ``reset_reduce`` empties them first, ``load_reduce`` loads a value first; both then fold the result.
@@ -44,7 +44,7 @@ class dge_mode(enum.Enum, metaclass=NamesMembers):
 
 
 class oob_mode(enum.Enum, metaclass=NamesMembers):
-    """What an indirect DMA does with an index out of bounds."""
+    """The reaction of an indirect DMA to an index out of bounds."""
 
     error, skip = 0, 1
 

@@ -189,7 +189,7 @@ def run_from_bir(nir: NirResult, compile_opts: CompileOptions, inputs: Mapping[s
             outputs; None runs the kernel on the CPU
 
     Result:
-        What the kernel returns. Arrays that the kernel updates are updated in place.
+        The kernel's results. Arrays that the kernel updates are updated in place.
 
     Errors:
         Arrays with other shapes or dtypes than in the capture.

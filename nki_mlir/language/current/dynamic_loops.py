@@ -5,8 +5,8 @@ The loop's counter or condition is a register. Simulation runs the body once per
 an ``scf.while`` that reads the register.
 
 Since a captured body stands for all iterations, Python state that one iteration changes for the next would be wrong;
-such state is an error. Kernels are not rewritten: the syntax tree of a Python ``for`` or ``while`` statement is found
-by the source position of the running frame.
+such state is an error. The module does not rewrite kernels: it finds the syntax tree of a Python ``for`` or ``while``
+statement by the source position of the running frame.
 """
 
 import ast

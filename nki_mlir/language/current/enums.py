@@ -18,7 +18,7 @@ class engine(enum.Enum, metaclass=NamesMembers):
 
 
 class dge_mode(enum.Enum, metaclass=NamesMembers):
-    """What generates the descriptors of a DMA: software, hardware, or neither."""
+    """The generator of a DMA's descriptors: software, hardware, or neither."""
 
     unknown, swdge, hwdge, none = 0, 1, 2, 3
 

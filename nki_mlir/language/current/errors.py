@@ -79,7 +79,8 @@ def core_rule(holds: object, error: type[KernelError], **values: object) -> None
 
 
 def device(holds: object, text: str, fix: str = "", code: str = "") -> None:
-    """Report a broken rule of the device unless ``holds``: ``NKI_MLIR_DEVICE_RULES`` decides what follows."""
+    """Report a broken rule of the device unless ``holds``: ``NKI_MLIR_DEVICE_RULES`` decides whether this warns or
+    raises."""
     if not holds:
         active().report(NkiValidationError(text, fix=fix, code=code), contested=False)
 

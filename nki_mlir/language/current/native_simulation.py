@@ -49,7 +49,7 @@ BY_RUN = ("memref.load", "scf.while", "scf.if", "nki.device_print", "nki.require
 
 
 class Progress(Enum):
-    """What is known about calls with equal shapes and constants."""
+    """The facts about calls with equal shapes and constants."""
 
     CLEAN = "simulated without warnings and output"
     NATIVE = "native code gives the same results"

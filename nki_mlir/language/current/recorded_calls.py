@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Notes what a call of a function does with its tensors, so that ``repeated_calls.py`` can repeat it."""
+"""Records the steps of a function's call on its tensors, so that ``repeated_calls.py`` can repeat them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -112,7 +112,7 @@ Step = EmittedOperation | HistoryNote | CreatedTensor | ShownWarning
 
 @dataclass(eq=False, slots=True)
 class RecordedCall:
-    """What the calls of a form do with their tensors: the views that they use, and the steps on these."""
+    """The record of the calls of a form: the views that they use of their tensors, and the steps on these."""
 
     views: list[ViewOfCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -120,7 +120,7 @@ class RecordedCall:
 
 
 class CallRecorder:
-    """Notes what a call does with its tensors. ``repeatable``: it does nothing else."""
+    """Records the steps of a call on its tensors. ``repeatable``: it does nothing else."""
 
     def __init__(self, tensors: list[NkiTensor]) -> None:
         self.tensors, self.repeatable, self.call = tensors, True, RecordedCall()

@@ -22,7 +22,7 @@ class RefusedPython(NkiWarning):
 
 
 def warn_of_refused(function: Callable[..., object]) -> None:
-    """Warn of what the parser refuses, if ``NKI_MLIR_STRICT`` is set."""
+    """Warn of constructs that the parser refuses, if ``NKI_MLIR_STRICT`` is set."""
     if is_strict():
         for rule, at in refused_python(function):
             warn_once(f"{rule}; {rule.instead}", RefusedPython, at)

@@ -2,11 +2,11 @@
 """Performs a call of a function like an earlier one, without its checks.
 
 A kernel whose Python runs its loops calls a function thousands of times with tensors of the same shapes. While the
-first call of a form is captured, a ``CallRecorder`` (``recorded_calls.py``) notes the tiles that it creates, the
-operations that it emits, what it notes in the write history, and its warnings. Later calls of the form repeat this on
+first call of a form is captured, a ``CallRecorder`` (``recorded_calls.py``) records the tiles that it creates, the
+operations that it emits, its entries in the write history, and its warnings. Later calls of the form repeat this on
 their tensors. The form of a call has everything that the functions look at: they read no other state
-(``InstructionEntry.repeats``, ``repeatable``). What the builder checks depends on more (scopes, races, reads of
-unwritten memory), and it checks every operation.
+(``InstructionEntry.repeats``, ``repeatable``). The builder's checks depend on further state (scopes, races, reads of
+unwritten memory), so the builder checks every operation.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -51,7 +51,8 @@ TOKENS = FunctionType, np.ufunc, type, DType      # of operators, functions and 
 def form_of_call(values: Iterable[object]) -> tuple[list[Hashable], list[NkiTensor]] | None:
     """Return the form of a call with these arguments, and its tensors; None if a form cannot express them.
 
-    Tensors in HBM of one form may start at different elements. In PSUM the form has what the write history knows.
+    Tensors in HBM of one form may start at different elements. For tensors in PSUM the form has their entries in the
+    write history.
     """
     form: list[Hashable] = []
     tensors: list[NkiTensor] = []
@@ -116,7 +117,7 @@ def is_plain(builder: Builder) -> bool:
 
 def perform(builder: Builder, function: Callable[..., object], arguments: tuple[Any, ...], keywords: dict[str, Any]
             ) -> object:
-    """Call a function, or repeat what an earlier call of its form did."""
+    """Call a function, or repeat the steps of an earlier call of its form."""
     if not is_plain(builder) or (formed := form_of_call((*arguments, *keywords.values()))) is None:
         return function(*arguments, **keywords)
     form, tensors = formed

@@ -2,7 +2,7 @@
 """The table of instructions: an entry for each function of ``nki.isa``, in a module for each page of the reference.
 
 Both generations' functions, the checks of their arguments, ``help()``, the migration, the reference and
-``docs/coverage.md`` read it. What an instruction computes is its class in ``nki_mlir/dialects/nisa``.
+``docs/coverage.md`` read it. The class of an instruction in ``nki_mlir/dialects/nisa`` defines its result.
 """
 
 from nki_mlir.language.entries import (

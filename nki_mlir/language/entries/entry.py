@@ -28,7 +28,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Regular:
-    """How the parameters of an instruction that consists only of its operation map to the operation's class.
+    """The map from the parameters of an instruction that is a single operation to the fields of the operation's class.
 
     A parameter that is in no list is the attribute of its name. The instruction's tiles have the result's shape. With a
     ``shape`` they are rows of any lengths instead; the tiles in ``rows`` always are.

@@ -3,6 +3,6 @@
 parameter.
 
 ``language/entries``, ``isa.txt``, ``language.txt`` and ``others.txt`` have the history of each public name. ``table``
-reads them and lists further calls that kernels use, ``kinds`` says what a parameter takes, ``binding`` converts a call
-in any release's form to the newest form.
+reads them and lists further calls that kernels use, ``kinds`` defines the values that a parameter accepts, ``binding``
+converts a call in any release's form to the newest form.
 """

@@ -164,7 +164,7 @@ class Function:
             self.function = self.guarded(needs)
 
     def guarded(self, needs: Sequence[Need]) -> Callable[..., object]:
-        """Wrap the function to first report what the machine lacks for a call."""
+        """Wrap the function so that it first reports the features of a call that the machine lacks."""
         function, names = self.function, self.python_signature.positional
         defaults = {n: p.default for n, p in self.parameters.items()}
         # For each need its parameter, the number of the positional argument for it, and its default.
@@ -213,8 +213,8 @@ class Function:
         return inspect.Signature(shown)
 
     def description(self) -> str:
-        """Return the function's documentation: what it does and what its parameters take; the complete page
-        on request."""
+        """Return the function's documentation: its effect and the values of its parameters; the complete page on
+        request."""
         takes = [f"    {p.name}: {kind.description}" for p in self.newest.parameters
                  if (kind := self.kind(p.name)) is not None and kind.description]
         text = inspect.cleandoc(self.function.__doc__ or "")
@@ -368,7 +368,7 @@ class Function:
         for k, (parameter, kind, value) in enumerate(refused):
             if k == 0 or not kind.only_tests:           # the function relies on values that are converted
                 self.generation.refuse(self, parameter, kind, value)
-        return *form.as_function_takes(values), form              # the function itself says what is wrong
+        return *form.as_function_takes(values), form              # the function raises the error
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
         """Describe an unknown keyword: the nearest parameter, or the other releases that have it; "" if none is."""

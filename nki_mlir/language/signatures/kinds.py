@@ -124,7 +124,7 @@ def is_index(value: object) -> bool:
     return isinstance(value, Index) or is_integer(value)
 
 
-# -- what is in the machine --------------------------------------------------------------------------------------------
+# -- objects of the machine --------------------------------------------------------------------------------------------
 def tiles(values: GenerationValues) -> Take:
     exact = values.tiles
     return lambda value: value if isinstance(value, exact) or hasattr(value, "as_sum") or hasattr(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a call as the newest release documents it becomes in an older release of the current generation.
+"""The form in an older release of the current generation of a call that the newest release documents.
 
 A parameter that a release lacks is left out if it has its default. A parameter that was renamed gets its older name. A
 parameter that a release requires, and newer ones do not, gets their default.

@@ -119,7 +119,8 @@ def exp(e: "ScalarEmitter", x: "Value") -> "Value":
 
 def _exp_by_16ths(e: "ScalarEmitter", x: "Value") -> "Value":
     """Emit exp(x) for f32, where the host selects from 16 numbers by one instruction: fewer steps, but an error of 1.02
-    ulp instead of 0.87, since the power is rounded, too. That is too much for what is computed from ``exp``."""
+    ulp instead of 0.87, since the power is rounded, too. That error is too large for functions that are computed from
+    ``exp``."""
     if not e.selects_from_16:
         return exp(e, x)
     shifted = e.fma(x, LOG2_E, _ROUND_16THS)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nki_mlir.scalar.emit import ScalarEmitter
 
 _HALF_PI = math.pi / 2
-_HALF_PI_LOW = 6.123233995736766e-17    # what the float64 _HALF_PI lacks
+_HALF_PI_LOW = 6.123233995736766e-17    # the error of the float64 _HALF_PI
 _LARGE = 2.0**48
 
 # (sin(r) / r - 1) / r^2 in r^2, error 4e-9 of the sine.

@@ -26,7 +26,8 @@ from nki_mlir.waist.nest import Nest
 
 
 class CodeForm(NamedTuple):
-    """``is_possible`` tells whether code of a nest can have the form; else an error says what the nest does not do."""
+    """``is_possible`` tells whether code of a nest can have the form; otherwise an error names the requirement that the
+    nest does not meet."""
 
     mark: str
     is_possible: Callable[[Nest], bool]

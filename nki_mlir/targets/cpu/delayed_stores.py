@@ -33,8 +33,8 @@ def delayed_outputs(nest: Nest, plan: Schedule) -> tuple[int, ...]:
 class DelayedStores:
     """The outputs whose stores are delayed, and the values for them that an iteration has computed.
 
-    ``store(value, output, point)`` emits a store. While an iteration of the loop is emitted, ``values`` has what it
-    leaves to the next one; None elsewhere.
+    ``store(value, output, point)`` emits a store. While an iteration of the loop is emitted, ``values`` has the values
+    that it passes to the next one; None elsewhere.
     """
 
     def __init__(self, code: FunctionEmitter, body: NestEvaluator, outputs: Sequence[int],

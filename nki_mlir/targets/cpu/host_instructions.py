@@ -104,7 +104,7 @@ class HostInstructions(ScalarEmitter):
     def round_words(self, a: Value, steps: Callable[[Value], Value]) -> Value:
         """With ``adds_words``, subtract 1 where the upper half is even, then the lower half as a signed integer.
 
-        Two instructions do so, each of which adds products of the halves of a word to a word. What is left below is 0:
+        Two instructions do so, each of which adds products of the halves of a word to a word. The lower half becomes 0:
         a lower half from 0x8000 on is negative, so that the difference is the next upper half.
         """
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
@@ -179,7 +179,7 @@ class HostInstructions(ScalarEmitter):
         return self.bitcast(self._repaired(a, self.bitcast(bits, "f32"), QUIET_NAN), "i32")
 
     def _repaired(self, a: Value, result: Value, repair: int) -> Value:
-        """Emit registers of a result, and where ``a`` is NaN what the repair says."""
+        """Emit registers of a result, with the repair's value where ``a`` is NaN."""
         repairs = self.constant(ir.VectorType.get([16], ir.IntegerType.get_signless(32)), repair)
         return self.joined([
             self.masked("llvm.x86.avx512.mask.fixupimm.ps.512", new, old, repairs, self._i32(0))

@@ -262,7 +262,7 @@ class Loops:
 
     def advanced(self, point: Point) -> Point:
         """Compute the rest of a body. If it rounds values that it reads again, code computes them once more where a
-        test after them finds denormals; then it rounds what is stored."""
+        test after them finds denormals; then it rounds the stored values."""
         if not self.rounds_untested(point):
             return self.body.advance(point, self.delayed.left_out)
         last = last_roundings(self.nest, BFLOAT16)

@@ -36,7 +36,8 @@ DIVISIONS = {"floordiv": ir.AffineExpr.get_floor_div, "mod": ir.AffineExpr.get_m
 
 
 def module_of(function: cpu.NativeFunction) -> Module:
-    """Return a module that has the function and what it uses: a copy, so that the records stay as they are."""
+    """Return a module with the function and the globals that it uses. The module has a copy, so that the records do not
+    change."""
     copy: Any = function.kernel.op.parent.operation.clone()
     module: Module = copy
     for other in operations_of(module, lambda name: name == "func.func"):

@@ -333,7 +333,7 @@ def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
 
 def gains_alone(product: LoopNest, options: PackingOptions) -> bool:
     """Return whether packing pays off for a product without loops around it: not where its factors stay in the second
-    cache, and other routines multiply them as fast; nor where few rows read what is packed."""
+    cache, and other routines multiply them as fast; nor where few rows read the packed factor."""
     rows, columns, depth = product.nest.extents
     unit = options.unit([operand.dtype for operand in product.nest.inputs], product.nest.extents)
     if unit == "float32":

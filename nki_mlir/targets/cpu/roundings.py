@@ -16,7 +16,7 @@ LEAST_VECTORS = 4           # in a shorter loop, repairs of its results take no 
 
 
 def before_rounding(nest: Nest, step: Step) -> int | None:
-    """If a step converts to float32 what was rounded from float32 to another float, return the value before the
+    """If a step converts a value to float32 that was rounded from float32 to another float, return the value before the
     rounding: code rounds in float32, and need not pack the narrow one."""
     narrow = nest.step(step.operands[0]) if step.kind == "convert" and step.dtype is FLOAT32 else None
     if narrow is None or narrow.kind != "convert" or not narrow.dtype.is_float or narrow.dtype is FLOAT32:

@@ -32,7 +32,7 @@ class TileLayout(Protocol):
 
     def divided(self, nest: Nest, number: int, product: NestContraction | None) -> Nest | None:
         """Return the nest with axes along which an operand has constant steps in this layout; None if the nest cannot
-        have them. ``product`` is what the nest computes in the old layout."""
+        have them. ``product`` is the nest as a product in the old layout."""
         ...
 
     def contains(self, size: int, offset: Linear, moves: Moves) -> bool:

@@ -130,8 +130,8 @@ class JointWalk:
             step.kind != "convert" for step in other.nest.steps) <= light
 
     def joined(self, other: "JointWalk", sources: Sequence[Source | None]) -> "JointWalk":
-        """Return both walks as one, whose body takes the sources instead of loads. What the other walk overwrites is
-        not stored before."""
+        """Return both walks as one, whose body takes the sources instead of loads. The walk does not store elements
+        that the other walk overwrites."""
         nest, further = self.nest, [k for k, source in enumerate(sources) if source is None]
         count, results, last = len(nest.inputs), len(other.nest.outputs), other.nest
         first_step = count + len(further) + len(nest.outputs) + results

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One tile operation as a NumPy function: patterns, conversions and masks around the op class's reference.
 
-Eager execution, the interpreter and the simulator of the instruction stream run operations through here, so what an
-instruction means is written once, in its class.
+Eager execution, the interpreter and the simulator of the instruction stream run operations through here, so only the
+class of an instruction defines its result.
 """
 
 import itertools
@@ -243,7 +243,8 @@ def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: 
 
 def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox) -> None:
     """Execute an operation whose rows have different active elements: each group of equal rows by itself, on copies.
-    What is only read is copied for all groups at first, because a group may write what another one reads."""
+    The function first copies tiles that are only read, for all groups, because a group may write elements that another
+    one reads."""
     starts, counts, active = box
     small = in_box(op, Box(tuple(starts), tuple(counts), ()))
     axes = small.iteration().axes

@@ -3,8 +3,8 @@
 
 Operands become views of the iteration space (axes that they do not use have extent 1). The body runs on them once, the
 ALU operation's own reduction reduces folds, and a sum of products of two operands is a matrix product. A body that
-uses its output in another way runs step by step over the reduced axes. ``nki.mask`` and ``nki.limits`` mean what they
-mean for tile operations.
+uses its output in another way runs step by step over the reduced axes. ``nki.mask`` and ``nki.limits`` have the same
+meaning as for tile operations.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class BodyContraction:
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """How outputs are computed; values that are ``skipped`` are not needed for it."""
+    """The computation of the outputs; it does not need the ``skipped`` values."""
 
     outputs: "tuple[BodyOutput, ...]"
     skipped: frozenset[int] = frozenset()

@@ -174,7 +174,7 @@ class Uses:
     # -- addresses known at run time -----------------------------------------------------------------------------------
     def perform_tried(self, act: Callable[[], None], arrays: Arrays, values: Values, open_: Sequence[int],
                       at: Callable[[], Location | None]) -> None:
-        """Find out what the operation reads and writes, by running it twice on other memory."""
+        """Determine the elements that the operation reads and writes, by running it twice on other memory."""
         for k in open_:
             arrays[k].refine(1)                                         # type: ignore[attr-defined]
         trials = [self.trial(arrays, values, *fills) for fills in TRIALS]

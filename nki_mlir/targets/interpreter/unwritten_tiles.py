@@ -65,11 +65,11 @@ class TracedOperation:
 
     def read_operands(self, views: Sequence[np.ndarray | None]) -> list[tuple[int, np.ndarray]]:
         """Return the operands with unwritten elements on which results depend, with the numbers of these elements. A
-        choice depends on none. What PSUM has before a sum counts as written."""
+        choice depends on none. The content of PSUM before a sum counts as written."""
         if self.op.chooses:
             return []
         sources = {name for name, _ in self.op.sources()}
-        adds = self.op.is_loop_nest and not isinstance(self.op, MatrixProduct)      # to what is in its destination
+        adds = self.op.is_loop_nest and not isinstance(self.op, MatrixProduct)      # to the content of its destination
         sums = [tile.handle for field, tile in self.operands if field.writes and tile.space == PSUM]
         return [(k, view) for k, ((field, tile), view) in enumerate(zip(self.operands, views))
                 if view is not None and field.name in sources and (adds or not field.writes)
@@ -133,7 +133,7 @@ class UnwrittenTiles:
         self.origins.append(origin)
         return len(self.origins)
 
-    # -- what an operation passes on -----------------------------------------------------------------------------------
+    # -- elements that an operation passes on --------------------------------------------------------------------------
     def passed_on(self, op: Op, read: list[tuple[int, np.ndarray]],
                   part: Part) -> dict[int, np.ndarray]:
         """Return the numbers that the elements of each target get, by the operand's number, in the dims of the target.

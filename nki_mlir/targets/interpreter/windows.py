@@ -21,7 +21,7 @@ def buffer_of(value: object) -> tuple[np.ndarray, int]:
 
 
 class IterationWindow:
-    """How an iteration space reads or writes a memref: an offset and a stride per iteration axis, in elements.
+    """The access of an iteration space to a memref: an offset and a stride per iteration axis, in elements.
 
     ``axes`` are those that its subscripts use.
     """

@@ -133,7 +133,7 @@ def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], ou
 
 
 @on_one_thread()
-@uncollected()                      # what the programs created stays, and steps leave no cycles
+@uncollected()                      # objects of the programs stay, and steps leave no cycles
 def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_000_000) -> None:
     """Run all cores to their end."""
     if seed is None:

@@ -102,7 +102,7 @@ class Accesses(NamedTuple):
 
 
 def first_of(parts: Sequence[Accesses | None]) -> int:
-    """Return the number of the first part of those that compute what the last one writes: all up to the last one write
+    """Return the number of the first part that contributes to the result of the last one: all up to the last one write
     tiles that a later one reads, or the same memory."""
     needed: set[object] = set()
     for number in range(len(parts) - 1, -1, -1):

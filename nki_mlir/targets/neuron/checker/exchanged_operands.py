@@ -23,7 +23,8 @@ class ExchangingCore:
 
 
 def check_exchange(instructions: Mapping[int, Instruction]) -> None:
-    """Raise the error of an instruction, by the number of its core, that cannot take what the other cores pass."""
+    """Raise the error of an instruction, by the number of its core, that does not accept the operands of the other
+    cores."""
     sources, passed = dict[int, Sequence[np.ndarray]](), dict[int, object]()
     for core, instruction in instructions.items():
         op = meeting_of(instruction)

@@ -55,7 +55,7 @@ class Epoch:
 
 
 class TooManyUpdates(Exception):
-    """Several lanes count up semaphores, and it would take too long to find out what the waits for them imply."""
+    """Several lanes count up semaphores, and it would take too long to derive the implications of their waits."""
 
 
 class HappensBefore:
@@ -170,7 +170,7 @@ class HappensBefore:
                 self.epochs.append((event.core, number, epoch))
             epoch.began = event
 
-    # -- what a wait implies -------------------------------------------------------------------------------------------
+    # -- implications of a wait ----------------------------------------------------------------------------------------
     def guess(self, wait: Event, value: int, epoch: Epoch) -> dict[int, int]:
         """Return the most that a wait can imply: events that have not happened so far count as later."""
         if value <= 0:

@@ -33,7 +33,7 @@ class LoadedNumbers:
         self.written_by: dict[tuple[Engine, int], list[Key]] = {}       # by instruction without registers
 
     def key(self, op: isa.TensorLoad) -> Key:
-        """Return what is equal for two loads that give equal numbers."""
+        """Return a key that is equal for two loads that load equal numbers."""
         integer = op.src.space, op.src.access
         return "load", *integer, self.writes[integer]
 

@@ -43,7 +43,7 @@ class Event:
     queue_index: int = 0
     met: bool = False
     later: bool = False
-    clock: tuple[int, ...] = ()             # filled by ``happens_before``: what is known to be complete when it starts
+    clock: tuple[int, ...] = ()             # filled by ``happens_before``: the events that are complete when it starts
     done: tuple[int, ...] = ()              # for an event that meets others, the clock at its completion
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Describe what the checker of streams finds, as errors at the kernel line of an instruction."""
+"""Describe the findings of the checker of streams, as errors at the kernel line of an instruction."""
 
 from collections.abc import Hashable, Sequence
 

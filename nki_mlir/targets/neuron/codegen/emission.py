@@ -94,7 +94,7 @@ class Emission(SearchOptions):
     coalesce: bool = True       # copy tiles that lie side by side with one instruction
     transposes: bool = True     # let the DMA engines transpose loads if the target can
     indices: bool = True        # let transfers step through tables whose indices an iota counts
-    addresses: bool = True      # let copies at run-time addresses add to the index what an instruction adds
+    addresses: bool = True      # fold additions to a run-time index into the address of a copy
     conversions: bool = True    # let transposes by DMA convert
     forward: bool = True        # let engines reverse tiles, instead of transfers that step backwards
     fill: bool = True           # let iterations of loops over rows take a row for each partition
@@ -310,7 +310,7 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
 
 
 def emit_program(lowered: LoweredKernel, point: tuple[int, ...], options: Emission) -> Program:
-    """Return the program at a point of the grid, which runs on a core by itself."""
+    """Return the program at a point of the grid, which runs alone on a core."""
     code = lowered.code()
     return emit_code(Code(code.name, code.machine, code.globals, body_at(code, point)), options)
 

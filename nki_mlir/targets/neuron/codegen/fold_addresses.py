@@ -265,7 +265,7 @@ def _moved(address: CopyAddress, step: InstructionStep, uses: dict[DeviceBuffer,
 
 
 def _iota_of(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> InstructionStep | None:
-    """Return the iota that counts what a sum adds to the index of each row."""
+    """Return the iota whose numbers a sum adds to the index of each row."""
     if not isinstance(step.op, ScalarTensorTensorOp):
         return None
     added = step.op.rhs

@@ -9,7 +9,7 @@ loads of functions.
 On-chip memory is a resource. A buffer gets its address when its first step starts, and is released when its last user
 is complete, so that no step of the order waits for an address. A step that needs a new buffer waits while there is no
 room, or while the buffer would take room that the remaining steps need in program order. If the free bytes are too
-fragmented, the scheduler goes on with only their number, and returns no addresses.
+fragmented, the scheduler continues with only their number, and returns no addresses.
 """
 
 from array import array
@@ -286,7 +286,7 @@ class _ListScheduler:
         loads, stores = self.queues[2 * engine], self.queues[2 * engine + 1]
         state = ready_steps[0], len(ready_steps), self.version, self.port_free, idle, loads, stores
         if self.refused[engine] == state:
-            return -1                           # nothing has changed since none was found
+            return -1                           # nothing has changed since the last search without a result
         turns = self.graph.takes_turns and engine == self.scalar
         deferred: list[int] = []                  # steps to take if no step needs the loaded functions
         waits = False                           # another engine, not free yet, will take the step: that depends on time

@@ -3,8 +3,8 @@
 
 The vendor's compiler evidently allocates PSUM before it schedules: on a device a transpose does not start while the
 products before it in the program, whose results fill PSUM, wait for their operands (variants V051 to V056), but a
-transpose starts if the products' results leave room (published attention). A result that is live longer keeps its room:
-the ring goes on after it.
+transpose starts if the products' results leave room (published attention). A result that is live longer keeps its
+memory: the ring continues after it.
 """
 
 from collections import deque

@@ -26,7 +26,7 @@ from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 
 LEAST = 512                     # instructions and allocations that a loop must save
-Element = records.InstructionStep | records.DeviceBuffer | object               # what an item stands for
+Element = records.InstructionStep | records.DeviceBuffer | object               # the instructions of an item
 # For each loop around an item, outermost first: its variable, the steps.
 Moves = Sequence[tuple[records.LoopVariable, Steps]]
 

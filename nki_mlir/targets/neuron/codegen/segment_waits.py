@@ -29,7 +29,7 @@ class SegmentWaits:
     where that is known. Lane ``first_queue + QUEUES * group + n`` is queue n of a group, after the lanes of engines.
 
     A clock is shared until it changes. An engine's own instructions are complete before its next starts, so that its
-    clock leaves them out; what a step reports when it is complete is the clock of its engine, with both counts.
+    clock leaves them out; when a step is complete, it reports the clock of its engine, with both counts.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], engines: int,
@@ -75,7 +75,7 @@ class SegmentWaits:
     def merged(self, clock: Clock, needed: dict[int, int]) -> Clock:
         """Return a clock after some waits."""
         for lane, count in needed.items():
-            if lane < len(clock) and clock[lane] >= count:      # an earlier wait implies what is known at that time
+            if lane < len(clock) and clock[lane] >= count:      # an earlier wait implies the clock of that time
                 continue
             other, engine, number = self.reported[lane][count - 1]
             if len(other) > len(clock):

@@ -157,7 +157,7 @@ class _Emitter:
                 self.program.semaphores.append(Semaphore(name))
 
     def semaphore(self, lane: int) -> int:
-        """Return the semaphore that counts what a lane completes."""
+        """Return the semaphore that counts the completed instructions of a lane."""
         return lane if lane < len(self.engines) else self.program.queues[self.queue_of[lane]].semaphore
 
     # -- structure -----------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class _Emitter:
         self.leave(tables)
 
     def while_loop(self, loop: While) -> None:
-        """Emit a loop: all engines load the operands of the condition, meet, and each goes on as the condition says."""
+        """Emit a loop: all engines load the operands of the condition, meet, and each branches on the condition."""
         tables = self.enter(loop.test, loop.body)
         heads = {engine: len(self.stream(engine)) for engine in self.engines}
         for engine in self.engines:

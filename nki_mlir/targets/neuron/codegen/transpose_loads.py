@@ -93,7 +93,7 @@ def part(tile: Tile, axis: int, first: int, count: int) -> Tile:
 
 
 def as_transpose(op: DmaCopyOp) -> DmaTransposeOp | None:
-    """Return the transpose that does what a copy from HBM to SBUF does; None if the copy transposes nothing."""
+    """Return the transpose that replaces a copy from HBM to SBUF; None if the copy transposes nothing."""
     dst, src = op.dst, op.src
     if src.space != HBM or src.access.dims[0][0] != 1 or dst.space != SBUF or dst.dtype is not src.dtype or (
             op.mask or op.limits or FRESH in op.extra or op.engine not in TRANSPOSING):

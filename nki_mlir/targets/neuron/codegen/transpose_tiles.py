@@ -32,7 +32,7 @@ LAST = 8                        # copies that stay at the end, where nothing hid
 
 
 class TransposedTile(NamedTuple):
-    """A copy that the DMA engines can replace, the transposes that they replace with it, and what they execute."""
+    """A copy that the DMA engines can replace, the transposes that they replace with it, and their instruction."""
 
     copy: InstructionStep
     transposes: list[InstructionStep]

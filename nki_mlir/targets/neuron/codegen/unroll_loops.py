@@ -105,7 +105,7 @@ def does_nothing(body: Block) -> bool:
     return next(steps_in(body), None) is None and not any(isinstance(node, While) for node in nodes_in(body))
 
 
-# -- what stays a loop -------------------------------------------------------------------------------------------------
+# -- loops that stay ---------------------------------------------------------------------------------------------------
 Sizes = dict[object, int]          # instructions of loops, branches and blocks
 
 

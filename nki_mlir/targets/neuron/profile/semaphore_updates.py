@@ -23,8 +23,8 @@ class SemaphoreUpdates(NamedTuple):
 
 
 def streams_of_run(run: TimedMachine) -> list[dict[str, Any]]:
-    """Return for each engine what its instructions wait for, and what they update, by position: the numbers of
-    semaphores, with the value that is waited for, or the amount."""
+    """Return for each engine the waits and the updates of its instructions, by position: the numbers of semaphores,
+    each with the awaited value or the amount."""
     return [{"core": run.cores.index(agent.core), "engine": agent.stream.engine.value,
              "waits": [[[*wait] for wait in i.waits] for i in agent.stream.instructions],
              "update": [[*i.update] if i.update is not None else None for i in agent.stream.instructions]}

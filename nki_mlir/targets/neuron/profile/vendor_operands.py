@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the vendor's tables say of an instruction's operands, read from its assembly."""
+"""The columns of the vendor's tables about an instruction's operands, read from its assembly."""
 
 import re
 from typing import NamedTuple

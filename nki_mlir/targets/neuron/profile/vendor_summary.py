@@ -52,7 +52,8 @@ def _sizes_of_tensors(document: Document) -> dict[str, int]:
 
 
 def _times(document: Document) -> dict[str, Any]:
-    """Return how long the kernel takes, what a trace of it contains, and when an engine or a queue works."""
+    """Return the time of the kernel, the contents of a trace of it, and the times in which an engine or a queue
+    works."""
     timing, slices = document["timing"], document["slices"]
     total, active = timing["total_ns"], covered(rounded(zip(slices["begin"], slices["end"])))
     return {"interval": [ns / 1e9 for ns in timing["interval_ns"]], "total_time": total / 1e9,

@@ -201,7 +201,7 @@ class StallCauses:
         self.semaphores = [agent.core.program.semaphores for agent in run.agents]
 
     def of(self, why: int, event: int) -> str:
-        """Return the name of what an instruction waited for, by the reason and the event of its record."""
+        """Return the name of the cause of an instruction's wait, by the reason and the event of its record."""
         if why != SEMAPHORE:
             return self.BY_REASON[why]
         number, position = self.record.agent[event], self.record.position[event]

@@ -51,8 +51,8 @@ def boxes_of(instruction: isa.Instruction, fields: Sequence[str]) -> list[Box]:
 class Stream:
     """The stream of one engine. ``entries``, ``details`` and ``meetings`` are by position. ``waits_for_itself``:
     instructions may have to wait for a result of the same engine. ``shares``: of an engine with a ramp, the share
-    of its rows that each instruction needs; else empty. ``awaits``: what the machine has found out about pairs of
-    positions (``awaits``)."""
+    of its rows that each instruction needs; else empty. ``awaits``: a memo of the function ``awaits``, by pairs of
+    positions."""
 
     def __init__(self, engine: Engine, instructions: list[isa.Instruction], waits_for_itself: bool) -> None:
         self.engine, self.instructions, self.waits_for_itself = engine, instructions, waits_for_itself
@@ -69,7 +69,7 @@ def streams_of(program: Program, machine: Machine, number: int, cores: int) -> l
     return [builder.stream(engine, program.streams[engine]) for engine in ENGINES if program.streams[engine]]
 
 
-# What the machine knows of an instruction on an engine, in whichever program it is: its entry without ports, its
+# The costs of an instruction on an engine, in any program: its entry without ports, its
 # details (``Stream.details``), and the share of the engine's rows that it needs, if the engine has a ramp.
 TimedInstruction = tuple[Machine, Engine, Entry, Detail | None, float]
 
