@@ -105,7 +105,7 @@ def simulate(kernel) -> Any:
         kernel: the function or kernel, with a launch grid or without
 
     Result:
-        A function on NumPy, JAX or PyTorch arrays that returns what the kernel returns and updates the inputs that the
+        A function on NumPy, JAX or PyTorch arrays that returns the kernel's results and updates the inputs that the
         kernel writes. ``simulate(kernel)[2]`` runs on two cores.
 
     Errors:

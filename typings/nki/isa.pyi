@@ -168,7 +168,7 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None) -> Any:
 
 
 class dge_mode(Enum):
-    """What generates the descriptors of a DMA: software, hardware, or neither."""
+    """The generator of a DMA's descriptors: software, hardware, or neither."""
 
     unknown = 0
     swdge = 1
@@ -579,7 +579,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
 
 
 class oob_mode(Enum):
-    """What an indirect DMA does with an index out of bounds."""
+    """The reaction of an indirect DMA to an index out of bounds."""
 
     error = 0
     skip = 1
@@ -699,7 +699,7 @@ def reciprocal(dst, data, name=None) -> Any:
 
 
 class reduce_cmd(Enum):
-    """What an instruction does with the accumulation registers.
+    """The effect of an instruction on the accumulation registers.
 
     ``idle`` leaves them as they are, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
     ``reset_reduce`` empties them first, ``load_reduce`` loads a value first; both then fold the result."""

@@ -386,7 +386,7 @@ class nc_version(Enum):
 
 
 class oob_mode(Enum):
-    """What an indirect DMA does with an index out of bounds."""
+    """The reaction of an indirect DMA to an index out of bounds."""
 
     error = 0
     skip = 1
@@ -436,7 +436,7 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
 
 
 class reduce_cmd(Enum):
-    """What an instruction does with the accumulation registers.
+    """The effect of an instruction on the accumulation registers.
 
     ``idle`` leaves them as they are, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
     ``reset_reduce`` empties them first, ``load_reduce`` loads a value first; both then fold the result."""
