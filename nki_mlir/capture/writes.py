@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tracks the elements that a captured kernel certainly writes: of fresh on-chip memory before its first read, and of
-the outputs.
+"""Tracks certain writes of a captured kernel: to fresh on-chip memory before its first read, and to the outputs.
 
 Fresh on-chip memory reads as zero, since kernels accumulate into tensors that were only declared. A memset is inserted
 where the first operation on a buffer does not overwrite all of it; most buffers need none.

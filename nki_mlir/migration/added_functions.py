@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions that the migration adds to the new text, for facts that the old text does not show: the dtype of an
-operation of a tile and a number, that of a choice between two tiles, and whether a view has one dimension.
+"""Functions that the migration adds to the new text, for facts that the old text does not show.
+
+These are the dtype of an operation of a tile and a number, the dtype of a choice between two tiles, and whether a view
+has one dimension.
 
 before:  mean = total / 64              after:  mean = nl.multiply(total, 1 / 64, dtype=quotient_dtype(total))
          double = total * n                     double = nl.multiply(total, n, dtype=number_dtype(total.dtype, n))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Nests with facts about the memory of their operands: the outputs of streaming stores, the inputs that a loop
-prefetches.
+"""Nests with facts about the memory of their operands: outputs of streaming stores, inputs to prefetch.
 
 Outputs that exceed the caches are written by streaming stores, for which the processor does not load a line first.
 These stores write only whole vectors at multiples of their size. If the arrays of a call are not aligned in this way,

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decides how code runs a nest: the order of its loops, the axis in lanes, the values in registers; its cost and its
-parts."""
+"""Schedules a nest: the order of its loops, the axis in lanes, the values in registers; its cost and its parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

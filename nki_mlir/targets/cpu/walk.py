@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elementwise nests that one walk over their elements computes: a later nest uses the values of an earlier one from
-registers."""
+"""Elementwise nests that one walk over their elements computes: later nests use values of earlier ones in registers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -48,8 +48,7 @@ def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | N
 
 def list_schedule_within(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float
                          ) -> ListSchedule | TooLate:
-    """Return the schedule of a run, or ``TooLate`` if it certainly ends after ``most`` ns, which shows before all steps
-    have started."""
+    """Return the schedule; ``TooLate`` as soon as it is certain that it would end after ``most`` ns."""
     run = _ListScheduler(graph, order, base, most)
     if not run.run() and not run.late:              # too fragmented: without rotation of the banks gaps are larger
         packed = _ListScheduler(graph, order, base, most, rotates=False)

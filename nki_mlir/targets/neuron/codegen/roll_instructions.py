@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""roll-instructions: turn instructions that repeat into a loop, so that the search for an order processes each only
-once.
+"""roll-instructions: turn instructions that repeat into a loop, so that the search orders each only once.
 
 before:  load t0 = x[0]; exp t0; store y[0] = t0;        after:  for i in 0 to 1000:
          load t1 = x[128]; exp t1; store y[128] = t1;                load t = x[128 i]; exp t; store y[128 i] = t

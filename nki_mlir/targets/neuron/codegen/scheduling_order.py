@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The options by which the list scheduler finds an order, the combinations that the search tries, and the schedule that
-the scheduler returns."""
+"""The options of the list scheduler, the combinations that the search tries, and the schedule that it returns."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""split-columns: load and compute a large tile some columns at a time, so that engines begin before the complete tile
-is loaded.
+"""split-columns: load and compute a large tile some columns at a time, so that engines begin earlier.
 
 before:  t = load x[:, 0:8192]          after:  t[:, 0:4096] = load x[:, 0:4096]; u[:, 0:4096] = exp t[:, 0:4096]
          u = exp t                              t[:, 4096:8192] = load x[:, 4096:8192]; u[:, 4096:8192] = ...
