@@ -59,6 +59,8 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         self.bytes_left = self.most
         self.users = function.users()
         self.new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
+        # For each block, which of its nodes has a call: the order does not change.
+        self.orders: dict[cpu.NativeBlock, dict[cpu.RoutineCall, int]] = {}
         fixed = range(cpu.FIRST_ID + function.axes + len(function.kernel.inputs) + len(function.kernel.shared))
         self.block(function, function.body, cpu.MEMORY, set(fixed))
         function.replace_calls(self.new_calls)
@@ -108,14 +110,21 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
     def is_read_by_products(self, block: cpu.NativeBlock, call: cpu.Compute, tile: cpu.ScratchBuffer) -> bool:
         """Return whether all other operations on a tile only read it, after the computation in its block, and one of
         them is a product that reads it often."""
-        after = set(cpu.calls_in(*block.nodes[block.nodes.index(call) + 1:]))
         readers = [user for user in self.users[tile] if user is not call]
-        if tile.zeroed or not all(isinstance(reader, cpu.Compute) and reader in after and all(
-                region.root is not tile for region in reader.output_regions) for reader in readers):
+        if not any(self.multiplies_often(reader, tile) for reader in readers):
             return False
-        return any(isinstance(reader, cpu.Compute) and contraction_of(reader.nest) is not None and any(
-            region.root is tile and elements_of(reader.nest, k) * self.least <= reader.nest.elements
-            for k, region in enumerate(reader.regions[:len(reader.nest.inputs)])) for reader in readers)
+        if block not in self.orders:
+            self.orders[block] = {inner: k for k, node in enumerate(block.nodes) for inner in cpu.calls_in(node)}
+        order = self.orders[block]
+        return not tile.zeroed and all(
+            isinstance(reader, cpu.Compute) and order.get(reader, -1) > order[call]
+            and all(region.root is not tile for region in reader.output_regions) for reader in readers)
+
+    def multiplies_often(self, call: cpu.RoutineCall, tile: cpu.ScratchBuffer) -> bool:
+        """Return whether a computation is a product that reads each element of a tile often."""
+        return isinstance(call, cpu.Compute) and contraction_of(call.nest) is not None and any(
+            region.root is tile and elements_of(call.nest, k) * self.least <= call.nest.elements
+            for k, region in enumerate(call.regions[:len(call.nest.inputs)]))
 
     def hoist(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, repeated: RepeatedTile, memory: int) -> None:
         """Emit a computation with the loops that it needs, let its readers read the tile of their iteration, and remove
