@@ -69,6 +69,9 @@ sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE
 """
 
 
+END = "sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE\n"
+
+
 def findings(text: str) -> list[str]:
     """The errors of a program."""
     return [str(error) for error in check_streams([parse_program(text)]).violations]
@@ -188,6 +191,51 @@ def test_a_missing_table__is_an_error():
         "  fix: put an ACT_TABLE_LOAD table=exp before it"]
 
 
+@pytest.mark.parametrize("old, new, number", [
+    ("sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE", "sp 0002: S[5] (qSyncIO1)>=16 {}", 2),
+    ("pool 0001: S[3] (qGpSimdIO0)>=16 EVENT_SEMAPHORE", "pool 0001: S[3] (qGpSimdIO0)>=16 {}", 1)])
+@pytest.mark.parametrize("instruction", [
+    "MOVE dst=r1 value=r7", "ALU op=add dst=r1 lhs=r7 rhs=1", "ALU op=add dst=r1 lhs=1 rhs=r7",
+    "COMPARE_BRANCH op=ge lhs=r7 rhs=1 target=0000"])
+def test_a_register_that_its_engine_has_not_set__is_an_error(instruction, old, new, number):
+    error, = broken(old, new.format(f"{instruction}  // k.py:4"))
+    engine = old.split()[0]
+    assert error == (
+        f"k.py:4:1: error: {engine} {number:04d} {instruction.split()[0]} reads r7, which no instruction of this engine "
+        "has set [NKI-STREAM-REGISTER]\n"
+        "  why: a register has what an earlier program left in it\n"
+        "  fix: set it with a MOVE first, or read another one")
+
+
+def test_an_address_of_a_register_that_its_engine_has_not_set__is_an_error():
+    error, = broken("src=fp32@x[1,128]", "src=fp32@x+4*r3[1,128]")
+    assert "sp 0000 DMA reads r3, which no instruction of this engine has set" in error
+
+
+@pytest.mark.parametrize("rest", [
+    "sp 0004: COMPARE_BRANCH op=le lhs=r1 rhs=9 target=0004  // k.py:4\n",
+    "sp 0004: EVENT_SEMAPHORE\nsp 0005: COMPARE_BRANCH op=le lhs=r1 rhs=9 target=0003  // k.py:4\n"])
+def test_a_loop_that_changes_no_register__is_an_error(rest):
+    at = 3 + rest.count("\n")
+    target = rest.split("target=")[1][:4]
+    assert broken(END, f"{END}sp 0003: MOVE dst=r1 value=0\n{rest}") == [
+        f"k.py:4:1: error: sp {at:04d} COMPARE_BRANCH branches to {target} again, with no register changed since the last "
+        "time [NKI-STREAM-ENDLESS]\n"
+        "  why: the engine repeats these instructions for ever\n"
+        "  fix: let an instruction of the loop change a register that the branch compares"]
+
+
+def test_loops_in_each_other__end():
+    """The inner one starts with the same number in each turn of the outer one."""
+    assert not broken(END, f"""{END}sp 0003: MOVE dst=r1 value=0
+sp 0004: MOVE dst=r2 value=0
+sp 0005: ALU op=add dst=r2 lhs=r2 rhs=1
+sp 0006: COMPARE_BRANCH op=lt lhs=r2 rhs=3 target=0005
+sp 0007: ALU op=add dst=r1 lhs=r1 rhs=1
+sp 0008: COMPARE_BRANCH op=lt lhs=r1 rhs=3 target=0004
+""")
+
+
 def test_a_rule_of_the_device__is_said_of_the_instruction():
     text = TEXT.replace("dst=fp32@0x400[1][128] src=fp32@0x0[1][128] channels=128 S[1]",
                         f"dst=fp32@{16 * PARTITION_STRIDE + 0x400:#x}[1][128] src=fp32@{16 * PARTITION_STRIDE:#x}[1][128] "
@@ -222,6 +270,19 @@ def test_a_count_down_that_nothing_orders__is_an_error():
         "  why: if the semaphore is counted down first, the wait may never end\n"
         "  fix: let pool 0002 EVENT_SEMAPHORE wait for a semaphore that no other engine counts down, or order them by another "
         "one"]
+
+
+@pytest.mark.parametrize("waits, amount, least", [
+    ("", 16, -16), ("S[5] (qSyncIO1)>=8 ", 16, -8), ("S[5] (qSyncIO1)>=16 ", 16, 0), ("S[5] (qSyncIO1)>=16 ", 4, 12)])
+def test_a_count_down_of_what_may_not_have_been_counted_up__is_an_error(waits, amount, least):
+    """In the order that the checker follows, the transfer is complete."""
+    end = f"{waits}EVENT_SEMAPHORE S[5] (qSyncIO1)-={amount}@complete  // k.py:4"
+    errors = [error for error in broken(f"{END}", f"sp 0002: {end}\n") if "BELOW" in error]
+    assert errors == ([] if least >= 0 else [
+        f"k.py:4:1: error: sp 0002 EVENT_SEMAPHORE (k.py:4) counts down S[5] (qSyncIO1) by 16, but it may be "
+        f"lower and would become {least} [NKI-STREAM-BELOW]\n"
+        "  why: a semaphore counts from 0 up; what counts this one up may still be running\n"
+        "  fix: let sp 0002 EVENT_SEMAPHORE (k.py:4) wait for S[5] (qSyncIO1)>=16"])
 
 
 def test_a_count_below_zero__names_the_instruction():

@@ -206,15 +206,15 @@ def test_engines_that_load_one_number__take_equal_sides():
 
 
 @pytest.mark.parametrize("write", [
-    "COPY dst=int32@0x0[1][1] src=int32@0x4[1][1] channels=1",
-    "COPY dst=uint8@0x0[1][1] src=uint8@0x4[1][1] channels=1",
-    "COPY dst=int32@0x0+4*r1[1][1] src=int32@0x8[1][1] channels=1"])
+    ["COPY dst=int32@0x0[1][1] src=int32@0x4[1][1] channels=1"],
+    ["COPY dst=uint8@0x0[1][1] src=uint8@0x4[1][1] channels=1"],
+    ["MOVE dst=r1 value=0", "COPY dst=int32@0x0+4*r1[1][1] src=int32@0x8[1][1] channels=1"]], ids=len)
 def test_number_that_changes_between_two_loads__may_let_engines_take_other_sides(write):
     """pool does not signal if its number is zero and that of dve was not."""
-    program = parse_program(loads_of_two_engines(write))
+    program = parse_program(loads_of_two_engines(*write))
     report = check_streams([program])
     assert [type(error) for error in report.violations] == [Deadlock]
-    with pytest.raises(Deadlock, match="dve waits at 0004"):
+    with pytest.raises(Deadlock, match=f"dve waits at {3 + len(write):04d}"):
         simulate(program, [np.array([[1, 0, 0]], np.int32)], [])
     simulate(program, [np.array([[1, 1, 1]], np.int32)], [])
 

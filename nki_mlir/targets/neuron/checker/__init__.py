@@ -110,6 +110,7 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     violations += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
     violations += [words.meetings(*pair) for pair in relation.unordered_meetings()[:VIOLATIONS]]
     violations += [words.count(*count) for count in relation.unordered_counts()[:VIOLATIONS]]
+    violations += [words.below(*low) for low in relation.counts_below_zero()[:VIOLATIONS]]
     violations += [words.unawaited(event) for event in unawaited(trace, relation)[:VIOLATIONS]]
     check_instructions(programs, trace, words, report)
     violations += [words.mark(space, end, mark, event) for core, program in enumerate(programs)

@@ -13,6 +13,7 @@ it implies. All events before it agreed with the relation, so the semaphore was 
 """
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -308,6 +309,48 @@ class HappensBefore:
                         down := events[updates.down_indices[before] - 1], lane, index):
                     unordered.append((wait.core, wait.instruction.waits[number].semaphore, down, wait))
         return unordered
+
+    def counts_below_zero(self) -> list[tuple[int, int, Event, int]]:
+        """Return (core, semaphore, decrement, least sum after it) of decrements that may come before the increments
+        which they need."""
+        waits = defaultdict[tuple[int, int], list[tuple[int, int]]](list)
+        for (lane, index, number), epoch in self.epoch_of.items():
+            value = self.trace.lanes[lane][index - 1].instruction.waits[number].value
+            waits[id(epoch), lane].append((index, value))
+        below = []
+        for core, number, epoch in self.epochs:
+            for lane, updates in epoch.updates.items():
+                if not self.trace.is_queue[lane]:
+                    events = [self.trace.lanes[lane][index - 1] for index in updates.down_indices]
+                    sums = [(self.least_sum(event, epoch, waits[id(epoch), lane]), event) for event in events]
+                    below += [(core, number, event, least) for least, event in sums if least < 0]
+        return below
+
+    def least_sum(self, down: Event, epoch: Epoch, waits: Sequence[tuple[int, int]]) -> int:
+        """Return the least sum of an epoch after a decrement: of increments that are certainly done before it, or of
+        the value for which its engine has waited last, less the decrements that may be done."""
+        lowered = {lane: self.lowered(down, lane, updates) for lane, updates in epoch.updates.items()}
+        counted = 0
+        for lane, updates in epoch.updates.items():
+            done = down.index - 1 if lane == down.lane else down.clock[lane]
+            counted += sums_at(updates.sums, bisect_right(updates.indices, done))
+        least = counted - sum(lowered.values())
+        last_wait = bisect_right(waits, (down.index, isa.SEMAPHORE_MAX)) - 1
+        if last_wait < 0:
+            return least
+        index, value = waits[last_wait]
+        before_wait = self.certain(self.trace.lanes[down.lane][index - 1])
+        return max(least, value - sum(lowered[lane] - sums_at(updates.down_sums, before_wait(lane, updates))
+                                      for lane, updates in epoch.updates.items()))
+
+    def lowered(self, down: Event, lane: int, updates: Updates) -> int:
+        """Return the most that the decrements of a lane subtract before a decrement is done, which may be one of them.
+        """
+        events, indices = self.trace.lanes[lane], updates.down_indices
+
+        def is_later(k: int) -> bool:
+            return self.ordered(down, events[indices[k] - 1])
+        return sums_at(updates.down_sums, first_true(len(indices), is_later))
 
     # -- meetings ------------------------------------------------------------------------------------------------------
     def unordered_meetings(self) -> list[tuple[Event, Event]]:

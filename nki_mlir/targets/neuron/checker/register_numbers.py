@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Numbers in registers as the checker knows them: integers, and unknowns that data decide."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nki_mlir.dialects.isa import instruction as isa
+from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import BOOL, DType
 from nki_mlir.targets.neuron import control
 
@@ -22,6 +24,21 @@ class DataDependent:
 
 
 Number = int | DataDependent
+UNSET = DataDependent("unset", REGISTER_LOW, REGISTER_HIGH)      # of a register before an instruction sets it
+
+
+def registers_read(op: Op | isa.Control) -> Sequence[isa.Register]:
+    """Return the registers whose values an instruction uses."""
+    match op:
+        case isa.RegisterAlu() | isa.CompareBranch():
+            values: tuple[isa.Scalar, ...] = op.lhs, op.rhs
+        case isa.Move():
+            values = op.value,
+        case isa.Control():
+            return ()
+        case _:
+            return op.symbols
+    return [value for value in values if isinstance(value, isa.Register)]
 
 
 def limits_of(dtype: DType) -> tuple[int, int]:

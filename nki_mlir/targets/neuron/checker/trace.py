@@ -18,7 +18,14 @@ from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.checker.exchanged_operands import check_exchange
 from nki_mlir.targets.neuron.checker.loaded_numbers import LoadedNumbers
-from nki_mlir.targets.neuron.checker.register_numbers import DataDependent, Number, computed, limits_of
+from nki_mlir.targets.neuron.checker.register_numbers import (
+    UNSET,
+    DataDependent,
+    Number,
+    computed,
+    limits_of,
+    registers_read,
+)
 from nki_mlir.targets.neuron.control import control_step
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock
 from nki_mlir.targets.neuron.simulated_core import SemaphoreRange
@@ -62,6 +69,20 @@ class CoreMeeting:
 
     events: list[Event]
     completed: list[Event] = field(default_factory=list)
+
+
+class UnsetRegister(NkiMlirError):
+    code = "NKI-STREAM-REGISTER"
+    message = "{event} reads r{number}, which no instruction of this engine has set"
+    why = "a register has what an earlier program left in it"
+    fix = "set it with a MOVE first, or read another one"
+
+
+class EndlessLoop(NkiMlirError):
+    code = "NKI-STREAM-ENDLESS"
+    message = "{event} branches to {target} again, with no register changed since the last time"
+    why = "the engine repeats these instructions for ever"
+    fix = "let an instruction of the loop change a register that the branch compares"
 
 
 class TooLong(Exception):
@@ -130,6 +151,8 @@ class CoreProgress:
     waiting: dict[int, list[Engine]] = field(default_factory=lambda: defaultdict(list))
     meetings: dict[object, int] = field(default_factory=lambda: defaultdict(int))
     blocked: set[Engine] = field(default_factory=set)       # by a meeting
+    # By branch, the registers of its engine when it last branched back, if the engine has loaded none since
+    turns: dict[Engine, dict[int, list[Number]]] = field(default_factory=lambda: defaultdict(dict))
     # By lane, the transfers of a queue from the first one on that waits for other cores
     behind: dict[int, deque[Event]] = field(default_factory=lambda: defaultdict(deque))
 
@@ -150,8 +173,8 @@ class StreamTrace:
         self.alone: set[str] = set()            # meetings with cores that are not there
         self.executed = 0
         self.cores = [CoreProgress(p, {e: 0 for e, s in p.streams.items() if s},
-                                {e: [0] * isa.REGISTERS for e, s in p.streams.items() if s}, [0] * len(p.semaphores),
-                                LoadedNumbers(core, p))
+                                {e: [UNSET] * isa.REGISTERS for e, s in p.streams.items() if s},
+                                [0] * len(p.semaphores), LoadedNumbers(core, p))
                       for core, p in enumerate(programs)]
         self.gatherings: dict[tuple[object, int], list[Event]] = {}
         self.unmet: dict[Event, None] = {}      # transfers that wait for other cores
@@ -208,10 +231,15 @@ class StreamTrace:
         event = Event(instruction, core, engine, pc, lane, len(self.lanes[lane]) + 1)
         self.lanes[lane].append(event)
         state.pc[engine] = pc + 1
+        registers = state.registers[engine]
+        unset = next((r.number for r in registers_read(op) if registers[r.number] is UNSET), None)
+        if unset is not None:
+            where = f"{engine.asm} {pc:04d} {op.mnemonic}"
+            raise UnsetRegister(event=where, number=unset).located(instruction.location)
         if isinstance(op, isa.Control):
             return event
         if op.symbols:
-            event.values = tuple([state.registers[engine][s.number] for s in op.symbols])
+            event.values = tuple([registers[s.number] for s in op.symbols])
         if state.loaded.writes:
             state.loaded.note_writes(op, event.values, (engine, pc))
         if instruction.queue is not None:
@@ -309,6 +337,7 @@ class StreamTrace:
         state = self.cores[core]
 
         def load(op: isa.TensorLoad) -> Number:
+            state.turns[engine].clear()
             return DataDependent(state.loaded.key(op), *limits_of(op.src.dtype))
 
         def is_taken(holds: Number) -> bool:
@@ -322,3 +351,8 @@ class StreamTrace:
         target = control_step(op, state.registers[engine], computed, load, is_taken, clear)
         if target is not None:
             state.pc[engine] = target
+            if target <= pc:
+                registers = state.registers[engine]
+                if state.turns[engine].get(pc) == registers:
+                    raise EndlessLoop(event=f"{engine.asm} {pc:04d} {op.mnemonic}", target=f"{target:04d}")
+                state.turns[engine][pc] = registers[:]

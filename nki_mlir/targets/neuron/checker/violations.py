@@ -60,6 +60,13 @@ class UnorderedCount(StreamViolation):
     fix = "let {event} wait for a semaphore that no other engine counts down, or order them by another one"
 
 
+class CountBelowZero(StreamViolation):
+    code = "NKI-STREAM-BELOW"
+    message = "{down} counts down S[{number}] ({name}) by {amount}, but it may be lower and would become {least}"
+    why = "a semaphore counts from 0 up; what counts this one up may still be running"
+    fix = "let {down} wait for S[{number}] ({name})>={amount}"
+
+
 class UnorderedMeetings(StreamViolation):
     code = "NKI-STREAM-MEETING"
     message = "{later} and {event} meet the same cores, and nothing orders them"
@@ -180,6 +187,13 @@ class Descriptions:
         error = UnorderedCount(down=self.event(down), event=self.event(event), number=number,
                                name=self.programs[core].semaphores[number].name)
         error.located(event.instruction.location or down.instruction.location)
+        return error
+
+    def below(self, core: int, number: int, down: Event, least: int) -> CountBelowZero:
+        update = down.instruction.update
+        error = CountBelowZero(down=self.event(down), number=number, name=self.programs[core].semaphores[number].name,
+                               amount=-update.amount if update is not None else 0, least=least)
+        error.located(down.instruction.location)
         return error
 
     def meetings(self, event: Event, later: Event) -> UnorderedMeetings:
