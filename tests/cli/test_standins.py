@@ -171,6 +171,9 @@ def test_the_compiler_has_a_version_and_refuses_graphs(tmp_path, monkeypatch, ca
     with pytest.raises(SystemExit, match="0"):
         neuronx_cc.main(["--version"])
     assert capsys.readouterr().out.startswith("neuronx-cc of nki_mlir ")
+    with pytest.raises(SystemExit, match="2"):
+        neuronx_cc.main([])
+    assert "arguments are required: COMMAND" in capsys.readouterr().err
     assert neuronx_cc.main(["compile", "--framework", "XLA", "hlo_module.pb", "--target", "trn2", "--output=a.neff"]) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and "does not read its form of HLO" in printed.err

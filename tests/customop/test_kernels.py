@@ -2,12 +2,14 @@
 """Custom operators in NKI kernels, down to the instruction streams, and beside kernels in programs of frameworks."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from nki_mlir import customop
-from nki_mlir.customop import cost
+from nki_mlir.customop import cost, kernel_binding
+from nki_mlir.customop.abi import Counters
 from nki_mlir.customop.kernel_binding import TooManyTensors
 from nki_mlir.customop.library import WrongArgument, WrongArgumentDtype, WrongArity
 from nki_mlir.dialects.programs import PROGRAMS
@@ -78,6 +80,25 @@ def test_operand_of_the_current_generation_that_is_no_tensor__is_named(giou):
         return giou(first, "second")
     with pytest.raises(WrongArgument, match="second"):
         wrong(BOXES)
+
+
+def test_numbers__are_those_of_symbols_and_python_and_others_stay_for_the_error():
+    def number_of(index, argument):
+        return index, argument
+    operator = SimpleNamespace(parameters="TiTff", number_of=number_of)
+    assert kernel_binding.numbers_of(operator, [BOXES, Symbol(), BOXES, "second", np.bool_(True)]) == (
+        (1, 7.0), (3, "second"), (4, np.bool_(True)))
+
+
+class Symbol:
+    def __float__(self):
+        return 7.0
+
+
+def test_a_launch__takes_as_long_as_its_slowest_core():
+    short, long = Counters(bytes_in=194), Counters(transfers_in=2, bytes_in=1940, elements=3)
+    assert cost.cycles([short, long]) == cost.cycles([long, short]) == cost.core_cycles(long) == pytest.approx(
+        2 * 64 + 100 + 3 * 34)
 
 
 def program_of(kernel, *arrays):

@@ -142,3 +142,15 @@ def test_results_agree_only_where_they_are_the_same():
     assert agree(nans, nans) and not agree(nans, ones) and not agree(ones, nans)
     assert agree((ones, ones), (ones, ones)) and not agree((ones,), (ones, ones)) and not agree(ones, ones.astype(np.float64))
     assert not agree(np.int32([1, 2]), np.int32([1, 3]))
+
+
+def with_an_empty_cell():
+    def function():
+        return later
+    if X is None:
+        later = 1.0
+    return function
+
+
+def test_function_whose_variable_has_no_value_yet__does_not_change():
+    assert native_simulation.is_unchanged(with_an_empty_cell(), set())

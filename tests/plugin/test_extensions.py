@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nki_mlir import extensions, plugin
@@ -15,6 +16,8 @@ from nki_mlir.cli.opt import parse_options, pass_summaries
 from nki_mlir.dialects import catalogue, mlir_ops
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.extensions import BrokenPlugin, Extension, PluginVersion, SameName
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.language.plugin_instructions import NotRegular, instruction
 from nki_mlir.language.specialization import UnknownExecutor, executor
 from nki_mlir.machine import machine_named
@@ -28,6 +31,16 @@ class {cls}(NisaOp, name="{name}", engines=(Engine.VECTOR,), mnemonic="{cls}", o
     dst: {role}
     src: In
     {more}
+"""
+
+
+LIMITED = """most: float
+
+    def verify(self, check):
+        check.same_shape("dst", "src")
+
+    def reference(self, src):
+        return src.clip(None, self.most)
 """
 
 
@@ -305,6 +318,27 @@ def test_functions__are_made_of_regular_classes(role, more, what):
         forget_classes(before)
     with pytest.raises(NotRegular, match="int: it is not a subclass of NisaOp with a name"):
         instruction(int, "odd.")
+
+
+@pytest.mark.parametrize("call", [lambda f, x: f(x, 2.0), lambda f, x: f(data=x, upper_limit=2.0)])
+def test_functions__pass_parameters_with_other_names_to_their_fields(call, monkeypatch):
+    monkeypatch.setattr(catalogue, "is_late", lambda name: False)       # the eager executor needs no dialect
+    names: dict[str, Any] = {"__name__": "p_limited"}
+    catalogue.load()
+    before = dict(REGISTRY)
+    try:
+        exec(OP.format(cls="Limited", name="p_limited", role="Out", more=LIMITED), names)
+        limited = instruction(names["Limited"], "the smaller of data and a limit.", data="src", upper_limit="most")
+
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+            nl.store(out, call(limited, nl.load(x)))
+            return out
+        x = np.arange(8, dtype=np.float32).reshape(2, 4)
+        assert np.array_equal(kernel.on("eager")(x), np.minimum(x, 2))
+    finally:
+        forget_classes(before)
 
 
 @pytest.mark.parametrize("table", ["3", "{'ops': 3}", "{'ops': {3: 'm'}}", "{'ops': {'a': 4}}"])

@@ -3,7 +3,7 @@
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.dialects.mlir_ops import shared_context
-from nki_mlir.transforms.fuse_graph import FuseGraph
+from nki_mlir.transforms.fuse_graph import FuseGraph, access_counts
 
 HEAD = """
 #id = affine_map<(d0, d1) -> (d0, d1)>
@@ -103,3 +103,27 @@ func.func @main(%r: memref<4x4xf32, "hbm"> {{nki.shared = 0 : i64}}, %s: memref<
   return
 }}""")
     assert str(module).count("linalg.generic") == 3 and operations(module) == ["arith.negf", "arith.addf"]
+
+
+def test_accesses__at_an_unknown_offset_or_in_another_operation_are_not_counted():
+    with shared_context(), ir.Location.unknown():
+        module = ir.Module.parse(HEAD + """
+func.func @main(%a: !hbm, %n: index, %c: i1) {
+  %v = arith.constant 1.0 : f32
+  %zero = arith.constant 0 : index
+  %part = memref.subview %a[%n, 0] [2, 4] [1, 1] : !hbm to memref<2x4xf32, strided<[4, 1], offset: ?>, "hbm">
+  linalg.fill ins(%v : f32) outs(%part : memref<2x4xf32, strided<[4, 1], offset: ?>, "hbm">)
+  scf.if %c {
+    linalg.fill ins(%v : f32) outs(%a : !hbm)
+  }
+  linalg.fill ins(%v : f32) outs(%a : !hbm)
+  return
+}""")
+        function = module.body.operations[0]
+        buffer = function.regions[0].blocks[0].arguments[0]
+        in_if = next(op for op in function.regions[0].blocks[0] if op.operation.name == "scf.if")
+        fills = [op for op in function.regions[0].blocks[0] if op.operation.name == "linalg.fill"]
+        inner = in_if.regions[0].blocks[0].operations[0]
+        accesses = [(op.operation, op.operation.operands[1]) for op in (fills[0], inner, fills[1])]
+        assert access_counts(buffer, [accesses[0]]) is None and access_counts(buffer, [accesses[1]]) is None
+        assert access_counts(buffer, [accesses[2]] * 2).tolist() == [2] * 32
