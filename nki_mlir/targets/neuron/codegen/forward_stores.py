@@ -150,10 +150,12 @@ class _Forwarding:
         if self.uses.writer[buffer] != k or self.uses.users[buffer][0] != k or not self.is_free(buffer) or (
                 buffer not in self.local or buffer in self.elsewhere):      # else of the last iteration
             return False
-        last, registers = self.last_use[buffer], region_in_hbm(op, op.src).symbolic
+        last, region = self.last_use[buffer], region_in_hbm(op, op.src)
+        low, high, registers = region.low, region.high, region.symbolic
         for store in self.stores.get(op.src.handle, ()):
-            if store.region.symbolic != registers:
-                continue
+            stored_region = store.region
+            if low < stored_region.low or stored_region.high < high or stored_region.symbolic != registers:
+                continue                        # the load reads bytes that it did not store
             before, stored = distance(op, store), store.tile.handle
             if before is None or not self.is_free(stored) or (before and self.is_reinterpreted(buffer)):
                 continue
@@ -167,18 +169,22 @@ class _Forwarding:
             self.replacement[buffer] = stored, before
             self.drop(k, op)
             return True
-        return self.joins and self.join(k, op)
+        return self.joins and self.join(k, op, region)
 
     def drop(self, k: int, op: DmaCopyOp) -> None:
         self.dropped.append(op)
         self.loads.add(self.run[k])
 
-    def join(self, k: int, op: DmaCopyOp) -> bool:
-        """Let tiles that were stored side by side become parts of the one that a load writes, if they can."""
-        buffer, region = op.dst.handle, region_in_hbm(op, op.src)
+    def join(self, k: int, op: DmaCopyOp, region: Region) -> bool:
+        """Let tiles that were stored side by side become parts of the one that a load of a region writes, if they
+        can."""
+        buffer, low, high = op.dst.handle, region.low, region.high
         last, width = self.last_use[buffer], columns_of_rows(op.dst, op.src.access)
-        stores = [store for store in self.stores.get(op.src.handle, ()) if store.region.overlaps(region)]
-        if not width or sum(store.tile.form.row for store in stores) != width:
+        if not width:
+            return False
+        stores = [store for store in self.stores.get(op.src.handle, ()) if (
+            store.region.low < high and low < store.region.high and store.region.overlaps(region))]
+        if sum(store.tile.form.row for store in stores) != width:
             return False
         starts = [part_of_row(op, store, region) for store in stores]
         tiles = [store.tile.handle for store in stores]

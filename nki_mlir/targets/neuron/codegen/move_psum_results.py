@@ -15,10 +15,11 @@ results are read.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
-from nki_mlir.dialects.access import PSUM, SBUF, Tile, full_tile
+from nki_mlir.dialects.access import PSUM, SBUF, Access, Tile, full_tile
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.op import NisaOp, Op, changed, on_engine
 from nki_mlir.machine import Machine
@@ -144,17 +145,24 @@ def written_tiles(buffer: DeviceBuffer, writes: list[InstructionStep]) -> list[T
     """Return the tiles of a buffer that instructions write, as one if they write all of it. The pass does not copy
     elements that no instruction writes, since none may read them."""
     tiles = {tile.access: tile for step in writes for _, tile in step.op.targets() if tile.handle is buffer}
-    if any(access.symbols_used() for access in tiles):
+    if any(access.symbols_used() for access in tiles) or cover(
+            buffer.partitions, buffer.bytes_per_partition, tuple(tiles)):
         return [entire(buffer)]
-    flags = np.zeros((buffer.partitions, buffer.bytes_per_partition), np.bool_)
-    for access in tiles:
-        size, first = access.dtype.itemsize, access.partition.const             # type: ignore[union-attr]
+    return [*tiles.values()]
+
+
+@lru_cache(1 << 12)
+def cover(partitions: int, size: int, accesses: tuple[Access, ...]) -> bool:
+    """Return whether patterns have all bytes of a buffer: many buffers have the same patterns."""
+    flags = np.zeros((partitions, size), np.bool_)
+    for access in accesses:
+        itemsize, first = access.dtype.itemsize, access.partition.const         # type: ignore[union-attr]
         starts = np.zeros(1, np.int64)
         for step, count in access.free_dims:
             starts = np.add.outer(starts, np.arange(count) * step).reshape(-1)
-        columns = np.add.outer((starts + access.free.const) * size, np.arange(size)).reshape(-1)
+        columns = np.add.outer((starts + access.free.const) * itemsize, np.arange(itemsize)).reshape(-1)
         flags[first:first + access.dims[0][1], columns] = True
-    return [entire(buffer)] if flags.all() else [*tiles.values()]
+    return bool(flags.all())
 
 
 def moved_to(tile: Tile, buffer: DeviceBuffer) -> Tile:
