@@ -142,7 +142,9 @@ class _Forwarding:
             del self.stores[tile.handle]
             return
         region = region_in_hbm(op, tile)
-        self.stores[tile.handle] = [s for s in self.stores[tile.handle] if not s.region.overlaps(region)]
+        low, high = region.low, region.high
+        self.stores[tile.handle] = [s for s in self.stores[tile.handle] if (
+            s.region.high <= low or high <= s.region.low or not s.region.overlaps(region))]
 
     def forward(self, k: int, op: DmaCopyOp) -> bool:
         """Let a stored tile replace the one that a load writes, if it can."""
