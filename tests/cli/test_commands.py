@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The commands as a user calls them, those of the README among them."""
 
+import argparse
 import ast
 import os
 import re
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import nki_mlir
-from nki_mlir.cli import run
+from nki_mlir.cli import command, run
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate",
@@ -361,3 +362,10 @@ def test_errors_of_helpers__say_who_called_them_with_relative_paths(kernel, call
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("calls.py:") and f"{tmp_path}" not in "".join(lines)
     assert [line for line in lines if line.startswith("  called by")] == [callers] * (callers is not None)
+
+
+@pytest.mark.parametrize("add", [command.add_common, command.add_plugins, command.add_check])
+def test_options_of_several_commands__have_help(add):
+    parser = argparse.ArgumentParser(add_help=False)
+    add(parser)
+    assert parser._actions and all(len(action.help or "") > 20 for action in parser._actions)

@@ -2,6 +2,8 @@
 """What each parameter takes: a value of another kind is an error at the kernel's line that says what is taken."""
 
 import inspect
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from nki_mlir.capture.errors import UnsupportedMask, WrongIndexType
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa.random import BadProbability
 from nki_mlir.dialects.verifier import BrokenRule, WrongAttribute
-from nki_mlir.language import instructions, product_rules
+from nki_mlir.language import framework_tensors, instructions, product_rules
 from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
@@ -136,3 +138,11 @@ def test_the_form_of_a_call_is_shown():
 
 def test_one_buffer_is_a_factor_of_multi_buffer():
     assert [ncc.multi_buffer(factor).factor for factor in (1, 2, 5)] == [1, 2, 5]
+
+
+def test_tensors_of_frameworks__are_instances_of_the_classes_of_those_that_are_imported(monkeypatch):
+    class Tensor:
+        pass
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor))
+    assert framework_tensors.is_framework_tensor(Tensor())
+    assert not framework_tensors.is_framework_tensor(np.zeros(2)) and not framework_tensors.is_framework_tensor(Tensor)

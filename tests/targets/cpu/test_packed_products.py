@@ -15,7 +15,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile
-from nki_mlir.targets.cpu.loop_products import LoopNest
+from nki_mlir.targets.cpu.loop_products import LoopNest, _continued
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.packed_products import (
     LEAST_DEPTH,
@@ -396,6 +396,20 @@ def test_product_that_is_packed__has_rows_columns_and_one_summed_axis(case, pack
     monkeypatch.setattr(host, "lanes", lambda: 16)
     options = PackingOptions(tile_rows=TILE.rows, tile_vectors=TILE.vectors, depth=128)
     assert can_pack(product(**case), 1, options) == packs
+
+
+@pytest.mark.parametrize("second_columns", [64, 32])
+@pytest.mark.parametrize("distance, joins", [(256, True), (260, False)])
+def test_columns_that_begin_where_others_end__are_those_of_one_product(second_columns, distance, joins):
+    def columns_of(count, offset):
+        part = product(columns=count, right=(0, 1, 128), out=(128, 1, 0))
+        moved = [replace(region, offset=Linear(offset)) if region.root != "a" else region for region in part.regions]
+        return replace(part, regions=tuple(moved))
+    joined = _continued(columns_of(64, 0), columns_of(second_columns, distance))
+    assert (joined is not None) == joins
+    if joined is not None:
+        assert joined.nest.extents == (8, 64 + second_columns, LEAST_DEPTH)
+        assert [region.offset for region in joined.regions] == [Linear()] * 3
 
 
 def test_product_that_is_packed__is_large_enough():
