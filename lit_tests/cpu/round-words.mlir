@@ -37,3 +37,32 @@ func.func @chain(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y"}, %z: !row 
   }
   return
 }
+
+// exp leaves the multipliers room; other functions do not.
+// DOTS-MARKS-LABEL: func.func @powers(
+// DOTS-MARKS:      linalg.generic {{.*}} attrs = {native.dots} {
+// DOTS-MARKS:        "scalar.activation"(%{{.*}}) {fn = "exp"} : (f32) -> f32
+// DOTS-MARKS-NOT:  native.dots
+func.func @powers(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y"}) {
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !row) outs(%y : !row) {
+  ^bb0(%a: bf16, %old: bf16):
+    %0 = "scalar.convert"(%a) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+    %1 = "scalar.activation"(%0) {fn = "exp"} : (f32) -> f32
+    %2 = "scalar.convert"(%1) {frm = "float32", to = "bfloat16"} : (f32) -> bf16
+    %3 = "scalar.convert"(%2) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+    %4 = "scalar.alu"(%3, %0) {fn = "add", dtype = "float32"} : (f32, f32) -> f32
+    %5 = "scalar.convert"(%4) {frm = "float32", to = "bfloat16"} : (f32) -> bf16
+    linalg.yield %5 : bf16
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !row) outs(%y : !row) {
+  ^bb0(%a: bf16, %old: bf16):
+    %0 = "scalar.convert"(%a) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+    %1 = "scalar.activation"(%0) {fn = "tanh"} : (f32) -> f32
+    %2 = "scalar.convert"(%1) {frm = "float32", to = "bfloat16"} : (f32) -> bf16
+    %3 = "scalar.convert"(%2) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+    %4 = "scalar.alu"(%3, %0) {fn = "add", dtype = "float32"} : (f32, f32) -> f32
+    %5 = "scalar.convert"(%4) {frm = "float32", to = "bfloat16"} : (f32) -> bf16
+    linalg.yield %5 : bf16
+  }
+  return
+}

@@ -7,7 +7,8 @@ after:   r = dot(b, b, -low); b = dot(bits, even)     three: b is bits less 1 wh
 Each dot adds the products of two halves to a word. The second one subtracts the lower half of b as a signed integer,
 which leaves 0 there, and the upper half rounded to nearest even. Results keep their bits.
 
-The host's multipliers compute dots. Bodies that keep them busy with products, quotients and functions stay.
+The host's multipliers compute dots. Bodies that keep them busy with products, quotients and functions other than exp
+stay.
 """
 
 from nki_mlir.scalar.dtypes import FLOAT32
@@ -18,7 +19,8 @@ from nki_mlir.waist.nest import Nest
 
 # cycles of multipliers
 PRODUCTS = {"multiply": 1, "square": 1, "average": 1, "divide": 6, "reciprocal": 6, "rsqrt": 12}
-FUNCTION, BESIDE_PRODUCTS = 10, 4           # cycles of multipliers, and other instructions, of a function
+FUNCTIONS = {"exp": 2}                      # the same of functions, as measured: exp waits for other steps
+FUNCTION, BESIDE_PRODUCTS = 10, 4           # the same of other functions, and other instructions of a function
 
 
 class RoundWords(FormChoice, FunctionPass, name="round-words"):
@@ -29,7 +31,8 @@ class RoundWords(FormChoice, FunctionPass, name="round-words"):
         rounded = roundings(nest)
         products = other_steps = 0
         for value, step in enumerate(nest.steps, nest.first_step):
-            cycles = PRODUCTS.get(step.name, 0) if step.kind == "alu" else FUNCTION * (step.kind == "activation")
+            cycles = PRODUCTS.get(step.name, 0) if step.kind == "alu" else (
+                FUNCTIONS.get(step.name, FUNCTION) * (step.kind == "activation"))
             products += cycles
             if step.kind == "activation":
                 other_steps += BESIDE_PRODUCTS
