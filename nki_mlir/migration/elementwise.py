@@ -7,7 +7,6 @@
 ``nl.divide`` of the current generation runs only in the simulator.
 """
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from nki_mlir.migration.added_functions import NUMBER, QUOTIENT
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown, promoted
 from nki_mlir.migration.operand_masks import OperandMasks
-from nki_mlir.migration.operation_text import EarlierOperation, OperationText
+from nki_mlir.migration.operation_text import BinaryOperation, EarlierOperation, OperationText
 from nki_mlir.migration.views import bound_of, masked, part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
@@ -40,24 +39,6 @@ INVERTED = "the quotient becomes a product with a reciprocal, because devices do
 EXACT = "nl.divide stays, because its quotients are exact; devices do not have it"
 Operand = tuple[str, Fact]      # its text and what is known about it
 Into = Callable[[str, TensorFact], list[str]]
-
-
-def literal(text: str) -> float | None:
-    """Return the number that a text denotes, or None."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def inverse(number: str) -> str:
-    """Return the reciprocal of a number of the host: of a power of two as a number."""
-    value = literal(number)
-    if value == 0:
-        return f'float("{math.copysign(math.inf, value)}")'
-    if value and abs(math.frexp(value)[0]) == 0.5:
-        return repr(1 / value)
-    return f"1 / {terms.factor(terms.bare(number))}"
 
 
 def is_repeated(source: TensorFact, into: TensorFact) -> bool:
@@ -255,62 +236,79 @@ class ElementwiseTexts(OperandMasks):
         """Return the operation ``name`` of operands whose texts are known."""
         pair, nl = (left, right), self.nl
         tiles = [(text, tensor) for text, tensor in pair if isinstance(tensor, TensorFact)]
-        is_tile = [isinstance(operand, TensorFact) for _, operand in pair]
-        explicit = bool(dtype)
-        if len(tiles) == 2:
-            first, second, fact = self.alike(*tiles)
-            common_dtype = promoted(*(tensor.dtype for _, tensor in tiles))
-            if name == "divide" and not dtype and not common_dtype.startswith("nl.float"):
-                common_dtype = ""
-            if not dtype and name not in {*VERDICTS, "divide"} and all(t.dtype == "nl.bool_" for _, t in tiles):
-                dtype, meaning, explicit = f"{nl}.uint8", "nl.uint8", True
-        else:
-            first, second = left[0], right[0]
-            fact = tiles[0][1]
-            number = pair[1 if is_tile[0] else 0]
-            common_dtype = fact.dtype
-            if isinstance(number[1], IndexFact):
-                raise LeftForAPerson("an index as an operand: use nisa.iota")
-            if not dtype and name not in VERDICTS:
-                tile, dtype, meaning = self.number_dtype(tiles[0], number, name)
-                first, second = (tile, second) if is_tile[0] else (first, tile)
-                tiles = [(tile, fact)]
-            if name == "power" and is_tile[0] and literal(second) == 2:
-                return self.function_of("square", first, fact, dtype, meaning)
-        if name in VERDICTS and not explicit:
+        operation, common_dtype = (self.of_tiles if len(tiles) == 2 else self.with_number)(name, pair, dtype, meaning)
+        fact, tiles, dtype, meaning = operation.fact, operation.tiles, operation.dtype, operation.meaning
+        if name == "power" and len(tiles) == 1 and isinstance(left[1], TensorFact) and terms.literal(right[0]) == 2:
+            return self.function_of("square", operation.first, fact, dtype, meaning)
+        if name in VERDICTS and not operation.explicit:
             dtype, meaning = f"{nl}.bool_", "nl.bool_"
-        on_gpsimd = name == "power" and len(tiles) == 1         # whose engine has no access to PSUM
         floating = (not dtype or meaning == " ") and any(tensor.is_float for _, tensor in tiles)
         result = replace(fact.like(fact.shape, meaning or dtype or common_dtype or " "), floating=floating)
         wide = tiles[0][0]
         if len(tiles) == 2 and tiles[0][1].shape is not None and "1" in tiles[0][1].shape:
             wide = tiles[1][0]
-        first, second = terms.bare(first), terms.bare(second)
-        dtype_argument = f", dtype={dtype}" if dtype else ""
-        expression = f"{nl}.{name}({first}, {second}{dtype_argument})"
-
-        def into(dst: str, target: TensorFact) -> list[str]:
-            has_instruction = name not in NO_INSTRUCTION or (on_gpsimd and target.memory == SBUF)
-            converts = name in BITWISE and len({result.dtype.strip() or "?", target.dtype, *(
-                tensor.dtype for _, tensor in tiles)}) > 1                                      # no instruction does
-            if not has_instruction or converts or (explicit and (meaning or dtype) != target.dtype):
-                kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
-                into_argument = dtype_argument if explicit else f", dtype={kept_dtype}"
-                return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
-            column = self.column_of(tiles) if len(tiles) == 2 else None
-            if len(tiles) == 2 and column is None:
-                return [f"{self.nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
-            in_order = is_tile[0] if column is None else column == 1
-            operands = (first, second) if column is None else (terms.bare(left[0]), terms.bare(right[0]))
-            data, operand = operands if in_order else operands[::-1]
-            data = f"{nl}.copy({data})" if on_gpsimd and fact.memory != SBUF else data
-            swapped = "" if in_order or name in COMMUTE else ", reverse0=True"
-            return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
+        first, second = terms.bare(operation.first), terms.bare(operation.second)
+        operation = operation._replace(first=first, second=second, dtype=dtype, meaning=meaning)
         is_small = any(abs(terms.number(text) or SMALL) < SMALL for text in (first, second))
         narrow = (f"{nl}.{name}({first}, {second})", fact.dtype) if (
             is_small and name in SATURATING and NUMBER in dtype and len(tiles) == 1) else ("", "")
-        return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide),
+        return OperationText(self.on_chip(result), f"{nl}.{name}({first}, {second}{operation.dtype_argument})",
+                             self.binary_into(operation, pair, result.dtype), self.shape_text(result, wide),
                              dtype or common_dtype, name, step=self.step_of(name, pair, result), narrow=narrow)
+
+    def of_tiles(self, name: str, pair: tuple[Operand, Operand], dtype: str, meaning: str
+                 ) -> tuple[BinaryOperation, str]:
+        """Return an operation of two tiles, and the dtype that it has without ``dtype``; empty if unknown."""
+        tiles = [(text, tensor) for text, tensor in pair if isinstance(tensor, TensorFact)]
+        first, second, fact = self.alike(*tiles)
+        explicit, common_dtype = bool(dtype), promoted(*(tensor.dtype for _, tensor in tiles))
+        if name == "divide" and not dtype and not common_dtype.startswith("nl.float"):
+            common_dtype = ""
+        if not dtype and name not in {*VERDICTS, "divide"} and all(t.dtype == "nl.bool_" for _, t in tiles):
+            dtype, meaning, explicit = f"{self.nl}.uint8", "nl.uint8", True
+        return BinaryOperation(name, first, second, tiles, fact, dtype, meaning, explicit), common_dtype
+
+    def with_number(self, name: str, pair: tuple[Operand, Operand], dtype: str, meaning: str
+                    ) -> tuple[BinaryOperation, str]:
+        """Return an operation of a tile and a number, and the tile's dtype."""
+        first, second = pair[0][0], pair[1][0]
+        is_first = isinstance(pair[0][1], TensorFact)
+        tile, number = pair if is_first else pair[::-1]
+        fact, explicit = tile[1], bool(dtype)
+        assert isinstance(fact, TensorFact)
+        if isinstance(number[1], IndexFact):
+            raise LeftForAPerson("an index as an operand: use nisa.iota")
+        text = tile[0]
+        if not dtype and name not in VERDICTS:
+            text, dtype, meaning = self.number_dtype(tile, number, name)
+            first, second = (text, second) if is_first else (first, text)
+        return BinaryOperation(name, first, second, [(text, fact)], fact, dtype, meaning, explicit), fact.dtype
+
+    def binary_into(self, operation: BinaryOperation, pair: tuple[Operand, Operand], result_dtype: str) -> Into:
+        """Return a function that writes an operation into a destination: by one instruction, or by a copy of its result
+        if no instruction computes it or converts to the destination's dtype."""
+        name, first, second, tiles, fact, _, _, explicit = operation
+        nl, nisa = self.nl, self.nisa
+        on_gpsimd = name == "power" and len(tiles) == 1         # whose engine has no access to PSUM
+
+        def into(dst: str, target: TensorFact) -> list[str]:
+            has_instruction = name not in NO_INSTRUCTION or (on_gpsimd and target.memory == SBUF)
+            converts = name in BITWISE and len({result_dtype.strip() or "?", target.dtype, *(
+                tensor.dtype for _, tensor in tiles)}) > 1                                      # no instruction does
+            if not has_instruction or converts or (explicit and operation.written_dtype != target.dtype):
+                kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
+                into_argument = operation.dtype_argument if explicit else f", dtype={kept_dtype}"
+                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
+            column = self.column_of(tiles) if len(tiles) == 2 else None
+            if len(tiles) == 2 and column is None:
+                return [f"{nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
+            in_order = isinstance(pair[0][1], TensorFact) if column is None else column == 1
+            operands = (first, second) if column is None else (terms.bare(pair[0][0]), terms.bare(pair[1][0]))
+            data, operand = operands if in_order else operands[::-1]
+            data = f"{nl}.copy({data})" if on_gpsimd and fact.memory != SBUF else data
+            swapped = "" if in_order or name in COMMUTE else ", reverse0=True"
+            return [f"{nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
+        return into
 
     def number_dtype(self, tile: Operand, number: Operand, name: str) -> tuple[str, str, str]:
         """Return the text of a tile, which is a variable if the dtype names it, and the text and the meaning of the
@@ -383,7 +381,7 @@ class ElementwiseTexts(OperandMasks):
         floats = all(tile.is_float for tile in tiles)
         if not isinstance(second, TensorFact):
             kind = number.kind if floats and not shown else "float"
-            result = self.computed("multiply", left, (inverse(y), NumberFact(kind)), dtype, meaning)
+            result = self.computed("multiply", left, (terms.inverse(y), NumberFact(kind)), dtype, meaning)
         elif isinstance(first, TensorFact):
             keeps = not dtype and floats and first.dtype == second.dtype != FLOAT32     # the reciprocal is float32
             x = self.named(x, "dividend") if keeps and not self.plain(first) else x
@@ -392,7 +390,7 @@ class ElementwiseTexts(OperandMasks):
                 narrow = first.dtype.replace("nl.", f"{self.nl}.", 1) if self.plain(first) else f"{x}.dtype"
                 result.expression = f"{result.expression[:-1]}, dtype={narrow})"
                 result.dtype, result.fact = narrow, result.fact.like(result.fact.shape, first.dtype or " ")
-        elif literal(x) == 1:
+        elif terms.literal(x) == 1:
             wide = not dtype and second.dtype != FLOAT32 and not (floats and number.kind == "int")
             result = self.function_of("reciprocal", y, second, f"{self.nl}.float32" if wide else dtype,
                                    FLOAT32 if wide else meaning)

@@ -19,7 +19,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.calls import BINARY, DESTINATIONS, HAVE_DESTINATION, Arguments, Calls, Recipe
 from nki_mlir.migration.creation_calls import shape_items
 from nki_mlir.migration.diagonals import pattern
-from nki_mlir.migration.elementwise import FLOATING, literal
+from nki_mlir.migration.elementwise import FLOATING
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact, promoted
 from nki_mlir.migration.language_calls import axes_of, largest, last_axes, reduced
@@ -116,7 +116,7 @@ def regular(calls: Calls, a: Arguments) -> OperationText:
     name = a.function.partition(".")[2]
     form = FORMS[name]
     text, source = a.tensor(form.like)
-    if name == "range_select" and literal(a.text("on_false_value", FP32_MIN)) not in (None, float(FP32_MIN)):
+    if name == "range_select" and terms.literal(a.text("on_false_value", FP32_MIN)) not in (None, float(FP32_MIN)):
         raise LeftForAPerson("nisa.range_select with an on_false_value: the current generation always writes the least "
                              "float32")
     values, cut = a.fact("vals"), text                              # a mask may have cut the rows of the values

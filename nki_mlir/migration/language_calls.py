@@ -14,7 +14,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.added_functions import COMMON, QUOTIENT
 from nki_mlir.migration.calls import Arguments, Calls
 from nki_mlir.migration.creation_calls import dtype_argument, recipe, shape_items
-from nki_mlir.migration.elementwise import INTEGERS, inverse
+from nki_mlir.migration.elementwise import INTEGERS
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import (
     PSUM,
@@ -203,7 +203,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
         if "?" not in count and not a.dtype and source.dtype == target.dtype == "nl.float32":
             total = f"{calls.nl}.sum({data}, axis={shown}{keep_argument})"
             return [f"{calls.nisa}.tensor_scalar(dst={dst}, data={total}, op0={calls.nl}.multiply, "
-                    f"operand0={inverse(count)})"]
+                    f"operand0={terms.inverse(count)})"]
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
     return OperationText(fact, expression, into, "" if axes is None else calls.shape_text(fact, data),
                          dtype or source.dtype or terms.dtype_of(text), name, some=some)

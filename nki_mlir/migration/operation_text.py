@@ -5,6 +5,7 @@ import builtins
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nki_mlir.migration.facts import MaskFact, Shape, TensorFact
 
@@ -25,6 +26,31 @@ def unshadowed(name: str) -> str:
     """Return a name for a tile that is called after an operation: not that of a function of Python, which the new text
     may call, for example ``max``."""
     return RESULTS.get(name, f"{name}_tile") if name in dir(builtins) else name
+
+
+class BinaryOperation(NamedTuple):
+    """An operation of two operands: their texts, the tiles among them, and the tile whose shape the result has.
+
+    ``dtype`` is the text of the result's dtype, which ``meaning`` names if it is known; it is ``explicit`` if the
+    source states it.
+    """
+
+    name: str
+    first: str
+    second: str
+    tiles: list[tuple[str, TensorFact]]
+    fact: TensorFact
+    dtype: str
+    meaning: str
+    explicit: bool
+
+    @property
+    def dtype_argument(self) -> str:
+        return f", dtype={self.dtype}" if self.dtype else ""
+
+    @property
+    def written_dtype(self) -> str:
+        return self.meaning or self.dtype
 
 
 @dataclass

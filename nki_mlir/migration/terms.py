@@ -2,6 +2,7 @@
 """Host arithmetic on source text: sums and products, with numbers folded and parentheses where needed."""
 
 import ast
+import math
 import re
 from collections.abc import Iterable
 
@@ -76,6 +77,24 @@ def dtype_of(text: str) -> str:
             isinstance(item, ast.Slice) for item in (node.slice, *getattr(node.slice, "elts", ()))):
         node = node.value
     return f"{ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else factor(text)}.dtype"
+
+
+def literal(text: str) -> float | None:
+    """Return the number that a text denotes, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def inverse(number: str) -> str:
+    """Return the reciprocal of a number of the host: of a power of two as a number."""
+    value = literal(number)
+    if value == 0:
+        return f'float("{math.copysign(math.inf, value)}")'
+    if value and abs(math.frexp(value)[0]) == 0.5:
+        return repr(1 / value)
+    return f"1 / {factor(bare(number))}"
 
 
 def add(left: str, right: str) -> str:

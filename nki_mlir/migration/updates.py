@@ -7,9 +7,10 @@
 
 import libcst as cst
 
+from nki_mlir.migration import terms
 from nki_mlir.migration.calls import OPERATORS
 from nki_mlir.migration.diagonals import from_first_row
-from nki_mlir.migration.elementwise import NO_INSTRUCTION, inverse
+from nki_mlir.migration.elementwise import NO_INSTRUCTION
 from nki_mlir.migration.facts import PSUM, SBUF, IndexFact, Items, Many, MaskFact, TensorFact, as_many
 from nki_mlir.migration.functions import FunctionCalls
 from nki_mlir.migration.operation_text import OperationText
@@ -61,7 +62,7 @@ class TileUpdates(FunctionCalls):
         part = result.part if result is not None else ""
         text = self.text(value) + part
         if inverted and not is_tile:
-            text = inverse(text)
+            text = terms.inverse(text)
         if is_tile:
             text, source = self.operand(*(self.viewed(value) if result is None else (
                 text, result.computed)))
