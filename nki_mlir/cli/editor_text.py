@@ -193,7 +193,7 @@ def attributes_of(name: str, is_generic: bool) -> list[Completion]:
     from nki_mlir.custom_form.operation_fields import PlainForm, TileForm, form_of  # start-up: loads MLIR
     match form_of(name):
         case TileForm() as form:
-            default = form.cls.defaults
+            default = form.cls.defaults if is_generic else form.defaults
             fields = [Completion(field, "attribute", kind.__name__ + (f", {default[field]!r} by default"
                       if field in default else "")) for field, kind in form.cls.attributes.items()]
             return [*OF_TILES, *fields] if is_generic else fields

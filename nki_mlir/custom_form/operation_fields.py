@@ -3,7 +3,7 @@
 
 A tile operation is ``NAME FUNCTION WRITTEN = READ where MASK limits LIMITS symbols(VALUES) {ATTRIBUTES}``, any other
 operation of our dialects ``NAME FUNCTION OPERANDS {ATTRIBUTES} -> TYPE``. The function is the attribute ``fn`` or
-``op``; attributes come in the order of the class; attributes with their default value are left out.
+``op``; attributes come in the order of the class; the form leaves out attributes with their default value.
 """
 
 import re
@@ -44,6 +44,11 @@ class TileForm:
     @property
     def sources(self) -> list[TileField]:
         return [f for f in self.cls.tiles if not f.writes]
+
+    @cached_property
+    def defaults(self) -> dict[str, object]:
+        """The values of attributes that the text leaves out: those of the class, and false for booleans without one."""
+        return {name: False for name, kind in self.cls.attributes.items() if kind is bool} | self.cls.defaults
 
     @property
     def listed(self) -> dict[str, type]:

@@ -98,6 +98,9 @@ class OperationPrinter:
         actual = dict(op.attributes.items())
         names_found = {named.name for named in reread}
         wrong = {n for n in actual if n not in names_found or reread[n] != actual[n]} | (names_found - actual.keys())
+        if "access" in wrong and isinstance(form_of(op.name), TileForm):
+            wrong = wrong - {"access"} | {f"access {k}" for k, (old, new) in enumerate(zip(
+                actual["access"], reread["access"])) if old != new}
         return frozenset(wrong)
 
     def form_text(self, op: Operation, form: TileForm | PlainForm, names: Sequence[str], kinds: Sequence[str],
@@ -145,7 +148,8 @@ class OperationPrinter:
         operands = {}
         for k, (field, tile) in enumerate(tile_op.operands()):
             buffer = buffer_of(kinds[k])
-            behind = None if "access" in raw or buffer is None else subscripts(tile.access, buffer, symbols)
+            is_raw = "access" in raw or f"access {k}" in raw
+            behind = None if is_raw or buffer is None else subscripts(tile.access, buffer, symbols)
             label = f"{field.name}: " if field.optional else ""
             operands[field.name] = label + names[k] + (f"[{patterns[k]}]" if behind is None else behind)
         words = [op.name]
@@ -164,7 +168,7 @@ class OperationPrinter:
             value = getattr(tile_op, name)
             if name in raw:
                 listed[name] = str(attributes[name])
-            elif name not in tile_op.defaults or same_value(tile_op.defaults[name]) != same_value(value):
+            elif name not in form.defaults or same_value(form.defaults[name]) != same_value(value):
                 listed[name] = named(value, symbols) if kind is Linear else value_text(value, str(attributes[name]))
         for name in ("mask", "nki.limits"):
             if RAW + name in raw and name in attributes:

@@ -308,8 +308,8 @@ class FormReader:
                 values[name] = linear[name].linear(symbols)
             elif name in listed:
                 values[name] = plain_value(listed[name][0], kind)
-            elif name in form.cls.defaults:
-                values[name] = form.cls.defaults[name]
+            elif name in form.defaults:
+                values[name] = form.defaults[name]
             else:
                 raise MalformedForm(start, f"needs attribute '{name}'")
         return values

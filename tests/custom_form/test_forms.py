@@ -121,6 +121,13 @@ def test_views_whose_pattern_has_no_subscripts():
     assert f"%0 = {view.replace('%t', '%arg1')}\n" in custom_text(module)
 
 
+def test_patterns_without_subscripts_do_not_affect_other_operands():
+    pattern = "#nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 128], [1, 512]]>"      # of more symbols than there are
+    text = f"nki.binary_scalar add %arg1[{pattern}] = %arg1[0:128, 0, x 512] {{scalar = 2.0}}\n"
+    module = read_module(f"{HEAD}  {text.replace('%arg1', '%t')}  return\n}}\n", "<text>")
+    assert text in custom_text(module) and "reverse = false" in module.operation.get_asm()
+
+
 def test_buffers_of_arguments_have_the_names_of_their_values():
     """``%x`` is the buffer x, if its attributes give no other name and MLIR did not choose this one."""
     module = read_module("""!hbm = memref<4x6xf32, "hbm">
