@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One tile operation as a NumPy function: patterns, conversions and masks around the op class's reference.
+"""Compiles a tile operation to a NumPy function: patterns, conversions and masks around the op class's reference.
 
 Eager execution, the interpreter and the simulator of the instruction stream run operations through here, so only the
 class of an instruction defines its result.
@@ -101,7 +101,7 @@ def compile_linear(form: Linear) -> Start:
 
 
 class Pattern:
-    """A tile's pattern ready to run: everything static is computed once, ``view`` only adds offsets."""
+    """A tile's pattern, prepared for runs: it computes everything static once, and ``view`` only adds offsets."""
 
     def __init__(self, tile: Tile, dims: Sequence[tuple[int, int]] | None = None) -> None:
         self.tile = tile
@@ -354,7 +354,7 @@ def has_domain(op: Op) -> bool:
 def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | None]) -> None:
     """Run an operation by ``act``, and report arguments outside of a function's domain; ``at`` returns the location.
 
-    Elements that a mask leaves out read as zeros, which do not count.
+    Elements that a mask leaves out read as zeros, which the function does not report.
     """
     level = device_rules()
     if level is DeviceRules.OFF:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Executes a module with NumPy: each function is compiled once to closures over slots, then run.
 
-Loops, branches, buffers and views are compiled here, nests in ``structured.py``, tile operations in ``execute.py``. A
-view of a buffer is (array, offset in elements) at run time (``windows.py``).
+This module compiles loops, branches, buffers and views; ``structured.py`` compiles nests, ``execute.py`` tile
+operations. A view of a buffer is (array, offset in elements) at run time (``windows.py``).
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -42,7 +42,7 @@ class StepObserver(Protocol):
     """Observes each step that the interpreter runs."""
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
-        """Receive the memory of a buffer that was allocated."""
+        """Receive the memory of a new buffer."""
 
     def perform(self, op: Operation, operands: Sequence[object], written: Sequence[int], run: Callable[[], None]
                 ) -> None:
@@ -284,7 +284,7 @@ class FunctionCompiler:
 
 
 class TileStep:
-    """Performs a tile operation on slots. The object has few fields, since unrolled kernels have very many."""
+    """Performs a tile operation on slots. Unrolled kernels have very many steps, so a step has few fields."""
 
     __slots__ = ("at", "symbols", "tiles", "work")
 
@@ -343,7 +343,7 @@ def compile_function(kernel: KernelFunction, observer: StepObserver | None = Non
 
 
 def _compile_at_waist(kernel: KernelFunction, observer: StepObserver | None) -> FunctionCompiler:
-    """Compile the function from a copy of its module in which all structured operations are of the waist."""
+    """Compile the function from a copy of its module in which the waist has written all structured operations."""
     copy = kernel.op.parent.operation.clone()
     ArithToScalar().run(copy)
     return FunctionCompiler(next(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Scalar operations as NumPy functions, which hold on numbers and, inside ``linalg.generic`` bodies, on whole arrays.
+"""Compiles scalar operations to NumPy functions on numbers and, in ``linalg.generic`` bodies, on complete arrays.
 
-Index arithmetic outside of them is numbers of loops, addresses and conditions.
+Outside of bodies, they are index arithmetic on numbers: of loops, addresses and conditions.
 """
 
 import operator

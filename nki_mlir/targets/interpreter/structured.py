@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A nest as a few NumPy calls on whole arrays.
+"""Runs a nest by a few NumPy calls on complete arrays.
 
 Operands become views of the iteration space (axes that they do not use have extent 1). The body runs on them once, the
 ALU operation's own reduction reduces folds, and a sum of products of two operands is a matrix product. A body that
@@ -51,7 +51,7 @@ class Generic:
     """One nest, ready to run on any memory: operations of one structure share it."""
 
     def __init__(self, read: Structured, operands: int, name: str) -> None:
-        """``operands`` are how many the operation has, ``name`` is what errors call it."""
+        """``operands`` is the number of operands, ``name`` the name in errors."""
         self.nest = nest = read.nest
         self.rank, self.limits = len(nest.extents), nest.limits
         self.inputs = len(nest.inputs)
@@ -197,7 +197,7 @@ class Generic:
 
 @np.errstate(all="ignore")
 def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequence[int]) -> np.ndarray:
-    """Compute the sum of products as one matrix product, with the axes that remain in their order."""
+    """Compute the sum of products as one matrix product, with the remaining axes in their order."""
     sides = []
     for value, parallel in ((product.left, product.rows), (product.right, product.columns)):
         array = values[value]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Memory in HBM that starts unwritten: which of its bytes have been written, and reads of the others.
+"""Tracks memory in HBM that starts unwritten: the bytes that operations have written, and reads of other bytes.
 
 Eager execution, the interpreter and the simulator of the instruction stream mark such memory as ``tracked`` and
 perform their operations as ``PreparedOperation``s. A read of memory that nothing has written is a warning, once for
@@ -123,8 +123,8 @@ class Uses:
 
     def perform(self, act: Callable[[], None], arrays: Arrays, values: Values, at: Callable[[], Location | None]
                 ) -> None:
-        """Run the operation by ``act`` on the arrays of its operands, and report what it reads; ``at`` returns the
-        location."""
+        """Run the operation by ``act`` on the arrays of its operands, and report its reads of unwritten memory; ``at``
+        returns the location."""
         open_ = [k for k, a in enumerate(arrays) if type(a) is Tracked and a.left]
         if self.tries:
             self.perform_tried(act, arrays, values, open_, at)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Finds in the modules of a captured kernel which elements of its outputs it leaves unwritten.
+"""Finds the elements of its outputs that a captured kernel does not write, in the modules of the kernel.
 
 ``left_out`` enumerates every write of an output: over the iterations of the loops around it and the programs of the
 grid, under its mask and the branches around it. If only a run can decide a write (loaded addresses, loops of the
@@ -67,7 +67,7 @@ def left_out(modules: Iterable[Module], complete: Collection[int] = ()) -> dict[
 
 
 def read_outputs(module: Module) -> set[int]:
-    """Return the numbers of the shared outputs that an operation reads, or may do anything with."""
+    """Return the numbers of the shared outputs that an operation reads, or may use in an unknown way."""
     kernel = the_kernel(module)
     return {argument.index for argument, value in zip(
         kernel.arguments, kernel.op.regions[0].blocks[0].arguments)

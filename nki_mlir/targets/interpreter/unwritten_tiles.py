@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Follows on-chip elements that nothing has written: which results depend on them, and whether one reaches HBM.
+"""Follows on-chip elements that nothing has written, through the results that depend on them, to transfers to HBM.
 
-Kernels work on complete tiles, although a mask may have left elements out, and store the rows that count. So results of
-unwritten elements count as unwritten; only a transfer that stores such an element is reported. Scans, searches and
-gathers pass on only tiles that are entirely unwritten; a choice between tiles, and a product that adds to PSUM, count
-as written.
+Kernels compute on complete tiles, although a mask may have left elements out, and store only the rows that they need.
+So results of unwritten elements count as unwritten; only a transfer that stores such an element is reported. Scans,
+searches and gathers pass on only tiles that are entirely unwritten; a choice between tiles, and a product that adds to
+PSUM, count as written.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class TracedOperation:
         return self.op.iteration().axes.get(self.operands[k][0].name) if self.op.mask else None
 
     def replace_shadow(self, k: int, shadow: Shadow) -> None:
-        """Replace the shadow of an operand's buffer, which other operands may be in, too."""
+        """Replace the shadow of an operand's buffer, which may contain other operands, too."""
         handle = self.operands[k][1].handle
         for other, (_, tile) in enumerate(self.operands):
             if same(tile.handle, handle):

@@ -65,7 +65,7 @@ def chosen_caches() -> Caches | None:
 
 @cache
 def reported_caches(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> Caches | None:
-    """Return the sizes that Linux reports for the first processor; None if it reports none, or implausible ones."""
+    """Return the sizes that Linux reports for the first processor; None if it reports no sizes, or implausible ones."""
     sizes: dict[str, int] = {}
     try:
         for index in sorted(Path(folder).glob("index*")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Vector code to machine code: the upstream passes, the ExecutionEngine, and the addresses of functions.
+"""Compiles vector code to machine code: the upstream passes, the ExecutionEngine, and the addresses of functions.
 
 The generated code is vector code in its final form, so LLVM's own passes gain nothing and cost most of the time: the
 engine runs at level 0, which still selects instructions and allocates registers as usual.
@@ -85,8 +85,8 @@ def lower(module: Module, observer: "PassObserver | None" = None) -> None:
 def compile_functions(make: Callable[[], Module], names: Sequence[str], description: str) -> Batch:
     """Return the functions of a module in the order of ``names``. Their addresses stay valid for good.
 
-    If the cache on disk has no code of ``description``, the module is built, lowered and compiled. The description
-    names all that the code depends on, except sources and host. The module's text must contain
+    If the cache on disk has no code of ``description``, the module is built, lowered and compiled. The description has
+    everything that determines the code, except sources and host. The module's text must contain
     ``addresses_text(names)``.
     """
     key = object_cache.key_of(description.encode())

@@ -76,7 +76,7 @@ INTERRUPTED = 2 << 15           # the status of a launch that a signal has ended
 
 
 class RoutineMachine:
-    """One per process. Its parts are compiled when they are first needed."""
+    """The machine of a process. It compiles each part at its first use."""
 
     def __init__(self) -> None:
         folder = Path(__file__).parent
@@ -133,7 +133,7 @@ class RoutineMachine:
         return self.functions[name]
 
     def start_workers(self) -> None:
-        """Start as many threads as the environment or the host says, once, before the first parallel kernel."""
+        """Start the number of threads of the environment or the host, once, before the first parallel kernel."""
         with ALONE:
             if "nki_pool_start" in self.functions or host.threads() == 1 or not host.can_run_workers():
                 return

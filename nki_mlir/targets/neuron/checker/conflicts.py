@@ -2,7 +2,7 @@
 """Finds unordered accesses to one byte, at least one of which writes.
 
 The module cuts a memory into cells at all bytes and partitions where an access begins or ends, so that each access
-touches all of a cell or nothing of it. For a cell it stores the last write and the reads after it: an access that is
+touches a cell completely or not at all. For a cell it stores the last write and the reads after it: an access that is
 ordered after a write is ordered after everything that the write was ordered after. Cells with the same history share
 it, so the time for an access hardly depends on the number of accesses before.
 """

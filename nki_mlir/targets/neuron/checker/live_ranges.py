@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Find the buffers that a program declares live, and whether each access is inside one of them."""
+"""Find the buffers that a program declares live, and check that each access is inside a live buffer."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Find an order that the semaphores allow, in which the later of two accesses runs before the earlier one completes.
 
-The earlier access is held back while everything else advances as far as it can. If semaphores only count up, this
-finds such an order whenever there is one.
+The search delays the earlier access while everything else advances as far as possible. If semaphores only count up,
+this finds such an order whenever there is one.
 """
 
 from collections.abc import Sequence

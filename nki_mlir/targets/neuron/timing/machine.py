@@ -2,10 +2,10 @@
 """The timed machine executes streams in order, event by event, without values: semaphores, ports, transfers, meetings.
 
 An engine advances by itself until it reads what other engines change (a semaphore, a port, the DMA engines); before
-that read, all other engines advance to the same time. The machine computes registers, so loops run their actual
-number of iterations. It does not know a number that is loaded from memory, unless the caller passes it: if a branch
-depends on one, the engine does not take the branch the first time, takes it the second time, and so on in turn, so
-that a run-time loop has one iteration.
+that read, all other engines advance to the same time. The machine computes registers, so loops run their actual number
+of iterations. It does not know numbers in memory, unless the caller passes them: if a branch depends on one, the engine
+does not take the branch the first time, takes it the second time, and so on in turn, so that a run-time loop has one
+iteration.
 """
 
 from collections import deque

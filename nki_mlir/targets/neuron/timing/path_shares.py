@@ -76,7 +76,7 @@ def _laws(costs: Costs, by_work: dict[tuple[str, Work | type[Control], str], flo
 
 
 def _control(costs: ControlCosts, kind: type[Control], phase: str) -> Cited:
-    """Return the number that a control instruction's time consists of."""
+    """Return the constant of the machine that is a control instruction's time."""
     if phase == RESULT:
         return costs.signal_ns
     return {EventSemaphore: costs.event_ns, RangeClear: costs.event_ns, ActTableLoad: costs.table_load_ns,
