@@ -89,15 +89,24 @@ def end_with_parent() -> None:
 
 
 def limit(limits: CandidateLimits) -> None:
-    """Set limits of time, memory and file size. Memory that the loaded libraries use already does not count."""
+    """Set limits of time, memory and file size. Memory that the loaded libraries use already does not count. Lower
+    limits of this process stay."""
     seconds = int(limits.seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
+    _lower(resource.RLIMIT_CPU, seconds, seconds + 1)
+    _lower(resource.RLIMIT_CORE, 0, 0)
+    _lower(resource.RLIMIT_FSIZE, OUTPUT_BYTES, OUTPUT_BYTES)
     if sys.platform.startswith("linux"):
         pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
         room = pages * resource.getpagesize() + limits.memory
-        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        _lower(resource.RLIMIT_AS, room, room)
+
+
+def _lower(kind: int, soft: int, hard: int) -> None:
+    """Set limits of a resource, which no process may raise above its own."""
+    most = resource.getrlimit(kind)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(kind, (soft, hard))
 
 
 def confine(scratch: Path) -> None:

@@ -100,3 +100,20 @@ def test_wrong_arity__is_at_the_kernel(scorer, tmp_path):
     line = source[:source.index("def kernel(x")].count("\n") + 1
     reason = scorer.score({"source": source, "name": "a.py", "reference": str(tmp_path / "reference.py")})["reason"]
     assert "missing a required argument: 'y'" in reason["message"] and reason["location"] == f"a.py:{line}:1"
+
+
+def test_limits__of_the_process_stay_where_they_are_lower():
+    code = """
+import resource
+from nki_mlir.scoring.sandbox import OUTPUT_BYTES, CandidateLimits, limit
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+resource.setrlimit(resource.RLIMIT_CPU, (50, 55))
+limit(CandidateLimits())
+assert resource.getrlimit(resource.RLIMIT_AS) == (3 << 30, 3 << 30)
+assert resource.getrlimit(resource.RLIMIT_CPU) == (55, 55)
+assert resource.getrlimit(resource.RLIMIT_FSIZE) == (OUTPUT_BYTES, OUTPUT_BYTES)
+limit(CandidateLimits(7.5, 1 << 20))
+assert resource.getrlimit(resource.RLIMIT_CPU) == (8, 9)
+assert resource.getrlimit(resource.RLIMIT_AS)[0] < 3 << 30
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
