@@ -37,6 +37,7 @@ from nki_mlir.scoring.reports import Remark, reason_of
 from nki_mlir.scoring.sandbox import CandidateLimits, confine, limit
 from nki_mlir.scoring.source_rules import check_source
 from nki_mlir.scoring.verdict import CandidateVerdict, verdict_of
+from nki_mlir.scoring.worker_process import FIX
 from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
 SHOWN = 2_000                   # characters of a candidate's output in its verdict
@@ -264,6 +265,9 @@ def serve(lines: BinaryIO, answer: Callable[[str], None]) -> None:
             result: Request = worker.score(request)
         except NkiMlirError as error:
             result = {"error": reason_of(error)}
+        except MemoryError as error:
+            message = f"the machine has too little memory for a request{f': {error}' if str(error) else ''}"
+            result = {"error": {"code": "NKI-MEMORY", "message": message, "fix": FIX, "location": ""}}
         except (ValueError, TypeError, KeyError, RecursionError, OSError) as error:
             result = {"error": {"code": "NKI-SCORE-REQUEST", "message": str(error), "fix": "", "location": ""}}
         if isinstance(request, dict) and "id" in request:

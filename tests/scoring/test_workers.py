@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Parts of nki-score without its processes: when a client starts a worker, keys, rights, the notes of warnings."""
 
+import io
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nki_mlir.scoring import client, landlock, worker_process
+from nki_mlir.scoring import client, landlock, worker, worker_process
 from nki_mlir.scoring.capture import note_warnings
 from nki_mlir.scoring.client import TRIES, Scorer
 from nki_mlir.scoring.store import key_of
@@ -107,6 +108,20 @@ def test_worker__that_does_not_load_answers_that_memory_is_short(monkeypatch, ca
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == second == {"error": {"code": "NKI-MEMORY", "message": "the machine has too little memory for a worker: no room",
                                          "fix": worker_process.FIX, "location": ""}}
+
+
+def test_worker__that_has_too_little_memory_for_a_request_answers_the_next_one(monkeypatch):
+    class Failing:
+        def score(self, request):
+            if request["id"] == 1:
+                raise MemoryError
+            return {"verdict": "right"}
+    monkeypatch.setattr(worker, "Worker", Failing)
+    answers: list[str] = []
+    worker.serve(io.BytesIO(b'{"id": 1}\n\n{"id": 2}\n'), answers.append)
+    assert [json.loads(answer) for answer in answers] == [{"id": 1, "error": {
+        "code": "NKI-MEMORY", "message": "the machine has too little memory for a request", "fix": worker_process.FIX,
+        "location": ""}}, {"id": 2, "verdict": "right"}]
 
 
 def test_keys__of_references_that_are_no_text_differ_by_their_bytes(tmp_path):
