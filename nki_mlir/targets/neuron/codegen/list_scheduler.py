@@ -121,6 +121,7 @@ class _ListScheduler:
         limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
         # By how much the bytes that are needed change at each step, if the rest is in program order.
         self.changes = [array("q", graph.changes[s]) for s in SPACES]
+        self.change_arrays = [np.frombuffer(changes, np.int64) for changes in self.changes]     # the same memory
         self.most = [max(accumulate(changes)) for changes in self.changes]     # at least all that is needed from now on
         self.past = [(0, 0, 1) for _ in SPACES]  # a step, the bytes needed before it, how often they were computed
         self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
@@ -268,24 +269,23 @@ class _ListScheduler:
 
     def start_all(self, time: float) -> None:
         """Start on every free engine, until none can."""
-        free = self.free
+        free, refused, queues, events = self.free, self.refused, self.queues, self.events
         progress = True
         while progress:
             progress = False
             for engine, ready_steps in enumerate(self.ready):
-                if ready_steps and free[engine] and (k := self.take(engine, ready_steps, time)) >= 0:
-                    self.start(k, engine, time)
-                    progress = True
+                if ready_steps and free[engine]:
+                    state = (ready_steps[0], len(ready_steps), self.version, self.port_free, not events,
+                             queues[2 * engine], queues[2 * engine + 1])
+                    if refused[engine] != state and (k := self.take(engine, ready_steps, time, state)) >= 0:
+                        self.start(k, engine, time)
+                        progress = True
         if self.triggered:
             self.move(time)
 
-    def take(self, engine: int, ready_steps: list[int], time: float) -> int:
-        """Remove the first ready step that memory allows from the ready steps, and return it; -1 if there is none."""
-        idle = not self.events
-        loads, stores = self.queues[2 * engine], self.queues[2 * engine + 1]
-        state = ready_steps[0], len(ready_steps), self.version, self.port_free, idle, loads, stores
-        if self.refused[engine] == state:
-            return -1                           # nothing has changed since the last search without a result
+    def take(self, engine: int, ready_steps: list[int], time: float, state: tuple[int, ...]) -> int:
+        """Remove the first ready step that memory allows, and return it; -1: none until ``state`` changes."""
+        idle, loads, stores = state[-3:]
         turns = self.graph.takes_turns and engine == self.scalar
         deferred: list[int] = []                  # steps to take if no step needs the loaded functions
         waits = False                           # another engine, not free yet, will take the step: that depends on time
@@ -395,9 +395,9 @@ class _ListScheduler:
     def needed_until(self, space: int, last_step: int) -> int:
         """Return the most bytes that the steps before ``last_step`` need if the remaining steps run in program
         order. Compute the need of all steps only once in ``LOOKS`` computations: long code has many steps."""
-        changes, oldest = np.frombuffer(self.changes[space], np.int64), self.oldest
+        changes, oldest = self.change_arrays[space], self.oldest
         after, past, count = self.past[space]
-        past += int(np.add.reduce(changes[after:oldest]))
+        past += int(np.add.reduce(changes[after:oldest])) if after < oldest else 0
         self.past[space] = oldest, past, count + 1
         needed = np.add.accumulate(changes[oldest:last_step if count % LOOKS else None])
         if not count % LOOKS:
