@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.addressed_nest import with_memory
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, prefetched_positions, tile_of
 from nki_mlir.targets.cpu.function_pass import function_pass
 from nki_mlir.targets.cpu.passes import fit_functions
+from nki_mlir.targets.cpu.passes.hoist_tiles import HoistTiles, RepeatedTile
 from nki_mlir.targets.cpu.passes.pair_factors import PairFactors
 from nki_mlir.targets.cpu.passes.prefetch_rows import LEAST_ROWS
 from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, schedule
@@ -48,6 +49,19 @@ def test_factors__are_converted_that_products_read_often_enough(name: str) -> No
         return one.are_worth_it(nest) if isinstance(one, PairFactors) else one.are_worth_it(nest, [0, 1])
     assert smaller < larger and takes(often, size)
     assert not takes(often + 1, size) and not takes(often, size - 1)
+
+
+def test_tiles__are_computed_before_a_loop_if_there_is_room_for_them() -> None:
+    one = function_pass("hoist-tiles", "most=4096 cached=1024 times=8")
+    assert isinstance(one, HoistTiles)
+    one.bytes_left = one.most
+
+    def fits(size: int, dtype: DType = FLOAT32, times: int = 8) -> bool:
+        call = SimpleNamespace(nest=SimpleNamespace(outputs=(Operand(dtype, (1,)),)))
+        return one.fits(RepeatedTile(cpu.NativeBlock(), call, None, size, ()), SimpleNamespace(span=range(times)))
+    assert fits(4096) and not fits(4160)
+    assert fits(1024, times=2) and fits(1088, times=8) and not fits(1088, times=7)
+    assert fits(512, BFLOAT16) and not fits(576, BFLOAT16)
 
 
 def test_products__prefetch_factors_in_panels_that_enough_tiles_read() -> None:
