@@ -2,9 +2,12 @@
 """``nki-migrate``: its report, its files, its exit status, and what it cannot read."""
 
 import os
+from threading import Thread
 
 import pytest
 
+from nki_mlir.alone import ALONE
+from nki_mlir.cli import migrate
 from nki_mlir.cli.migrate import main
 
 KERNEL = '''import neuronxcc.nki as nki
@@ -610,3 +613,15 @@ def test_a_release_that_does_not_exist_or_is_too_old(file, release, capsys):
     error, fix = capsys.readouterr().err.splitlines()
     assert error == f"error: there is no release {release} to migrate to [NKI-MIGRATE]" and "choose one of 2.27, 2.28, 2.29, " in fix
 
+
+def test_checks_run_without_the_lock_of_compilation(file, monkeypatch):
+    """Programs of a grid that meet run on threads, which compile."""
+    acquired = []
+
+    def run(options):
+        thread = Thread(target=lambda: acquired.append(ALONE.acquire(timeout=1) and ALONE.release() is None))
+        thread.start()
+        thread.join()
+        return 0
+    monkeypatch.setattr(migrate, "run", run)
+    assert main([str(file)]) == 0 and acquired == [True]
