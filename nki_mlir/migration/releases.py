@@ -91,6 +91,7 @@ class _Newest(cst.CSTTransformer):
         self.is_current = is_current
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
         self.dtypes: dict[str, str] = {}            # of tensors by name; "" where assignments differ
+        self.in_psum: set[str] = set()              # names of tensors that a call creates in PSUM
         self.kernels = 0                            # how many are around a node
         self.launched: set[str] = set()             # kernels of the text so far
 
@@ -153,6 +154,10 @@ class _Newest(cst.CSTTransformer):
                 self._changed(original_node, "the parameter dtype of nl.shared_constant becomes astype")
                 text = f"{factor(MODULE.code_for_node(constant))}.astype({MODULE.code_for_node(dtype)})"
                 return updated_node.with_changes(args=[cst.Arg(cst.parse_expression(text))])
+            case "nl.rsqrt", [first, *later] if self._reads_psum(first.value) and RELEASES[self.release] == NEWEST:
+                self._changed(original_node, "nl.rsqrt reads no PSUM: its operand is copied to SBUF")
+                copied = cst.parse_expression(f"{self.nl}.copy({MODULE.code_for_node(first.value)})")
+                return updated_node.with_changes(args=[first.with_changes(value=copied), *later])
         arguments = self._named(meaning, original_node, list(updated_node.args))
         rewrite = self._argument(meaning, original_node)
         arguments = [a for k, argument in enumerate(arguments) if (a := rewrite(k, argument)) is not None]
@@ -233,9 +238,16 @@ class _Newest(cst.CSTTransformer):
             if isinstance(value, cst.Call) and (names := CREATION.get(self.names.meaning(value.func))):
                 arguments = {a.keyword.value if a.keyword is not None else names[min(k, len(names) - 1)]: a.value
                              for k, a in enumerate(value.args)}
+                if self.names.meaning(arguments.get("buffer", target)) == "nl.psum":
+                    self.in_psum.add(target.value)
                 if "dtype" in arguments:
                     dtype = MODULE.code_for_node(arguments["dtype"]).strip("'\"").rpartition(".")[2]
             self.dtypes[target.value] = dtype if self.dtypes.get(target.value, dtype) == dtype else ""
+
+    def _reads_psum(self, value: cst.BaseExpression) -> bool:
+        """Return whether an operand is a tensor in PSUM or a part of one."""
+        tensor = value.value if isinstance(value, cst.Subscript) else value
+        return isinstance(tensor, cst.Name) and tensor.value in self.in_psum
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         """Count the kernels around a node."""

@@ -54,6 +54,9 @@ HEAD = "import nki, nki.collectives as nccl\nimport nki.isa as nisa\nimport nki.
     ("nl.shared_identity_matrix(128, 'bfloat16')", "nl.shared_identity_matrix(128, nl.bfloat16)"),
     ("nl.tile_size.psum_fmax_bytes", "nl.tile_size.psum_bank_fmax_bytes"),
     ("t.reshape(new_shape=(4, 4))", "t.reshape((4, 4))"),
+    ("p = nl.zeros((4, 4), nl.float32, nl.psum)\nr = nl.rsqrt(p[:, 0:2], dtype=nl.float32)",
+     "p = nl.zeros((4, 4), nl.float32, nl.psum)\nr = nl.rsqrt(nl.copy(p[:, 0:2]), dtype=nl.float32)"),
+    ("p = nl.zeros((4, 4), nl.float32, nl.sbuf)\nr = nl.rsqrt(p)", "p = nl.zeros((4, 4), nl.float32, nl.sbuf)\nr = nl.rsqrt(p)"),
     ("nisa.dma_copy(dst=a, src=b)", "nisa.dma_copy(dst=a, src=b)")])
 def test_call(old, new):
     report = MigrationReport("file.py")
