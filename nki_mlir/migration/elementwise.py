@@ -59,7 +59,6 @@ class ElementwiseTexts(OperandMasks):
         (a, first), (b, second) = left, right
         if first.shape is None or second.shape is None:
             for narrow, wide in ((left, right), (right, left)):
-                text = ""
                 if narrow[1].shape is not None and wide[1].shape is None and narrow[1].rank == 2 and (
                         narrow[1].shape[0] == "1" != narrow[1].shape[1]):
                     return self.row_alike(left, right, narrow is left)
@@ -69,9 +68,9 @@ class ElementwiseTexts(OperandMasks):
                         narrow[1].shape[0] != "1") else f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)"
                     return (text, named, second) if narrow is left else (named, text, first)
                 if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
-                    text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], wide[0])})"
-                if text:
-                    return (text, b, second) if narrow is left else (a, text, first)
+                    named = self.named(wide[0], "wide") if "?" in wide[1].shape else wide[0]
+                    text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], named)})"
+                    return (text, named, second) if narrow is left else (named, text, first)
             return a, b, first if first.shape is not None else second
         a, first = self.column(a, first, len(second.shape))
         b, second = self.column(b, second, len(first.shape or ()))

@@ -169,10 +169,14 @@ class EngineRows(UncutTiles):
         return [f"{self.nisa}.dma_copy(dst={dst}, src={expression})"]
 
     def _copied_rows(self, expression: str) -> str:
-        """Return the view that ``nl.copy(view)`` copies if no engine may begin at its rows; "" otherwise. A DMA also
-        reads a view of a view in SBUF and an access pattern, from any rows."""
+        """Return the view that ``nl.load(view)`` loads, or that ``nl.copy(view)`` copies if no engine may begin at its
+        rows; "" otherwise. A DMA also reads a view of a view in SBUF and an access pattern, from any rows."""
         view = expression.removeprefix(f"{self.nl}.copy(").removesuffix(")")
         with suppress(SyntaxError):
+            match ast.parse(expression, mode="eval").body:
+                case ast.Call(func=function, args=[ast.expr()], keywords=[]) if (
+                        ast.unparse(function) == f"{self.nl}.load"):
+                    return expression.removeprefix(f"{self.nl}.load(").removesuffix(")")
             if expression != f"{self.nl}.copy({view})":
                 return ""
             match ast.parse(view, mode="eval").body:
@@ -191,7 +195,7 @@ class EngineRows(UncutTiles):
         """Return the text of a tile's shape."""
         if tensor.shape is not None and "?" not in tensor.shape:
             return self.tuple_text(tensor.shape)
-        if tensor.shape is not None and like:
+        if tensor.shape is not None and like and {*tensor.shape} != {"?"}:
             return self.tuple_text([f"{terms.factor(like)}.shape[{k}]" if s == "?" else s
                                     for k, s in enumerate(tensor.shape)])
         return f"{terms.factor(like)}.shape"

@@ -117,3 +117,17 @@ def test_rows__that_begin_where_the_text_does_not_show_are_reported(statement: s
     report = MigrationReport("kernel.py")
     rewritten(HEAD + STARTS.format(statement=statement, size=size), report)
     assert any(entry.text == UNKNOWN_ROW for entry in report.entries) is not is_shown
+
+
+def test_rows_that_no_engine_starts_at_are_loaded_there(tmp_path):
+    kernel = """def kernel(x):
+    n, d = x.shape
+    out = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(n)[:, None], nl.arange(d)[None, :]
+    before = nl.zeros((n, d), dtype=x.dtype)
+    before[p, f] = nl.load(x[p - 1, f], mask=p >= 1)
+    nl.store(out, before)
+    return out
+"""
+    assert "    nisa.dma_copy(dst=before[nl.ds(1, n - 1), :], src=x[0:n - 1, :])\n" in migrated(kernel)
+    assert_same_values(kernel, tmp_path, floats(40, 8))
