@@ -353,7 +353,7 @@ class Calls(ElementwiseTexts):
         if meaning in TAKE_OPERAND_MASKS:
             self.shape_by_mask(arguments.nodes.values(), arguments.mask)
         recipe = self.recipes.get(meaning)
-        if arguments.selects_no_box and meaning not in {*ELEMENTWISE, *PRODUCTS} and not (
+        if arguments.selects_no_box and meaning not in {*ELEMENTWISE, *PRODUCTS, *TRANSPOSES} and not (
                 package == "nl" and name in {*BINARY, *UNARY}):
             raise LeftForAPerson(f"{meaning} under a mask that does not select a box of elements")
         if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:

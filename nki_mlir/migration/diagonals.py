@@ -147,8 +147,22 @@ class Diagonals(EngineRows):
         create = (f"{name} = {self.nl}.ndarray({self.shape_text(tile, dst)}, dtype={terms.tensor_of(dst)}.dtype, "
                   f"buffer={self.nl}.sbuf)")
         rows, after = self.updated(dst, into)
-        return [create, *write(name, tile),
-                f"{self.nisa}.tensor_copy_predicated(dst={rows}, src={name}, predicate={predicate})", *after]
+        before = [create, *write(name, tile)]
+        if (source := self._copied_tile(before[1:], name, into)):
+            self.scope.used_names.discard(name)
+            before, name = [], source
+        return [*before, f"{self.nisa}.tensor_copy_predicated(dst={rows}, src={name}, predicate={predicate})", *after]
+
+    def _copied_tile(self, texts: Sequence[str], name: str, into: TensorFact) -> str:
+        """Return the tile that the only statement copies to ``name``, if it has the destination's shape and dtype, so
+        that no copy is needed; else an empty text."""
+        start = f"{self.nisa}.tensor_copy(dst={name}, src="
+        is_copy = len(texts) == 1 and texts[0].startswith(start)
+        source = texts[0].removeprefix(start).removesuffix(")") if is_copy else ""
+        fact = self.scope.facts.get(source)
+        is_alike = isinstance(fact, TensorFact) and fact.on_chip and fact.shape == into.shape is not None and (
+            fact.dtype == into.dtype != "")
+        return source if is_alike else ""
 
     def make_part(self, result: OperationText, bounds: list[MaskBound]) -> None:
         """Let a new tile also have the elements before those that a mask selects, because other masks index them, and

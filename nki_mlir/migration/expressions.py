@@ -40,7 +40,7 @@ from nki_mlir.migration.facts import (
     part_of,
 )
 from nki_mlir.migration.names import RENAMED, Names, limit_of
-from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, name_of_result, unshadowed
+from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, name_of_result, noun
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
@@ -176,7 +176,7 @@ class Expressions(cst.CSTTransformer):
 
     def fresh(self, hint: str) -> str:
         """Return a name that the function does not use."""
-        name, count = (hint := unshadowed(hint)), 1
+        name, count = (hint := noun(hint)), 1
         while name in self.scope.used_names:
             count += 1
             name = f"{hint}_{count}"

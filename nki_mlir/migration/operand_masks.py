@@ -170,12 +170,16 @@ class OperandMasks(NamedViews):
     @staticmethod
     def transposed_mask(mask: MaskFact, function: str) -> MaskFact | None:
         """Return the mask that selects the transposed elements of a tile of two dimensions; None for more."""
-        if any(bound.rank != 2 for bound in mask.bounds) or any(len(c.index.axes) != 2 for c in mask.comparisons):
-            if any(bound.low for bound in mask.bounds):
-                raise LeftForAPerson(f"{function} under a mask that leaves out its first elements")
+        every = (*mask.comparisons, *mask.diagonals, *mask.alternatives)
+        if any(bound.rank != 2 for bound in mask.bounds) or any(len(c.index.axes) != 2 for c in every):
+            if mask.selects_no_box or any(bound.low for bound in mask.bounds):
+                raise LeftForAPerson(f"{function} under a mask of other dimensions than two")
             return None
-        comparisons = tuple(replace(c, index=replace(c.index, axes=c.index.axes[::-1])) for c in mask.comparisons)
-        return MaskFact(tuple(replace(b, axis=-3 - b.axis) for b in mask.bounds), (), comparisons)
+
+        def turned(comparisons: Iterable[Comparison]) -> tuple[Comparison, ...]:
+            return tuple(replace(c, index=replace(c.index, axes=c.index.axes[::-1])) for c in comparisons)
+        return MaskFact(tuple(replace(b, axis=-3 - b.axis) for b in mask.bounds), (), turned(mask.comparisons),
+                        turned(mask.diagonals), alternatives=turned(mask.alternatives))
 
     @staticmethod
     def executed(mask: MaskFact, condition: str, in_one: bool) -> tuple[MaskFact | None, str]:

@@ -11,6 +11,8 @@ from nki_mlir.migration.facts import MaskFact, Shape, TensorFact
 
 LATER_ROWS = "an instruction under a mask that leaves out its first rows, at which no engine may start"
 RESULTS = {"sum": "total", "max": "largest", "min": "smallest"}
+NOUNS = RESULTS | {"add": "added", "subtract": "difference", "multiply": "scaled", "divide": "quotient",
+                   "broadcast_to": "repeated", "transpose": "transposed", "copy": "copied", "load": "loaded"}
 
 
 def name_of_result(text: str, language: str, used_names: Collection[str]) -> str:
@@ -19,13 +21,13 @@ def name_of_result(text: str, language: str, used_names: Collection[str]) -> str
     called = re.match(rf"{re.escape(language)}\.(\w+)\(", text)
     if called is None or (called[1] not in RESULTS and ("tile" not in used_names or called[1] in dir(builtins))):
         return "tile"
-    return RESULTS.get(called[1], called[1])
+    return NOUNS.get(called[1], called[1])
 
 
-def unshadowed(name: str) -> str:
-    """Return a name for a tile that is called after an operation: not that of a function of Python, which the new text
-    may call, for example ``max``."""
-    return RESULTS.get(name, f"{name}_tile") if name in dir(builtins) else name
+def noun(name: str) -> str:
+    """Return a name for a tile that is called after an operation: a noun, and not the name of a function of Python,
+    which the new text may call, for example ``max``."""
+    return NOUNS.get(name, f"{name}_tile" if name in dir(builtins) else name)
 
 
 class BinaryOperation(NamedTuple):

@@ -78,7 +78,7 @@ def test_line_is_left(line, why):
     ("tile[...] = nl.maximum(tile, nl.finfo(nl.bfloat16).min)",
      "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.maximum, operand0=-3.3895313892515355e+38)"),
     ("tile[p, f] += nl.exp(tile[p, f], mask=p > f)",
-     "    nisa.tensor_copy_predicated(dst=tile, src=add, predicate=is_selected)"),
+     "    nisa.tensor_copy_predicated(dst=tile, src=added, predicate=is_selected)"),
     ("tile += 1", "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1)")])
 def test_line_is_rewritten(line, new):
     left, text = migrated(line)

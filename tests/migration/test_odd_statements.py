@@ -222,6 +222,43 @@ def test_transpose_of_the_last_columns__into_a_tile_is_left():
     assert LATER_ROWS in [e.text for e in report.entries if e.left]
 
 
+DIAGONAL_TRANSPOSES = """def kernel(x):
+    out = nl.ndarray((16, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:16]
+    kept = nl.full((16, 32), 7.0, dtype=x.dtype)
+    for i in nl.sequential_range(2):
+        kept[...] = {call}{mask})
+    nl.store(out, kept)
+    return out
+"""
+
+
+@pytest.mark.parametrize("call, mask", [
+    ("nl.transpose(nl.load(x), ", "mask=f <= p - i"), ("nisa.nc_transpose(nl.load(x), ", "mask=(p < 9) | (f > 12)"),
+    ("nl.load_transpose2d(x[p, f], ", "mask=(f <= p) & (p < 20 + i)")])
+def test_transposes_write_the_elements_of_a_mask_that_is_no_box(call, mask, tmp_path):
+    kernel = DIAGONAL_TRANSPOSES.format(call=call, mask=mask)
+    assert "    nisa.tensor_copy_predicated(dst=kept" in migrated(kernel)
+    assert_same_values(kernel, tmp_path, floats(32, 16))
+
+
+def test_copy_under_a_mask_that_is_no_box_needs_no_other_tile(tmp_path):
+    kernel = """def kernel(x):
+    out = nl.ndarray((32, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:16]
+    tile = nl.load(x[p, f])
+    low, narrow = nl.zeros((32, 16), dtype=x.dtype), nl.zeros((32, 16), dtype=nl.bfloat16)
+    low[p, f] = nl.copy(tile, mask=f <= p)
+    narrow[p, f] = nl.copy(tile, mask=f <= p)
+    nl.store(out, low * narrow)
+    return out
+"""
+    text = migrated(kernel)
+    assert "    nisa.tensor_copy_predicated(dst=low, src=tile, predicate=is_selected)\n" in text
+    assert "    nisa.tensor_copy_predicated(dst=narrow, src=copied, predicate=is_selected)\n" in text
+    assert_same_values(kernel, tmp_path, floats(32, 16))
+
+
 CUT_TRANSPOSES = """def kernel(x):
     out, other = [nl.ndarray((16, 32), dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2)]
     nl.store(out, nl.zeros((16, 32), dtype=x.dtype))
