@@ -17,7 +17,7 @@ from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskBound, MaskFact, Numb
 from nki_mlir.migration.language_calls import copy
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.reversed_axes import forwards, only_rows_backwards, reversed_tile, reverses_rows
-from nki_mlir.migration.views import Integer, SubscriptText, bound_of, extents_of, is_backwards, render, span
+from nki_mlir.migration.views import Integer, SubscriptText, bound_of, extents_of, is_backwards, part_of, render, span
 
 
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
@@ -175,7 +175,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     result = calls.result(value)
     if result is not None and result.narrow[1] == target.dtype != "":
         result.expression = result.narrow[0]
-    text, source = a.tensor("value")
+    text, source = _first_columns(*a.tensor("value"), target, a.mask)
     if flipped is not None:
         if source.shape is None or "?" in source.shape or source.shape != target.shape:
             raise LeftForAPerson("a step backwards")
@@ -196,6 +196,21 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if "mode" in a:
         return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())
     return calls.new(f"{calls.nl}.store({dst}, {text})", Fact())
+
+
+def _first_columns(text: str, source: TensorFact, target: TensorFact, mask: MaskFact | None) -> tuple[str, TensorFact]:
+    """Return the first columns of a tile whose number of columns the text does not show, as many as the mask leaves of
+    the destination."""
+    rank = target.rank or 0
+    sizes = source.shape or ("?",) * rank
+    bounds = [bound_of(mask, axis) if mask is not None and size == "?" else None
+              for axis, size in zip(range(1 - rank, 0), sizes[1:])]
+    if mask is None or mask.selects_no_box or len(sizes) != rank or not any(bounds) or any(
+            b.low or b.rank != rank for b in bounds if b is not None):
+        return text, source
+    cut = [None, *(bound.high if bound is not None else None for bound in bounds)]
+    shape = tuple(size if high is None else high for size, high in zip(sizes, cut))
+    return part_of(text, [":" if high is None else f"0:{high}" for high in cut]), source.like(shape)
 
 
 def _copied(calls: Calls, text: str, tensor: TensorFact) -> str:

@@ -375,3 +375,18 @@ def test_a_tile_is_written_without_the_mask_that_cuts_it(statement, tmp_path):
     return out
 """
     assert_same_values(text, tmp_path, floats(32, 24), floats(32, 24) + 1)
+
+
+def test_store_of_the_first_columns_of_a_tile_whose_shape_the_text_does_not_show(tmp_path):
+    kernel = """def kernel(x, y):
+    out = nl.ndarray((24, 40), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(24)[:, None], nl.arange(16)[None, :]
+    left = nl.load(x)
+    for i in nl.affine_range(3):
+        right = nl.load(y[0:32, i * 16:(i + 1) * 16])
+        product = nl.matmul(left, right, transpose_x=True)
+        nl.store(out[p, i * 16 + f], product, mask=i * 16 + f < 40)
+    return out
+"""
+    assert "], nl.copy(product[:, 0:num_columns]))\n" in migrated(kernel)
+    assert_same_values(kernel, tmp_path, floats(32, 24), floats(32, 48))
