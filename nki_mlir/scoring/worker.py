@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import re
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -67,6 +68,8 @@ class Worker:
             status = os.stat(file)
         except OSError as error:
             raise bad(file, f"cannot be read: {error.strerror}", "name a file that exists") from None
+        if not stat.S_ISREG(status.st_mode):            # /dev/stdin is the pipe of the requests
+            raise bad(file, "cannot be read: it is not a regular file", "name a file")
         key = os.path.abspath(file), status.st_mtime_ns, status.st_size, json.dumps(changes, sort_keys=True)
         if key not in self.references:
             while len(self.references) >= REFERENCES:
@@ -121,7 +124,9 @@ class Worker:
             return str(request.get("name") or "candidate.py"), source
         name = str(request["candidate"])
         try:
-            return name, TEXT_BYTES.read_text(name, errors="replace")
+            if stat.S_ISREG(os.stat(name).st_mode):
+                return name, TEXT_BYTES.read_text(name, errors="replace")
+            raise errors.BadCandidate(what=f"{name} cannot be read: it is not a regular file", fix="name a file")
         except OSError as error:
             raise errors.BadCandidate(what=f"{name} cannot be read: {error.strerror}",
                                       fix="name a file that exists") from None

@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.scoring import client, landlock, worker, worker_process
 from nki_mlir.scoring.capture import note_warnings
 from nki_mlir.scoring.client import TRIES, Scorer
@@ -122,6 +124,17 @@ def test_worker__that_has_too_little_memory_for_a_request_answers_the_next_one(m
     assert [json.loads(answer) for answer in answers] == [{"id": 1, "error": {
         "code": "NKI-MEMORY", "message": "the machine has too little memory for a request", "fix": worker_process.FIX,
         "location": ""}}, {"id": 2, "verdict": "right"}]
+
+
+def test_files_that_are_not_regular__are_not_read(tmp_path):
+    """A reading worker would wait for ever: for a writer, or for its own requests."""
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "reference.py").write_text("import numpy\ndef inputs(rng): return [numpy.ones(4)]\ndef reference(x): return x\n")
+    scorer = worker.Worker()
+    for request in ({"reference": str(tmp_path / "pipe.py"), "source": ""},
+                    {"reference": str(tmp_path / "reference.py"), "candidate": str(tmp_path / "pipe.py")}):
+        with pytest.raises(NkiMlirError, match=r"pipe.py.* cannot be read: it is not a regular file"):
+            scorer.score(request)
 
 
 def test_keys__of_references_that_are_no_text_differ_by_their_bytes(tmp_path):
