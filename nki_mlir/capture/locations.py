@@ -238,7 +238,13 @@ def user_location(skip: int = 1) -> Location:
     return _position(code, instruction) if location is None else location
 
 
-diagnostics.kernel_line = user_location
+def kernel_line() -> Location | None:
+    """Return the location of the expression in the kernel that is being executed; None if no user code runs."""
+    location = user_location(2)
+    return location if location.line else None
+
+
+diagnostics.kernel_line = kernel_line
 
 
 def _user_frames(traceback: TracebackType | None) -> Iterator[TracebackType]:

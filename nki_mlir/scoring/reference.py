@@ -252,8 +252,10 @@ def difference(expected: np.ndarray, actual: np.ndarray, tolerance: dict[str, fl
         size = float(np.sqrt(np.square(np.where(np.isfinite(want), want, 0.0)).sum()))
         ratio = float(np.sqrt(np.square(error).sum())) / size if size else float(error.max() > 0)
         if ratio > tolerance["relative_l2"]:
-            worst = at_first(error == error.max(), expected, actual)
-            return f"relative L2 error {ratio:.3g}, allowed {tolerance['relative_l2']:.3g}; most at {worst}"
+            allowed_ratio = tolerance["relative_l2"]
+            over = error > allowed_ratio * size / error.size ** 0.5
+            return (f"relative L2 error {ratio:.3g}, allowed {allowed_ratio:.3g}; most at "
+                    f"{at_first(error == error.max(), expected, actual, int(over.sum()))}")
     if "absolute" in tolerance or "relative" in tolerance:
         allowed = tolerance.get("absolute", 0.0) + tolerance.get("relative", 0.0) * np.abs(want)
         over = error > allowed
@@ -262,13 +264,14 @@ def difference(expected: np.ndarray, actual: np.ndarray, tolerance: dict[str, fl
     return ""
 
 
-def at_first(wrong: np.ndarray, expected: np.ndarray, actual: np.ndarray) -> str:
-    """Describe the first wrong element; return "" if there is none."""
+def at_first(wrong: np.ndarray, expected: np.ndarray, actual: np.ndarray, count: int | None = None) -> str:
+    """Describe the first wrong element; return "" if there is none. ``count`` is the number of all elements that are
+    wrong, by default those that ``wrong`` marks."""
     if not wrong.any():
         return ""
     first = tuple(int(k) for k in np.argwhere(wrong)[0])
     return (f"element {list(first)} is {actual[first]}, expected {expected[first]} "
-            f"({int(wrong.sum())} of {wrong.size} elements)")
+            f"({int(wrong.sum()) if count is None else count} of {wrong.size} elements)")
 
 
 def tensors_of(trial: Trial) -> list[np.ndarray]:

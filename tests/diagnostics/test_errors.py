@@ -4,6 +4,7 @@
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nki_mlir.diagnostics import Location, NkiMlirError
@@ -29,6 +30,12 @@ def test_error__with_a_place_shows_the_line(tmp_path: Path) -> None:
       |            ^^^^^^^
   why: a bank holds 512
   fix: write {{columns}} in parts"""
+
+
+def test_error__without_user_code_has_no_location() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        error = pool.submit(TooWide(columns=600, limit=512).here).result()
+    assert error.at is None and str(error).startswith("error: the tile has 600 columns")
 
 
 def test_error__in_a_huge_file_shows_no_line(tmp_path: Path) -> None:

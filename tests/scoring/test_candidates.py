@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from nki_mlir.scoring.reference import load_reference
+from nki_mlir.scoring.reference import difference, load_reference
 from tests.scoring.candidates import CANDIDATES, CURRENT, REFERENCES
 
 
@@ -25,6 +25,12 @@ def test_candidate(name, scorer, references):
     assert (verdict["verdict"], reason["code"] if candidate.code != "*" else "*") == (candidate.verdict, candidate.code
                                                                                      ), reason
     assert verdict.right == (candidate.verdict == "right") and (verdict.total_time is not None) == verdict.right
+
+
+def test_difference__counts_the_elements_beyond_the_tolerance():
+    expected, actual = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.5, 3.25, 4.0], np.float32)
+    assert difference(expected, actual, {"relative_l2": 1e-3}) == (
+        "relative L2 error 0.102, allowed 0.001; most at element [1] is 2.5, expected 2.0 (2 of 4 elements)")
 
 
 def test_hidden_seeds__are_those_of_the_candidate(references):
