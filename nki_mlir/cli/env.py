@@ -53,9 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``nki-env`` and return the exit status of its command."""
     p = parser()
     options = p.parse_args(command_line(arguments))
-    if not options.words:
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words       # argparse leaves the mark there
+    if not words:
         p.error("there is no command to run")
-    return exit_status(lambda: run(options.words, options.torch_xla))
+    return exit_status(lambda: run(words, options.torch_xla))
 
 
 def run(words: list[str], torch_xla: bool) -> int:

@@ -184,6 +184,8 @@ def test_a_command_is_inspected(tmp_path, capfd):
     program = "import os; print([os.environ['NEURON_RT_INSPECT_' + n] for n in ('ENABLE', 'OUTPUT_DIR')])"
     assert neuron_profile.main(["inspect", "-o", str(tmp_path), sys.executable, "-c", program]) == 0
     assert capfd.readouterr().out == f"['1', '{tmp_path}']\n"
+    assert neuron_profile.main(["inspect", "-o", str(tmp_path), "--", sys.executable, "-c", program]) == 0
+    assert neuron_profile.main(["inspect", "--"]) == 1 and "there is no command to run" in capfd.readouterr().err
     assert neuron_profile.main(["inspect"]) == 1 and "there is no command to run" in capfd.readouterr().err
     assert neuron_profile.main(["inspect", "no-such-program"]) == 1 and "cannot be started" in capfd.readouterr().err
 
@@ -283,7 +285,7 @@ def test_python_is_the_interpreter_of_the_command(capfd, monkeypatch, tmp_path):
 
 def test_the_environment_is_that_of_the_command_alone(capfd):
     names = ["neuron-profile", "neuron-explorer", "neuron-bench", "neuron-ls", "neuronx-cc"]
-    assert env.main(["sh", "-c", f"for tool in {' '.join(names)}; do command -v $tool; done; exit 3"]) == 3
+    assert env.main(["--", "sh", "-c", f"for tool in {' '.join(names)}; do command -v $tool; done; exit 3"]) == 3
     paths = capfd.readouterr().out.split()
     assert [os.path.basename(path) for path in paths] == names
     assert set(EXECUTABLES) == {os.path.basename(path) for path in paths}

@@ -129,14 +129,15 @@ def capture(options: argparse.Namespace) -> int:
 
 def inspect(options: argparse.Namespace) -> int:
     """Run a command whose kernel calls write files below the directory."""
-    if not options.words:
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words       # argparse leaves the mark there
+    if not words:
         raise ToolError(what="there is no command to run", fix="write neuron-profile inspect -o DIR COMMAND")
     variables = {"NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
                  "NEURON_RT_INSPECT_OUTPUT_DIR": os.path.abspath(options.output_dir)}
     try:
-        return subprocess.run(options.words, env=os.environ | variables, check=False).returncode
+        return subprocess.run(words, env=os.environ | variables, check=False).returncode
     except OSError as error:
-        raise ToolError(what=f"{options.words[0]} cannot be started: {error.strerror}", fix="name a program of PATH"
+        raise ToolError(what=f"{words[0]} cannot be started: {error.strerror}", fix="name a program of PATH"
                         ) from None
 
 

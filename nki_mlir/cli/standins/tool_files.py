@@ -20,5 +20,5 @@ def read(file: str | Path | None, option: str) -> bytes:
     try:
         return TEXT_BYTES.read(file)
     except OSError as error:
-        raise ToolError(what=f"cannot read {file}: {error.strerror}", fix=f"name a file that exists with {option}"
-                        ) from None
+        use = f"with {option}" if option.startswith("-") else f"for input {option}"
+        raise ToolError(what=f"cannot read {file}: {error.strerror}", fix=f"name a file that exists {use}") from None
