@@ -53,7 +53,12 @@ def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> 
     another file. With ``only``, migrate these files of the directory alone."""
     try:
         return _migrated(path, release, only)
-    except RecursionError:
+    except (RecursionError, KeyError) as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, RecursionError):
+            cause = cause.__context__       # the syntax library raises KeyErrors while it handles a RecursionError
+        if cause is None:
+            raise
         files = [path] if path.is_file() else [p for p in path.rglob("*.py") if p.is_file() and readable_text(p)]
         _, line, file = max((*deepest(ast.parse(readable_text(p))), p) for p in files)
         raise MigrationError(what="an expression or statement nests too deeply to be rewritten",
