@@ -342,9 +342,11 @@ class Calls(ElementwiseTexts):
                 isinstance(item, IndexFact) and (terms.number(item.base) or 0) >= 0 for v in views for item in v.items
                 if not isinstance(item, Integer | Part)):
             return mask
-        return replace(mask, bounds=tuple(replace(b, low="", high=terms.simplified(terms.add(b.low, b.high)))
-                                          if b.low and (arguments.function in TRANSPOSES or b.axis == -b.rank) else b
-                                          for b in mask.bounds))
+        bounds = [replace(b, low="", high=terms.simplified(terms.add(b.low, b.high))) if b.low and (
+            arguments.function in TRANSPOSES or b.axis == -b.rank) else b for b in mask.bounds]
+        self.scope.cut_sizes |= {b.high for b, old in zip(bounds, mask.bounds) if b.high != old.high and (
+            terms.number(b.high) is None)}
+        return replace(mask, bounds=tuple(bounds))
 
     def _public_call(self, meaning: str, node: cst.Call) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")

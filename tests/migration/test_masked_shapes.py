@@ -390,3 +390,18 @@ def test_store_of_the_first_columns_of_a_tile_whose_shape_the_text_does_not_show
 """
     assert "], nl.copy(product[:, 0:num_columns]))\n" in migrated(kernel)
     assert_same_values(kernel, tmp_path, floats(32, 24), floats(32, 48))
+
+
+def test_store_of_a_tile_with_the_rows_before_those_that_a_mask_selects(tmp_path):
+    kernel = """def kernel(x):
+    out = nl.ndarray((33, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:33, 0:1]
+    tile, zeros = nl.load(x[0:33, 0:8]), nl.zeros((33, 1), dtype=x.dtype)
+    largest = nisa.tensor_reduce(op=np.max, data=tile, axis=[1], mask=(p >= 2) & (2 * p <= 56), keepdims=True)
+    nl.store(out[...], largest)
+    nl.store(out[p, f], zeros[p, f], mask=p < 2)
+    nl.store(out[p, f], zeros[p, f], mask=p > 28)
+    return out
+"""
+    assert "    nl.store(out[0:tile_rows + 2], largest)\n" in migrated(kernel)
+    assert_same_values(kernel, tmp_path, floats(33, 8))
