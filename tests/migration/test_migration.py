@@ -34,7 +34,7 @@ EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" i
             and "def cases" in text]
 LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
 # Executors may sum a product's elements in another order where tiles are other ones.
-SUMS = {"large_transfers"}
+SUMS = {"large_transfers", "block_dimensions"}
 # A product with a reciprocal is rounded twice, a quotient of the beta generation once.
 QUOTIENTS = {"attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "flash_fwd", "giou",
              "heads_of_a_batch", "kl_rows", "moments", "online_softmax_attention", "paged_decode_attention", "quantize_rows_int8",

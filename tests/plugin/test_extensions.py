@@ -19,6 +19,7 @@ from nki_mlir.extensions import BrokenPlugin, Extension, PluginVersion, SameName
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.plugin_instructions import NotRegular, instruction
+from nki_mlir.language.signatures import table
 from nki_mlir.language.specialization import UnknownExecutor, executor
 from nki_mlir.machine import machine_named
 from nki_mlir.machine.description import UnknownTarget
@@ -325,7 +326,7 @@ def test_functions__pass_parameters_with_other_names_to_their_fields(call, monke
     monkeypatch.setattr(catalogue, "is_late", lambda name: False)       # the eager executor needs no dialect
     names: dict[str, Any] = {"__name__": "p_limited"}
     catalogue.load()
-    before = dict(REGISTRY)
+    before, signatures = dict(REGISTRY), dict(table.texts())
     try:
         exec(OP.format(cls="Limited", name="p_limited", role="Out", more=LIMITED), names)
         limited = instruction(names["Limited"], "the smaller of data and a limit.", data="src", upper_limit="most")
@@ -339,6 +340,9 @@ def test_functions__pass_parameters_with_other_names_to_their_fields(call, monke
         assert np.array_equal(kernel.on("eager")(x), np.minimum(x, 2))
     finally:
         forget_classes(before)
+        for name in table.texts().keys() - signatures.keys():
+            del table.texts()[name]
+        table.histories.cache_clear()
 
 
 @pytest.mark.parametrize("table", ["3", "{'ops': 3}", "{'ops': {3: 'm'}}", "{'ops': {'a': 4}}"])
