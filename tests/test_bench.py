@@ -22,14 +22,15 @@ from costs import first_result  # noqa: E402
 LARGE = {"matmul_4096", "matmul_4096_bf16", "add_8192", "add_8192_bf16"}    # smaller ones of the same kernels are tried
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.share(4)] if name.endswith(NARROW) else [])
-                                  for name in CASES if name not in LARGE])
+@pytest.mark.share(3)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LARGE])
 def test_case__agrees_with_its_reference(name: str) -> None:
     pytest.importorskip("jax") if name == "linked" else None
     case = CASES[name]()
     assert largest_error(case.kernel(*case.arrays), case.answer()) < case.tolerance
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("contestant", ["numpy", "torch", "jax.jit"])
 @pytest.mark.parametrize("name", ["giou_8732", "average_pool", "selective_scan", "attention_2048x128"])
 def test_contestant__computes_the_case(name: str, contestant: str) -> None:

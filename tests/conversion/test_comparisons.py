@@ -158,6 +158,7 @@ def test_gradients():
     near(jax.grad(lambda x, i: (x[:, i] ** 2).sum()), CUBE, words % 5, tolerance=1e-5)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (jnp.bfloat16, 0.02)])
 def test_many_updates__are_added_by_a_product(dtype, tolerance):
     """Infinities and NaN, whose products with zero are NaN, reach only the elements of their updates."""

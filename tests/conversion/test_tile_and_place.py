@@ -152,6 +152,7 @@ def transformer_layer(x, wq, wk, wv, wo, up, down):
     return x + jax.nn.gelu(normal(x) @ up) @ down
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("steps", [256, 200])           # 128 does not divide the rows of 8 heads of 200
 def test_a_transformer_layer__stays_on_chip_between_its_operations(steps):
     """Its HBM traffic is its arguments and its result, in runs of 512 bytes or more."""
@@ -183,7 +184,7 @@ CHOICES = [("tile-and-place", f"{choice.name.replace('_', '-')}=0") for choice i
            if choice.name != "elements"]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name, option", [*CHOICES, ("forward-moves", "targets=0"), ("split-rows", "inner=0"),
                                           ("tile-and-place", "elements=64")])
 def test_a_transformer_layer__without_one_choice(name, option):

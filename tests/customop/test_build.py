@@ -236,7 +236,7 @@ def test_compiler__named_with_options(files, monkeypatch, compiler):
     assert np.array_equal(load().twice(X), 4 * X)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("text, line, message", [
     (KERNEL.replace("torch::mul(x, 2)", "nothing(x)"), 2, "‘nothing’ was not declared|use of undeclared identifier 'nothing'"),
     (KERNEL.replace("<torch", "<torches"), 1, "torches/torch.h: No such file|'torches/torch.h' file not found"),

@@ -70,7 +70,7 @@ def name_of(value):
     return str(value.__code__.co_firstlineno) if callable(value) else ""
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("function, arguments", [
     (lambda a: lax.scan(lambda c, x: (c * 0.5 + x, c.sum()), jnp.zeros(16), a), (A,)),
     (lambda a: lax.scan(lambda c, x: (c * 0.5 + x, c * x), jnp.zeros(16), a, reverse=True), (A,)),
@@ -132,7 +132,7 @@ def test_one_branch_of_several(number):
            np.int32(number), A)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("function, arguments", [
     (lambda a: lax.while_loop(lambda x: x.sum() < 1000, lambda x: x * x + 1, a), (A,)),
     (lambda a, b: lax.while_loop(lambda x: x[0][0, 0] < 10, lambda x: (kernels.add[2](x[0], jnp.abs(b) + 1), x[1] + 1),

@@ -41,6 +41,7 @@ def expected(a, b):
     return (a * (a + b)) * 2 + 1 + (a + b) * (a - b)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_compile__whole_graph(backend, executor):
     equal(compiled(program, backend)(A, B), program(A, B))
@@ -119,6 +120,7 @@ def scaled_by_a_global(x):
     return out
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_compile__again_when_what_a_kernel_sees_changes(backend, monkeypatch):
     f = compiled(lambda x: scaled_by_a_global(x) + 1, backend)
@@ -238,6 +240,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_compile__errors_of_a_call_have_their_text(mistake):
     function, text = MISTAKES[mistake]

@@ -46,6 +46,7 @@ def test_gradients_of_convolutions(x, weight, options):
                    streams=len(x) < 5)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("x, weight, options", [
     ((1, 3, 4), (3, 2, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
     ((2, 4, 3, 4), (4, 3, 2, 3), {"stride": (2, 1), "padding": (0, 1), "groups": 2})], ids=["1d", "2d groups"])
@@ -54,7 +55,7 @@ def test_gradients_of_transposed_convolutions(x, weight, options):
     same_gradients(lambda a, w: convolution(a, w, **options), tensor(*x), tensor(*weight))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("function", [
     lambda a: F.avg_pool2d(a, 2), lambda a: F.avg_pool2d(a, (3, 2), (2, 1), (1, 0)),
     lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False),
@@ -81,6 +82,7 @@ def test_gradients_of_pools_in_three_dimensions(function):
     same_gradients(function, tensor(1, 1, 3, 4, 4))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_of_max_pools__go_to_the_last_nan(dtype):
     x = tensor(1, 1, 6, 6)
@@ -118,7 +120,7 @@ class Called(torch.nn.Module):
         return self.function(*arguments)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("options", [
     {}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": torch.arange(30.0).reshape(5, 6) / 10},
     {"attn_mask": HIDDEN},

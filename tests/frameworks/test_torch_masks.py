@@ -125,7 +125,7 @@ def positions(x, y):
     return result, torch.zeros(5).index_put((torch.nonzero(y > 0)[:, 1],), y[y > 0], accumulate=True)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("function", [
     scale, update_rows, one_row, add_to_rows, totals, rows, rows_of_rows, counts, numbers_of_rows, sums_of_numbers,
     extrema, deviations, losses, normalized_rows, positions])
@@ -149,7 +149,7 @@ def test_masks_of_deep_programs__are_compared_once():
     torch.testing.assert_close(torch.from_numpy(run_linked(text, [X.numpy(), Y.numpy()])[0]), deep(X, Y), equal_nan=True)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("loss", [
     lambda rows, others: F.cross_entropy(rows, others.argmax(1)), F.mse_loss, lambda rows, others: rows.amax(0).sum(),
     lambda rows, others: rows.norm(), lambda rows, others: rows.norm(dim=0).sum()],

@@ -68,7 +68,7 @@ def fresh():
     torch._dynamo.reset()
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("cls", CLASSES)
 def test_options_from_outside_and_inside_of_the_graph(cls):
     options = cls(2.0, Sign.CHANGED)

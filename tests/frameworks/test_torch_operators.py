@@ -81,6 +81,7 @@ def test_sorts__have_nan_last():
                       x.topk(4, largest=False)[0], x.sort()[0]), EDGES.half(), streams=False)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
 def test_sorts__of_integers_keep_the_order_of_equal_ones(dtype):
     agrees(lambda x: x.sort(stable=True), INTEGERS.to(dtype))
@@ -136,7 +137,7 @@ def test_distances():
     agrees(lambda x: [torch.cdist(x, x.flip(0) * 2, p=p) for p in (0.0, 1.0, 2.0, 3.0, INF)], X)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 def test_interpolation(mode):
     agrees(lambda x: (F.interpolate(x, size=(7, 3), mode=mode),), IMAGE, tolerance=1e-5, streams=mode != "bicubic")

@@ -66,7 +66,7 @@ def test_means_of_narrow_integers__are_of_wrapped_sums_and_counts(dtype):
                  aten.scatter_reduce.two(a, 0, index, src, "mean", include_self=include_self))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 def test_programs_that_scatter(reduce):
     def scatters(x, y, index):
@@ -127,7 +127,7 @@ def test_programs_with_positions_of_maxima():
                       F.max_unpool2d(*F.max_pool2d(z[:, :, :6], 2, return_indices=True), 2)), VOLUME)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("function", [
     lambda z: F.adaptive_max_pool1d(z[0], 3), lambda z: F.adaptive_max_pool2d(z, (3, 2)),
     lambda z: F.adaptive_max_pool3d(z, (3, 2, 2)), lambda z: z.put(torch.tensor([1, 2]), z[0, 0, 0, :2]),

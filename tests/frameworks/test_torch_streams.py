@@ -38,7 +38,7 @@ def agrees(module, *arguments, tolerance=1e-5):
         torch.testing.assert_close(torch.from_numpy(got), wanted.detach(), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("function, arguments", [
     (lambda x: (x.argmax(0), x.argmax(1), x.argmin(1)), [TIES]), (lambda x: tuple(torch.max(x, 1)), [TIES]),
     (lambda w, i: F.embedding(i, w), [X, LABELS.reshape(2, 4) % 8]), (lambda x, i: x[i], [X, ROWS]),

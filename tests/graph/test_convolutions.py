@@ -52,7 +52,7 @@ FORMS = {
 }
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(12)
 @pytest.mark.parametrize("choice", ["", "windows=0", "neighbours=0", "images=0"])
 @pytest.mark.parametrize("form", FORMS)
 def test_convolutions(form, choice):

@@ -176,7 +176,7 @@ def resized(x):
 gradient("resized")
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("name", MODELS)
 def test_values(name):
     function, arguments = MODELS[name]

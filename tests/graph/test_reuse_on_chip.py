@@ -40,7 +40,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs(name, applied):

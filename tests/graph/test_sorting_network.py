@@ -53,7 +53,7 @@ INTEGERS = np.random.default_rng(3).integers(-4, 4, (5, 11)).astype(np.int32)
 WIDE = np.random.default_rng(4).integers(-2 ** 31, 2 ** 31 - 1, (5, 11)).astype(np.int32)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("function, arguments", [
     (lambda x: jnp.argsort(x, axis=1), [numbers(0, 3, 13)]),
     (lambda x: jnp.sort(x, axis=0), [numbers(1, 9, 4)]),

@@ -23,7 +23,7 @@ IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms",
 FURTHER_NAMES = ("contributed", "diffusion", "exercises", "factories", "flash_attention", "gradients", "helpers", "memory", "models",
                  "names", "norms", "options", "paging", "pools", "programs", "recurrences", "rings", "scans", "sequences", "serving", "tiles",
                  "training", "tutorials", "windows", "wrappers")
-FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(2), id=name) for name in FURTHER_NAMES]
+FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(4), id=name) for name in FURTHER_NAMES]
 # In a normal run each file of the share runs on one of them, in `make fuzz` all on all.
 OTHER_EXECUTORS = ("interpreter", "jit", "isa")
 FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.share(2), id=f"{name}-{on}")
@@ -89,7 +89,7 @@ def bound(name, on, wanted):
 
 QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
 SOURCES = [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, CONTAINERS, *FURTHER,
-           *(p if p.stem in QUICK else pytest.param(p, marks=[pytest.mark.slow, pytest.mark.share(2)])
+           *(p if p.stem in QUICK else pytest.param(p, marks=[pytest.mark.slow, pytest.mark.share(4)])
              for p in EXAMPLES)]
 
 
@@ -145,7 +145,7 @@ def test_further_kernels_on_other_executors(file, on, tmp_path):
             np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("file", [LAUNCHES, LAYERS, CONTAINERS], ids=lambda p: p.stem)
 @pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
 def test_values_are_what_numpy_computes(file, on, tmp_path):

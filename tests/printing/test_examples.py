@@ -92,7 +92,7 @@ def test_the_second_text_of_examples_is_the_first(name, level, options):
         assert_the_second_text_is_the_first(launched, arguments, level, options)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_RANKS])
 @pytest.mark.filterwarnings("ignore")

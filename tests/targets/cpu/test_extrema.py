@@ -70,6 +70,7 @@ def assert_equal_bits(first: np.ndarray, second: np.ndarray) -> None:
     assert np.array_equal(bits(first)[~nan], bits(second)[~nan])
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", (FLOAT32, BFLOAT16, FLOAT16), ids=str)
 def test_extrema_without_repairs__keep_bits_of_bodies_at_random(dtype: DType) -> None:
     rng = np.random.default_rng(25)

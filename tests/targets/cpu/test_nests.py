@@ -349,6 +349,7 @@ def strides(rng: np.random.Generator, extents: tuple[int, ...]) -> tuple[int, ..
     return tuple(steps)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("lanes", (4, 8, 16))
 def test_random__with_lanes_of_every_host(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "lanes", lambda: lanes)
