@@ -40,7 +40,7 @@ def check(kernel, arguments):
     return count
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.usefixtures("example_modules")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n
                                   for n in NAMES if n not in OF_RANKS])

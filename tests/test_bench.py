@@ -30,7 +30,7 @@ def test_case__agrees_with_its_reference(name: str) -> None:
     assert largest_error(case.kernel(*case.arrays), case.answer()) < case.tolerance
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("contestant", ["numpy", "torch", "jax.jit"])
 @pytest.mark.parametrize("name", ["giou_8732", "average_pool", "selective_scan", "attention_2048x128"])
 def test_contestant__computes_the_case(name: str, contestant: str) -> None:

@@ -324,7 +324,7 @@ assert len(addresses) == 3 and reused == where, (addresses, reused)
 """
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("when", ["import", "use"])
 def test_frames_that_torch_evaluates__change_no_count(when: str) -> None:
     """In them a call of Python refers to its arguments once more, by which memory in use would be taken as free."""

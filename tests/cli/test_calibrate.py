@@ -66,7 +66,7 @@ def test_both_generations_are_the_same_kernels(measured, monkeypatch):
     assert prediction.predicted("beta", "trn2") == [one._replace(ns=pytest.approx(one.ns, rel=0.01)) for one in current]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 def test_a_prediction_gives_the_numbers_of_the_machine(measured, target):
     rows = measured if target == "trn2" else predicted("current", target)
@@ -95,7 +95,7 @@ def test_with_noise_the_numbers_are_back_within_two_percent(measured, target):
     assert len(fits[0]) == 13 and len({one.name for one in fits[0]}) == 13
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("target, least", [("trn1", 17), ("trn2", 20)])      # of trn1 the standard error is 0.9%
 def test_a_file_of_the_default_mode_gives_the_issue_of_a_transfer(target, least, tmp_path, capsys):
     """Three engines trigger transfers there, so that these follow each other three times as fast."""

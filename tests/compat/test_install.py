@@ -28,7 +28,7 @@ def test_names_do_not_exist_before():
     assert done.returncode == 1 and "ModuleNotFoundError" in done.stderr
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("statement", [
     "import neuronxcc.nki as nki; nki.language.add; nki.isa.activation; nki.compiler.sbuf; nki.typing.tensor",
     "from neuronxcc import nki; nki.jit",

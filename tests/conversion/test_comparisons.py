@@ -86,7 +86,7 @@ def test_sums_of_narrow_floats__are_rounded_once(dtype):
     np.testing.assert_array_equal(bits(got), bits((x.astype(np.float32) + sums).astype(dtype)))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function, arguments", [
     (lambda x, i, j, u: x.at[i, j].set(u), (X, ROWS, ROWS * 2, UPDATES[:, 0])),
     (lambda x, i, j, u: x.at[i, j].set(u), (X, ROWS[:, None], ROWS * 2, RANDOM.standard_normal((6, 6)).astype("f"))),
@@ -115,7 +115,7 @@ def test_an_axis_that_no_index_names__has_position_0():
         equal(lambda x, i, u, scatter=scatter: scatter(x, i, u, written), CUBE, rows, UPDATES[:3, :6])
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function, arguments", [
     (lambda x, i: jnp.take_along_axis(x, i, axis=1), (X, RANDOM.integers(-16, 16, (8, 3)).astype(np.int32))),
     (lambda x, i: jnp.take_along_axis(x, i, axis=0), (-0.0 * np.abs(X), RANDOM.integers(0, 8, (3, 16)).astype("i"))),
@@ -127,7 +127,7 @@ def test_gathers(function, arguments):
     equal(function, *(a.astype(np.int32) if getattr(a, "dtype", None) == np.int64 else a for a in arguments))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function, arguments", [
     (lambda x, i, u: x.at[i, :4].set(u), (X, ROWS, UPDATES[:, :4])),
     (lambda x, i, u: x.at[i, 3:8:2].max(u), (X, ROWS, UPDATES[:, :3])),
@@ -158,7 +158,7 @@ def test_gradients():
     near(jax.grad(lambda x, i: (x[:, i] ** 2).sum()), CUBE, words % 5, tolerance=1e-5)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (jnp.bfloat16, 0.02)])
 def test_many_updates__are_added_by_a_product(dtype, tolerance):
     """Infinities and NaN, whose products with zero are NaN, reach only the elements of their updates."""

@@ -65,7 +65,7 @@ def test_elementwise__and_movement(function, arguments):
     agrees(function, *arguments)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function", [
     lambda a: a.sum(1), lambda a: a.sum(0), lambda a: a.max(), lambda a: a.min(0), lambda a: a.sum(),
     lambda a: a.reshape(4, 50, 300).sum((0, 2)), lambda a: (a.prod(1), (a > 0).any(1), (a > -1).all(0)),
@@ -152,7 +152,7 @@ def transformer_layer(x, wq, wk, wv, wo, up, down):
     return x + jax.nn.gelu(normal(x) @ up) @ down
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("steps", [256, 200])           # 128 does not divide the rows of 8 heads of 200
 def test_a_transformer_layer__stays_on_chip_between_its_operations(steps):
     """Its HBM traffic is its arguments and its result, in runs of 512 bytes or more."""

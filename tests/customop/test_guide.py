@@ -29,7 +29,7 @@ MANY = [
 ]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("checked", [True, False], ids=["checked", "fast"])
 @pytest.mark.parametrize("cores, name, arguments, expected", [*((1, *one) for one in ONE), *((8, *one) for one in MANY)],
                          ids=[name for name, *_ in (*ONE, *MANY)])

@@ -30,7 +30,7 @@ def page_cases() -> list:
     return [pytest.param(file, id=file.stem, marks=[JAX] if "import jax" in file.read_text() else []) for file in PAGES]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("file", page_cases())
 def test_commands_of_a_page__run(file: Path, tmp_path: Path) -> None:
     text = file.read_text()

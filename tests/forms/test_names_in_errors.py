@@ -63,7 +63,7 @@ def names_field(example: Example, text: str) -> bool:
     return bool(foreign & {word for words in NAMED.findall(text) for word in words})
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_errors__name_parameters(name):

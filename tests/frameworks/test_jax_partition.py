@@ -38,7 +38,7 @@ print(np.array_equal(r, 2 * a), shapes(r))
 """, **FOUR) == "True [(64, 16)]\n"
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("shardy", ["True", "False"])
 def test_results__are_divided_as_operands_are(child, shardy):
     """Both of XLA's partitioners ask."""
@@ -52,7 +52,7 @@ print("all-gather" in f.lower(on(P("x", "y"))).compile().as_text())
         "True [(32, 16)]\nTrue [(32, 8)]\nTrue [(16, 16)]\nTrue [(64, 8)]\nTrue [(64, 16)]\nFalse\n")
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("shardy", ["True", "False"])
 def test_dimensions_that_are_not_divided__are_whole(child, shardy):
     """Rows of a softmax are gathered; several operands, several results, a grid of a device's part."""

@@ -101,7 +101,7 @@ def test_run__values_of_the_first_example(executor):
     agree(program, A, B)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function, arguments", [
     (lambda a, b: kernels.sum_and_difference(a, b), (A, B)),
     (lambda a: jax.nn.softmax(kernels.scaled(jnp.tanh(a), 3.0)).sum(), (A,)),

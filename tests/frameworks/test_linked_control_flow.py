@@ -100,7 +100,7 @@ def test_slices_at_places_from_data(function, start):
     agrees(function, A, B, start)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32"])
 @pytest.mark.parametrize("start", [3, 200, -3])
 def test_slices_at_places_of_other_types(dtype, start):

@@ -201,7 +201,7 @@ def test_products_and_sums_of_16_bits__are_rounded_once(dtype):
         np.testing.assert_allclose(got.astype(np.float64), expected, rtol=1.001 * float(jnp.finfo(dtype).eps) / 2, atol=1e-5)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", ["int32", "int16", "int8", "uint16", "uint8"])
 def test_quotients_and_remainders(dtype):
     limits = np.iinfo(dtype)
@@ -298,7 +298,7 @@ def loss(w1, w2, x, y):
     return jnp.mean((jax.nn.gelu(x @ w1) @ w2 - y) ** 2)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function, arguments", [
     (lambda a, b: a * b * kernels.add[2](a, b), (A, B)),
     (lambda a, b: kernels.sum_and_difference(a * 2, b), (A, B)),
@@ -325,7 +325,7 @@ def test_graph_and_kernels__are_one_program(function, arguments):
 WIDE = np.random.default_rng(3).standard_normal((130, 2100)).astype(np.float32)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function", [
     lambda a: jax.nn.softmax(jnp.tanh(a) * 2), lambda a: jax.nn.softmax(a, 0) + a.sum(1, keepdims=True),
     lambda a: (a - a.mean(1, keepdims=True)) / jnp.sqrt((a * a).mean(1, keepdims=True)) * a[::-1],
@@ -410,7 +410,7 @@ def test_instruction_streams__name_what_they_cannot_do():
         simulate_linked(lowered(lambda a: a.at[jnp.array([1, 2])].apply(jnp.sin), A), [A])
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
 def test_sums_and_products_of_narrow_integers__wrap(dtype):
     """Exactly, beyond the dtype and beyond 32 bits."""
@@ -423,7 +423,7 @@ def test_sums_and_products_of_narrow_integers__wrap(dtype):
 UNSIGNED = np.array([[1 << 31, 5, (1 << 32) - 1], [7, 0, 3]], np.uint32)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function, argument", [
     (lambda a: [jnp.max(a > 0.9, 1), jnp.min(a > -2, 0), jnp.maximum(a > 0, a > 1), jnp.argmax(a > 0.9, 1),
                 jnp.argmin(a > 0.9, 0), jnp.argmax(a > 99, 1)], A),

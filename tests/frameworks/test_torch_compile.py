@@ -41,7 +41,7 @@ def expected(a, b):
     return (a * (a + b)) * 2 + 1 + (a + b) * (a - b)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_compile__whole_graph(backend, executor):
     equal(compiled(program, backend)(A, B), program(A, B))
@@ -120,7 +120,7 @@ def scaled_by_a_global(x):
     return out
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_compile__again_when_what_a_kernel_sees_changes(backend, monkeypatch):
     f = compiled(lambda x: scaled_by_a_global(x) + 1, backend)
@@ -240,7 +240,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_compile__errors_of_a_call_have_their_text(mistake):
     function, text = MISTAKES[mistake]
@@ -250,7 +250,7 @@ def test_compile__errors_of_a_call_have_their_text(mistake):
         assert text in str(error.value) and "\n  fix: " in str(error.value)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("value", [np.float32(2), np.float64(2), np.int64(2), np.bool_(True), np.array(2.0, np.float16)])
 def test_compile__numpy_scalars_are_arrays(value):
     for function in (lambda a: kernels.scaled(a, value), lambda a: kernels.scaled(a, 1.0, offset=value)):

@@ -46,7 +46,7 @@ def test_gradients_of_convolutions(x, weight, options):
                    streams=len(x) < 5)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("x, weight, options", [
     ((1, 3, 4), (3, 2, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
     ((2, 4, 3, 4), (4, 3, 2, 3), {"stride": (2, 1), "padding": (0, 1), "groups": 2})], ids=["1d", "2d groups"])
@@ -74,7 +74,7 @@ def test_gradients_of_windows(function):
     same_gradients(function, tensor(1, 2, 7, 8))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function", [
     lambda a: F.max_pool3d(a, (2, 1, 2), padding=(1, 0, 0)), lambda a: F.adaptive_avg_pool3d(a, (2, 3, 1)),
     lambda a: F.avg_pool3d(a, 2, (2, 1, 2), 1, count_include_pad=False)], ids=["maximum", "adaptive", "average"])
@@ -82,7 +82,7 @@ def test_gradients_of_pools_in_three_dimensions(function):
     same_gradients(function, tensor(1, 1, 3, 4, 4))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_of_max_pools__go_to_the_last_nan(dtype):
     x = tensor(1, 1, 6, 6)

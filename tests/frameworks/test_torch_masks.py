@@ -209,7 +209,7 @@ def refused(compute):
     return type("Refused", (Refused,), {"compute": staticmethod(compute)})()
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("compute, name", [
     (lambda x, y: x[y > 0], "aten.index.Tensor"), (lambda x, y: torch.nonzero(y > 0), "aten.nonzero.default"),
     (lambda x, y: torch.add(x, x[y > 0].shape[0], alpha=2), "aten.add.Tensor"),

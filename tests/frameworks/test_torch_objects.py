@@ -78,7 +78,7 @@ def test_options_from_outside_and_inside_of_the_graph(cls):
     torch.testing.assert_close(inside(X), X * 12)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("cls", [c for c in CLASSES if c is not Frozen])
 def test_changed_options_compile_again(cls):
     options = cls(2.0)

@@ -81,7 +81,7 @@ def test_sorts__have_nan_last():
                       x.topk(4, largest=False)[0], x.sort()[0]), EDGES.half(), streams=False)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
 def test_sorts__of_integers_keep_the_order_of_equal_ones(dtype):
     agrees(lambda x: x.sort(stable=True), INTEGERS.to(dtype))

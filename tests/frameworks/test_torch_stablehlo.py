@@ -300,7 +300,7 @@ def test_program__with_random_numbers_that_nothing_reads():
     same_values(lambda a: (torch.randn_like(a), dropout(a) + 1)[1:], A)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function", [
     lambda x: torch.softmax(x, 0), lambda x: torch.log_softmax(x, 0), lambda x: x.logsumexp(0), lambda x: x.max(0)[0],
     lambda x: x.argmin(0), lambda x: x.cumsum(0), lambda x: x.prod(0), lambda x: (x > 0).any(0), lambda x: x.flip(0),

@@ -119,7 +119,7 @@ IMAGES[0, 0, 2, 2] = IMAGES[0, 0, 2, 4] = torch.nan
 IMAGES[1, 1] = -torch.inf
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function", [
     lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
     lambda x: F.max_pool2d(x, 2, 1, 0, 2, return_indices=True),

@@ -201,7 +201,7 @@ def test_functional_gradients_in_a_program__of_other_tensors():
 
 
 # -- torch.compile -----------------------------------------------------------------------------------------------------
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function, arguments", [
     (lambda x, n: kernels.scaled(x, n), [(A, 2.0), (A, 3.0), (A, 4.5)]),
     (lambda x, n: kernels.scaled(x, n), [(A, 2), (A, 3), (A, -4)]),

@@ -77,7 +77,7 @@ def assert_rewritten(text, arguments):
     return module
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("fn, element", combinations())
 def test_scatters(fn, element):
     """Each function on each type, on shapes of any dimension numbers: the values of the scatter, or an error."""

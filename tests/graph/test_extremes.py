@@ -56,7 +56,7 @@ def assert_same(got: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("greatest", [True, False])
 def test_starts_are_candidates(greatest):
     ends = ("0xFF800000", -np.inf), (WORSE, np.inf), ("0.0", 0.0), ("-1.0", -1.0), ("-4.0", -4.0)

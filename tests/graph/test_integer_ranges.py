@@ -294,7 +294,7 @@ def spans_of_results(text):
         return [ranges.range(value) for value in end.operands]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("carried", ["stablehlo.add %s, %n", "stablehlo.maximum %s, %n", "stablehlo.minimum %s, %n",
                                      "stablehlo.subtract %n, %s", "stablehlo.add %n, %n", "stablehlo.negate %s"])
 @pytest.mark.parametrize("start, direction, limit, step", [

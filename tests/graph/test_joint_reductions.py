@@ -27,7 +27,7 @@ def last_of_the_greatest(windows: np.ndarray, positions: np.ndarray) -> list[np.
     return [np.take_along_axis(a, last[..., None], -1)[..., 0] for a in (windows, positions)]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("axes", [(1,), (0, 2), (0, 1, 2)])
 @pytest.mark.parametrize("extent", [0, 1, 2, 7])
 def test_reductions(axes, extent):

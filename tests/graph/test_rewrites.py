@@ -65,7 +65,7 @@ def rewritten(first: int, step: int, direction: str, last: int, other: int, pace
                  for op in behind])
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("direction, sign, limit", [("LT", 1, EDGE), ("LE", 1, EDGE), ("GT", -1, -EDGE - 1),
                                                    ("GE", -1, -EDGE - 1)])
 @pytest.mark.parametrize("step", [1, 2, 7])

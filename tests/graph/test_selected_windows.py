@@ -49,7 +49,7 @@ def graph(x, windows, sizes, steps, padding, direction):
 }}"""
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_gradients_of_pools(seed):
     rng, values = random.Random(seed), np.random.default_rng(seed)

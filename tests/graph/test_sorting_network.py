@@ -68,7 +68,7 @@ def test_sorts(function, arguments):
     agrees(function, *arguments)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("count", [4, 9], ids=["searched", "sorted"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
 def test_largest_numbers_in_total_order(count, dtype):

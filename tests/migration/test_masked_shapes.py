@@ -117,7 +117,7 @@ REDUCTIONS = ["nl.max(tile, axis=1, keepdims=True", "nisa.tensor_reduce(np.add, 
               "nl.mean(tile, axis=1, keepdims=True", "nl.min(tile, axis=[1], keepdims=True"]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("mask", ["i_f >= i_p", "i_f < i_p - 3", "i_f == i_p", "(i_f > i_p - 40) & (i_f < i_p)"])
 def test_rows_in_which_a_mask_selects_nothing_keep_their_values(reduction, mask, tmp_path):

@@ -26,7 +26,7 @@ FURTHER_NAMES = ("contributed", "diffusion", "exercises", "factories", "flash_at
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(4), id=name) for name in FURTHER_NAMES]
 # In a normal run each file of the share runs on one of them, in `make fuzz` all on all.
 OTHER_EXECUTORS = ("interpreter", "jit", "isa")
-FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.share(2), id=f"{name}-{on}")
+FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.share(3), id=f"{name}-{on}")
                         for k, name in enumerate(FURTHER_NAMES)
                         for on in (OTHER_EXECUTORS if FUZZ else OTHER_EXECUTORS[k % 3:][:1])]
 LAUNCHES, LAYERS, CONTAINERS = (KERNELS / f"{name}.py" for name in ("launches", "layers", "containers"))    # with NumPy's values
@@ -176,7 +176,7 @@ def test_text_keeps_comments_and_names():
                     "        num_rows = min(128, rows - i * 128)\n        # Load what the mask leaves")
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("file", [*(pytest.param(p, id=p.stem) for p in (IDIOMS, LAUNCHES, LAYERS, CONTAINERS)),
                                   *FURTHER[::1 if FUZZ else 2]])
 def test_second_round_changes_nothing(file, tmp_path):

@@ -85,7 +85,7 @@ def test_rows_are_stored_backwards_one_after_the_other():
 """ in text
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("row", ["31 - p", "39 - p", "rows - p - 1"])
 @pytest.mark.parametrize("value", ["tile", "nl.exp(tile)", "2.5"])
 @pytest.mark.parametrize("mask", ["", ", mask=p >= 5", ", mask=(p < 20) & (f >= 3)", ", mask=f < 7", ", mask=p >= f"])

@@ -35,7 +35,7 @@ def test_tile_keeps_all_elements():
 """ in text
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mask", ["p < 2 - i", "f < 10 - 5 * i", "f >= 8 * i + 10", "(p >= 7) & (p < 5)", "f < 0",
                                   "(f >= 12) & (f < 20 - 6 * i)", "(p < 2 - i) & (p <= f)"])
 @pytest.mark.parametrize("statement", [

@@ -76,7 +76,7 @@ def test_a_mask_or_none_becomes_a_count():
         nl.store(""" in new_text(text)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("lines", [
     ["first = 2 * f if d > 16 else f"],
     ["first = f if d > 16 else 2 * f + 1"],
@@ -97,7 +97,7 @@ def test_values_of_selected_vectors(lines, shape, tmp_path):
     assert_same_values(kernel, tmp_path, floats(*shape))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("lines", [
     ["mask = (i * 128 + p < n) if n % 128 else None"],
     ["mask = None", "if n % 128:", "    mask = i * 128 + p < n"],

@@ -197,7 +197,7 @@ def example(name, generation):
         sys.path.remove(str(EXAMPLES))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_example(name):
     for kernel, arguments, answer, tolerance in example(name, beta)["cases"]():

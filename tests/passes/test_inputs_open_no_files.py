@@ -102,7 +102,7 @@ def test_an_opening_is_seen(secret):
     openings.close()
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("kind", INPUTS)
 def test_a_path_in_an_input_is_not_opened(kind, secret, tmp_path, capsys):
     file = tmp_path / ("input.nkiasm" if "assembly" in kind else "input.mlir")

@@ -52,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("on", ["eager", "interpreter", "jit", "isa", "example-checked"])
 def test_its_instruction__runs_in_kernels_of_both_generations(site, on):
     assert run(site, "-c", RUN, PLUGIN, on).stdout == "the same\n"

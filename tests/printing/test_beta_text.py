@@ -40,7 +40,7 @@ def check(launched, arguments, executors=("interpreter",)):
     return text
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.fuzz) for name in OTHERS)])
 def test_examples_compute_the_same(name, monkeypatch):

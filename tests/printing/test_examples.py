@@ -47,7 +47,7 @@ def test_printed_microscaled_products_compute_the_same(monkeypatch):
     test_printed_examples_compute_the_same("current_mx_matmul")
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.filterwarnings("ignore")
 def test_printed_examples_compute_the_same(name):

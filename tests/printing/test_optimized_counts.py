@@ -133,7 +133,7 @@ KERNELS = {loads_at_addresses: (3,), greatest_of_parts: (), selected_row: (), ro
            in_fixed_order: ()}
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_the_text_has_as_many_instructions(kernel):
     launched = launch(kernel, KERNELS[kernel])

@@ -84,7 +84,7 @@ def missing(counts, names, forms, left_out) -> tuple[list[str], list[str], set[s
             [form for form in forms if not counts.forms[form]], {d for d in dtypes if not counts.calls[d]})
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("writer, names, forms, left_out", [
     (BetaWriter, BETA, BETA_FORMS, TYPES | ENGINES),
     (CurrentWriter, CURRENT, CURRENT_FORMS, TYPES | ENGINES | PACKED | PARTITIONS | REMOVED)], ids=["beta", "current"])

@@ -41,7 +41,7 @@ def hazards(draw):
     return Hazards(lambda n: draw(st.integers(0, n - 1)))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.filterwarnings("ignore")

@@ -88,7 +88,7 @@ def check_current(program):
         check_agreement(current_kernel, program, current_oracle)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.filterwarnings("ignore")
@@ -96,7 +96,7 @@ def test_beta_kernels_agree(part):
     part_of(BetaWriter, check_beta, part)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.filterwarnings("ignore")

@@ -124,7 +124,7 @@ def check_migration(program):
                           overflows=has_quotients and "_wild" in program.text)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(PARTS // 5))
 @pytest.mark.filterwarnings("ignore")

@@ -81,7 +81,7 @@ def assert_interrupted(process, below):
     until(lambda: not any(map(runs, below)), "the end of what the command has started")
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("options", [
     ["score", "endless.py", "right.py", "-r", "reference.py", "--jobs", "2"],
     ["score", "--serve", "-r", "reference.py"],

@@ -120,7 +120,7 @@ def run(kernel: Callable[..., object], dtype: str, passes: dict[str, str]) -> li
             for array in (*results, *values)]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("kernel", [adam, in_place, halves, normalized, outer_products], ids=lambda k: k.__name__)

@@ -88,7 +88,7 @@ def mapped(x, function, width):
     return out
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("function", [nl.exp, nl.gelu, nl.gelu_dx, nl.tanh, nl.sigmoid, nl.erf, nl.sin, nl.rsqrt])
 @pytest.mark.parametrize("columns", [32, 33, 47, 48, 64, 79, 100])
 def test_functions__are_the_same_however_many_elements_are_computed_together(function: Any, columns: int) -> None:

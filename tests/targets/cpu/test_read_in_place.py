@@ -334,7 +334,7 @@ class RandomNest:
         self.lines.append("    " * (depth - 1) + text)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.filterwarnings("ignore:.* never written")
 @pytest.mark.parametrize("seed", range(60))
 def test_random_loops_that_update_what_they_read(seed):

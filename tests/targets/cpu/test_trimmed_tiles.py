@@ -51,7 +51,7 @@ def values(kernel, passes: dict[str, str], a_t: np.ndarray, b: np.ndarray) -> np
         return np.asarray(nki.jit(kernel).on("jit")(a_t, b))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("sizes", [(64, 32, 64), (65, 33, 65), (127, 40, 100), (40, 20, 30), (130, 96, 129)])
 @pytest.mark.parametrize("kernel", [product, corner], ids=lambda kernel: kernel.__name__)

@@ -39,7 +39,7 @@ def of_dtype(dtype: type, shape: tuple[int, int], edges: bool) -> np.ndarray:
         return values.astype(dtype)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("edges", [False, True])
 @pytest.mark.parametrize("dtypes", [(np.float16,) * 2, (ml_dtypes.bfloat16,) * 2, (ml_dtypes.float8_e4m3,) * 2, (ml_dtypes.float8_e5m2,) * 2,
                                     (ml_dtypes.bfloat16, np.float16), (ml_dtypes.float8_e5m2, ml_dtypes.bfloat16)])

@@ -131,7 +131,7 @@ def results_of(kernel, *arrays: np.ndarray) -> list[np.ndarray]:
     return [*results] if isinstance(results, tuple) else [results]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("edges", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel, is_wide", [

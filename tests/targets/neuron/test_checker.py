@@ -425,7 +425,7 @@ def test_conflicts__are_those_of_each_byte(seed):
     assert violated
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_without_any_one_wait__an_order_is_missing(seed, loops):

@@ -16,7 +16,7 @@ from .random_code import RandomCode
 OPTIONS = [Emission(), Emission(reorder=False), Emission(unroll_limit=1), Emission(unroll_limit=40)]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_values__are_those_of_program_order_under_every_scheduler(seed, options):

@@ -97,7 +97,7 @@ def refusal(program: Program) -> NkiMlirError | str | None:
     return report.violations[0] if report.violations else None
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("emission", [Emission(), Emission(unroll_limit=1)], ids=["unrolled", "loops"])
 @pytest.mark.parametrize("name", NAMES)

@@ -84,7 +84,7 @@ def loaded(code):
     return timed([emit_code(code, Emission.in_program_order())]).hbm_bytes
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("rows, columns, depth, options", [
     (4, 6, 3, {}), (4, 6, 3, {"start": 2, "step": 3}), (6, 4, 2, {"early": True}), (5, 7, 1, {}), (7, 11, 2, {}),
     (6, 2, 2, {"unrolled": (False, True, True)})])

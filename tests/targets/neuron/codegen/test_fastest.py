@@ -49,7 +49,7 @@ def timed_of(monkeypatch: pytest.MonkeyPatch, captured: Any, options: Emission =
     return [*noted, min(noted, key=lambda entry: entry[1])]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("source, arguments, variant", [
     (*SCAN, (False, 100, False, False)),                    # tiles that stay in SBUF leave no room for results
     (*NORM, (True, 100, True, False)),                      # an iteration fills more than half of SBUF

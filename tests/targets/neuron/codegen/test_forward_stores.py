@@ -192,7 +192,7 @@ def test_registers__are_the_same_in_both_addresses(changes, loads):
     assert outcome(**changes) == loads
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("kind, seed", [(Stored, seed) for seed in range(6)] + [(StoredSideBySide, seed) for seed in range(3)])
 def test_streams__compute_the_same_in_any_order(kind, seed):
     expected = kind(seed).result()

@@ -42,7 +42,7 @@ def test_schedules_are_those_of_the_rules(seed: int, with_addresses: bool) -> No
         compare(graph, order, {"sbuf": 96 * (seed % 2), "psum": 0} if with_addresses else None)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_schedules_that_end_too_late_are_not_computed_to_their_end(seed: int) -> None:
     graph, = graphs_of(program(seed, 300))

@@ -47,7 +47,7 @@ def said(profile, rule):
     return next((one for one in profile["advice"] if one["rule"] == rule), None)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("rule", PAIRS)
 def test_following_it_saves_about_what_it_said(rule):
     line, before, arguments, after, others = PAIRS[rule]
@@ -110,7 +110,7 @@ def small(rule):
     return [rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes[rule]]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("rule", [rule for rule in PAIRS if rule not in ("short-runs", "dtype")])   # other inputs
 def test_both_compute_the_same(rule):
     _, before, _, after, _ = PAIRS[rule]

@@ -14,7 +14,7 @@ from ....examples import NAMES, OF_RANKS, cases
 pytestmark = pytest.mark.usefixtures("example_modules")
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_RANKS])
 def test_times_of_an_example_add_up(name, monkeypatch):
     for kernel, arguments, _, _ in cases(name, monkeypatch):
