@@ -194,6 +194,11 @@ def command_line(arguments: Sequence[str] | None) -> list[str]:
     return sys.argv[1:]
 
 
+def words_of_program(words: list[str]) -> list[str]:
+    """Return the program to start and its arguments, without the ``--`` before them, which argparse leaves."""
+    return words[1:] if words[:1] == ["--"] else words
+
+
 def drop_captures() -> None:
     """Drop the captures of kernels. The interpreter's collections at the end of a process that ran foreign code would
     examine all of their objects."""

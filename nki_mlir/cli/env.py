@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
+from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status, words_of_program
 from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.compat.executables import package_path, write_executables
 from nki_mlir.diagnostics import NkiMlirError
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``nki-env`` and return the exit status of its command."""
     p = parser()
     options = p.parse_args(command_line(arguments))
-    words = options.words[1:] if options.words[:1] == ["--"] else options.words       # argparse leaves the mark there
+    words = words_of_program(options.words)
     if not words:
         p.error("there is no command to run")
     return exit_status(lambda: run(words, options.torch_xla))

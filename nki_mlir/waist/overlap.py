@@ -380,7 +380,7 @@ class Iterations:
     def interleaved(self, group: Sequence[ByteRegion]) -> bool:
         """Return whether all iterations access the same pattern, and their steps fit between those of the pattern.
 
-        Return whether accesses are like columns of a matrix: an iteration touches some bytes of each row, and the
+        Such accesses are like columns of a matrix: an iteration touches some bytes of each row, and the
         distance of the rows exceeds the reach of all iterations.
         """
         pattern, ranges = group[0], self.ranges or {}

@@ -116,7 +116,7 @@ def test_scripts_of_the_debugger_are_read_whatever_their_bytes(kernel, tmp_path,
 
 @pytest.mark.parametrize("command, arguments", [
     (run, ["/dev/zero"]), (opt, ["/dev/zero"]), (calibrate, ["/dev/zero"]), (grade, ["/dev/zero", "k.py"]),
-    (score, ["/dev/zero", "-r", "k.py"]), (score, ["k.py", "-r", "/dev/zero"]),
+    (score, ["/dev/zero", "-r", "k.py"]),
     (tune, ["/dev/zero", "-r", "k.py", "--space", "A=1,2"]), (neuron_bench, ["exec", "/dev/zero"]),
     (neuron_profile, ["capture", "-n", "/dev/zero"]),
     (run, ["k.py:f", "--arg", "4x4xf32", "--on=eager", "--step", "--script=/dev/zero"])],
@@ -125,8 +125,13 @@ def test_files_without_an_end(command, arguments, kernel, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", "100000")
     assert command.main(arguments) == 1
-    printed = capsys.readouterr().err
-    assert "takes 100,001 bytes, more than the limit of 100,000" in printed or "it is not a regular file" in printed
+    assert "takes 100,001 bytes, more than the limit of 100,000" in capsys.readouterr().err
+
+
+def test_a_reference_without_an_end__is_no_file(kernel, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert score.main(["k.py", "-r", "/dev/zero"]) == 1
+    assert "/dev/zero: error: the reference cannot be read: it is not a regular file" in capsys.readouterr().err
 
 
 def test_a_text_with_the_name_of_a_binary_is_no_module(tmp_path, capsys):

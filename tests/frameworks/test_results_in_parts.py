@@ -33,7 +33,7 @@ PARTS = {
 
 
 def storing(parts):
-    """Return a kernel that doubles these parts of its argument, each in a tile of its own."""
+    """Return a kernel that doubles these parts of its argument, each in a separate tile."""
     @nki.jit
     def kernel(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

@@ -66,7 +66,7 @@ def report(races: Sequence[KernelError]) -> None:
 
 @dataclass
 class Verdict:
-    """The result of a check: The ``races``, and ``undecided`` pairs of touches, which only a run can decide."""
+    """The result of a check: the ``races``, and ``undecided`` pairs of touches, which only a run can decide."""
 
     races: list[KernelError] = field(default_factory=list)
     undecided: list[tuple[Touch, Touch]] = field(default_factory=list)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import CommandParser, command_line, exit_status
+from nki_mlir.cli.command import CommandParser, command_line, exit_status, words_of_program
 from nki_mlir.cli.standins.tool_files import ToolError, read
 from nki_mlir.files import write_file
 from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of_kernel, reads_profile, unpack_trace
@@ -129,7 +129,7 @@ def capture(options: argparse.Namespace) -> int:
 
 def inspect(options: argparse.Namespace) -> int:
     """Run a command whose kernel calls write files below the directory."""
-    words = options.words[1:] if options.words[:1] == ["--"] else options.words       # argparse leaves the mark there
+    words = words_of_program(options.words)
     if not words:
         raise ToolError(what="there is no command to run", fix="write neuron-profile inspect -o DIR COMMAND")
     variables = {"NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",

@@ -255,7 +255,7 @@ class VirtualRegister:
     def _no_number(self, *operands: object) -> NoReturn:
         raise NkiTypeError("a register is not a Python number: only the device knows its value; use it as "
                            "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store",
-                           fix="let the loop count in steps, nl.dynamic_range(0, n, 32) or nl.fori_loop(0, n, body, "
+                           fix="let the loop count in steps, nl.fori_loop(0, n, body, 32) or nl.dynamic_range(0, n, "
                                "32); or store it to a tile with nisa.register_store, and compute there",
                            code="NKI-DEVICE-VALUE").here()
 

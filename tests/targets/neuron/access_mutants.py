@@ -156,14 +156,18 @@ def transposed_access(program: Program, rng: random.Random) -> Iterator[Program]
     return with_tiles(program, rng, "rw", other, (SBUF, PSUM, HBM))
 
 
+def last_axis(tile: Tile) -> tuple[int, int]:
+    """Return the step and the count of a tile's last free axis; (0, 1) if it is not worth changing."""
+    step, count = tile.access.dims[-1]
+    return (0, 1) if count < 2 or step == 0 or len(tile.access.dims) < 2 else (step, count)
+
+
 @mutation
 def reversed_access(program: Program, rng: random.Random) -> Iterator[Program]:
     """The last axis goes backwards: the same bytes in another order."""
     def other(tile: Tile) -> Tile | None:
-        step, count = tile.access.dims[-1]
-        if count < 2 or step == 0 or len(tile.access.dims) < 2:
-            return None
-        return moved(tile.patterned(dims=(*tile.access.dims[:-1], (-step, count))), step * (count - 1))
+        step, count = last_axis(tile)
+        return moved(tile.patterned(dims=(*tile.access.dims[:-1], (-step, count))), step * (count - 1)) if step else None
     return with_tiles(program, rng, "rw", other)
 
 
@@ -171,10 +175,8 @@ def reversed_access(program: Program, rng: random.Random) -> Iterator[Program]:
 def wider_step(program: Program, rng: random.Random) -> Iterator[Program]:
     """Elements are twice as far apart."""
     def other(tile: Tile) -> Tile | None:
-        step, count = tile.access.dims[-1]
-        if count < 2 or step == 0 or len(tile.access.dims) < 2:
-            return None
-        return tile.patterned(dims=(*tile.access.dims[:-1], (2 * step, count)))
+        step, count = last_axis(tile)
+        return tile.patterned(dims=(*tile.access.dims[:-1], (2 * step, count))) if step else None
     return with_tiles(program, rng, "rw", other)
 
 

@@ -176,8 +176,8 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
 
 def calls_in_loops(block: cpu.NativeBlock, loops: tuple[cpu.NativeLoop, ...] = ()
                    ) -> Iterator[tuple[cpu.NativeBlock, cpu.Compute, Sequence[cpu.NativeLoop]]]:
-    """Yield each computation of a block that runs in all iterations of the loops around it, with its block and these
-    loops, after those that are given."""
+    """Yield each computation of a block that runs in all iterations of the loops around it, with its block and all
+    loops around it: ``loops``, then those of the block."""
     for node in block.nodes:
         if isinstance(node, cpu.Compute):
             yield block, node, loops

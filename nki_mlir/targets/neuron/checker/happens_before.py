@@ -45,7 +45,7 @@ class Updates:
             self.in_parts.append((self.in_parts[-1] if self.in_parts else 0) + (amount == isa.COMPLETIONS))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Epoch:
     """A semaphore between two clears: its updates by lane, and the first and last event that waits for it by lane."""
 
@@ -313,16 +313,16 @@ class HappensBefore:
     def counts_below_zero(self) -> list[tuple[int, int, Event, int]]:
         """Return (core, semaphore, decrement, least sum after it) of decrements that may come before the increments
         which they need."""
-        waits = defaultdict[tuple[int, int], list[tuple[int, int]]](list)
+        waits = defaultdict[tuple[Epoch, int], list[tuple[int, int]]](list)
         for (lane, index, number), epoch in self.epoch_of.items():
             value = self.trace.lanes[lane][index - 1].instruction.waits[number].value
-            waits[id(epoch), lane].append((index, value))
+            waits[epoch, lane].append((index, value))
         below = []
         for core, number, epoch in self.epochs:
             for lane, updates in epoch.updates.items():
                 if not self.trace.is_queue[lane]:
                     events = [self.trace.lanes[lane][index - 1] for index in updates.down_indices]
-                    sums = [(self.least_sum(event, epoch, waits[id(epoch), lane]), event) for event in events]
+                    sums = [(self.least_sum(event, epoch, waits[epoch, lane]), event) for event in events]
                     below += [(core, number, event, least) for least, event in sums if least < 0]
         return below
 

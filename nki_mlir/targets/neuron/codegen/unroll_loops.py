@@ -8,7 +8,7 @@ Programs of a grid run one after the other, in row-major order. The pass replace
 a number by one of its branches. A buffer that a loop's body allocates becomes one buffer for each iteration, so that
 iterations overlap. Masks become boxes; the pass splits a transfer whose mask is not a box into rows. If the code would
 exceed ``limit`` instructions, its largest outer loops stay loops of the device, with a note; where their bodies are
-small, one iteration contains several.
+small, an iteration of the device's loop runs several of the kernel's.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -64,7 +64,7 @@ class RampState:
 
     def close_windows(self, time: float) -> None:
         """Update the probability at the end of each window up to ``time``. An engine at full speed counts the share of
-        the rows that its work needs, at less speed it counts proportionally less."""
+        the rows that its work needs; an engine at a lower speed counts proportionally less."""
         use = self.used / self.window
         self.full = self.full * self.enough(use) + (1.0 - self.full) * self.enough(use * self.rate)
         self.used = 0.0
