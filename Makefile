@@ -94,7 +94,7 @@ release-check: setup
 	$(BIN)/python tools/release_check.py
 
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis lit_tests/Output
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find nki_mlir tests tools examples bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

@@ -12,10 +12,11 @@ from nki_mlir.targets.runtime import host
 config.name = "nki_mlir"  # noqa: F821
 config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
 config.suffixes = [".mlir", ".py", ".nkiasm"]  # noqa: F821
-config.excludes = ["lit.cfg.py", "Inputs", "Output"]  # noqa: F821
+config.excludes = ["lit.cfg.py", "Inputs"]  # noqa: F821
 config.test_source_root = os.path.dirname(__file__)  # noqa: F821
-config.test_exec_root = os.path.join(os.path.dirname(__file__), "Output")  # noqa: F821
 root = os.path.dirname(config.test_source_root)  # noqa: F821
+# Tests of Python that run at the same time read the files of lit_tests.
+config.test_exec_root = os.path.join(root, "build", "lit")  # noqa: F821
 config.environment["PYTHONPATH"] = root  # noqa: F821
 if any(shutil.which(name) for name in ("g++", "c++", "clang++")):
     config.available_features.add("cxx")  # noqa: F821

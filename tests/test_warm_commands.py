@@ -24,7 +24,7 @@ sys.exit(int(sys.argv[1]) or None)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[dict[str, str]]:
-    with warm_commands(ENVIRONMENT, ()) as environment:
+    with warm_commands(ENVIRONMENT, preloaded=()) as environment:
         yield environment
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run all tests, pytest and then lit, and print how many passed, failed and were skipped."""
+"""Run all tests, pytest with lit beside it, and print how many passed, failed and were skipped.
+
+Workers of pytest wait for child processes and files some of the time, in which the tests of lit run.
+"""
 
 import argparse
 import os
@@ -14,6 +17,7 @@ from pathlib import Path
 from .warm_commands import warm_commands
 
 ROOT = Path(__file__).resolve().parent.parent
+LOW_PRIORITY = ["nice", "-n", "10"]
 
 
 @dataclass
@@ -36,10 +40,9 @@ class Counts:
         return f"{self.tests - self.failed - self.skipped} passed, {self.failed} failed, {self.skipped} skipped"
 
 
-def run(name: str, command: list[str], results: Path, environment: dict[str, str]) -> tuple[bool, str]:
-    """Run a test command. Return whether it failed, and a line about the result. A run without tests fails."""
-    started = time.monotonic()
-    status = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False).returncode
+def outcome(name: str, process: "subprocess.Popen[bytes]", results: Path, started: float) -> tuple[bool, str]:
+    """Wait for a test command. Return whether it failed, and a line about the result. A run without tests fails."""
+    status = process.wait()
     counts = Counts.read(results)
     return bool(status) or not counts.tests, f"{name}: {counts} in {time.monotonic() - started:.0f} s"
 
@@ -54,16 +57,23 @@ def main() -> int:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder) / "pytest.xml", Path(folder) / "lit.xml"
-        # Each worker would rewrite the assertions of all tests. Only those of tests that fail are worth the time.
-        outcomes = [run("pytest", ["-m", "pytest", "-n", options.jobs, "--dist", "worksteal", "--assert=plain",
-                                   f"--junitxml={first}", *chosen, "tests"], first, environment)]
-        if outcomes[0][0]:
-            print("The failed tests again, with the values that they compare:", flush=True)
-            again = ["-m", "pytest", "-q", "--last-failed", "--last-failed-no-failures=none", "tests"]
-            subprocess.run([sys.executable, *again], cwd=ROOT, env=environment, check=False)
-        with warm_commands(environment) as warm:
-            outcomes += [run("lit", [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs,
-                                     f"--xunit-xml-output={second}", "lit_tests"], second, warm)]
+        with warm_commands(environment, LOW_PRIORITY) as warm, (Path(folder) / "lit.txt").open("w+b") as printed:
+            started = time.monotonic()
+            lit = [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs, f"--xunit-xml-output={second}"]
+            beside = subprocess.Popen([*LOW_PRIORITY, sys.executable, *lit, "lit_tests"], cwd=ROOT,
+                                      env=warm, stdout=printed, stderr=printed)
+            # Each worker would rewrite the assertions of all tests. Only those of tests that fail are worth the time.
+            workers = subprocess.Popen([sys.executable, "-m", "pytest", "-n", options.jobs, "--dist", "worksteal",
+                                        "--assert=plain", f"--junitxml={first}", *chosen, "tests"], cwd=ROOT,
+                                       env=environment)
+            outcomes = [outcome("pytest", workers, first, started)]
+            if outcomes[0][0]:
+                print("The failed tests again, with the values that they compare:", flush=True)
+                again = ["-m", "pytest", "-q", "--last-failed", "--last-failed-no-failures=none", "tests"]
+                subprocess.run([sys.executable, *again], cwd=ROOT, env=environment, check=False)
+            outcomes += [outcome("lit", beside, second, started)]
+            printed.seek(0)
+            print(printed.read().decode(errors="replace"), end="")
     print("\n".join(line for _, line in outcomes), flush=True)
     return int(any(failed for failed, _ in outcomes))
 

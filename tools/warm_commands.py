@@ -31,15 +31,20 @@ PRELOADED = ("filecheck.main", "numpy", "nki_mlir.cli.lowering", "nki_mlir.cli.o
 
 
 @contextmanager
-def warm_commands(environment: dict[str, str], preloaded: Sequence[str] = PRELOADED) -> Iterator[dict[str, str]]:
-    """Run a server that imports modules, and yield the environment in which clients find it."""
+def warm_commands(environment: dict[str, str], prefix: Sequence[str] = (),
+                  preloaded: Sequence[str] = PRELOADED) -> Iterator[dict[str, str]]:
+    """Run a server that imports modules, and yield the environment in which clients find it.
+
+    A ``prefix`` such as ``nice`` starts the server.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "commands")
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(path)
             listening.listen(64)                    # callers wait while modules are imported
-            server = subprocess.Popen([sys.executable, "-m", "tools.warm_commands", str(listening.fileno()),
-                                       *preloaded], cwd=ROOT, pass_fds=[listening.fileno()], env=environment)
+            server = subprocess.Popen([*prefix, sys.executable, "-m", "tools.warm_commands",
+                                       str(listening.fileno()), *preloaded], cwd=ROOT,
+                                      pass_fds=[listening.fileno()], env=environment)
         try:
             yield environment | {VARIABLE: path}
         finally:
