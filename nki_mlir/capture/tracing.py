@@ -8,11 +8,11 @@ against Python state that the single run would get wrong; a difference is record
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType, FunctionType, MethodType
-from typing import Any, SupportsInt
+from types import CodeType, FunctionType, GeneratorType, MethodType
+from typing import Any, SupportsInt, cast
 
 import numpy as np
 
@@ -109,11 +109,42 @@ def named(value: object, name: str) -> object:
     """Name a tensor without a name after the variable that it is assigned to."""
     if isinstance(value, Unassigned):
         return value.assigned_to(name)
-    if isinstance(value, View) and (automatic := value.buffer.name)[:1] == "t" and automatic[1:].isdigit():
+    _name_tensor(value, name)
+    return value
+
+
+def named_elements(values: object, name: str) -> object:
+    """Name the tensors of a list or tuple after the variable that it is assigned to, with their indices: ``parts_0``.
+    """
+    if type(values) in SEQUENCES:
+        for number, value in enumerate(cast("Sequence[object]", values)):
+            _name_tensor(value, f"{name}_{number}")
+    return values
+
+
+def unpacked(values: object, names: tuple[str, ...]) -> object:
+    """Name the tensors of a list, tuple or generator after the variables that they are assigned to."""
+    if isinstance(values, GeneratorType):
+        return _named_each(values, names)
+    if type(values) in SEQUENCES:
+        for value, name in zip(cast("Sequence[object]", values), names):
+            _name_tensor(value, name)
+    return values
+
+
+def _named_each(values: Iterable[object], names: tuple[str, ...]) -> Iterator[object]:
+    following = iter(names)
+    for value in values:
+        _name_tensor(value, next(following, ""))
+        yield value
+
+
+def _name_tensor(value: object, name: str) -> None:
+    """Give a tensor without a name this one."""
+    if name and isinstance(value, View) and (automatic := value.buffer.name)[:1] == "t" and automatic[1:].isdigit():
         builder = current.get()
         if builder is not None:
             builder.rename(value.buffer, name)
-    return value
 
 
 def assigned(value: object, name: str) -> object:
@@ -134,6 +165,7 @@ def element(value: object, container: Any, keys: tuple[object, ...], name: str) 
 
 
 CONTAINERS = (list, dict)
+SEQUENCES = (list, tuple)
 
 
 def buffer_of(value: Any) -> object:

@@ -120,6 +120,7 @@ def leaves(body: Iterable[ast.stmt], by: tuple[type[ast.stmt], ...] = JUMPS) -> 
 # -- the constructs ----------------------------------------------------------------------------------------------------
 RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
 HELD = "__held{}"               # variables that hold left operands
+COMPUTED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)      # expressions whose value may be a new tensor
 
 
 class LogicWrapper(ast.NodeTransformer):
@@ -253,9 +254,12 @@ class ConstructWrapper(LogicWrapper):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         node.annotation, node.target = self.plainly(node.annotation), self.visit(node.target)
+        is_computed = isinstance(node.value, COMPUTED)
         node.value = node.value and self.visit(node.value)
         if node.value is None or not isinstance(node.target, ast.Name):
             return node
+        if is_computed:
+            node.value = _named(node.value, node.target.id)
         nothing = ast.arguments([], [], None, [], [], None, [])
         value = _call("annotated", node.value, ast.Lambda(nothing, node.annotation))
         return ast.copy_location(ast.Assign([node.target], value), node)
@@ -263,8 +267,10 @@ class ConstructWrapper(LogicWrapper):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as value):
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if isinstance(value, COMPUTED):
                 node.value = _named(value, name)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.List() | ast.Tuple() | ast.ListComp() as value):
+                node.value = ast.copy_location(_call("named_elements", value, ast.Constant(name)), value)
             case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Call() as value):
                 node.value = ast.copy_location(_call("assigned", value, ast.Constant(name)), value)
             case ast.Assign(targets=[ast.Subscript(value=container)], value=ast.Call() as value) if (
@@ -275,8 +281,13 @@ class ConstructWrapper(LogicWrapper):
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values) as several) if (
                     len(targets) == len(values)):
                 several.elts = [
-                    _named(value, target.id) if isinstance(target, ast.Name) and isinstance(value, ast.Call) else value
+                    _named(value, target.id) if isinstance(target, ast.Name) and isinstance(value, COMPUTED) else value
                     for target, value in zip(targets, values)]
+            case ast.Assign(targets=[ast.Tuple(elts=targets)],
+                            value=ast.Call() | ast.ListComp() | ast.GeneratorExp() as value):
+                names = tuple([target.id for target in targets if isinstance(target, ast.Name)])
+                if len(names) == len(targets):
+                    node.value = ast.copy_location(_call("unpacked", value, _constant(names)), value)
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:

@@ -57,6 +57,35 @@ def test_values_of_a_tuple_are_named_in_the_beta_generation():
     assert '{nki.name = "left"}' in text and '{nki.name = "right"}' in text
 
 
+def test_results_of_operators_and_of_sequences_are_named_in_the_beta_generation():
+    def halves(tile):
+        return tile * 0.5, tile * 2.0
+
+    @beta_nki.jit
+    def kernel(x):
+        out = beta_nl.ndarray(x.shape, x.dtype, buffer=beta_nl.shared_hbm)
+        first, second = (beta_nl.load(x) for _ in range(2))
+        added = first + second
+        negative = -added
+        above: object = added > 1.0
+        low, high = halves(negative)
+        one, other = low - high, low * high
+        parts = [beta_nl.exp(tile) for tile in (one, other)]
+        beta_nl.store(out, parts[0] + parts[1] * above)
+        return out
+    text = kernel.lower(np.ones((4, 8), np.float32)).as_text("nki")
+    assert [part.split('"')[0] for part in text.split('nki.name = "')[1:]] == [
+        "x", "out", "first", "second", "added", "negative", "above", "low", "high", "one", "other", "parts_0",
+        "parts_1", "t12", "t13"]
+
+    @beta_nki.jit
+    def too_many(x):
+        first, second = (beta_nl.load(x) for _ in range(3))
+        return first
+    with pytest.raises(ValueError, match="too many values to unpack"):
+        too_many(np.ones((4, 8), np.float32))
+
+
 def test_many_variables():
     """Bytecode puts a prefix before the numbers of variables above 255."""
     lines = [f"    v{n} = call()" for n in range(300)]
