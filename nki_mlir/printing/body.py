@@ -39,6 +39,7 @@ from nki_mlir.printing.index_text import IndexText
 from nki_mlir.printing.kernel_text import AUTOMATIC, REGIONS, KernelText, NamedTensor
 from nki_mlir.printing.loop_names import loop_names
 from nki_mlir.printing.masked import can_select, write_selected
+from nki_mlir.printing.orders import instruction_orders
 from nki_mlir.printing.placement import can_be_named
 from nki_mlir.printing.programs import program_phases, program_texts, reduction_over_programs, write_reduction
 from nki_mlir.printing.registers import Registers
@@ -101,6 +102,8 @@ class BodyPrinter:
         self.registers = Registers(self.body, loads_conditions=not self.out.beta)
         self.rows: dict[Value, int] = {}        # by buffer, the number of used rows
         self.loop_names = loop_names(self.body)
+        self.orders = None if out.placement is not None else instruction_orders(
+            self.body, out.release, out.beta, out.unique)
         self.note_buffers()
 
     def note_buffers(self) -> None:
@@ -129,7 +132,8 @@ class BodyPrinter:
 
     def loop(self, variable: Value | None, name_hint: str, span: range, body: Callable[[], None]) -> None:
         """Write a loop, or its iterations one after another if a mask needs the number of each."""
-        before = self.out.saved()
+        before, orders = self.out.saved(), self.orders
+        self.orders = orders and orders.saved()
         name = self.out.unique(name_hint, "i")
         bounds = (span.start, span.stop, span.step)
         shown = bounds[1:2] if span.start == 0 and span.step == 1 else bounds[:2] if span.step == 1 else bounds
@@ -144,6 +148,7 @@ class BodyPrinter:
                 raise
             self.out.restore(before)
             for number in span:
+                self.orders = orders and orders.saved()
                 self.bind(variable, IndexText(number))
                 self.out.flush()
                 body()
@@ -207,8 +212,9 @@ class BodyPrinter:
         all but loops of the run time, else the operations whose order the kernel fixes."""
         if isinstance(node, waist.BufferAllocation | waist.ScalarValue):
             return
-        is_fixed = isinstance(node, waist.TileInstruction) and NO_REORDER in node.op.attributes and (
-            not self.out.beta and has_regions_in_order(self.out.release))
+        is_fixed = isinstance(node, waist.TileInstruction) and NO_REORDER in node.op.attributes
+        if is_fixed and (self.out.beta or not has_regions_in_order(self.out.release)):
+            is_fixed, self.out.unordered = False, self.out.unordered + 1
         if has_dynamic_loop(node) if self.out.placement is not None else not is_fixed:
             region.close()
         elif not self.out.in_order:
@@ -227,7 +233,7 @@ class BodyPrinter:
                 out.indices.define(node)
             case waist.TileInstruction():
                 if node not in self.registers.begins:
-                    self.statement(node)
+                    self.in_its_order(node)
             case waist.ForLoop():
                 self.for_loop(node)
             case waist.IfBranch():
@@ -316,6 +322,19 @@ class BodyPrinter:
             return partition, byte
         placement.addresses += 1
         return None
+
+    def in_its_order(self, node: waist.TileInstruction) -> None:
+        """Write an operation, after those that the kernel orders before it."""
+        if self.orders is None:
+            self.statement(node)
+            return
+        self.out.orders, before = self.orders, self.orders.lost
+        self.orders.begin(node.instruction)
+        self.statement(node)
+        following = self.orders.end()
+        self.out.orders, self.out.unordered = None, self.out.unordered + self.orders.lost - before
+        for line in following:
+            self.out.write(line)
 
     def statement(self, node: waist.TileInstruction) -> None:
         """Write an operation on the elements that its mask selects."""

@@ -34,7 +34,7 @@ from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
 from nki_mlir.printing.merged_programs import merged_programs
-from nki_mlir.printing.placement import KeptPlacement, placed_module
+from nki_mlir.printing.placement import KeptPlacement, counted, placed_module
 from nki_mlir.printing.prepared import prepared
 from nki_mlir.printing.releases import OLDEST, check_release
 from nki_mlir.printing.rolled_transfers import roll_transfers
@@ -173,6 +173,9 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
         rf"\s*(nl\.store\({t.name}\b|nisa\.\w+\(dst={t.name}\b|{t.name}\[.*\] \+?= )", line) for line in out.lines)}
     notes = [f"# {note}" for note in out.placement.notes] if out.placement is not None else []
     simulated = sorted({name for line in out.lines for name in SIMULATED_CALL.findall(line)})
+    if out.unordered:
+        notes.append(f"# {'Beta' if out.beta else f'Release {out.release}'} cannot express: "
+                     f"{counted(out.unordered, 'order of a single instruction', 'orders of single instructions')}.")
     if simulated and not out.beta:
         notes.append(f"# No device has {', '.join(simulated)}: the simulator alone runs this kernel.")
     parameters = [f"{t.name}: mutable_tensor" if out.beta and t.name in written else t.name for t in inputs]

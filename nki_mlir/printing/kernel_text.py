@@ -23,6 +23,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.printing.beta import beta_line, defined_tile
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
+from nki_mlir.printing.orders import InstructionOrders
 from nki_mlir.printing.placement import KeptPlacement
 from nki_mlir.printing.releases import for_release, has_method
 from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
@@ -96,12 +97,15 @@ class KernelText:
     on_core: bool = False                           # programs are the cores of a launch, which may meet
     in_order: bool = False                          # the lines are in a region in which no instruction moves
     program_id: str = ""                            # the variable of its core's number
+    orders: InstructionOrders | None = None         # of the body whose lines come next
+    unordered: int = 0                              # instructions whose order the text does not have
     numbered: int = 0                               # tensors without a name of the source
     line: tuple[str, int] | None = None             # of the source, that the last comment names
 
     # -- lines ---------------------------------------------------------------------------------------------------------
     def write(self, text: str) -> None:
-        line = beta_line(text, self.named) if self.beta else for_release(text, self.release)
+        ordered = text if self.orders is None else self.orders.ordered(text)
+        line = beta_line(ordered, self.named) if self.beta else for_release(ordered, self.release)
         if self.beta:
             if (definition := defined_tile(line, self.named)) is not None:
                 name, shape = definition

@@ -34,6 +34,11 @@ def has_regions_in_order(release: str) -> bool:
     return release in table.releases_with("nki.language.no_reorder")
 
 
+def has_orders(release: str) -> bool:
+    """Return whether a release orders an instruction after others (``depends_on``)."""
+    return release in table.releases_with("nki.isa.NkiInstruction.depends_on")
+
+
 def has_method(method: str, release: str) -> bool:
     """Return whether tensors of a release have a method."""
     return release in table.releases_with(f"{older_releases.TENSOR}.{method}")
