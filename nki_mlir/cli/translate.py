@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--keep-placement", action="store_true",
                    help="with --to-nki-python: print the compiled program, fused and in its order, with engines and "
                         "addresses")
+    p.add_argument("--reciprocals", action="store_true",
+                   help="with --to-nki-python: compute quotients as products with reciprocals, because devices do not "
+                        "divide; the last bit may differ")
     p.add_argument("--target", help="compile for trn1, trn2 or trn3" + command.targets_of_plugins())
     command.add_plugins(p)
     command.add_check(p)
@@ -77,7 +80,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
             name = source.display_name(options.source)
             modules = source.read_modules(lowering.split_input(source.read_text(options.source), name), name)
         return kernel_text(modules, release=options.release, keep_placement=options.keep_placement,
-                           generation=options.generation,
+                           generation=options.generation, reciprocals=options.reciprocals,
                            file=Path(options.output) if options.output != "-" else None)
     opt_options.goal, opt_options.emit = "isa", "bin" if options.mlir_to_bin else "asm"
     text = source.read_text(options.source)

@@ -368,7 +368,7 @@ class Op:
 O = TypeVar("O", bound=Op)
 
 
-def changed(op: O, tile: Callable[[Tile], Tile] | None, **fields: object) -> O:
+def changed(op: O, tile: Callable[[Tile], Tile] | None, /, **fields: object) -> O:
     """Copy an operation with each tile, where ``tile`` is a function, and the given fields replaced."""
     copy = object.__new__(type(op))
     values = copy.__dict__

@@ -43,6 +43,7 @@ from nki_mlir.python_commands import module_command
 from nki_mlir.targets.neuron import at_nisa
 from nki_mlir.transforms.fold_over_programs import ProgramsApart
 from nki_mlir.transforms.loop_over_programs import reduces_programs
+from nki_mlir.transforms.multiply_reciprocals import MultiplyReciprocals
 from nki_mlir.transforms.program_loops import CORES
 
 
@@ -55,7 +56,7 @@ SIMULATED_CALL = re.compile(rf"\bnl\.(?:{'|'.join(SIMULATED)})\b")
 
 
 def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False,
-                generation: str = "current", file: Path | None = None) -> str:
+                generation: str = "current", file: Path | None = None, reciprocals: bool = False) -> str:
     """Return the text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
@@ -65,6 +66,8 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
         release: the release of the current generation whose names and parameters the text has
         generation: current or beta
         keep_placement: print the emitted instructions: fused, in their order, with engines and addresses
+        reciprocals: compute quotients as products with reciprocals, which devices have; texts of graphs always do,
+            unless they keep the placement
         file: where the text will be, whose settings ``ruff`` takes; without it, the text has its default format
 
     Errors: ``Unprintable``, at the line of the source, where the generation has no form of an operation.
@@ -75,8 +78,8 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
         raise Unprintable(what="generation beta with a placement, or with a release of the current generation,",
                           fix="leave --generation out")
     merged = list(modules) if keep_placement else merged_programs(programs_apart(modules))
-    options = _Options(comments, OLDEST if beta else release, keep_placement, beta,
-                       not (keep_placement or beta) and is_graph(merged[0]), file)
+    reciprocals = reciprocals or (not (keep_placement or beta) and is_graph(merged[0]))
+    options = _Options(comments, OLDEST if beta else release, keep_placement, beta, reciprocals, file)
     loops, in_python = len(merged) == 1 and not keep_placement, not (keep_placement or beta)
     if len(merged) == 1 and reduces_programs(merged[0]):
         with suppress(Unprintable, ProgramsApart):  # if loops over programs cannot express it
@@ -91,7 +94,7 @@ class _Options:
     release: str
     keep_placement: bool
     beta: bool
-    of_graph: bool
+    reciprocals: bool
     file: Path | None
 
 
@@ -99,14 +102,15 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     """Return the text of prepared modules. Programs that reduce over each other run on one core."""
     on_cores, placement = the_kernel(copies[0]).grid == CORES and not any(map(reduces_programs, copies)), None
     if options.keep_placement:
-        copies, placement = _placed(copies, on_cores)
+        copies, placement = _placed(copies, on_cores, options.reciprocals)
+    elif options.reciprocals:
+        _multiply_reciprocals(copies)
     kernels = [the_kernel(copy) for copy in copies]
     first = kernels[0]
     if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
             (a.kind, a.shape, a.dtype) for a in first.arguments if a.dtype is not None] for k in kernels):
         raise Unprintable(what="programs with different results", fix="let all programs return the same tensors")
-    out = KernelText(options.comments, machine_named(first.target), options.release, options.beta, options.of_graph,
-                     placement=placement)
+    out = KernelText(options.comments, machine_named(first.target), options.release, options.beta, placement=placement)
     out.names.add(first.name)
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else AUTOMATIC.sub("result", a.name),
                            a.shape if a.shape or a.kind == "input" else (1,), a.dtype, "nl.shared_hbm")
@@ -129,7 +133,7 @@ def _text_of(copies: list[Module], options: _Options) -> str:
         roll_transfers(out)
     out.renumber()
     return formatted(_file_text(first, out, [t for t, a in zip(tensors, (
-        a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]), options.file)
+        a for a in first.arguments if a.dtype is not None)) if a.kind == "input"], options.reciprocals), options.file)
 
 
 def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor], several: bool) -> BodyPrinter:
@@ -141,13 +145,20 @@ def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTen
         return printer
 
 
-def _placed(modules: Sequence[Module], on_cores: bool) -> tuple[list[Module], KeptPlacement]:
+def _multiply_reciprocals(modules: Sequence[Module]) -> None:
+    for module in modules:
+        MultiplyReciprocals().run(module)
+
+
+def _placed(modules: Sequence[Module], on_cores: bool, reciprocals: bool) -> tuple[list[Module], KeptPlacement]:
     """Return the modules of a kernel as they are emitted: one, or one for each core of its launch."""
     if any(map(reduces_programs, modules)) or (len(modules) > 1 and not on_cores):
         raise Unprintable(what="the placement of programs that differ and run on one core",
                           fix="print without the placement, or launch one program")
     points = [(core,) for core in range(*CORES)] if on_cores else [None]
     lowered = [at_nisa(module) for module in modules]
+    if reciprocals:
+        _multiply_reciprocals(lowered)
     placed = [placed_module(lowered[n if len(lowered) > 1 else 0], point) for n, point in enumerate(points)]
     return [module for module, _ in placed], KeptPlacement([program for _, program in placed])
 
@@ -166,7 +177,7 @@ def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
                 printer.one_program(name, number)
 
 
-def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor]) -> str:
+def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor], reciprocals: bool) -> str:
     described = ", ".join(f"{t.name} {list(t.shape)} {t.dtype}" for t in inputs) or "Takes no tensors"
     constants = any("shared_constant(np." in line for line in out.lines)
     written = {t.name for t in inputs if any(re.match(
@@ -178,6 +189,8 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
                      f"{counted(out.unordered, 'order of a single instruction', 'orders of single instructions')}.")
     if simulated and not out.beta:
         notes.append(f"# No device has {', '.join(simulated)}: the simulator alone runs this kernel.")
+        if "nl.divide" in simulated and not reciprocals:
+            notes.append("# nki-translate --reciprocals prints quotients as products, whose last bit may differ.")
     parameters = [f"{t.name}: mutable_tensor" if out.beta and t.name in written else t.name for t in inputs]
     shown = "\n".join([*parameters, *out.lines])
     imports = beta_generation.imports_of(shown) if out.beta else imports_of(shown)

@@ -67,7 +67,6 @@ class KernelText:
     machine: Machine
     release: str = NEWEST
     beta: bool = False                      # the lines are of the beta generation
-    of_graph: bool = False                  # quotients become products with reciprocals
     named: dict[str, NamedTensor] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)

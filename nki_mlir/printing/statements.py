@@ -26,7 +26,7 @@ from nki_mlir.printing.implicit_sums import IMPLICIT
 from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, form_of
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.merged_programs import RANKS, rank_text
-from nki_mlir.printing.quotients import with_reciprocal, without_quotients
+from nki_mlir.printing.quotients import without_quotients
 from nki_mlir.printing.tile_text import column
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
@@ -91,8 +91,6 @@ def value_text(attribute: str, value: object) -> str:
 def write_instruction(text: KernelText, op: Op) -> None:
     """Write the call of an instruction."""
     op = adapted(op)
-    if text.of_graph:
-        op = with_reciprocal(text, op)
     form = form_of(type(op))
     if form is None:
         raise Unprintable(what=f"'{op.full_name()}'", fix="write this part of the kernel by hand")

@@ -11,7 +11,7 @@ from nki_mlir.language.current import nki
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel import kernel_text
 
-from .reading import printed, reread
+from .reading import printed, reread, reread_beta
 
 EDGES = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -3e-42, 1.2e-38, 3.4e38, -7.0, 1 / 3, 2.0**-126],
                  np.float32)
@@ -68,6 +68,26 @@ def test_quotients_of_a_graph_are_products_with_reciprocals():
     for on in ("eager", "jit", "isa"):
         for value, wanted in zip(reread(text).run((x, y), {}, on), (x / x.sum(1, keepdims=True), x / y), strict=True):
             np.testing.assert_allclose(value, wanted, rtol=4e-7)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{}, {"keep_placement": True}, {"generation": "beta"}])
+def test_quotients_of_a_kernel_are_products_on_request(options):
+    @nki.jit
+    def quotients(x, y):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        top, below = nl.load(x), nl.load(y)
+        nl.store(out, nl.divide(nl.divide(top, nl.sum(below, axis=1)), below) + nl.divide(top, 3.0))
+        return out
+    x, y = (np.random.default_rng(k).random((20, 16), np.float32) + 0.5 for k in (1, 2))
+    assert "divide" in printed(quotients, [x, y], **options)
+    text = printed(quotients, [x, y], reciprocals=True, **options)
+    assert "divide" not in text and "simulator" not in text and text.count("reciprocal(") == 2
+    again = (reread_beta if "generation" in options else reread)(text)
+    expected = x / y.sum(1, keepdims=True) / y + x / np.float32(3.0)
+    for on in ("eager", "interpreter", "jit", "isa"):
+        np.testing.assert_allclose(again.on(on)(x, y), expected, rtol=1e-6)
+    assert printed(again, [x, y], **options).count("reciprocal(") == 2
 
 
 @pytest.mark.parametrize("divisor", ["dense<3>", "dense<8>"])
