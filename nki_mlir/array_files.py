@@ -27,7 +27,7 @@ def read_array(path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = No
     except DAMAGES as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if "allow_pickle" in reason:            # NumPy's advice would run code of the file
-            reason = "it is no array of numbers, as numpy.save writes one"
+            reason = "it is not an array of numbers in the format of numpy.save"
         reason = " ".join(reason.split())
         raise UnreadableArray("cannot be read: " + (
             reason if len(reason) <= REASON else f"{reason[:REASON]}...")) from None

@@ -179,7 +179,7 @@ class DeviceRules(Enum):
 
 class UnknownRulesLevel(NkiMlirError, ValueError):
     code = "NKI-DEVICE-RULES"
-    message = "NKI_MLIR_DEVICE_RULES is '{found}'"
+    message = "NKI_MLIR_DEVICE_RULES cannot be '{found}'"
     fix = ("set it to off, warn or error; by default a broken rule is an error, or a warning if the documents "
            "contradict each other")
 

@@ -121,7 +121,7 @@ def add(module: str) -> list[Extension]:
 def _of_table(table: object, module: str) -> Iterator[Extension]:
     if not isinstance(table, Mapping) or not all(isinstance(entries, Mapping) and all(
             isinstance(text, str) for item in entries.items() for text in item) for entries in table.values()):
-        raise BrokenPlugin(what=TABLE, origin=module, text="it maps each group to a dict of names and modules, got "
+        raise BrokenPlugin(what=TABLE, origin=module, text="it must map each group to a dict of names and modules, got "
                                                            f"{reprlib.repr(table)}")
     for group, entries in table.items():
         if group not in GROUPS:

@@ -90,7 +90,7 @@ class ResourceAlignment(NkiMlirError):
 class StrayCharacter(NkiMlirError):
     code = "NKI-TEXT-CHARACTER"
     message = "a {character} makes the end of a string ambiguous"
-    why = "MLIR has backslashes in strings alone, and writes carriage returns in strings as \\0D"
+    why = "MLIR has backslashes only in strings, and writes carriage returns in strings as \\0D"
     fix = "remove it, or write it in a string as \\5C or \\0D"
 
 

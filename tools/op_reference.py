@@ -91,13 +91,13 @@ class Rules:
         self.tell(f"{are(labels)} one value for each partition of `dst`")
 
     def same_partitions(self, *labels: str) -> None:
-        self.tell(f"{code(labels)} have the same number of partitions")
+        self.tell(f"{code(labels)} must have the same number of partitions")
 
     def rule(self, holds: bool, rule: str, fix: str = "") -> None:
         self.tell(re.sub(r", (got|not|') ?.*", "", rule))       # without the values of the operation at hand
 
     def unmasked(self, reason: str = "") -> None:
-        self.tell(f"it has no mask{reason}")
+        self.tell(f"it takes no mask{reason}")
 
 
 def code(names: Any) -> str:

@@ -295,7 +295,7 @@ func.func @tensor_cpoy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbu
 #all = affine_set<() : (0 == 0)>
 #chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @all_reduce(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'all_reduce': groups are lists of different numbers as JSON, got [[0, 1], [1]]}}
+  // expected-error@+1 {{'all_reduce': groups must be lists of different ranks as JSON, got [[0, 1], [1]]}}
   "nisa.all_reduce"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32],
     engine = "unknown", groups = "[[0, 1], [1]]", op = "add", over = "ranks", mask = #all

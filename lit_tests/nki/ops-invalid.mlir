@@ -438,7 +438,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // Dims in another order.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' op dims [1, 0] are not some of the pattern's 2, in order}}
+  // expected-error@+1 {{'nki.view' op dims [1, 0] must be dims of the pattern, 0 to 1, in ascending order}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>, dims = array<i64: 1, 0>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
   return
 }

@@ -88,7 +88,7 @@ def least_squares(name: str, rows: Sequence[Measurement], features: Features, fi
     relative = matrix / np.where(scale, scale, 1.0)
     normal = relative.T @ relative              # singular, too, where times differ by many orders of magnitude
     if not scale.all() or np.linalg.matrix_rank(normal) < len(normal):
-        raise BadMeasurements.at_line(file, 1, f"{len(rows)} rows of {name} do not decide its law: measure "
+        raise BadMeasurements.at_line(file, 1, f"{len(rows)} rows of {name} do not determine its cost: measure "
                               "every case")
     values, *_ = np.linalg.lstsq(relative, np.ones(len(rows)), rcond=None)
     off = relative @ values - 1.0
@@ -142,7 +142,7 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
     fits["long transfers"] = least_squares("transfers", [row for row in moved if row.elements > SHORT],
                                            lambda row: (1.0, 2 * row.reps * row.elements * LANE_BYTES), file)
     chain, stream = fits[CHAIN], fits["vector_stream"]
-    constants.append(FittedNumber("vector own result", "ns",
+    constants.append(FittedNumber("vector result in engine", "ns",
                               float(machine.costs.engines[Engine.VECTOR].result_in_engine_ns),
                               float(chain.values[0] - stream.values[0]),
                               float(np.hypot(chain.errors[0], stream.errors[0]))))
@@ -201,9 +201,9 @@ def _of_engine(fitted: Fitted, machine: Machine, engine: Engine, name: str) -> l
     law = costs.law(name)
     fixed = float(law.passes * law.fixed + costs.overhead_cycles)
     kind = name.partition(".")[0]
-    return [FittedNumber(f"{engine.value} {kind}: an element", "cycles", float(law.passes * law.per_element),
+    return [FittedNumber(f"{engine.value} {kind}: each element", "cycles", float(law.passes * law.per_element),
                      float(fitted.values[1] * clock), float(fitted.errors[1] * clock)),
-            FittedNumber(f"{engine.value} {kind}: besides", "cycles", fixed, float(fitted.values[0] * clock),
+            FittedNumber(f"{engine.value} {kind}: fixed part", "cycles", fixed, float(fitted.values[0] * clock),
                      float(fitted.errors[0] * clock))]
 
 

@@ -200,7 +200,7 @@ class Affine:
     def __str__(self) -> str:
         """Return a text for messages. Printing an index unrolls no loop, unless the capture then fails."""
         for symbol in self.symbols:
-            symbol.hint("its text was used")
+            symbol.hint("Python converts it to text")
         terms = [f"{c}*{s.name}" if c != 1 else s.name for s, c in self.symbols.items()]
         terms += [f"{c}*axis{k}" for k, c in enumerate(self.axes) if c]
         if self.const or not terms:

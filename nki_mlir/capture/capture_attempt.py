@@ -67,7 +67,8 @@ class CaptureAttempt(Builder):
 
     def _request_totals(self) -> None:
         for engine in self.continued & self.left_out:
-            self.requests.setdefault(("registers", engine), f"an operation continues a total of the {engine} engine")
+            self.requests.setdefault(("registers", engine),
+                                     f"an operation adds to the accumulation registers of the {engine} engine")
 
     def left_open(self) -> dict[tuple[object, ...], str]:
         """Return requests for constructs that Python left before their end and went on: loops by a jump, branches by

@@ -149,7 +149,7 @@ class BeyondIndex(KernelError, IndexError):
 
 class IteratedIndex(KernelError, TypeError):
     code = "NKI-SUBSCRIPT"
-    message = "a loop goes over an index, which is one number"
+    message = "a loop iterates over an index, which is one number"
     fix = "loop over nl.affine_range(n)"
 
 
@@ -168,7 +168,7 @@ class BadSubscript(KernelError, TypeError):
 
 class EmptySubscript(KernelError):
     code = "NKI-EMPTY"
-    message = "a subscript of tensor {name} selects no elements: its shape is {shape}"
+    message = "a subscript of tensor {name} selects no elements: it has shape {shape}"
     fix = "skip the operation with a Python if when the slice is empty"
 
 
@@ -295,7 +295,7 @@ class BadSliceSize(KernelError):
 
 class TwoEllipses(KernelError, IndexError):
     code = "NKI-SUBSCRIPT"
-    message = "an index has at most one ..."
+    message = "a subscript can have one ellipsis (...) at most"
     fix = "write : for the other dimensions"
 
 

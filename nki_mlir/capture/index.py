@@ -103,7 +103,7 @@ class Index(Affine):
     def __bool__(self) -> bool:
         if math.prod(self.shape) != 1:
             raise errors.ArangeInCondition(size=math.prod(self.shape))
-        return bool(self.as_int("Python needs its truth"))
+        return bool(self.as_int("Python needs its truth value"))
 
     def __hash__(self) -> int:
         return hash(self.as_int("it is a dictionary key or set member"))

@@ -44,19 +44,19 @@ class Mask:
         left, right = ~self, ~other if isinstance(other, Mask) else None
         if right is not None and not (left.negated or right.negated):
             return Mask(left.terms + right.terms, negated=True)
-        return self._of_numbers(other, "| joins two single comparisons") or bool(other)
+        return self._of_numbers(other, "| can only join two single comparisons") or bool(other)
 
     __ror__ = __or__
 
     def __xor__(self, other: object) -> bool:
-        return self._of_numbers(other, "^ joins no conditions on index tensors") ^ bool(other)
+        return self._of_numbers(other, "^ does not join conditions on index tensors") ^ bool(other)
 
     __rxor__ = __xor__
 
     def __eq__(self, other: object) -> bool:
         """Compare a condition with a condition or bool, as bools are compared; every other value is unequal."""
         if isinstance(other, (Mask, bool, np.bool_)):
-            return self._of_numbers(other, "== compares no conditions on index tensors") == bool(other)
+            return self._of_numbers(other, "== does not compare conditions on index tensors") == bool(other)
         return NotImplemented
 
     def _of_numbers(self, other: object, rule: str) -> bool:
@@ -116,7 +116,7 @@ class Mask:
         truth = self.truth()
         if truth is None:
             for expression, _ in self.terms:
-                expression.as_int("Python needs the truth of a comparison")
+                expression.as_int("Python needs the truth value of a comparison")
             # Constants remain: an equality or inequality of numbers.
             truth = all(e.const == 0 if equal else e.const >= 0 for e, equal in self.terms) != self.negated
         return truth
@@ -151,8 +151,8 @@ class Mask:
             terms += [(position * c + remainder, equal) for c, remainder, equal in bound]
         elif any(equal for *_, equal in bound) or min(max(c for c, _ in side) for side in (lower, upper)) > 1:
             raise UnsupportedMask(
-                what="the mask bounds a multiple of a reduced axis on both sides, so comparisons cannot say which "
-                     "results have no elements",
+                what="the mask bounds a multiple of a reduced axis on both sides, and no comparisons select the "
+                     "results that have elements",
                 instead="bound the multiple on one side only, or bound the axis itself")
         else:
             terms += [(low * b + high * a, False) for a, low in lower for b, high in upper]

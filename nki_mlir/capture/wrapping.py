@@ -354,11 +354,11 @@ def warn_of_lost_checks(code: CodeType, is_kernel: bool) -> None:
             i.opname == "FOR_ITER" for i in dis.get_instructions(code))):
         return
     warnings.warn_explicit(
-        f"{code.co_name} has no source that can be read. Its loops are unrolled: whether iterations of affine_range "
-        "depend on each other, and whether a tensor is used after the loop that it is created in, is not checked. "
-        "'and', 'or', 'not' and chained comparisons of indices are Python's, and 'while' does not test values of the "
-        "device. Shapes in annotations of variables are not checked, and the buffer of a tensor does not compare with "
-        "nl.sbuf and its like. fix: define it in a file, or put its text into linecache.cache",
+        f"the source of {code.co_name} cannot be read. Its loops are unrolled. Nothing checks whether iterations of "
+        "affine_range depend on each other, whether a tensor is used after the loop that creates it, and whether a "
+        "variable has the shape of its annotation. 'and', 'or', 'not' and chained comparisons of indices have Python's "
+        "meaning, 'while' does not test values of the device, and the buffer of a tensor does not equal nl.sbuf. "
+        "fix: define the function in a file, or put its text into linecache.cache",
         NoSourceWarning, code.co_filename, code.co_firstlineno)
 
 

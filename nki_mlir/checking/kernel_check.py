@@ -190,7 +190,7 @@ def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport, same_writ
         return
     report.findings += [finding("streams", error, NOTE if is_judged(error, same_writes) else ERROR)
                         for error in streams.violations]
-    report.findings += [CheckFinding("streams", NOTE, f"the streams are not proved: {reason}")
+    report.findings += [CheckFinding("streams", NOTE, f"the streams are not proved correct: {reason}")
                         for reason in streams.not_analysed]
 
 

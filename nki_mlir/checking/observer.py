@@ -85,7 +85,7 @@ class OperationObserver:
         if (overwritten := overwritten_operand(op, views)) is not None:
             name, index = overwritten
             self.report("race", ERROR if moves_by_dma(op) else WARNING, f"{described(op)} reads {name}{list(index)} "
-                        "for one element of its result, and overwrites it by another", at,
+                        "for one element of its result, and overwrites it with another one", at,
                         "write to another tensor, or copy the operand first")
         adds = getattr(op, "rmw", "bypass") != "bypass"
         if not (adds and self.adds_repeatedly) and (repeated := repeated_element(op, views)) is not None:
@@ -143,7 +143,7 @@ class OperationObserver:
         nan = bad & np.isnan(result)
         index = first_of(nan if nan.any() else bad)
         listing = ", ".join(f"{name} = {shown(b, index, result.shape)}" for name, b in list(operands.items())[:SHOWN])
-        self.report("not-finite", ERROR if nan.any() else WARNING, f"{described(op)} makes the first "
+        self.report("not-finite", ERROR if nan.any() else WARNING, f"{described(op)} computes the first "
                     f"{shown_number(result[index])}, at {list(index)}" + (f", of {listing}" if listing else ""), at,
                     "keep the operands within the function's domain")
 

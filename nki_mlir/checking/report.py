@@ -76,7 +76,7 @@ class KernelReport:
         return sorted(self.findings, key=lambda f: (SEVERITIES.index(f.severity), *(f.location or ("", 0, 0))[:3]))
 
     def __str__(self) -> str:
-        lines = [str(f) for f in self.ordered()] or [f"{self.kernel}: nothing was found"]
+        lines = [str(f) for f in self.ordered()] or [f"{self.kernel}: no mistakes found"]
         if self.precision:
             lines.append("rounding, by statement: " + "; ".join(map(str, self.precision[:5])))
         return "\n".join(lines)

@@ -81,8 +81,8 @@ def report(result: "Fit", target: str) -> list[str]:
         lines.append(f"{constant.name:34} {constant.unit:9} {constant.ours:9.3f} {constant.fitted:10.3f} +- "
                      f"{constant.error:6.3f}  {change}{note}")
     if result.issuers > 1:
-        lines.append(f"{result.issuers} engines triggered transfers, as transfers_beside shows: a trigger takes "
-                     f"{result.issuers} times the measured time between two")
+        lines.append(f"transfers_beside shows that {result.issuers} engines triggered transfers in turn: a trigger "
+                     f"takes {result.issuers} times the measured time between two transfers")
     lines.append("residuals: " + ", ".join(f"{kernel} {residual:.1%}" for kernel, residual in result.residuals.items()))
     return lines
 

@@ -85,14 +85,14 @@ def lacking(method: str, parameters: object) -> str:
             except ValueError as error:
                 return f"textDocument.uri is not a URI: {error}"
         case _:
-            return "textDocument.uri must be a text"
+            return "textDocument.uri must be a string"
     match method.rpartition("/")[2], parameters:
         case ("didClose" | "documentSymbol"), _:
             return ""
         case "didOpen", {"textDocument": {"text": str()}}:
             return ""
         case "didOpen", _:
-            return "textDocument.text must be a text"
+            return "textDocument.text must be a string"
         case "didChange", {"contentChanges": [*_, {"text": str()}]}:
             return ""
         case "didChange", _:
@@ -151,7 +151,7 @@ class Server:
         """Handle a message and return its result or an error. No failure ends the session."""
         method = message.get("method")
         if not isinstance(method, str):
-            return {"error": {"code": INVALID_REQUEST, "message": "a message names its method"}}
+            return {"error": {"code": INVALID_REQUEST, "message": "a message must name its method"}}
         handler = self.handlers.get(method)
         if handler is None:
             return {"error": {"code": METHOD_NOT_FOUND, "message": "no such method"}}
@@ -192,7 +192,7 @@ class Server:
         except (ValueError, RecursionError) as error:
             raise Unreadable(PARSE_ERROR, f"a message is not JSON: {error}") from None
         if not isinstance(message, dict):
-            raise Unreadable(INVALID_REQUEST, f"a message is an object, got {type(message).__name__}")
+            raise Unreadable(INVALID_REQUEST, f"a message must be an object, got {type(message).__name__}")
         return message
 
     def send(self, message: dict[str, object]) -> None:

@@ -34,8 +34,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--release", default="2.32", help="write for this release, 2.27 to 2.32 (default)")
     p.add_argument("--check", nargs="+", metavar="ARG",
                    help="run the old and the new kernel on all executors with these arguments (as --arg of nki-run) "
-                        "and compare them; print a kernel that cannot be rewritten from IR; the word cases takes "
-                        "kernels and arguments from the function cases() of the file")
+                        "and compare their results; print a kernel from IR if its text cannot be rewritten; with the "
+                        "word cases, take kernels and arguments from the function cases() of the file")
     p.add_argument("--grid", default="", metavar="N,M", help="set the launch grid of the kernel that --check runs")
     p.add_argument("--quiet", action="store_true",
                    help="print only the lines that you must rewrite yourself, not the changes")
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     locked = [f.path for f in migrated_files if f.new != f.old and not os.access(f.path, os.W_OK)]
     if options.in_place and locked:
         raise files.MigrationError(what=f"cannot write {locked[0]}: no file has changed",
-                                   how="give it the permission to be written")
+                                   how="give yourself the permission to write it")
     for file in migrated_files:
         if options.diff:
             difference = difflib.unified_diff(file.old.splitlines(True), file.new.splitlines(True), str(file.path),

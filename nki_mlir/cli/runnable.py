@@ -119,7 +119,7 @@ class DeclaredMemory(NkiMlirError):
 class TooManyArguments(NkiMlirError):
     code = "NKI-ARG"
     message = "{what}"
-    fix = "the inputs are {names}"
+    fix = "give values for the inputs: {names}"
 
 
 def requested(source: str, options: argparse.Namespace, values: bool = True) -> Runnable:

@@ -73,7 +73,7 @@ class Diagnostic:
 class StreamsAreNoModule(NkiMlirError):
     code = "NKI-SOURCE-STREAMS"
     message = "the file has instruction streams as assembly, not a module"
-    fix = "nki-run --on=isa runs them, nki-translate --assemble writes a binary"
+    fix = "run them with nki-run --on=isa, or write a binary with nki-translate --assemble"
 
 
 class MalformedInput(NkiMlirError):

@@ -19,14 +19,14 @@ def require_sound(programs: Sequence[Program], witness: str | None = None) -> No
     for violation in report.violations[:-1]:
         print(violation, file=sys.stderr)
     if report.witness and witness is None:
-        print("note: --witness=FILE writes an order of the streams in which it goes wrong, which --order=FILE replays",
-              file=sys.stderr)
+        print("note: --witness=FILE writes an order of the streams that leads to a wrong value; --order=FILE "
+              "replays it", file=sys.stderr)
     elif report.witness and witness is not None:
         from nki_mlir.cli.source import write_output  # start-up: imported on first use
         write_output(witness, "".join(f"// {line}\n" for line in str(report.witnessed).split("\n"))
                      + order_text(report.witness, len(programs)))
     elif witness is not None:
-        print("note: no witness is written: the streams have no accesses without an order", file=sys.stderr)
+        print("note: no witness is written: waits order all accesses of the streams", file=sys.stderr)
     if report.violations:
         raise report.violations[-1]
     for reason in report.not_analysed:

@@ -62,7 +62,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             kinds = [*signature.inputs, *signature.results]
             if any(str(kind).endswith("f64>") for kind in kinds):
                 raise Unsupported(feature="a float64 argument or result of a graph, in one program with its kernels",
-                                  instead="convert it to float32 around the graph")
+                                  instead="convert it to float32 outside of the graph")
             link(module)
             kernels = set_aside(module)
             upstream.to_stablehlo(module)

@@ -185,8 +185,8 @@ class FormReader:
             label = LABEL.match(cursor.text, at)
             if label is not None:
                 if label[1] not in by_name:
-                    raise MalformedForm(at, f"has no operand '{label[1]}' here that may be left out: "
-                                            f"{', '.join(by_name) or 'there is none'}")
+                    raise MalformedForm(at, f"has no optional operand '{label[1]}' here; optional are: "
+                                            f"{', '.join(by_name) or 'none'}")
                 by_name.remove(label[1])
                 cursor.at = label.end()
                 operands[label[1]] = self.tile(cursor)
@@ -368,7 +368,7 @@ class FormReader:
         """Read ``scalar.alu add %a, %b -> f32``. If the text has no type, the result has the type of the first
         operand."""
         if form.has_region:
-            raise MalformedForm(start, "is written in the generic form alone")
+            raise MalformedForm(start, "has a generic form only")
         texts = {name: quoted(word) for name, (word, _) in self.function(cursor, form).items()}
         operands = []
         if cursor.next_is("%") or cursor.next_is("("):
@@ -390,7 +390,7 @@ class FormReader:
     def buffer(self, cursor: Cursor, result: str | None, start: int) -> GenericText:
         """Read ``%tile = nki.buffer {ATTRIBUTES} : type``, an allocation that has the name of its value."""
         if result is None:
-            raise MalformedForm(start, f"'{BUFFER}' names the value that it makes: %tile = {BUFFER} : memref<...>")
+            raise MalformedForm(start, f"'{BUFFER}' needs a name for its buffer: %tile = {BUFFER} : memref<...>")
         texts = {name: text for name, (text, _) in read_attributes(cursor).items()} if cursor.next_is("{") else {}
         cursor.expect(":", "and the type of the buffer")
         kind = cursor.type()

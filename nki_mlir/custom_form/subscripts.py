@@ -208,11 +208,11 @@ class SubscriptPattern:
             else:
                 free = free.plus(form, stride)
             if subscript.ranges and not dims and buffer.on_chip and axis > 0:
-                raise MalformedForm(self.at, "the first range on chip is of partitions: 0:1 is the first one")
+                raise MalformedForm(self.at, "on chip the first range selects partitions: write 0:1 for the first one")
             dims += [(step * stride, count) for step, count in subscript.ranges]
             axis += 1
         if buffer.on_chip and not dims:
-            raise MalformedForm(self.at, "on chip the partitions have a range: 0:1 is the first one")
+            raise MalformedForm(self.at, "on chip a range selects the partitions: write 0:1 for the first one")
         return Access(dtype, partition if buffer.on_chip else None, free, tuple(dims))
 
 
@@ -270,5 +270,5 @@ def _step(cursor: Cursor) -> int:
 def _count(cursor: Cursor) -> int:
     number = cursor.take(NUMBER)
     if number is None or int(number) < 1:
-        raise cursor.unexpected("how many times, a number of at least 1")
+        raise cursor.unexpected("the number of repetitions, at least 1")
     return int(number)

@@ -64,7 +64,7 @@ class BadSources(NkiMlirError, TypeError):
 class MissingSource(NkiMlirError, FileNotFoundError):
     code = "NKI-CUSTOMOP-SOURCE"
     message = "there is no source file {file}"
-    fix = "paths in compute_srcs and shape_srcs are relative to the current directory, {directory}"
+    fix = "correct the path: compute_srcs and shape_srcs are relative to the current directory, {directory}"
 
 
 class BadFlags(NkiMlirError, TypeError):
@@ -75,7 +75,7 @@ class BadFlags(NkiMlirError, TypeError):
 
 class BadStackSize(NkiMlirError, ValueError):
     code = "NKI-CUSTOMOP-STACK"
-    message = "STACK_SIZE is {given}"
+    message = "STACK_SIZE cannot be {given}"
     fix = "declare at most {limit} bytes: extra_cflags=['-DSTACK_SIZE=20000']"
 
 

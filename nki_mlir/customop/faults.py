@@ -179,7 +179,7 @@ class NoDestination(Fault):
 class WrongResult(Fault):
     kind = "result"
     code = "NKI-GPSIMD-RESULT"
-    message = "the results of the kernel and of its shape function are {text}"
+    message = "the results of the kernel and of its shape function differ: {text}"
 
 
 class Unwritten(KernelWarning):
@@ -222,7 +222,7 @@ class LongDim(Fault):
 class NegativeSize(Fault):
     kind, fields = "negative-size", ("size",)
     code = "NKI-GPSIMD-DIMS"
-    message = "a dimension of a tensor is {size}"
+    message = "a dimension of a tensor is {size}; it must be 0 or more"
 
 
 class NoSuchDim(Fault):

@@ -64,7 +64,7 @@ class FoundError(NkiMlirError):
         error_class = cls.classes[finding.kind]
         values = {name: error_class.shown(name, value) for name, value in zip(error_class.fields, finding.values)}
         line = line_of(*finding.other) if finding.other else None
-        other = f"{line.file}:{line.line}" if line else "a place that is not known"
+        other = f"{line.file}:{line.line}" if line else "an unknown line"
         error = error_class(**values, other=other, text=finding.text, found=finding)
         return error.located(line_of(*finding.at) if finding.at else None)      # type: ignore[return-value]
 

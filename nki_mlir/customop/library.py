@@ -78,7 +78,7 @@ class KernelNotFound(NkiMlirError, ValueError):
     code = "NKI-CUSTOMOP-KERNEL"
     message = "operator {name} names kernel '{kernel}', which no compute source defines"
     why = "{others}"
-    fix = "the third argument of m.def is the name of a function that is neither static nor in a namespace"
+    fix = "name a function in the third argument of m.def that is neither static nor in a namespace"
 
 
 class KernelSignature(NkiMlirError, TypeError):

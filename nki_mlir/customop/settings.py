@@ -19,7 +19,7 @@ LEVELS = ("TRACE", "DEBUG", "INFO")                     # levels of NEURON_RT_LO
 
 class BadQueueSize(NkiMlirError, ValueError):
     code = "NKI-CUSTOMOP-PRINTF"
-    message = "NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES is {given}"
+    message = "NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES cannot be {given}"
     fix = "set it to a power of two up to {limit}, or to 0 for no output"
 
 

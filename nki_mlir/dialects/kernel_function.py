@@ -25,7 +25,7 @@ MAY_ALIAS = "nki.may_alias"
 class BadSignature(NkiMlirError):
     code = "NKI-SIGNATURE"
     message = "{what}"
-    fix = "a kernel is a func.func of HBM memrefs and index arguments marked nki.program_id"
+    fix = "write the kernel as a func.func of HBM memrefs and index arguments marked nki.program_id"
 
 
 @dataclass(frozen=True)

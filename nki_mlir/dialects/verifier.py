@@ -335,8 +335,8 @@ class Check:
         counts = {label: tile.shape[0] for label, tile in self.present(*labels)}
         listed = ", ".join(f"{label} {count}" for label, count in counts.items())
         self.rule(len(set(counts.values())) <= 1,
-                  f"{' and '.join(counts)} have the same number of partitions, got {listed}",
-                  "give each the same partitions")
+                  f"{' and '.join(counts)} must have the same number of partitions, got {listed}",
+                  "give each the same number of partitions")
 
     def rule(self, holds: bool, rule: str, fix: str = "give it values that this rule allows") -> None:
         """Check a rule of this op alone; ``fix`` is the advice if it does not hold."""
@@ -344,4 +344,4 @@ class Check:
             raise BrokenRule(op=self.name, what=rule, fix=fix)
 
     def unmasked(self, reason: str = "") -> None:
-        self.rule(not getattr(self.op, "mask", ()), f"it has no mask{reason}", "leave the mask out")
+        self.rule(not getattr(self.op, "mask", ()), f"it takes no mask{reason}", "leave the mask out")

@@ -83,7 +83,8 @@ def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[in
             raise MalformedAttribute(f"attribute 'dims' is {dims}, which must be an array<i64: ...>")
         chosen = tuple(range(rank) if dims is None else dims)
         if list(chosen) != sorted({d for d in chosen if 0 <= d < rank}):
-            raise MalformedAttribute(f"dims {list(chosen)} are not some of the pattern's {rank}, in order")
+            raise MalformedAttribute(f"dims {list(chosen)} must be dims of the pattern, 0 to {rank - 1}, in ascending "
+                                     "order")
         known_pattern = table[key] = tile, chosen
     pattern: tuple[Tile, tuple[int, ...]] = known_pattern
     return pattern

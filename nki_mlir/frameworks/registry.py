@@ -247,7 +247,8 @@ class BadArguments(NkiMlirError, TypeError):
 def several(arguments: object) -> list[object]:
     """Return the arguments of a call. Raise ``BadArguments`` for any other value."""
     if not isinstance(arguments, Iterable):
-        raise BadArguments(number=0, found=f"missing: a value of type {type(arguments).__name__} is no list of arrays",
+        kind = type(arguments).__name__
+        raise BadArguments(number=0, found=f"missing: a value of type {kind} is not a list of arrays",
                            function="main", expected="arrays")
     return [*arguments]
 

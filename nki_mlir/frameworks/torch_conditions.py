@@ -58,7 +58,7 @@ class Selection:
             results = [self.selected(predicate, a, b) for a, b in zip(*pairs, strict=True)]
         for use in list(self.node.users):
             if use.target is not operator.getitem:
-                raise self.refused("results that are used together")
+                raise self.refused("results that are used as a tuple")
             if results[use.args[1]] is not None:        # type: ignore[index]
                 use.replace_all_uses_with(results[use.args[1]])     # type: ignore[index]
             self.graph.erase_node(use)
@@ -114,7 +114,7 @@ class Selection:
             return a
         if not isinstance(a, Node) or not isinstance(b, Node) or not all(
                 isinstance(v.meta.get("val"), torch.Tensor) for v in (a, b)):
-            raise self.refused("results that are no tensors")
+            raise self.refused("results that are not tensors")
         return self.emit(aten.where.self, predicate, a, b)
 
     def emit(self, target: Any, *args: Any) -> Node:

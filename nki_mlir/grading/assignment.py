@@ -39,7 +39,7 @@ OF_FILE = {"name", "reference", "kernel", "target", "limits", "part", "file"}
 class BadAssignment(NkiMlirError):
     code = "NKI-GRADE-ASSIGNMENT"
     message = "the assignment {what}"
-    fix = "docs/scoring.md describes the fields of an assignment"
+    fix = "write the fields that docs/scoring.md describes"
 
 
 class NoSubmission(NkiMlirError):
@@ -140,7 +140,7 @@ def load_assignment(path: str | Path) -> Assignment:
     reference = file.parent / data["reference"]
     check(os.path.isfile(reference), f"names the reference {data['reference']}, which does not exist", "reference")
     for name in ("kernel", "target", "file"):
-        check(isinstance(data.get(name, ""), str), f"needs a text as {name}", name)
+        check(isinstance(data.get(name, ""), str), f"needs a string as {name}", name)
     listed = data.get("part")
     check(isinstance(listed, list) and bool(listed) and all(isinstance(part, dict) for part in listed or []),
           "has no [[part]]", "part")

@@ -35,7 +35,7 @@ _caches: "WeakSet[CallCache]" = WeakSet()
 
 class CaptureLimit(NkiMlirError, ValueError):
     code = "NKI-CAPTURES"
-    message = "NKI_MLIR_CAPTURES is '{text}', which must be an integer of at least 1"
+    message = "NKI_MLIR_CAPTURES is '{text}', which must be an integer of 1 or more"
     fix = "set it to the number of captures that the cache keeps of a kernel"
 
 

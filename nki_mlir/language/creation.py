@@ -315,7 +315,7 @@ def check_mutable(view: View) -> None:
 
 class BadAddress(KernelError):
     code = "NKI-ADDRESS"
-    message = "the allocation function gives {address} for block {block} of {bytes} bytes per partition: {rule}"
+    message = "the allocation function returns {address} for block {block} of {bytes} bytes per partition: {rule}"
     fix = "give addresses inside the memory, on legal start partitions"
 
 
@@ -367,7 +367,7 @@ class Allocation:
         addresses = []
         for block in itertools.product(*(range(n) for n in blocks)):
             address = self.address(idx=block, pdim_size=partitions, fdim_size=size)
-            rule = "an address is a tuple of integers"
+            rule = "an address must be a tuple of integers"
             if isinstance(address, (tuple, list)) and all(isinstance(a, (int, np.integer)) for a in address):
                 address = tuple(int(a) for a in address)
                 rule = self._broken_rule(address, partitions, size)
@@ -380,7 +380,7 @@ class Allocation:
         machine = machine_named(active("a direct allocation").target)
         if self.space == PSUM:
             if len(address) != 3:
-                return "a PSUM address is (bank, start partition, byte)"
+                return "a PSUM address must be (bank, start partition, byte)"
             bank, partition, byte = address
             if not 0 <= bank < machine.psum_banks:
                 return f"there are {machine.psum_banks} banks"
@@ -388,7 +388,7 @@ class Allocation:
                 return f"a bank has {machine.psum_bank_bytes} bytes per partition"
         else:
             if len(address) != 2:
-                return "an SBUF address is (start partition, byte)"
+                return "an SBUF address must be (start partition, byte)"
             partition, byte = address
             if byte < 0 or byte + size > machine.sbuf_bytes_per_partition:
                 return f"kernels may use {machine.sbuf_bytes_per_partition} bytes per partition"

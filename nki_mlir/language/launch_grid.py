@@ -15,7 +15,7 @@ from nki_mlir.language.functions import nc, spmd_dim
 
 
 class BadExtent(BadArgument):
-    message = "a launch grid has an extent of {extent}"
+    message = "an extent of a launch grid must be a positive integer, got {extent}"
     fix = "give each axis a positive integer, for example kernel[2, 4]"
 
 

@@ -29,7 +29,7 @@ class ReductionOperand(KernelError, TypeError):
     """``nl.loop_reduce(...)`` in an expression."""
 
     code = "NKI-LOOP-REDUCE"
-    message = "the result of nl.loop_reduce is no tile before it is assigned: the loops compute it together"
+    message = "the result of nl.loop_reduce is not a tile until it is assigned: it is complete after the loops"
     fix = "assign it, best[...] = nl.loop_reduce(...), and use best after the loops"
 
 

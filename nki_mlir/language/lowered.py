@@ -35,7 +35,7 @@ class UnknownLevel(NkiMlirError, ValueError):
 
 class UnnamedOption(NkiMlirError, TypeError):
     code = "NKI-LOWERED-OPTION"
-    message = "{method}() takes no argument without a name, got one of type {kind}"
+    message = "{method}() takes keyword arguments only, got a positional one of type {kind}"
     fix = "{instead}"
 
 

@@ -232,7 +232,7 @@ def plugin_executor(extension: extensions.Extension) -> "Callable[[Captured, tup
         if not callable(run):
             raise extensions.BrokenPlugin(
                 what=f"executor '{extension.name}'", origin=extension.origin,
-                text="it is a function load(captured, grid) that returns a function run(inputs, shared), got "
+                text="it must be a function load(captured, grid) that returns a function run(inputs, shared), got "
                      f"{reprlib.repr(run)}")
         return run
     return checked

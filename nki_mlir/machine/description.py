@@ -122,5 +122,6 @@ def _of_plugin(name: str) -> Machine:
     machine = extensions.load(variants[name])
     if not isinstance(machine, Machine) or machine.name != name:
         raise extensions.BrokenPlugin(what=f"target '{name}'", origin=variants[name].origin,
-                                      text=f"it is a Machine of that name, got {getattr(machine, 'name', machine)!r}")
+                                      text="it must be a Machine of that name, "
+                                           f"got {getattr(machine, 'name', machine)!r}")
     return machine

@@ -25,8 +25,8 @@ from nki_mlir.migration.views import Part
 
 K, M, N = -3, -2, -1
 UNKNOWN_AXIS = "a mask of a product whose operands have sizes that the text does not show: it may select in K, M or N"
-BY_NAME = ("the mask of the product selects rows or columns of the result, whose size the text names as that of the "
-           "mask: if K has this size, too, the beta generation selects terms of the sums")
+BY_NAME = ("the mask of the product has the size of the result's rows or columns and selects them; if K has the same "
+           "size, the beta generation selects terms of the sums instead")
 Sizes = Mapping[int, set[str]]
 
 

@@ -90,7 +90,7 @@ class UncutTiles(Indices):
         names = {name for name, _ in selection.versions}
         is_same = self._assignments(names) == selection.versions
         if not selection.function or selection.function not in self.callers[-1:] or not is_same:
-            self.left("a copy of a tile of which a mask or a condition has let an operation write a part: assign the "
+            self.left("a copy of a tile that an operation wrote in part, under a mask or a condition: assign the "
                       "operation to the destination itself")
         return self.new(*masked(self.text(value), tensor, selection.mask)), selection.mask, selection.condition
 

@@ -29,7 +29,7 @@ PASSES: dict[str, type["Pass"]] = {}
 class UnknownPass(NkiMlirError):
     code = "NKI-PASS"
     message = "there is no pass named '{name}'"
-    fix = "nki-opt --help lists the passes"
+    fix = "use a pass that nki-opt --help lists"
 
     @property
     def advice(self) -> tuple[str, str]:
@@ -88,7 +88,7 @@ def check_plugin_files(only: str = "") -> None:
             home = f"{name.replace('-', '_')}.py"
             if only in ("", name) and file.name != home:
                 raise extensions.BrokenPlugin(what=f"pass '{name}'", origin=plugin.origin,
-                                              text=f"it is in {file.name}, and a pass is found by its file, {home}")
+                                              text=f"it is in {file.name}, and its file must be {home}")
 
 
 def passes_named(name: str, options: str = "") -> "list[Pass]":
@@ -102,8 +102,9 @@ def passes_named(name: str, options: str = "") -> "list[Pass]":
     try:
         return [pass_named(*entry) for entry in split_pipeline(text)]
     except (TypeError, ValueError):
-        raise extensions.BrokenPlugin(what=f"pipeline '{name}'", origin=pipeline.origin, text="it is a text such as "
-                                      f"A,B{{x=1 y=2}}, got {text!r}") from None
+        raise extensions.BrokenPlugin(what=f"pipeline '{name}'", origin=pipeline.origin,
+                                      text="it must be a text such as "
+                                           f"A,B{{x=1 y=2}}, got {text!r}") from None
 
 
 def pass_named(name: str, options: str = "") -> Pass:

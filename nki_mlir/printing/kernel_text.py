@@ -306,7 +306,7 @@ class KernelText:
             self.write(f"nisa.memset(dst={self.tensors[seed.handle].name}, value=0)")
             self.write(f"nl.random_seed({self.tensors[seed.handle].name})")
         elif begins and loops != self.repeats:
-            raise Unprintable(what="a sum of a loop that begins before it with a value of its registers",
+            raise Unprintable(what="a sum of a loop that continues a value of the registers from before the loop",
                               fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
         self.started[name] = user
         return begins

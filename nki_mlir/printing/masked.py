@@ -133,7 +133,8 @@ def _around(text: KernelText, tile: Tile) -> tuple[Tile, range]:
     rows."""
     around = rows_around(text.machine, tile)
     if around is None:
-        raise Unprintable(what="a part of PSUM that starts at a partition of a loop, where no engine can start",
+        raise Unprintable(what="a part of PSUM whose first partition depends on a loop variable, where no engine can "
+                               "start",
                           fix="let the loop step by 32 partitions")
     return around
 

@@ -20,7 +20,7 @@ ORDERED = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "ave
 
 class UnknownOrder(NkiMlirError, ValueError):
     code = "NKI-SUMS"
-    message = "NKI_MLIR_SUMS is '{found}'"
+    message = "NKI_MLIR_SUMS cannot be '{found}'"
     fix = "set it to device, for the device's order of additions, or leave it out"
 
 

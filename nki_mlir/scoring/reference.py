@@ -159,7 +159,7 @@ def run(path: Path, file: str) -> Names:
     install(executables=False)
     spec = importlib.util.spec_from_file_location("nki_score_reference", path)
     if spec is None or spec.loader is None:
-        raise bad(file, "is no Python file", "give a file that ends in .py", 1)
+        raise bad(file, "is not a Python file", "give a file that ends in .py", 1)
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:

@@ -168,7 +168,7 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
         elif event in looks:
             caller = frame(1).f_code.co_filename
             if not any(below(caller, root) for root in roots):
-                refuse(f"looks around in its process ({event})")
+                refuse(f"inspects its process ({event})")
         elif event in changes:
             check_path(arguments[0], "changes the file", True)
         elif event == "object.__setattr__":

@@ -266,7 +266,7 @@ def serve(lines: BinaryIO, answer: Callable[[str], None]) -> None:
         try:
             request = json.loads(line)
             if not isinstance(request, dict):
-                raise ValueError("a request is an object")
+                raise ValueError("a request must be an object")
             result: Request = worker.score(request)
         except NkiMlirError as error:
             result = {"error": reason_of(error)}

@@ -266,7 +266,7 @@ def extents_of(op: Operation, operands: Sequence[tuple[Subscripts, Sequence[int]
             if subscript.const == 0 and len(subscript.axes) == 1 and subscript.axes[0][1] == 1:
                 extents.setdefault(subscript.axes[0][0], size)
     if len(extents) != rank:
-        raise Unsupported(feature="a loop of linalg.generic whose extent no operand gives",
+        raise Unsupported(feature="a loop of linalg.generic whose extent no operand determines",
                           instead="subscript some operand by each loop").located(location_of(op))
     return tuple([extents[axis] for axis in range(rank)])
 

@@ -175,7 +175,7 @@ def test_numbers_that_python_needs__are_requested_of_the_roots():
     assert Affine(5, {quarter: 2}).as_int("it is read") == 5
     assert source.requests == [("i", "it is read"), ("j", "it is read")]
     assert str(Affine(1, {half: 1, i: 3}, (0, -2), (1, 4))) == "half + 3*i + -2*axis1 + 1"
-    assert source.hints == [("i", "its text was used"), ("j", "its text was used"), ("i", "its text was used")]
+    assert source.hints == [("i", "Python converts it to text"), ("j", "Python converts it to text"), ("i", "Python converts it to text")]
     assert str(Affine(0)) == "0" and str(Affine(0, {i: 1})) == "i" and repr(Affine(3, {i: 1})) == "i + 3"
     assert f"{Affine(9, {i: 1}):d}" == "i + 9" and f"{Affine(9, {i: 1}):>6}" == " i + 9"
     i.is_open = False

@@ -275,7 +275,7 @@ def test_an_index_tensor_has_as_many_positions_as_its_extent():
             (lambda: arange(4)[4], "subscript 4 is outside of an index tensor's axis with 4 positions"),
             (lambda: arange(4)[-5], "subscript -5 of an index tensor"),
             (lambda: arange(4)[0, 0], "2 subscripts on a tensor of 1 dimensions"),
-            (lambda: iter(loop()), "a loop goes over an index, which is one number"),
+            (lambda: iter(loop()), "a loop iterates over an index, which is one number"),
             (lambda: iter(arange(4) % 3), "an index tensor is taken modulo 3")):
         with pytest.raises(KernelError, match=re.escape(text)):
             function()
@@ -294,8 +294,8 @@ def test_masks_are_joined_by_conjunctions_only():
     p = arange(8)[:, None]
     for function, text in (
             (lambda: (p != 3) & (p < 5), "only plain comparisons of indices can be joined by &"),
-            (lambda: ((p < 3) & (p > 1)) | (p > 5), "| joins two single comparisons"),
-            (lambda: (p < 3) ^ (p > 5), "^ joins no conditions on index tensors"),
+            (lambda: ((p < 3) & (p > 1)) | (p > 5), "| can only join two single comparisons"),
+            (lambda: (p < 3) ^ (p > 5), "^ does not join conditions on index tensors"),
             (lambda: (p < 3) & "text", "only plain comparisons of indices can be joined by &")):
         with pytest.raises(UnsupportedMask, match=re.escape(text)):
             function()

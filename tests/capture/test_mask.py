@@ -142,7 +142,7 @@ def test_python_needs_the_number_of_a_symbol():
     assert bool(Index(0, {symbol: 1}) < 4) and not bool(Index(0, {symbol: 1}) > 3)
     with pytest.raises(NeedsValue, match=r"^$"):
         bool(Index(0, {symbol: 1}) < 3)
-    assert builder.requests == ["Python needs the truth of a comparison"]
+    assert builder.requests == ["Python needs the truth value of a comparison"]
     with pytest.raises(ArangeInCondition, match="4"):
         bool(arange(4)[None, :] < 9)
     with pytest.raises(AssignToIndex, match="cannot be assigned to"):

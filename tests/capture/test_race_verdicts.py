@@ -62,7 +62,7 @@ def test_levels(level, strict, monkeypatch):
     assert checked() is (level != "off")
     assert reported([]) == []
     if level == "loud":
-        with pytest.raises(UnknownRaceLevel, match="NKI_MLIR_RACES is 'loud'") as error:
+        with pytest.raises(UnknownRaceLevel, match="NKI_MLIR_RACES cannot be 'loud'") as error:
             report(races())
         assert error.value.advice[1] == "set it to off, warn or error; by default races are warnings"
     elif level == "off":

@@ -102,7 +102,7 @@ def test_one_report__has_all_mistakes():
     report = nki_mlir.check(mistakes, x)
     assert not report.sound and np.array_equal(x, before)
     by_kind = messages(report)
-    assert by_kind["not-finite"] == ["unary (sqrt) makes the first NaN, at [0, 0], of src = -1"]
+    assert by_kind["not-finite"] == ["unary (sqrt) computes the first NaN, at [0, 0], of src = -1"]
     assert by_kind["unwritten-output"] == ["4096 elements of the output out are not written, the first at [64, 0]"]
     assert by_kind["dead-store"] == ["nothing reads what binary_scalar (multiply) writes to unused"]
     assert by_kind["range"] == ["copy gives -100000 at [0, 0], which float16 cannot hold: it becomes -inf"]
@@ -308,10 +308,10 @@ def functions_of(x):
 
 
 @pytest.mark.parametrize("zeros, negatives, message", [
-    ([(3, 7)], [], "makes the first -inf, at [3, 7], of src = 0"),
-    ([(3, 7), (5, 0)], [], "makes the first -inf, at [3, 7], of src = 0"),
-    ([], [(9, 2)], "makes the first NaN, at [9, 2], of src = -1"),
-    ([(0, 1)], [(9, 2)], "makes the first NaN, at [9, 2], of src = -1")])
+    ([(3, 7)], [], "computes the first -inf, at [3, 7], of src = 0"),
+    ([(3, 7), (5, 0)], [], "computes the first -inf, at [3, 7], of src = 0"),
+    ([], [(9, 2)], "computes the first NaN, at [9, 2], of src = -1"),
+    ([(0, 1)], [(9, 2)], "computes the first NaN, at [9, 2], of src = -1")])
 def test_the_origin_is_the_first_nan_and_without_one_the_first_infinity(zeros, negatives, message):
     values = np.full((16, 8), 2, np.float32)
     for places, value in ((zeros, 0), (negatives, -1)):

@@ -140,7 +140,7 @@ def current_rows_added_to_one(x):
     return out
 
 
-@case("error", r"dma_copy reads out\[1, 0\] for one element of its result, and overwrites it by another", "write to another")
+@case("error", r"dma_copy reads out\[1, 0\] for one element of its result, and overwrites it with another one", "write to another")
 @beta.jit
 def beta_rows_moved_down(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -390,7 +390,7 @@ def beta_reshape_across_partitions(x):
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-@case("error", r"unary \(sqrt\) makes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
+@case("error", r"unary \(sqrt\) computes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
 @beta.jit
 def beta_root_of_a_negative(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -398,7 +398,7 @@ def beta_root_of_a_negative(x):
     return out
 
 
-@case("error", r"activation \(sqrt\) makes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
+@case("error", r"activation \(sqrt\) computes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
 @nki.jit
 def current_root_of_a_negative(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -409,7 +409,7 @@ def current_root_of_a_negative(x):
     return out
 
 
-@case("error", r"binary \(divide\) makes the first NaN, at \[40, 17\], of lhs = inf, rhs = inf", "keep the operands within")
+@case("error", r"binary \(divide\) computes the first NaN, at \[40, 17\], of lhs = inf, rhs = inf", "keep the operands within")
 @beta.jit
 def beta_infinity_by_infinity(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -418,7 +418,7 @@ def beta_infinity_by_infinity(x):
     return out
 
 
-@case("error", r"unary \(sqrt\) makes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
+@case("error", r"unary \(sqrt\) computes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
 @beta.jit
 def beta_root_under_a_mask(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)

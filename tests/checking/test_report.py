@@ -42,10 +42,10 @@ def test_lines_of_findings():
 def test_reports__show_the_five_statements_that_round_most():
     precision = [StatementError(PLACES[1], f"op{k}", 1 / (k + 1)) for k in range(7)]
     report = KernelReport("k", [], precision)
-    assert str(report) == ("k: nothing was found\nrounding, by statement: a.py:2 op0: 1; a.py:2 op1: 0.5; a.py:2 op2: 0.33; "
+    assert str(report) == ("k: no mistakes found\nrounding, by statement: a.py:2 op0: 1; a.py:2 op1: 0.5; a.py:2 op2: 0.33; "
                            "a.py:2 op3: 0.25; a.py:2 op4: 0.2")
     assert len(report.json()["precision"]) == 7 and report.json()["kernel"] == "k"
-    assert str(KernelReport("k")) == "k: nothing was found"
+    assert str(KernelReport("k")) == "k: no mistakes found"
 
 
 def test_json__has_columns_that_count_from_one():

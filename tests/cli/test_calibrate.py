@@ -81,8 +81,8 @@ def test_with_noise_the_numbers_are_back_within_two_percent(measured, target):
     rows = measured if target == "trn2" else predicted("current", target)
     machine, draw, runs = machine_named(target), np.random.default_rng(7), 100
     fits = [fit(noisy(rows, 0.01, TIMES, draw), machine).constants for _ in range(runs)]
-    unsure = {"trn1": {"vector tensor_scalar: besides", "scalar activation: besides"},       # a fifth of an instruction
-              "trn2": {"tensor product: besides"}}[target]                                   # four cycles of 68
+    unsure = {"trn1": {"vector tensor_scalar: fixed part", "scalar activation: fixed part"},       # a fifth of an instruction
+              "trn2": {"tensor product: fixed part"}}[target]                                   # four cycles of 68
     for each_run in zip(*fits):
         name = each_run[0].name
         # what is promised
@@ -115,7 +115,7 @@ def test_a_file_of_the_default_mode_gives_the_issue_of_a_transfer(target, least,
     file = tmp_path / "default.csv"
     file.write_text("\n".join(csv_lines(shared)))
     assert main([str(file), "--target", target]) == 0
-    assert "\n3 engines triggered transfers, as transfers_beside shows: a trigger takes 3 times" in capsys.readouterr().out
+    assert "\ntransfers_beside shows that 3 engines triggered transfers in turn: a trigger takes 3 times" in capsys.readouterr().out
     old = [one for one in shared if one.kernel != "transfers_beside"]            # of a release without that kernel
     issue = next(one for one in fit(old, machine).constants if one.name == "transfer issue")
     # as above, of trn1
@@ -127,10 +127,10 @@ def test_a_number_that_the_noise_hides_is_said_to_be_open(measured, tmp_path, ca
     file.write_text("\n".join(csv_lines(noisy(measured, 0.01, TIMES))) + "\n")
     assert main([str(file)]) == 0
     hidden = [line for line in capsys.readouterr().out.splitlines() if line.endswith("not determined: the noise hides it")]
-    assert [line.partition("  ")[0] for line in hidden] == ["tensor product: besides"]
+    assert [line.partition("  ")[0] for line in hidden] == ["tensor product: fixed part"]
     assert main([str(file), "--json"]) == 0
     constants = json.loads(capsys.readouterr().out)["constants"]
-    assert [one["name"] for one in constants if not one["determined"]] == ["tensor product: besides"]
+    assert [one["name"] for one in constants if not one["determined"]] == ["tensor product: fixed part"]
 
 
 def test_another_device_is_told_from_ours(measured, tmp_path, capsys):
@@ -144,7 +144,7 @@ def test_another_device_is_told_from_ours(measured, tmp_path, capsys):
     # 0.2% of noise
     assert rate["differs"] and rate["fitted"] == pytest.approx(rate["ours"] / 2, rel=0.02)
     # 0.2% of noise
-    assert constants["vector tensor_scalar: an element"]["fitted"] == pytest.approx(0.5, rel=0.02)
+    assert constants["vector tensor_scalar: each element"]["fitted"] == pytest.approx(0.5, rel=0.02)
     assert main([str(file)]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("transfer rate"))
     assert re.search(r"386\.4\d+ +19\d\.\d+ \+- +\d\.\d+  -(49|50)\.\d%$", line)
@@ -168,7 +168,7 @@ def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
     *((f"kernel,reps,elements,ns\ntransfers,{row}\n", f"device.csv:2:1: error: 'transfers,{row}': numbers are from 1e-09 to 1e+15")
       for row in ("1,2,1e20", "1,2,1e-320", "1000000000000000000000,2,3", "1,1" + "0" * 400 + ",3")),
     ("kernel,reps,elements,ns\nvector_stream,1,200,3\n",
-     "device.csv:1:1: error: 1 rows of vector_stream do not decide its law: measure every case")])
+     "device.csv:1:1: error: 1 rows of vector_stream do not determine its cost: measure every case")])
 def test_what_is_no_measurement_is_an_error(text, error, tmp_path, capsys):
     file = tmp_path / "device.csv"
     file.write_text(text)
@@ -199,7 +199,7 @@ def test_a_time_that_exceeds_the_others_by_far_is_an_error(measured, tmp_path, c
     file, (first, second, *others) = tmp_path / "device.csv", measured
     file.write_text("\n".join(csv_lines([first, second._replace(ns=1e15), *others])))
     assert main([str(file)]) == 1
-    assert re.match(r".*device\.csv:1:1: error: \d+ rows of \w+ do not decide its law", capsys.readouterr().err)
+    assert re.match(r".*device\.csv:1:1: error: \d+ rows of \w+ do not determine its cost", capsys.readouterr().err)
 
 
 def test_a_spreadsheet_may_have_written_the_file(measured, tmp_path, capsys):
@@ -255,5 +255,5 @@ def test_least_squares__of_exact_times_are_the_coefficients(seed):
 ])
 def test_least_squares__of_rows_that_do_not_decide_them_is_an_error(features):
     rows = [Measurement("k", number, 1, 5.0 + number) for number in range(len(features))]
-    with pytest.raises(BadMeasurements, match=rf"{len(rows)} rows of k do not decide its law: measure every case"):
+    with pytest.raises(BadMeasurements, match=rf"{len(rows)} rows of k do not determine its cost: measure every case"):
         least_squares("k", rows, lambda row: features[row.reps], "-")

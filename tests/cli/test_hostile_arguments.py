@@ -42,7 +42,7 @@ FILES = {
     "empty": (b"", "cannot be read: No data left in file"),
     "cut off": (b"\x93NUMPY", "cannot be read: EOF"),
     "an archive": (archive(50_000_000), "the file is not an array, but an archive of arrays"),
-    "objects": (array_file("{'descr': '|O', 'fortran_order': False, 'shape': (4,), }"), "it is no array of numbers, as numpy.save writes one"),
+    "objects": (array_file("{'descr': '|O', 'fortran_order': False, 'shape': (4,), }"), "it is not an array of numbers in the format of numpy.save"),
     "code": (array_file("__import__('os').abort()"), "cannot be read: malformed node or string"),
     "a header of gigabytes": (b"\x93NUMPY\x02\x00" + struct.pack("<I", 4_000_000_000), "expected 4000000000 bytes got 0"),
     "a shape of terabytes": (array_file("{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000000,), }"),

@@ -89,10 +89,10 @@ END = framed({"id": 2, "method": "shutdown"}, {"method": "exit"})
     (b"Content-Length: 4\r\n\r\n{\"id", -32700, "a message is not JSON"),
     (b"Content-Length: 2\r\n\r\n\xff\xfe", -32700, "a message is not JSON"),
     (b"Content-Length: 100000\r\n\r\n" + b"[" * 100000, -32700, "a message is not JSON"),
-    (b"Content-Length: 2\r\n\r\n[]", -32600, "a message is an object, got list"),
-    (b"Content-Length: 4\r\n\r\nnull", -32600, "a message is an object, got NoneType"),
-    (b"Content-Length: 23\r\n\r\n{\"id\":null,\"method\":[]}", -32600, "a message names its method"),
-    (b"Content-Length: 11\r\n\r\n{\"id\":null}", -32600, "a message names its method"),
+    (b"Content-Length: 2\r\n\r\n[]", -32600, "a message must be an object, got list"),
+    (b"Content-Length: 4\r\n\r\nnull", -32600, "a message must be an object, got NoneType"),
+    (b"Content-Length: 23\r\n\r\n{\"id\":null,\"method\":[]}", -32600, "a message must name its method"),
+    (b"Content-Length: 11\r\n\r\n{\"id\":null}", -32600, "a message must name its method"),
     (b"Content-Length: 10\r\n\r\n{\"id\":NaN}", -32700, "a message is not JSON: NaN is not a number of JSON"),
     (b"Content-Length: 12\r\n\r\n{\"id\":1e400}", -32700, "a message is not JSON: 1e400 is not a number of JSON"),
 ], ids=range(16))
@@ -103,10 +103,10 @@ def test_what_is_no_message__is_an_error_and_the_session_goes_on(received, code,
 
 
 @pytest.mark.parametrize("method, parameters, words", [
-    ("didOpen", None, "textDocument.uri must be a text"), ("hover", [1], "textDocument.uri must be a text"),
-    ("didClose", {"textDocument": {"uri": 5}}, "textDocument.uri must be a text"),
+    ("didOpen", None, "textDocument.uri must be a string"), ("hover", [1], "textDocument.uri must be a string"),
+    ("didClose", {"textDocument": {"uri": 5}}, "textDocument.uri must be a string"),
     ("didOpen", {"textDocument": {"uri": "file://[x", "text": ""}}, "textDocument.uri is not a URI"),
-    ("didOpen", {"textDocument": {"uri": "file:///x", "text": None}}, "textDocument.text must be a text"),
+    ("didOpen", {"textDocument": {"uri": "file:///x", "text": None}}, "textDocument.text must be a string"),
     ("didChange", {"textDocument": {"uri": "file:///x"}, "contentChanges": []}, "the last of contentChanges must have"),
     ("hover", {"textDocument": {"uri": "file:///x"}, "position": {"line": -1, "character": 0}}, "position must have"),
     ("definition", {"textDocument": {"uri": "file:///x"}, "position": {"line": 0, "character": "0"}}, "position must have"),

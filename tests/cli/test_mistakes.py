@@ -132,7 +132,7 @@ def test_assembly_is_no_module__says_which_commands_read_it(tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"{file}:1:1: error: the file has instruction streams as assembly, not a module [NKI-SOURCE-STREAMS]\n"
         "    1 | .nki_isa 1\n      | ^\n"
-        "  fix: nki-run --on=isa runs them, nki-translate --assemble writes a binary\n")
+        "  fix: run them with nki-run --on=isa, or write a binary with nki-translate --assemble\n")
 
 
 def test_a_binary_that_is_not_valid__names_the_file(tmp_path, capsys):

@@ -158,7 +158,7 @@ def test_passes_of_mlir__mix_with_ours(capsys):
 @pytest.mark.parametrize("text, message", [
     ("nosuch", "there is no pass named 'nosuch'"),
     ("canonicalize{x=1}", "error: canonicalize{x=1}: "),
-    ("func.func(nosuch)", "error: there is no pass named 'nosuch' [NKI-PASS]\n  fix: nki-opt --help lists the passes\n"),
+    ("func.func(nosuch)", "error: there is no pass named 'nosuch' [NKI-PASS]\n  fix: use a pass that nki-opt --help lists\n"),
     ("func.func(cse,canonicalise)", "'canonicalise' [NKI-PASS]\n  fix: write canonicalize; nki-opt --help"),
     ("symbol-cde", "there is no pass named 'symbol-cde' [NKI-PASS]\n  fix: write symbol-dce; nki-opt --help"),
 ])

@@ -60,9 +60,9 @@ def test_files_that_are_no_kernels(tmp_path):
 
 
 def test_cores_are_chosen_before_the_first_kernel(neff):
-    with pytest.raises(TypeError, match="visible_cores is a list of numbers, got 3"):
+    with pytest.raises(TypeError, match="visible_cores must be a list of numbers, got 3"):
         runtime.configure(visible_cores=3)
-    with pytest.raises(ValueError, match="cores are numbers from 0, got"):
+    with pytest.raises(ValueError, match="cores must be numbers of 0 or more, got"):
         runtime.configure(visible_cores=[-1])
     runtime.configure(visible_cores=[0, 2])
     assert runtime.Spike.get_visible_neuron_core_count() == 2

@@ -65,7 +65,7 @@ HEAD = """func.func @f(%x: memref<300x512xf32, "hbm">, %t: memref<128x512xf32, "
     ("nki.binary %t = %t, %t", 14, "'nki.binary' op expected attribute 'op', a name, found '%t'"),
     ("nki.load %t = %x where d2 <= 4", 3, "'nki.load' op d2 is not an axis of the operation, which has 2"),
     ("nki.load %t = %x[0:128, 0:512] {mask = 1, mask = 2}", 45, "'nki.load' op has attribute 'mask' twice"),
-    ("nisa.activation exp %t = %t, gain: %t", 32, "'nisa.activation' op has no operand 'gain' here that may be left out: "
+    ("nisa.activation exp %t = %t, gain: %t", 32, "'nisa.activation' op has no optional operand 'gain' here; optional are: "
                                                   "bias, scale"),
     # Found when the operation is verified, at the same place.
     ("nki.load %t = %x[200:328, 0:512]", 3, "'nki.load' op Out-of-bound access for tensor `src` on dimension 0 (flat): "

@@ -215,7 +215,7 @@ def test_sizes__of_type_size_t(files):
 
 @pytest.mark.parametrize("size", ["400001", "0", "much"])
 def test_bad_stack_size(files, size):
-    with pytest.raises(BadStackSize, match=f"STACK_SIZE is {size}"):
+    with pytest.raises(BadStackSize, match=f"STACK_SIZE cannot be {size}"):
         load(extra_cflags=[f"-DSTACK_SIZE={size}"])
 
 

@@ -82,7 +82,7 @@ def test_wrong_signature(changes: dict[str, str], text: str) -> None:
         functions(**changes)
     assert caught.value.headline == text
     assert str(caught.value).startswith("-:1:1: error: ")
-    assert "fix: a kernel is a func.func of HBM memrefs" in str(caught.value)
+    assert "fix: write the kernel as a func.func of HBM memrefs" in str(caught.value)
 
 
 def test_wrong_target() -> None:

@@ -225,9 +225,9 @@ print(torch.equal(torch.export.load("model.pt2").module()(a, b), expected))
 
 # -- mistakes: the error is ours, though Dynamo traces the call --------------------------------------------------------
 MISTAKES = {
-    "extent of 0": (lambda a: kernels.add[0](a, a), "a launch grid has an extent of 0 "),
-    "extent of text": (lambda a: kernels.add["a", 2](a, a), "a launch grid has an extent of 'a' "),
-    "extent of a float": (lambda a: kernels.add[2.0](a, a), "a launch grid has an extent of 2.0 "),
+    "extent of 0": (lambda a: kernels.add[0](a, a), "an extent of a launch grid must be a positive integer, got 0 "),
+    "extent of text": (lambda a: kernels.add["a", 2](a, a), "an extent of a launch grid must be a positive integer, got 'a' "),
+    "extent of a float": (lambda a: kernels.add[2.0](a, a), "an extent of a launch grid must be a positive integer, got 2.0 "),
     "function as grid": (lambda a: kernels.add[lambda m: 2](a, a), "the launch grid is a function, <lambda>, instead of integers "),
     "too many programs": (lambda a: kernels.add[1 << 40](a, a), "has 1,099,511,627,776 programs; at most 16,777,216 can run"),
     "executor": (lambda a: kernels.scaled.on("gpu")(a, 2.0), "there is no executor named 'gpu' "),

@@ -360,7 +360,7 @@ def test_quick_calls__of_another_level_of_rules(monkeypatch):
     for _ in range(3):
         kernel(X)
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "nonsense")
-    with pytest.raises(ValueError, match="NKI_MLIR_DEVICE_RULES is 'nonsense'"):
+    with pytest.raises(ValueError, match="NKI_MLIR_DEVICE_RULES cannot be 'nonsense'"):
         kernel(X)
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "warn")
     assert np.array_equal(kernel(X), X + 1)

@@ -348,7 +348,7 @@ def test_no_such_level(on, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "strict")
     with pytest.raises(UnknownRulesLevel) as error:
         run(on, kernel_for(tile_as_bias, "trn2"), X)
-    assert str(error.value) == ("error: NKI_MLIR_DEVICE_RULES is 'strict' [NKI-DEVICE-RULES]\n"
+    assert str(error.value) == ("error: NKI_MLIR_DEVICE_RULES cannot be 'strict' [NKI-DEVICE-RULES]\n"
                                 "  fix: set it to off, warn or error; by default a broken rule is an error, or a "
                                 "warning if the documents contradict each other")
     assert isinstance(error.value, NkiMlirError)

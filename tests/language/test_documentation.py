@@ -134,10 +134,10 @@ LANGUAGE_VIOLATIONS = {
     "nl.copy(x[:, nl.ds(60, 16)])": ("Out-of-bound access", "out of range"),
     **{f"list(nl.{n}(2.5))": ("is a bound of a loop", "expecting 'integer'")
        for n in ("affine_range", "sequential_range", "static_range")},
-    **{f"list(nl.{n}(0, 4, 0))": ("the step of a loop is 0", "step cannot be zero")
+    **{f"list(nl.{n}(0, 4, 0))": ("the step of a loop cannot be 0", "step cannot be zero")
        for n in ("affine_range", "sequential_range", "static_range")},
     "nl.arange()": ("without bounds", ""), "nl.fori_loop(0, 4, lambda i: 3)": ("", "returns nothing"),
-    "nl.while_loop(nisa.register_alloc(1), lambda i: 3)": ("", "returns the next condition"),
+    "nl.while_loop(nisa.register_alloc(1), lambda i: 3)": ("", "must return the next condition"),
     "nl.program_id(1)": ("has no axis 1", ""), "nl.num_programs(1)": ("has no axis 1", ""),
     "nl.device_print(3, x)": ("takes a string", "expecting 'string'"),
     "nl.is_sbuf('no')": ("", "expecting 'buffer type'"), "nl.arange(1, 2, 3)": ("takes no step", ""),

@@ -296,7 +296,7 @@ def test_a_race_is_a_warning_or_an_error(on, function, grid, kind, text, monkeyp
         warnings.simplefilter("error")
         run(on, kernel, X, grid=grid)
     monkeypatch.setenv("NKI_MLIR_RACES", "strict")
-    with pytest.raises(UnknownRaceLevel, match="NKI_MLIR_RACES is 'strict'"):
+    with pytest.raises(UnknownRaceLevel, match="NKI_MLIR_RACES cannot be 'strict'"):
         run(on, kernel, X, grid=grid)
 
 

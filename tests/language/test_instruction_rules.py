@@ -159,7 +159,7 @@ RULES = {
         BROKEN, "'range_select': counts elements up to 1.67772e+07",
         lambda t: ranges(t, range_start=(1 << 24) - 8), lambda t: ranges(t, range_start=1 << 23), "trn2"),
     "range_select elsewhere": (
-        CONTESTED, "'range_select': puts -3.40282e+38 outside of the range, got 0",
+        CONTESTED, "'range_select': writes -3.40282e+38 outside of the range, got 0",
         lambda t: ranges(t, on_false_value=0.0), lambda t: ranges(t, on_false_value=nl.fp32.min), "trn2"),
     "affine_select of integers": (
         CONTESTED, "'affine_select': selects floats and integers of 8 and 16 bits, got int32",

@@ -56,7 +56,7 @@ def test_extents_that_are_not_positive_integers(grid):
     for spelling in (grid, list(grid) if isinstance(grid, tuple) else (grid,)):
         with pytest.raises(BadExtent) as error:
             extents_and_cores(spelling)
-        assert error.value.headline == f"a launch grid has an extent of {leaf!r}"
+        assert error.value.headline == f"an extent of a launch grid must be a positive integer, got {leaf!r}"
 
 
 def test_functions_are_refused():

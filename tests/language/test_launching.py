@@ -85,7 +85,7 @@ def test_launches_on_equal_grids_check_each():
     kernel = nki.jit(doubled.func)
     assert kernel[1, 1000].grid == kernel[1, int("1000")].grid == (1, 1000)
     for grid, extent in (((1, 1000.0), "1000.0"), ((0, 1000), "0")):
-        with pytest.raises(BadExtent, match=re.escape(f"a launch grid has an extent of {extent}")):
+        with pytest.raises(BadExtent, match=re.escape(f"an extent of a launch grid must be a positive integer, got {extent}")):
             kernel[grid]
     grid = [1, 2]
     assert kernel[grid].grid == (1, 2)

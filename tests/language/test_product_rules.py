@@ -95,7 +95,7 @@ def test_masks_of_one_of_two_equal_dimensions():
     for m, n in itertools.product((8, 6), (8, 4)):
         operands = tile(16, m), tile(16, n)
         if m == n == 8:
-            with pytest.raises(MaskOfProduct, match=r"the mask of shape \(1, 8\) may select in M or in N"):
+            with pytest.raises(MaskOfProduct, match=r"the mask of shape \(1, 8\) may select rows \(M\) or columns \(N\)"):
                 product_shape("product", *operands, row < 5)
             with pytest.raises(MaskOfProduct, match=r"of \[K, M, N\] = \[16, 8, 8\]"):
                 product_shape("product", *operands, (column < 5) & (row < 5))

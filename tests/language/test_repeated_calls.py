@@ -164,7 +164,7 @@ def test_executor_and_target_of_the_environment_count(kernel, monkeypatch):
         kernel(numbers(4, 8))
     monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "loud")
-    with pytest.raises(ValueError, match="NKI_MLIR_DEVICE_RULES is 'loud'"):
+    with pytest.raises(ValueError, match="NKI_MLIR_DEVICE_RULES cannot be 'loud'"):
         kernel(numbers(4, 8))
 
 
@@ -267,7 +267,7 @@ def test_a_limit_of_captures_is_a_number(kernel, monkeypatch, text):
     monkeypatch.setenv("NKI_MLIR_CAPTURES", text)
     with pytest.raises(NkiMlirError) as raised:
         kernel(numbers(1, 1))
-    assert str(raised.value) == (f"error: NKI_MLIR_CAPTURES is '{text[:40]}', which must be an integer of at least 1 "
+    assert str(raised.value) == (f"error: NKI_MLIR_CAPTURES is '{text[:40]}', which must be an integer of 1 or more "
                                  "[NKI-CAPTURES]\n  fix: set it to the number of captures that the cache keeps of a kernel")
 
 

@@ -182,7 +182,7 @@ def test_what_loops_do_not_allow():
         simulated(lambda x: nl.fori_loop(0, 2, lambda i: None, step=0))
     with pytest.raises(AssertionError, match="returns nothing"):
         simulated(lambda x: nl.fori_loop(0, 2, lambda i: i))
-    with pytest.raises(AssertionError, match="returns the next condition"):
+    with pytest.raises(AssertionError, match="must return the next condition"):
         simulated(lambda x: nl.while_loop(nisa.register_alloc(1), lambda r: None))
 
     def inside(x):

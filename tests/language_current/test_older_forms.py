@@ -177,7 +177,7 @@ def test_results_that_are_not_in_shared_hbm(buffer, strict, recwarn, monkeypatch
     for on in ("eager", "interpreter"):
         np.testing.assert_array_equal(kernel.on(on)(X), X)
     texts = {str(w.message) for w in recwarn if issubclass(w.category, NkiWarning)}
-    expected = f"the kernel returns result, which is in {buffer.value}: results are in nl.shared_hbm"
+    expected = f"the kernel returns result, which is in {buffer.value}: results must be in nl.shared_hbm"
     assert texts == ({expected} if strict == "1" and buffer is not nl.shared_hbm else set())
 
 
@@ -246,8 +246,8 @@ def test_slices_of_memory_are_places_for_tensors(on):
                                                           r"of size 16 \(bytes\)"),
     (lambda: nl.sbuf[0:2, 0:64].view(nl.float32, (4, 8)), "4 partitions do not fit in a region of 2"),
     (lambda: nl.sbuf[16:48, 0:64].view(nl.float32, (4, 8)), "partition dimension must be 0, 32, 64, or 96"),
-    (lambda: nl.sbuf[0:4, 1:64], "begins at an even byte, got 1"),
-    (lambda: nl.sbuf[0:4, ::2], "sliced with step 1"),
+    (lambda: nl.sbuf[0:4, 1:64], "must begin at an even byte, got 1"),
+    (lambda: nl.sbuf[0:4, ::2], "must be sliced with step 1"),
     (lambda: nl.sbuf[4:4], "is empty"),
     (lambda: nl.sbuf[0], "expecting one or two slices"),
     (lambda: nl.shared_hbm[0:4], "only nl.sbuf and nl.psum are sliced"),

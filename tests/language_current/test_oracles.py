@@ -144,7 +144,7 @@ def test_local_gather_to_a_part_is_reported():
                      x, index)
         texts = [str(w.message) for w in shown]
         assert texts == count * ["local_gather writes 5 x 2 of the 12 elements of each partition of dst; devices of release "
-                                 "0.6 take num_elem_per_idx for 1 there; pass only the part of dst that is written"]
+                                 "0.6 treat num_elem_per_idx as 1 there; pass only the part of dst that is written"]
 
 
 def test_n_gather(on):

@@ -148,7 +148,7 @@ REFUSED = {
     "a float": (lambda t, i: t[:, nl.zeros((1, 1), nl.float32)], "an index tensor must have integers, got a tensor of float32"),
     "indices of a free dimension": (lambda t, i: t[:, nl.zeros((4, 1), nl.int32)],
                                     "a tensor of 4 indices can only index the first dimension that no integer indexes, not dim"),
-    "a table": (lambda t, i: t[nl.zeros((4, 2), nl.int32)], r"a tile of indices has shape \[N, 1\], got \[4, 2\]"),
+    "a table": (lambda t, i: t[nl.zeros((4, 2), nl.int32)], r"a tile of indices must have shape \[N, 1\], got \[4, 2\]"),
     "a broadcast": (lambda t, i: t[:, 0:1].broadcast(1, 5)[:, i], "a broadcast dimension cannot be indexed at run time"),
 }
 

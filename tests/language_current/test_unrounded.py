@@ -314,7 +314,7 @@ def test_environment_and_executors(monkeypatch):
         for on in ("interpreter", "jit", "isa"):
             np.testing.assert_array_equal(compiled.on(on)(x), bf16)
     monkeypatch.setenv("NKI_SIMULATOR", "1")
-    with pytest.raises(NkiMlirError, match=r"NKI_PRECISE_FP is 'neither'(.|\n)*fix: set NKI_PRECISE_FP to 0 or 1"):
+    with pytest.raises(NkiMlirError, match=r"NKI_PRECISE_FP cannot be 'neither'(.|\n)*fix: set NKI_PRECISE_FP to 0 or 1"):
         compiled(x)
     monkeypatch.setenv("NKI_PRECISE_FP", "0")
     np.testing.assert_array_equal(compiled(x), x)

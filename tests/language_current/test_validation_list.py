@@ -132,11 +132,11 @@ REFUSED = {
     "matmul: dst sbuf": (lambda: nisa.nc_matmul(tile(4, 4), tile(8, 4), tile(8, 4)),
         "Expected operand 'dst' of 'nc_matmul' to be in address space 'psum', but got a tile in 'sbuf' instead."),
     "matmul: dst int": (lambda: nisa.nc_matmul(psum(4, 4, dtype=nl.int32), tile(8, 4), tile(8, 4)),
-        "'nc_matmul': gives float32 or bfloat16, got int32"),
+        "'nc_matmul': writes float32 or bfloat16, got int32"),
     "matmul: dst bf16 trn2": (lambda: nisa.nc_matmul(psum(4, 4, dtype=BF16), tile(8, 4), tile(8, 4)),
         "a result of nc_matmul in bfloat16 needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "matmul: dst fp16": (lambda: nisa.nc_matmul(psum(4, 4, dtype=nl.float16), tile(8, 4), tile(8, 4)),
-        "'nc_matmul': gives float32 or bfloat16, got float16"),
+        "'nc_matmul': writes float32 or bfloat16, got float16"),
     "matmul: psum stationary": (lambda: nisa.nc_matmul(psum(4, 4), psum(8, 4), tile(8, 4)),
         "Expected operand 'stationary' of 'nc_matmul' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "matmul: double_row shape": (
@@ -207,7 +207,7 @@ REFUSED = {
     "microscaled matmul: scale shape": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(64, 4, dtype=X4), tile(64, 4, dtype=X4), tile(8, 4,
             dtype=nl.uint8), tile(8, 4, dtype=nl.uint8)),
-        "'nc_matmul_mx': the tile of scales has a partition for each scale, got [8, 4] for 36 partitions of 4"),
+        "'nc_matmul_mx': the tile of scales must have a partition for each scale, got [8, 4] for 36 partitions of 4"),
     "microscaled matmul: v3": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(32, 4, dtype=X4), tile(32, 4, dtype=X4), tile(4, 4,
             dtype=nl.uint8), tile(4, 4, dtype=nl.uint8)),
@@ -308,25 +308,25 @@ REFUSED = {
     "shuffle: mask val": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [32]*32),
         "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     "shuffle: dtype": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0]*32),
-        "'nc_stream_shuffle': dst and src have the same dtype and free shape"),
+        "'nc_stream_shuffle': dst and src must have the same dtype and free shape"),
     "shuffle: start": (lambda: nisa.nc_stream_shuffle(tile(128, 4)[32:128], tile(96, 4), [0]*32),
         "operand 'dst' of 'nc_stream_shuffle' begins at partition 32 and has 96 partitions"),
     "shuffle: mask negative": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [-1]*32),
         "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     # patterns
     "patterns: pattern 5": (lambda: nisa.iota(tile(4, 4), [[1, 1]]*4+[[1, 4]]),
-        "iota pattern has 1 to 4 [step, count] pairs"),
+        "iota pattern must have 1 to 4 [step, count] pairs"),
     "patterns: product": (lambda: nisa.iota(tile(4, 4), [[1, 5]]),
         "iota pattern [[1, 5]] has 5 elements, dst 4 per partition"),
     "patterns: select 5": (
         lambda: nisa.affine_select(tile(4, 4), [[1, 1]]*4+[[1, 4]], 1, tile(4, 4), 0.0, nl.equal),
-        "affine_select pattern has 1 to 4 [step, count] pairs"),
+        "affine_select pattern must have 1 to 4 [step, count] pairs"),
     "patterns: select product": (
         lambda: nisa.affine_select(tile(4, 4), [[1, 5]], 1, tile(4, 4), 0.0, nl.equal),
         "affine_select pattern [[1, 5]] has 5 elements, dst 4 per partition"),
     # gathers and lists
     "gathers and lists: P%16": (lambda: nisa.local_gather(tile(8, 16), tile(8, 16), tile(8, 1, dtype=nl.uint16)),
-        "'local_gather': src_buffer and index have the same number of partitions, a multiple of 16, got 8 and 8"),
+        "'local_gather': src_buffer and index must have the same number of partitions, a multiple of 16, got 8 and 8"),
     "gathers and lists: epi": (
         lambda: nisa.local_gather(tile(16, 48), tile(16, 16), tile(16, 1, dtype=nl.uint16), 3),
         "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements for each index"),
@@ -342,7 +342,7 @@ REFUSED = {
     "gathers and lists: ngather float idx": (lambda: nisa.nc_n_gather(tile(4, 4), tile(4, 4), tile(4, 4)),
         "operand 'indices' of 'nc_n_gather' has dtype float32, which must be uint32"),
     "gathers and lists: nonzero dst": (lambda: nisa.nonzero_with_count(tile(4, 8, dtype=nl.int32), tile(4, 8)),
-        "'nonzero_with_count': dst has one element more than src, got 8 and 8"),
+        "'nonzero_with_count': dst must have one element more than src, got 8 and 8"),
     "gathers and lists: nonzero dtype": (lambda: nisa.nonzero_with_count(tile(4, 9), tile(4, 8)),
         "operand 'dst' of 'nonzero_with_count' has dtype float32, which must be int32"),
     "gathers and lists: nonzero src dtype": (
@@ -363,7 +363,7 @@ REFUSED = {
         lambda: nisa.topk(tile(16, 4, dtype=BF16), tile(16, 4, dtype=nl.int32), tile(16, 4, dtype=BF16), 16),
         "operand 'idx_dst' of 'topk' has dtype int32, which must be uint32"),
     "gathers and lists: seq P": (lambda: nisa.sequence_bounds(tile(2, 2, 8), tile(2, 8)),
-        "'sequence_bounds': segment_ids have one partition"),
+        "'sequence_bounds': segment_ids must have one partition"),
     "gathers and lists: seq dst": (lambda: nisa.sequence_bounds(tile(1, 2, 9), tile(1, 8)),
         "operand 'dst' of 'sequence_bounds' has shape [1, 2, 9], which must be [1, 2, 8]"),
     "gathers and lists: seq dtype": (
@@ -442,7 +442,7 @@ REFUSED = {
     "DMA: vo dim1": (
         lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4).ap([[4, 4], [1, 4]], vector_offset=tile(4, 1, dtype=nl.int32),
             indirect_dim=1)),
-        "vector_offset is for indirect_dim 0"),
+        "vector_offset needs indirect_dim 0"),
     "DMA: vo float": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4).ap([[4, 4], [1, 4]], vector_offset=tile(4, 1))),
         "vector_offset is a tensor of integers"),
     "DMA: both offsets": (
@@ -463,7 +463,7 @@ REFUSED = {
     "DMA: transp dtype": (lambda: nisa.dma_transpose(tile(8, 4), hbm(4, 8, dtype=BF16)),
         "operand 'dst' of 'dma_transpose' has dtype float32; it must have bfloat16"),
     "DMA: compute op": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)], nl.multiply),
-        "dma_compute reduce_op is nl.add"),
+        "dma_compute reduce_op must be nl.add"),
     "DMA: compute 17": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)]*17, nl.add),
         "dma_compute takes 1 to 16 sources"),
     "DMA: scales": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)], nl.add, [2.0]),

@@ -146,7 +146,7 @@ def test_targets_and_executors__are_listed_where_a_name_is_none(package):
 def test_a_target__is_a_machine_of_its_name(package):
     package("p_target", {"m.py": "from nki_mlir.plugin import machine_named\nx = machine_named('trn2')\n"},
             ("targets", "mine", "m:x"))
-    with pytest.raises(BrokenPlugin, match=r"target 'mine' of plugin .*: it is a Machine of that name, got 'trn2'"):
+    with pytest.raises(BrokenPlugin, match=r"target 'mine' of plugin .*: it must be a Machine of that name, got 'trn2'"):
         machine_named("mine")
 
 
@@ -198,7 +198,7 @@ def test_a_pass_in_a_file_of_another_name__is_refused(package, capsys):
             ("passes", "p", "passes"))
     for listed in (lambda: pass_named("p-merge"), file_names):
         with pytest.raises(BrokenPlugin, match=r"pass 'p-merge' of plugin p_misplaced cannot be loaded: it is in "
-                                               r"merging\.py, and a pass is found by its file, p_merge\.py"):
+                                               r"merging\.py, and its file must be p_merge\.py"):
             listed()
     with pytest.raises(SystemExit, match=r"^1$"):
         parse_options(["--p-merge", "-"])
@@ -274,7 +274,7 @@ def test_pipelines__are_texts_of_passes(package):
     with pytest.raises(BadOption, match="pipeline 'good' has no option 'x=1'"):
         passes_named("good", "x=1")
     for name in ("bad", "wrong"):
-        with pytest.raises(BrokenPlugin, match=f"pipeline '{name}' of plugin p_lines cannot be loaded: it is a text such"):
+        with pytest.raises(BrokenPlugin, match=f"pipeline '{name}' of plugin p_lines cannot be loaded: it must be a text such"):
             passes_named(name)
 
 
@@ -348,7 +348,7 @@ def test_functions__pass_parameters_with_other_names_to_their_fields(call, monke
 @pytest.mark.parametrize("table", ["3", "{'ops': 3}", "{'ops': {3: 'm'}}", "{'ops': {'a': 4}}"])
 def test_a_table__has_names_and_modules(package, table):
     name = package("p_text", {"__init__.py": f"NKI_MLIR_API = 1\nNKI_MLIR_PLUGIN = {table}\n"})
-    with pytest.raises(BrokenPlugin, match=r"NKI_MLIR_PLUGIN of plugin p_text .* it maps each group to a dict of names"):
+    with pytest.raises(BrokenPlugin, match=r"NKI_MLIR_PLUGIN of plugin p_text .* it must map each group to a dict of names"):
         plugin.load(name)
 
 

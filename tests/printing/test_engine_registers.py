@@ -104,7 +104,7 @@ def test_one_program_needs_no_seed():
 
 
 @pytest.mark.parametrize("kernel, placed, what", [
-    (sums_of_a_loop, False, "a sum of a loop that begins before it with a value of its registers"),
+    (sums_of_a_loop, False, "a sum of a loop that continues a value of the registers from before the loop"),
     (numbers_around_a_reduction, False, "registers that several programs use in turn"),
     (numbers, True, "registers that several programs use in turn")])
 def test_registers_that_one_engine_does_not_have_are_refused(kernel, placed, what):

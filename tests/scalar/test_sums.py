@@ -87,7 +87,7 @@ def test_order_matters__for_these_operands(operands) -> None:
 
 def test_other_words__are_refused(operands, monkeypatch) -> None:
     monkeypatch.setenv("NKI_MLIR_SUMS", "exact")
-    with pytest.raises(UnknownOrder, match=r"NKI_MLIR_SUMS is 'exact' \[NKI-SUMS\]"):
+    with pytest.raises(UnknownOrder, match=r"NKI_MLIR_SUMS cannot be 'exact' \[NKI-SUMS\]"):
         current_kernel.on("eager")(*operands)
 
 

@@ -71,7 +71,7 @@ PART = "reference = 'here.py'\n[[part]]\npoints = 1\n"
     (f"{PART}hbm_ratio = {'9' * 400}", "4:1", "needs a number above 0 as hbm_ratio"),
     (f"{PART}grid = [9223372036854775808]", "4:1", "each from 1 to 16,777,216, as grid of part 1"),
     (f"{PART}grid = true", "4:1", "as grid of part 1"), (f"{PART}cases = [3]", "4:1", "needs a list of tables as cases"),
-    (PART.replace("1", "true"), "3:1", "needs a number above 0 as points"), (f"kernel = 1\n{PART}", "1:1", "needs a text as kernel"),
+    (PART.replace("1", "true"), "3:1", "needs a number above 0 as points"), (f"kernel = 1\n{PART}", "1:1", "needs a string as kernel"),
 ])
 def test_assignments_that_are_none(text, at, message, tmp_path):
     (tmp_path / "a.toml").write_bytes(text.encode("latin-1"))

@@ -23,8 +23,8 @@ ACTS = {
     "open('/proc/self/environ')": "opens the file /proc/self/environ",
     "open('/tmp/nki-score-cheat', 'w')": "writes to the file /tmp/nki-score-cheat",
     "os.remove(REFERENCE)": "changes the file REFERENCE",
-    "os.kill(os.getppid(), 9)": "looks around in its process (os.kill)",
-    "__import__('gc').get_objects()": "looks around in its process (gc.get_objects)",
+    "os.kill(os.getppid(), 9)": "inspects its process (os.kill)",
+    "__import__('gc').get_objects()": "inspects its process (gc.get_objects)",
 }
 # What it may do, and what becomes of it.
 ENDS = {

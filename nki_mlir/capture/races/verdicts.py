@@ -37,7 +37,7 @@ class ProgramsRepeat(KernelError):
 
 class UnknownRaceLevel(NkiMlirError, ValueError):
     code = "NKI-RACES"
-    message = "NKI_MLIR_RACES is '{found}'"
+    message = "NKI_MLIR_RACES cannot be '{found}'"
     fix = "set it to off, warn or error; by default races are warnings"
 
 

@@ -52,7 +52,7 @@ def parser(tool: str) -> argparse.ArgumentParser:
     session.add_argument("--show-dma", action="store_true", help="also print when each transfer starts and ends")
     for flags in (["-e", "--show-errors"], ["-i"]):
         session.add_argument(*flags, action="store_true",
-                             help="accept the option without an effect: the totals have the errors")
+                             help="accept the option without an effect: the totals include the errors")
     return p
 
 

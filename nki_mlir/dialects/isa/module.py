@@ -282,7 +282,7 @@ def scalar(value: object) -> int | str:
 class NotAProgram(NkiMlirError):
     code = "NKI-ISA"
     message = "{what}"
-    fix = "a module at the isa level has one isa.program"
+    fix = "give a module at the isa level, with one isa.program"
 
 
 def read_program(module: Module) -> Program:
@@ -365,7 +365,7 @@ def read_live_range(op: Operation) -> DeviceLiveRange:
                      *(f"{name}:{'-'.join(str(n.value) for n in use)}" for name, use in uses.items())])
     live = DeviceLiveRange.read(text)
     if live is None:
-        raise MalformedAttribute(f"is no live range: '{text}'")
+        raise MalformedAttribute(f"is not a live range: '{text}'")
     return live
 
 

@@ -146,7 +146,7 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         check.one_of("reduce_op", ("maximum",))
         not_all_in_psum(self, check, "on_true", "predicate")
         self.verify_accumulator(check)
-        check.rule(self.reduce_res is None or self.reduce_res.dtype.is_float, "reduce_res is of a float type",
+        check.rule(self.reduce_res is None or self.reduce_res.dtype.is_float, "reduce_res must have a float type",
                    "create reduce_res with dtype=nl.float32")
 
     def verify_target(self, check: TargetCheck) -> None:
@@ -197,7 +197,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
         check.rule(limit < EXACT, f"counts elements up to {limit:g}, beyond 2**24, which float32 cannot distinguish",
                    "compare parts of the range, each with a smaller range_start")
         check.rule(np.float32(self.fill) == np.float32(LOWEST),
-                   f"puts {LOWEST:g} outside of the range, got {self.fill:g}", "leave on_false_value out",
+                   f"writes {LOWEST:g} outside of the range, got {self.fill:g}", "leave on_false_value out",
                    contested=True)
 
     def body(self, s: ScalarFunctions[V], *sources: V) -> V:

@@ -57,7 +57,7 @@ def group_of(groups: str, member: int, kind: str) -> list[int]:
 def check_groups(check: Check, groups: str) -> None:
     flat = [r for g in parsed(groups) for r in g]
     check.rule(len(flat) > 0 and min(flat) >= 0 and len(flat) == len(set(flat)),
-               f"groups are lists of different numbers as JSON, got {groups}",
+               f"groups must be lists of different ranks as JSON, got {groups}",
                "name each rank once, as in [[0, 1], [2, 3]]")
 
 
@@ -72,7 +72,7 @@ class Collective(Meeting):
     def verify(self, check: Check) -> None:
         check.all_in((HBM, SBUF), *(f.name for f, _ in self.operands()))
         spaces = {t.space for f, t in self.operands() if f.name != "metadata"}
-        check.rule(len(spaces) == 1, "operands are all in HBM or all in SBUF",
+        check.rule(len(spaces) == 1, "operands must be all in HBM or all in SBUF",
                    "copy the operands in SBUF to HBM, or the others to SBUF")
         check.unmasked()
 
@@ -173,7 +173,8 @@ class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GAT
 
     def verify(self, check: Check) -> None:
         super().verify(check)
-        check.rule(0 <= self.dim < len(self.src.shape), f"dim is an axis of src{list(self.src.shape)}, got {self.dim}",
+        check.rule(0 <= self.dim < len(self.src.shape),
+                   f"dim must be an axis of src{list(self.src.shape)}, got {self.dim}",
                    f"name one of its {len(self.src.shape)} axes")
         self.elements(check, larger="dst")
 
@@ -248,7 +249,7 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
         super().verify(check)
         check.same_shape("dst", "src")
         check.rule(len(self.pairs) % 2 == 0 and len(set(self.pairs[1::2])) == len(self.pairs) // 2
-                   and min(self.pairs, default=0) >= 0, f"pairs are two ranks each, with different targets, "
+                   and min(self.pairs, default=0) >= 0, f"pairs must be two ranks each, with different targets, "
                                                         f"got {self.pairs}", "name each target once")
 
     @property
@@ -331,7 +332,7 @@ class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0
     def verify(self, check: Check) -> None:
         check.on_chip("dst")
         check.dtype("dst", INT32)
-        check.rule(prod(self.dst.shape) == 1, f"dst is one element, got {list(self.dst.shape)}",
+        check.rule(prod(self.dst.shape) == 1, f"dst must have one element, got {list(self.dst.shape)}",
                    "give it the shape [1, 1]")
         check.unmasked()
         if self.steps:

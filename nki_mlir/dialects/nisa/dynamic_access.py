@@ -42,12 +42,12 @@ class PatternAddressed(DataAddressed):
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
         rows = self.piece.shape[0]
-        check.rule(len(self.steps) == len(self.piece.shape), "has one step for each dimension",
+        check.rule(len(self.steps) == len(self.piece.shape), "must have one step for each dimension",
                    f"give {len(self.piece.shape)} steps")
         check.rule(prod(self.index.shape) in (1, rows),
                    f"takes one index, or one for each row, got {list(self.index.shape)}",
                    f"give the index the shape [1, 1] or [{rows}, 1]")
-        check.rule(self.table.shape[0] in (1, rows), "the table has one row, or one for each partition",
+        check.rule(self.table.shape[0] in (1, rows), "the table must have one row, or one for each partition",
                    f"give the table 1 or {rows} rows")
 
     def addresses(self, table: np.ndarray, moved: tuple[int, ...], index: np.ndarray
@@ -228,10 +228,11 @@ class RunTimeIndexed(DataAddressed):
         check.dtype("offset", INT32, UINT32)
         count = len(self.scales)
         check.rule(1 <= count <= MOST_INDICES and len(self.extents) == count,
-                   f"one or two dimensions are indexed at run time, each with its scale and extent, got {count}",
+                   f"one or two dimensions can have run-time indices, each with a scale and an extent, got {count}",
                    "let the other dimensions have fixed indices")
         check.rule(self.offset.free_elements == count and self.offset.shape[0] in (1, self.piece.shape[0]),
-                   f"the offset tile is [1, {count}], or has a row for each row of the piece", "give it such a shape")
+                   f"the offset tile must be [1, {count}], or have a row for each row of the piece",
+                   "give it such a shape")
 
     def goes_with_piece(self, field: str) -> bool:
         return self.offset.shape[0] != 1 if field == "offset" else not self.table_apart
@@ -289,7 +290,7 @@ class OnChip(RunTimeIndexed):
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src have the same number of partitions",
+        check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src must have the same number of partitions",
                    "give both the same number of partitions")
         super().verify(check)
         check.rule(self.offset.shape[0] == 1, "takes one offset for all partitions", "give the offset one partition")

@@ -45,12 +45,13 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
     def verify(self, check: Check) -> None:
         check.all_in((HBM,), "dst", *SOURCES)
         check.rule(all(isinstance(n, int | float) for n in _parsed(self.numbers)),
-                   f"numbers is a list of numbers as JSON, got {self.numbers}", "write them as in [1, 2.5]")
+                   f"numbers must be a list of numbers as JSON, got {self.numbers}", "write them as in [1, 2.5]")
         check.rule(_fitting(_parsed(self.shapes), [tile.shape for _, tile in self.sources()]),
-                   f"shapes is JSON with a shape for each source, of the same number of elements, got {self.shapes}",
+                   "shapes must be JSON with a shape for each source, of the same number of elements, "
+                   f"got {self.shapes}",
                    "give each source a shape of its number of elements")
         check.rule(min(self.busy, self.transfers_in, self.bytes_in, self.transfers_out, self.bytes_out) >= 0,
-                   "cycles, transfers and bytes are not negative", "give 0 or more")
+                   "cycles, transfers and bytes must be 0 or more", "give 0 or more")
         check.unmasked(": a program works on whole tensors")
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:

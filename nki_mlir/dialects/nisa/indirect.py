@@ -159,7 +159,7 @@ class RowAddressed(DataAddressed):
         check.all_in(("sbuf", "hbm"), "dst", "src")
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
-        check.rule(self.index.free_elements == 1, "the index tile is [N, 1]",
+        check.rule(self.index.free_elements == 1, "the index tile must be [N, 1]",
                    "reshape the indices to one for each partition")
         table, piece = list(self.table.shape), list(self.piece.shape)
         check.rule(piece == [self.index.shape[0], *table[1:]],

@@ -31,7 +31,7 @@ class WrongPartner(KernelError):
 class UnlikeOperands(KernelError):
     code = "NKI-MEETING"
     message = "{op}: {kind} {first} passes {operands}, but {kind} {second} passes {second_operands}"
-    why = "each of them receives the values of all"
+    why = "each {kind} receives the operands of all"
     fix = "give the operands the same shapes and dtypes in each {kind}"
 
 
@@ -98,7 +98,7 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
     def verify(self, check: Check) -> None:
         check.in_hbm("data")
         check.rule(len(self.cores) == len(set(self.cores)) and min(self.cores, default=-1) >= 0,
-                   f"cores are different numbers from 0, got {self.cores}", "name each core once")
+                   f"cores must be different numbers of 0 or more, got {self.cores}", "name each core once")
         check.unmasked()
 
     def targets(self) -> list[tuple[str, Tile]]:
@@ -138,7 +138,8 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
         check.all_in((SBUF,), "dst", "src")
         check.same_shape("dst", "src")
         check.dtype("dst", self.src.dtype)
-        check.rule(min(self.send_to, self.receive_from) >= 0, "cores are numbers from 0", "name cores of the launch")
+        check.rule(min(self.send_to, self.receive_from) >= 0, "cores must be numbers of 0 or more",
+                   "name cores of the launch")
         check.unmasked()
 
     def members(self, member: int) -> Sequence[int]:

@@ -85,7 +85,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
                    "pad the tile to complete quadrants and quads")
         check.shape("dst", (p, f // PACKED))
         check.rule(self.dst_scale.shape[0] > scale_row(p // GROUP - 1) and self.dst_scale.free_elements == f // PACKED,
-                   "the tile of scales has a row for each group and a column for each quad, "
+                   "the tile of scales must have a row for each group and a column for each quad, "
                    f"got {list(self.dst_scale.shape)} for {p // GROUP} rows of {f // PACKED}",
                    f"give it {scale_row(p // GROUP - 1) + 1} partitions of {f // PACKED}")
 
@@ -143,7 +143,7 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         for scale, columns in ((self.stationary_scale, m), (self.moving_scale, n)):
             rows = scale_row(max(k // GROUP - 1, 0)) + 1
             check.rule(scale.shape[0] >= rows and scale.free_elements == columns,
-                       "the tile of scales has a partition for each scale, "
+                       "the tile of scales must have a partition for each scale, "
                        f"got {list(scale.shape)} for {rows} partitions of {columns}",
                        "give the scales that nisa.quantize_mx writes for the data")
 

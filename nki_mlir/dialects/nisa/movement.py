@@ -125,10 +125,11 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
                    "give a source for each partition of a quadrant; 255 keeps the partition's value")
         partitions = self.src.shape[0]
         check.rule(all(m < partitions or m >= QUADRANT for m in self.shuffle[:self.dst.shape[0]]),
-                   f"the mask names partitions of src, 0 to {partitions - 1}, or 255",
+                   f"the mask must name partitions of src, 0 to {partitions - 1}, or 255",
                    "name partitions that src has; 255 keeps the partition's value")
         check.rule(self.dst.dtype is self.src.dtype and self.dst.shape[1:] == self.src.shape[1:],
-                   "dst and src have the same dtype and free shape", "give dst the dtype and the free shape of src")
+                   "dst and src must have the same dtype and free shape",
+                   "give dst the dtype and the free shape of src")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         result = dst.copy()
@@ -157,16 +158,17 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         check.all_in((SBUF,), "src", "dst", "index")
         check.dtype("index", UINT16)
         check.rule(self.src.shape[0] % GROUP == 0 and self.src.shape[0] == self.index.shape[0],
-                   f"src and index have the same number of partitions, a multiple of {GROUP}, got "
+                   f"src and index must have the same number of partitions, a multiple of {GROUP}, got "
                    f"{self.src.shape[0]} and {self.index.shape[0]}",
                    f"fill both up to {-(-max(self.src.shape[0], self.index.shape[0]) // GROUP) * GROUP} partitions")
         check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements for each index",
                    "gather with several instructions")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
-        check.rule(self.dst.dtype is self.src.dtype, "dst and src have the same dtype", "give dst the dtype of src")
+        check.rule(self.dst.dtype is self.src.dtype, "dst and src must have the same dtype",
+                   "give dst the dtype of src")
         gathered = self.index.free_elements * GROUP * self.elements
         check.rule(self.dst.shape[0] == self.src.shape[0] and self.dst.free_elements == gathered,
-                   "dst has the partitions of src, and elements for each of 16 rows of indices, "
+                   "dst must have the partitions of src, and elements for each of 16 rows of indices, "
                    f"got {list(self.dst.shape)} for {gathered} elements of {self.src.shape[0]} partitions",
                    f"create it with shape ({self.src.shape[0]}, {gathered})")
 

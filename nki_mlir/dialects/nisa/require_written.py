@@ -49,7 +49,7 @@ class RequireWrittenOp(Opaque, name="require_written", engines=ANY, mnemonic="RE
     def verify(self, check: Check) -> None:
         check.spaces("flag", SBUF)
         check.dtype("flag", INT32)
-        check.rule(self.flag.shape == (1, 1), f"the flag is one element, got {list(self.flag.shape)}",
+        check.rule(self.flag.shape == (1, 1), f"the flag must have one element, got {list(self.flag.shape)}",
                    "give it the shape [1, 1]")
         check.unmasked()
 

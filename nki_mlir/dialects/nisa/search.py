@@ -122,7 +122,7 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
         if self.dst_idx is not None:
             check.dtype("dst_idx", UINT32, UINT16)
             check.same_partitions("data", "dst_idx")
-            check.rule(self.dst_idx.free_elements == EIGHT, f"dst_idx has 8 elements a partition, got "
+            check.rule(self.dst_idx.free_elements == EIGHT, f"dst_idx must have 8 elements in each partition, got "
                        f"{self.dst_idx.free_elements}", f"create it with shape ({self.data.shape[0]}, 8)")
 
     def reference(self, data: np.ndarray, vals: np.ndarray) -> Results:
@@ -147,7 +147,7 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "segment_ids")
-        check.rule(self.segment_ids.shape[0] == 1, "segment_ids have one partition", "lay them out in one row")
+        check.rule(self.segment_ids.shape[0] == 1, "segment_ids must have one partition", "lay them out in one row")
         check.shape("dst", (1, 2, self.segment_ids.free_elements))
 
     def verify_target(self, check: TargetCheck) -> None:
@@ -231,11 +231,12 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         check.dtype("src", FLOAT32, INT32)
         check.dtype("dst", INT32)
         check.rule(self.dst.free_elements == self.src.free_elements + 1,
-                   f"dst has one element more than src, got {self.dst.free_elements} and {self.src.free_elements}",
+                   "dst must have one element more than src, "
+                   f"got {self.dst.free_elements} and {self.src.free_elements}",
                    f"give dst {self.src.free_elements + 1} elements")
         check.same_partitions("dst", "src")
         for name, number in (("base", self.base), ("padding", self.padding)):
-            check.rule(-1 << 31 <= number < 1 << 31, f"{name} is an integer of 32 bits, got {number}",
+            check.rule(-1 << 31 <= number < 1 << 31, f"{name} must be an integer of 32 bits, got {number}",
                        "give a number that dst can represent")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:

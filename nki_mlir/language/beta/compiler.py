@@ -61,8 +61,8 @@ class AllocatorParameters(KernelError, TypeError):
     """A function that cannot take the arguments of an allocator."""
 
     code = "NKI-PARAMETER"
-    message = "{memory}.alloc calls its function with idx=, pdim_size= and fdim_size=, which it does not take: {text}"
-    fix = "name the parameters so: lambda idx, pdim_size, fdim_size: ..."
+    message = "{memory}.alloc calls its function with idx=, pdim_size= and fdim_size=: {text}"
+    fix = "give the function these parameters: lambda idx, pdim_size, fdim_size: ..."
 
 
 def with_named_sizes(func: Callable[..., R], memory: str) -> Callable[..., R]:

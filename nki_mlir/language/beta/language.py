@@ -39,13 +39,13 @@ par_dim = ParDim
 
 class BadRange(KernelError, TypeError):
     code = "NKI-RANGE"
-    message = "the range of a loop has {given} bounds"
+    message = "the range of a loop takes 1 to 3 bounds, got {given}"
     fix = "give (stop), (start, stop) or (start, stop, step)"
 
 
 class ZeroStep(KernelError, ValueError):
     code = "NKI-RANGE-STEP"
-    message = "the step of a loop is 0"
+    message = "the step of a loop cannot be 0"
     fix = "give a positive or a negative step"
 
 

@@ -13,7 +13,7 @@ BACKEND_OPTIMIZATIONS = ("enable-linear-scan-allocation", "enable-instruction-sc
 
 class BadCompileOption(NkiMlirError, ValueError):
     code = "NKI-COMPILE-OPTION"
-    message = "{name} of the compile options is {value}"
+    message = "the compile option {name} cannot be {value}"
     fix = "use one of {allowed}"
 
 

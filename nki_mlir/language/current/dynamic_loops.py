@@ -180,7 +180,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
     body must not change ``state``, nor the registers that count and bound the loop."""
     builder: Any = active("a dynamic loop")
     for label, value in (("lower", lower), ("upper", upper)):
-        require(isinstance(value, (VirtualRegister, int)), f"the {label} bound is an int or a register",
+        require(isinstance(value, (VirtualRegister, int)), f"the {label} bound must be an int or a register",
                 fix="give a Python integer, or nisa.register_alloc")
     require(isinstance(step, int) and not isinstance(step, bool) and step > 0,
             f"step must be a positive int, got {shown(step)}", fix="give a positive Python integer")
@@ -227,7 +227,7 @@ def dynamic_range(start: Any, stop: Any, step: int) -> Iterator[VirtualRegister]
 def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
     """Run ``body_fun(i)`` for i = lower, lower + step, ... below upper. The bounds may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
-        require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors",
+        require(body_fun(i) is None, "the body of fori_loop must return None; keep state in tensors",
                 fix="write results to tensors that are created before the loop")
 
 
@@ -240,7 +240,8 @@ def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> N
 
     def body() -> None:
         result = body_fun(condition)
-        require(isinstance(result, VirtualRegister), "the body of while_loop returns the next condition, a register",
+        require(isinstance(result, VirtualRegister),
+                "the body of while_loop must return the next condition, a register",
                 fix="return the register that says whether the loop goes on")
         if result is not condition:
             register_move(condition, result)

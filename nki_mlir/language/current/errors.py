@@ -130,7 +130,7 @@ def pairs(pattern: object, subject: str) -> list[tuple[int, int]]:
     """Return an access pattern as (step, count) pairs, outermost first, or raise an error."""
     items = pattern if isinstance(pattern, (list, tuple)) else ()
     require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
-            f"{subject}: a pattern is a list of [step, count] pairs, got {pattern}",
+            f"{subject}: a pattern must be a list of [step, count] pairs, got {pattern}",
             fix="write for example [[64, 128], [1, 64]]")
     return [(integer(step, f"{subject} pattern"), integer(count, f"{subject} pattern")) for step, count in items]
 

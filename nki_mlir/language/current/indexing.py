@@ -197,7 +197,7 @@ def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size
 def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
     """Return a gather view with one row of dimension ``dim`` for each index."""
     view.check_direct("a second index")
-    require(index.size == index.shape[0], f"a tile of indices has shape [N, 1], got {list(index.shape)}",
+    require(index.size == index.shape[0], f"a tile of indices must have shape [N, 1], got {list(index.shape)}",
             fix="give a tile of shape (N, 1)")
     indirection = Indirection("vector", index, view.strides[dim], view.shape[dim])
     return view.like(shape=(*view.shape[:dim], index.size, *view.shape[dim + 1:]), indirection=indirection)

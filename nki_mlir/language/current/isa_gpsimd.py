@@ -30,7 +30,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT32
 # -- affine patterns ---------------------------------------------------------------------------------------------------
 def pattern_dims(op: str, pattern: Sequence[Sequence[int]], view: View) -> list[Dim]:
     dims = [Dim(0, step, count) for step, count in pairs(pattern, op)]
-    require(len(dims) <= 4, f"{op} pattern has 1 to 4 [step, count] pairs",
+    require(len(dims) <= 4, f"{op} pattern must have 1 to 4 [step, count] pairs",
             fix="give 1 to 4 pairs; merge dimensions that are contiguous")
     require(prod(d.count for d in dims) == prod(view.shape[1:]),
             f"{op} pattern {list(pattern)} has {prod(d.count for d in dims)} elements, dst {prod(view.shape[1:])} per "
@@ -169,7 +169,7 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
                        f"{num_elem_per_idx}")
         if in_part and num_elem_per_idx > 1:
             warn(f"{op} writes {count} x {num_elem_per_idx} of the {flat.shape[1]} elements of each partition of dst; "
-                 "devices of release 0.6 take num_elem_per_idx for 1 there; pass only the part of dst that is written")
+                 "devices of release 0.6 treat num_elem_per_idx as 1 there; pass only the part of dst that is written")
         full = target = flat.like(dims=(flat.dims[0], flat.dims[1]._replace(count=gathered)))
         if count != capacity:
             full = low.core_view(low.allocate((source.shape[0], capacity * num_elem_per_idx), out.dtype))

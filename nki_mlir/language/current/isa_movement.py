@@ -158,7 +158,7 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,
             f"{op} takes 1 to {Machine.dma_sources_max} sources", fix="add the sources in several calls")
-    require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op is nl.add", fix="use nl.add")
+    require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op must be nl.add", fix="use nl.add")
     require(scales is None or (isinstance(scales, (list, tuple)) and list(scales) == [1.0] * len(srcs)),
             f"{op} scales must be 1.0 for each of the {len(srcs)} sources, got {scales!r}",
             fix="leave scales out, and multiply on chip")

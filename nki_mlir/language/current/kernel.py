@@ -199,8 +199,9 @@ class Kernel(CoreKernel):
                 case Parameter.VAR_KEYWORD:
                     bound |= value
                 case Parameter.VAR_POSITIONAL | Parameter.POSITIONAL_ONLY:
-                    raise NkiTypeError(f"the parameter {name} of {self.__name__} has no name that a caller can use",
-                                       fix="pass arguments to a compiled kernel by name").here()
+                    raise NkiTypeError(f"the parameter {name} of {self.__name__} cannot be passed by name",
+                                       fix="declare it without / and *: a compiled kernel gets its arguments by "
+                                           "name").here()
                 case _:
                     bound[name] = value
         return bound
@@ -309,7 +310,8 @@ def output_view(tensor: NkiTensor, at: Location | None) -> View:
     """Return the core view of a returned tensor. A part of a tensor is copied to a new one in HBM first. ``at`` is the
     location of the kernel, for errors."""
     if tensor.buffer is not memory.shared_hbm and tensor.storage.buffer.role == "local":
-        older(f"the kernel returns {tensor.name}, which is in {tensor.buffer.value}: results are in nl.shared_hbm", at)
+        older(f"the kernel returns {tensor.name}, which is in {tensor.buffer.value}: results must be in nl.shared_hbm",
+              at)
     if tensor.indirection is None:
         view = core_view(tensor)
         view = view.like(dtype=carrier(tensor.dtype))

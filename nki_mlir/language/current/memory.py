@@ -220,9 +220,9 @@ class Indirection:
         dim, step = self.dim, self.scale
         if dim < len(shape) and (shape[dim] == 1 or strides[dim] == step):
             return
-        view = f"the view's counts {strides[dim]}" if dim < len(shape) else "the view has no such dimension"
-        warn(f"ap of a part of {name}: an index counts {step} elements, the step of dimension {dim} of the tensor; "
-             f"{view}, which the newest release may take; call ap on the tensor, with offset=")
+        view = f"the view's stride is {strides[dim]}" if dim < len(shape) else "the view has no such dimension"
+        warn(f"ap of a part of {name}: an index steps over {step} elements, the stride of dimension {dim} of the "
+             f"tensor; {view}, and the newest release may use that; call ap on the tensor, with offset=")
 
 
 # -- registers ---------------------------------------------------------------------------------------------------------

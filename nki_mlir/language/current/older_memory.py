@@ -127,9 +127,9 @@ def window(buffer: MemoryRegion, key: object) -> Window:
                            fix="write for example nl.sbuf[0:128, 0:2048]").here()
     (p0, p1, pstep), (b0, b1, bstep) = (
         k.indices(n) for k, n in zip((*keys, *[slice(None)] * (2 - len(keys))), extents, strict=True))
-    require(pstep == bstep == 1, "a region of memory is sliced with step 1", fix="leave the step out")
+    require(pstep == bstep == 1, "a region of memory must be sliced with step 1", fix="leave the step out")
     _has_bytes((p1 - p0, b1 - b0), "give ends beyond the starts")
-    require(b0 % 2 == 0, f"a region begins at an even byte, got {b0}", fix="begin at an even byte")
+    require(b0 % 2 == 0, f"a region must begin at an even byte, got {b0}", fix="begin at an even byte")
     return Window(buffer, (p0, b0), (p1 - p0, b1 - b0))
 
 

@@ -301,9 +301,9 @@ def configure(visible_cores: Sequence[int]) -> None:
         assert os.environ["NEURON_RT_VISIBLE_CORES"] == "0,1"
     """
     if not isinstance(visible_cores, (list, tuple)):
-        raise TypeError(f"visible_cores is a list of numbers, got {visible_cores!r}")
+        raise TypeError(f"visible_cores must be a list of numbers, got {visible_cores!r}")
     if any(type(core) is not int or core < 0 for core in visible_cores):
-        raise ValueError(f"cores are numbers from 0, got {list(visible_cores)}")
+        raise ValueError(f"cores must be numbers of 0 or more, got {list(visible_cores)}")
     if _started:
         raise SpikeError(what="cores are chosen before the first kernel is loaded", fix="call reset() first")
     os.environ[CORES] = ",".join(map(str, visible_cores))

@@ -79,7 +79,7 @@ class EagerCore(EagerBuilder):
 def rounds() -> bool:
     """Return whether simulated writes round, which ``NKI_PRECISE_FP=0`` switches off."""
     value = os.environ.get(VARIABLE) or "1"
-    require(value in ("0", "1"), f"{VARIABLE} is {value!r}",
+    require(value in ("0", "1"), f"{VARIABLE} cannot be {value!r}",
             why="1 (the default): simulated writes round to the type of their tensor; 0: they keep float32 values",
             fix=f"set {VARIABLE} to 0 or 1, or unset it")
     return value == "1"

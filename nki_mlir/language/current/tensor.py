@@ -216,7 +216,7 @@ class NkiTensor(OlderMethods):
     @reported
     def vector_select(self, dim: int, vector_offset: "NkiTensor") -> "NkiTensor":
         """Return a gather view of an HBM tensor: one row for each value of ``vector_offset``."""
-        self.check_rows(dim, vector_offset, "vector_select is for dimension 0", "put that dimension first with permute")
+        self.check_rows(dim, vector_offset, "vector_select takes dimension 0", "put that dimension first with permute")
         require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
                 "vector_select needs the largest stride in dimension 0",
                 fix="copy the tensor in the order of its shape first")
@@ -386,7 +386,8 @@ class NkiTensor(OlderMethods):
                 fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
         self.check_direct("vector_offset")
         check_integers(indices, "vector_offset")
-        require(indices.size == 1 or indices.shape[0] > 1, f"a tile of indices has shape [N, 1], got {indices.shape}",
+        require(indices.size == 1 or indices.shape[0] > 1,
+                f"a tile of indices must have shape [N, 1], got {indices.shape}",
                 fix="give each index a partition: a tile of shape (N, 1)")
 
     @reported
@@ -399,7 +400,7 @@ class NkiTensor(OlderMethods):
         """
         kind = self.dtype if dtype is None else dtype_argument(dtype)
         strides, counts = zip(*pairs(pattern, "ap"))
-        require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive",
+        require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} must be positive",
                 fix="give counts of 1 or more")
         start_byte = self.offset * self.dtype.itemsize
         aligned_byte(start_byte, kind.itemsize,
@@ -422,7 +423,7 @@ class NkiTensor(OlderMethods):
             indirection = Indirection("scalar", scalar_offset, prod(base[indirect_dim + 1:]), base[indirect_dim],
                                       indirect_dim)
         elif vector_offset is not None:
-            self.check_rows(indirect_dim, vector_offset, "vector_offset is for indirect_dim 0",
+            self.check_rows(indirect_dim, vector_offset, "vector_offset needs indirect_dim 0",
                             "use indirect_dim=0, or scalar_offset")
             indirection = Indirection("vector", vector_offset, prod(base[1:]), base[0])
         if indirection is not None and kind is self.dtype:
@@ -432,7 +433,7 @@ class NkiTensor(OlderMethods):
     @reported
     def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
         """Return a gather view of columns of an on-chip tensor. Groups of partitions share the offsets in ``index``."""
-        require(self.on_chip, "indirect is for on-chip tensors", fix="use .ap(vector_offset=...) for tensors in HBM")
+        require(self.on_chip, "indirect needs a tensor on chip", fix="use .ap(vector_offset=...) for tensors in HBM")
         check_integers(index, "indirect index", "nl.uint16 or nl.uint32")
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}",
                 fix="give the index the same number of partitions as the tensor")

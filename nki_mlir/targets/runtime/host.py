@@ -23,13 +23,13 @@ WORTH_WAKING = 50_000               # nanoseconds: less work is not given to the
 
 class BadThreadCount(NkiMlirError, ValueError):
     code = "NKI-THREADS"
-    message = "NKI_MLIR_NUM_THREADS is '{text}'"
+    message = "NKI_MLIR_NUM_THREADS cannot be '{text}'"
     fix = "set it to a number of threads from 1 to {most}"
 
 
 class BadCacheSizes(NkiMlirError, ValueError):
     code = "NKI-CACHES"
-    message = "NKI_MLIR_CACHES is '{text}'"
+    message = "NKI_MLIR_CACHES cannot be '{text}'"
     why = "it lists the bytes of the first, second and third cache of a core, each larger than the one before"
     fix = "set it to three sizes, for example 48K,2M,32M"
 

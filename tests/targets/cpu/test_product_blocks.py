@@ -55,7 +55,7 @@ def test_sizes__are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert host_measurements.caches() == Caches(32 * KIB, MIB, 8 * MIB)
     for text in ("", "32K", "1M,32K,8M", "32K,1M,x"):
         monkeypatch.setenv("NKI_MLIR_CACHES", text)
-        with pytest.raises(BadCacheSizes, match=f"NKI_MLIR_CACHES is '{text}'"):
+        with pytest.raises(BadCacheSizes, match=f"NKI_MLIR_CACHES cannot be '{text}'"):
             host_measurements.caches()
 
 

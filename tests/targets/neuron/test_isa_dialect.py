@@ -67,12 +67,12 @@ def test_error__malformed(old, new, what, context):
 
 
 @pytest.mark.parametrize("old,new,what", [
-    ("uses = {act = [1, 1], ", "uses = {act = [1], ", "is no live range: 't sbuf 0x400 128\\*512 act:1 pool:0-0'"),
+    ("uses = {act = [1, 1], ", "uses = {act = [1], ", "is not a live range: 't sbuf 0x400 128\\*512 act:1 pool:0-0'"),
     ("uses = {act = [1, 1], ", "uses = {act = 1, ", "needs the first and last index for each engine, not"),
-    ("uses = {act = [1, 1], ", "uses = {axt = [1, 1], ", "is no live range"),
-    ("address = 1024", "address = -1", "is no live range"),
-    ("address = 1024", "address = 33554432", "is no live range"),
-    ('"sbuf", partitions', '"hbm", partitions', "is no live range"),
+    ("uses = {act = [1, 1], ", "uses = {axt = [1, 1], ", "is not a live range"),
+    ("address = 1024", "address = -1", "is not a live range"),
+    ("address = 1024", "address = 33554432", "is not a live range"),
+    ('"sbuf", partitions', '"hbm", partitions', "is not a live range"),
 ])
 def test_error__live_range(old, new, what, context):
     text = program_text(parse_program(PROGRAM + ".live t sbuf 0x400 128*512 act:1-1 pool:0-0\n"))

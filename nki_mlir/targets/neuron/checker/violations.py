@@ -69,8 +69,8 @@ class CountBelowZero(StreamViolation):
 
 class UnorderedMeetings(StreamViolation):
     code = "NKI-STREAM-MEETING"
-    message = "{later} and {event} meet the same cores, and nothing orders them"
-    why = "cores meet in the order in which they arrive; another core may take the one for the other"
+    message = "{later} and {event} synchronize with the same cores, and nothing orders them"
+    why = "a core pairs its instructions with those of another core in order, and may pair the wrong ones"
     fix = "{wait}"
 
 
