@@ -88,16 +88,16 @@ class _UnwrittenElements:
             if not unwritten.any():
                 return unwritten
             if op.name == "scf.if":
-                rest = self.after_branch(op, unwritten, numbers, most)
+                remaining = self.after_branch(op, unwritten, numbers, most)
             elif is_tile_op(op):
-                rest = unwritten if _use(_numbered(read_op(op), numbers), self.tile, unwritten) else None
+                remaining = unwritten if _use(_numbered(read_op(op), numbers), self.tile, unwritten) else None
             elif op.name == "scf.for" and (span := loop_span(op)) is not None and 0 < len(span) <= most:
-                rest = self.after_loop(op, span, unwritten, numbers, most // len(span))
+                remaining = self.after_loop(op, span, unwritten, numbers, most // len(span))
             else:                                   # the loop may run no iteration
-                rest = unwritten if self.is_unread_in(op, block, unwritten) else None
-            if rest is None:
+                remaining = unwritten if self.is_unread_in(op, block, unwritten) else None
+            if remaining is None:
                 return None
-            unwritten = rest
+            unwritten = remaining
         return unwritten
 
     def in_order(self, block: Block) -> list[Operation]:
@@ -113,17 +113,17 @@ class _UnwrittenElements:
         masks = [side for side in sides if side is not None]
         if len(masks) < len(sides):
             return None
-        rest: np.ndarray = np.logical_or.reduce([*masks, *([unwritten] if len(sides) == 1 else [])])
-        return rest
+        remaining: np.ndarray = np.logical_or.reduce([*masks, *([unwritten] if len(sides) == 1 else [])])
+        return remaining
 
     def after_loop(self, op: Operation, span: range, unwritten: np.ndarray, numbers: dict[Value, int], most: int
                    ) -> np.ndarray | None:
         body = op.regions[0].blocks[0]
         for number in span:
-            rest = self.after(body, unwritten, numbers | {body.arguments[0]: number}, most)
-            if rest is None:
+            remaining = self.after(body, unwritten, numbers | {body.arguments[0]: number}, most)
+            if remaining is None:
                 return None
-            unwritten = rest
+            unwritten = remaining
         return unwritten
 
     def is_unread_in(self, op: Operation, block: Block, unwritten: np.ndarray) -> bool:

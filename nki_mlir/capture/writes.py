@@ -67,10 +67,10 @@ class FirstPart(NamedTuple):
         if tile.access.symbols_used():
             return None
         _, rows, columns = first_part(tile)
-        if rows == self.rows and (both := union(columns, self.columns)):
-            return self._replace(columns=both)
-        if columns == self.columns and (both := union(rows, self.rows)):
-            return self._replace(rows=both)
+        if rows == self.rows and (span := union(columns, self.columns)):
+            return self._replace(columns=span)
+        if columns == self.columns and (span := union(rows, self.rows)):
+            return self._replace(rows=span)
         return None
 
 
@@ -80,12 +80,12 @@ def has_bytes(columns: range, tile: Tile) -> bool:
     return columns.start <= low and high <= columns.stop
 
 
-def union(one: range, other: range) -> range | None:
+def union(first: range, second: range) -> range | None:
     """Return the numbers of two ranges that touch or overlap; None if there are others in between, or if one is
     empty."""
-    if not one or not other or one.start > other.stop or other.start > one.stop:
+    if not first or not second or first.start > second.stop or second.start > first.stop:
         return None
-    return range(min(one.start, other.start), max(one.stop, other.stop))
+    return range(min(first.start, second.start), max(first.stop, second.stop))
 
 
 class FirstUses:

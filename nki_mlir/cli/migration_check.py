@@ -64,7 +64,7 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
 
 
 def _write(files: list[Migrated], old: Path, new: Path) -> None:
-    """Write the new texts of the files of a folder to another one."""
+    """Write the new texts of a folder's files to another folder."""
     for file in files:
         copy = new / file.path.relative_to(old)
         copy.parent.mkdir(parents=True, exist_ok=True)

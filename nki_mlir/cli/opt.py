@@ -180,10 +180,10 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     passes = pass_summaries()
     # Without "=" argparse would parse the next word as the pass's options.
     upstream_names = other_passes(arguments, build_parser(passes))
-    alone = {f"--{name}" for name in (*MLIR_PASSES, *upstream_names, *extensions.of("pipelines"),
-                                      *(summary.name for summary in passes))}
+    pass_options = {f"--{name}" for name in (*MLIR_PASSES, *upstream_names, *extensions.of("pipelines"),
+                                             *(summary.name for summary in passes))}
     parser = build_parser(passes, upstream_names)
-    options = parser.parse_args([f"{text}=" if text in alone else text for text in arguments])
+    options = parser.parse_args([f"{text}=" if text in pass_options else text for text in arguments])
     if options.cpu_passes is not None:
         if options.goal not in (None, "vector", "llvm"):
             parser.error(f"--cpu-passes works on a program of the CPU: leave --lower-to-{options.goal} out")

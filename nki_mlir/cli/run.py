@@ -269,7 +269,7 @@ def save(file: str, results: list[tuple[str, Any]]) -> None:
     with zipfile.ZipFile(buffer, "w") as archive:       # np.savez takes no result with the name of its parameters
         for name, value in results:
             names = (name.replace(" ", "_") + (f"_{n}" if n > 1 else "") for n in itertools.count(1))
-            used.add(chosen := next(one for one in names if one not in used))
+            used.add(chosen := next(candidate for candidate in names if candidate not in used))
             with archive.open(f"{chosen}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
     write_output(file, buffer.getvalue())

@@ -46,8 +46,8 @@ def lower_once(module: Module) -> LoweredOnce:
         assert isinstance(verification, VerifyTarget)
         if not passes:
             return LoweredOnce(module, None, verified(module))
-        if tuple(one.name for one in (*passes, verification)) != TO_NISA or len(contents.functions) != 1 or not all(
-                map(Level.NKI.allows, contents.names)):
+        names = tuple(lowering_pass.name for lowering_pass in (*passes, verification))
+        if names != TO_NISA or len(contents.functions) != 1 or not all(map(Level.NKI.allows, contents.names)):
             copy = cloned(module)
             run_passes(copy, passes)
             return LoweredOnce(copy, None, verified(copy))

@@ -231,29 +231,29 @@ def recipe(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[s
                   bool(checked), flags, verbose)
 
 
-def build_library(this: Recipe, examine: Callable[[Path], object]) -> Path:
+def build_library(recipe: Recipe, examine: Callable[[Path], object]) -> Path:
     """Build the library if it is not up to date, and return its path. ``examine(path)`` checks a new library before it
     replaces the old one."""
     compiler = find_compiler()
     try:
-        this.directory.mkdir(parents=True, exist_ok=True)
-        with locked(this.directory / f".lib{this.name}.lock"):
-            if up_to_date(this, compiler):
-                if this.verbose:
-                    print(f"{shown(this.library)} is up to date", flush=True)
-                return this.library
-            with tempfile.TemporaryDirectory(dir=this.directory, prefix=f".lib{this.name}.") as folder:
-                library, read = compile_all(this, compiler, Path(folder))
+        recipe.directory.mkdir(parents=True, exist_ok=True)
+        with locked(recipe.directory / f".lib{recipe.name}.lock"):
+            if up_to_date(recipe, compiler):
+                if recipe.verbose:
+                    print(f"{shown(recipe.library)} is up to date", flush=True)
+                return recipe.library
+            with tempfile.TemporaryDirectory(dir=recipe.directory, prefix=f".lib{recipe.name}.") as folder:
+                library, read = compile_all(recipe, compiler, Path(folder))
                 examine(library)
-                write_file(this.library, library.read_bytes(), 0o777)
+                write_file(recipe.library, library.read_bytes(), 0o777)
             hashes = {str(f): digest(f) for f in sorted(read)}
-            write_file(this.inputs, json.dumps({"settings": settings(this, compiler), "files": hashes,
-                                                "library": identity(this.library)}, indent=1))
+            write_file(recipe.inputs, json.dumps({"settings": settings(recipe, compiler), "files": hashes,
+                                                  "library": identity(recipe.library)}, indent=1))
     except OSError as error:
         if isinstance(error, NkiMlirError):
             raise
-        raise UnwritableDirectory(directory=shown(this.directory), reason=error.strerror or error) from None
-    return this.library
+        raise UnwritableDirectory(directory=shown(recipe.directory), reason=error.strerror or error) from None
+    return recipe.library
 
 
 @contextlib.contextmanager
@@ -265,23 +265,23 @@ def locked(file: Path) -> Iterator[None]:
 
 
 # -- compiling ---------------------------------------------------------------------------------------------------------
-def compile_all(this: Recipe, compiler: Compiler, folder: Path) -> tuple[Path, set[Path]]:
+def compile_all(recipe: Recipe, compiler: Compiler, folder: Path) -> tuple[Path, set[Path]]:
     """Compile the library into the folder. Return its path and every file of the user that the compiler read."""
-    flags = [*compiler.kernel_flags(this.checked), *this.definitions(), *this.flags]
-    objects = [folder / f"{k}.o" for k in range(len(this.sources))]
+    flags = [*compiler.kernel_flags(recipe.checked), *recipe.definitions(), *recipe.flags]
+    objects = [folder / f"{k}.o" for k in range(len(recipe.sources))]
 
     def compile_one(source: Path, object_file: Path) -> None:
         compiler.run([*flags, "-MMD", "-MF", f"{object_file}.d", "-c", str(source), "-o", str(object_file)],
-                     f"{shown(source)} does not compile", this.verbose)
-    engine = engine_objects(this, compiler, folder)
+                     f"{shown(source)} does not compile", recipe.verbose)
+    engine = engine_objects(recipe, compiler, folder)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        longer = [pool.submit(compile_engine, this, compiler, part, object_file)     # first: they take longer
+        longer = [pool.submit(compile_engine, recipe, compiler, part, object_file)     # first: they take longer
                   for part, object_file in zip(ENGINE_PARTS, engine) if not object_file.is_file()]
-        for job in [*(pool.submit(compile_one, s, o) for s, o in zip(this.sources, objects)), *longer]:
+        for job in [*(pool.submit(compile_one, s, o) for s, o in zip(recipe.sources, objects)), *longer]:
             job.result()
-    library = folder / f"lib{this.name}.so"
-    compiler.run([*map(str, objects), *map(str, engine), *compiler.link_flags(this.checked), "-o",
-                  str(library)], f"lib{this.name}.so cannot be linked", this.verbose)
+    library = folder / f"lib{recipe.name}.so"
+    compiler.run([*map(str, objects), *map(str, engine), *compiler.link_flags(recipe.checked), "-o",
+                  str(library)], f"lib{recipe.name}.so cannot be linked", recipe.verbose)
     dependencies = [Path(f"{object_file}.d").read_text(encoding="utf-8") for object_file in objects]
     return library, {Path(f) for text in dependencies for f in files_in(text)}
 
@@ -292,10 +292,10 @@ def files_in(rule: str) -> list[str]:
     return [re.sub(r"\\([ #])", r"\1", f).replace("$$", "$") for f in re.findall(r"(?:\\ |\S)+", text)]
 
 
-def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]:
+def engine_objects(recipe: Recipe, compiler: Compiler, folder: Path) -> list[Path]:
     """Return the paths of the emulated engine's objects for this compiler and kind of build. An object that exists is
     complete."""
-    content = hashlib.sha256(repr((compiler, ENGINE_FLAGS, this.checked)).encode())
+    content = hashlib.sha256(repr((compiler, ENGINE_FLAGS, recipe.checked)).encode())
     for file in sorted([*ENGINE_FILES, *INCLUDE.rglob("*.h"), *INCLUDE.rglob("*.hpp")]):
         content.update(file.read_bytes())
     try:
@@ -308,20 +308,21 @@ def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]
     return [cached / f"{part[0]}.o" for part in ENGINE_PARTS]
 
 
-def compile_engine(this: Recipe, compiler: Compiler, part: Sequence[str], object_file: Path) -> None:
+def compile_engine(recipe: Recipe, compiler: Compiler, part: Sequence[str], object_file: Path) -> None:
     sources = [word for name in part for word in ("-include", str(HERE / "engine" / f"{name}.cpp"))]
     with tempfile.TemporaryDirectory() as folder:
         partial = Path(folder) / object_file.name
-        compiler.run([*ENGINE_FLAGS, *this.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o", str(partial)],
-                     "the emulated engine does not compile", this.verbose)
+        compiler.run([*ENGINE_FLAGS, *recipe.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o",
+                      str(partial)], "the emulated engine does not compile", recipe.verbose)
         write_file(object_file, partial.read_bytes())
 
 
 # -- inputs of a built library -----------------------------------------------------------------------------------------
-def settings(this: Recipe, compiler: Compiler) -> str:
+def settings(recipe: Recipe, compiler: Compiler) -> str:
     """Return everything on which a library depends, except the contents of the user's files and of our headers."""
     engine = [digest(f) for f in ENGINE_FILES]
-    return repr((ABI, compiler, this.multicore, this.checked, this.flags, [str(s) for s in this.sources], engine))
+    return repr((ABI, compiler, recipe.multicore, recipe.checked, recipe.flags, [str(s) for s in recipe.sources],
+                 engine))
 
 
 def digest(file: Path) -> str:
@@ -333,11 +334,11 @@ def identity(library: Path) -> list[int]:
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
-def up_to_date(this: Recipe, compiler: Compiler) -> bool:
+def up_to_date(recipe: Recipe, compiler: Compiler) -> bool:
     """Return whether the library exists as a new build would produce it."""
     try:
-        recorded = json.loads(this.inputs.read_text(encoding="utf-8"))
-        return (recorded["settings"] == settings(this, compiler) and recorded["library"] == identity(this.library)
+        recorded = json.loads(recipe.inputs.read_text(encoding="utf-8"))
+        return (recorded["settings"] == settings(recipe, compiler) and recorded["library"] == identity(recipe.library)
                 and all(digest(Path(f)) == expected for f, expected in recorded["files"].items()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):      # missing or damaged
         return False

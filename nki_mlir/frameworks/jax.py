@@ -245,13 +245,13 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
     @wraps(function)
     def run(*operands: object) -> object:
         shapes = jax.eval_shape(function, *operands)
-        alone = not isinstance(shapes, (tuple, list))
-        division.check(operands, [shapes] if alone else shapes)
+        is_single = not isinstance(shapes, (tuple, list))
+        division.check(operands, [shapes] if is_single else shapes)
         try:
             results = differentiable(*operands)
         except KernelNotDifferentiable as error:
             raise error.here() from None
-        return results[0] if alone else type(shapes)(results)
+        return results[0] if is_single else type(shapes)(results)
     return run
 
 

@@ -218,8 +218,8 @@ def unreadable(source: str | bytes, message: str) -> NkiMlirError:
         return Unsupported(feature=f"a program that JAX divides among {devices[1]} devices, as one program",
                            instead="lower the function of one device, without shard_map and shardings, or run this one "
                                    "with jax.jit")
-    first, *rest = message.splitlines()
-    reasons = [match for line in rest if (match := re.match(r'error: "-":(\d+):(\d+): (.*)', line))]
+    first, *details = message.splitlines()
+    reasons = [match for line in details if (match := re.match(r'error: "-":(\d+):(\d+): (.*)', line))]
     reason = f" line {reasons[0][1]}, column {reasons[0][2]}: {reasons[0][3].strip()}" if reasons else ""
     return BadModule(what=f"it does not parse: {first}{reason}")
 

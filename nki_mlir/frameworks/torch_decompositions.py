@@ -175,12 +175,12 @@ def index_put(a: torch.Tensor, indices: Sequence[torch.Tensor | None], values: t
     mask = indices[0] if len(indices) == 1 else None
     if mask is None or mask.dtype != torch.bool:
         return NotImplemented
-    rest = a.dim() - mask.dim()
-    if values.dim() > rest and values.shape[0] == 1:
+    row_rank = a.dim() - mask.dim()
+    if values.dim() > row_rank and values.shape[0] == 1:
         values = values.reshape(values.shape[1:])
-    if values.dim() > rest:
+    if values.dim() > row_rank:
         return NotImplemented
-    return torch.where(mask.reshape([*mask.shape, *[1] * rest]), a + values if accumulate else values, a)
+    return torch.where(mask.reshape([*mask.shape, *[1] * row_rank]), a + values if accumulate else values, a)
 
 
 def threshold(a: torch.Tensor, limit: float, value: float) -> torch.Tensor:

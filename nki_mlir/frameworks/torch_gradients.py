@@ -59,8 +59,8 @@ def of_input(grad: torch.Tensor, weight: torch.Tensor, shape: Sequence[int], str
 def of_filter(x: torch.Tensor, grad: torch.Tensor, shape: Sequence[int], stride: Sequence[int],
               padding: Sequence[int], dilation: Sequence[int], groups: int) -> torch.Tensor:
     """Return the gradient of a filter of this shape: the gradient's elements, ``stride`` apart, over the input."""
-    rest = range(3, x.dim() + 1)
-    inputs = x.reshape(x.shape[0], groups, -1, *x.shape[2:]).permute(2, 1, 0, *rest).flatten(1, 2)
+    spatial_dims = range(3, x.dim() + 1)
+    inputs = x.reshape(x.shape[0], groups, -1, *x.shape[2:]).permute(2, 1, 0, *spatial_dims).flatten(1, 2)
     filters = grad.transpose(0, 1)
     zeros = [0] * len(shape)
     result: torch.Tensor = aten.convolution(inputs, filters, None, dilation, padding, stride, False, zeros, groups)

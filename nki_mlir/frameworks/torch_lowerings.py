@@ -190,9 +190,9 @@ def scatter_reduction(op: Operation) -> Value | None:
 def silu_gradient(op: Operation) -> Value:
     """Lower the gradient of ``silu``, for which PyTorch applies no decomposition."""
     grad, a = map(builtin, op.operands)
-    one, share = splat(a.type, 1), value_of("stablehlo.logistic", a.type, a)
-    rest = value_of("stablehlo.multiply", a.type, a, value_of("stablehlo.subtract", a.type, one, share))
-    slope = value_of("stablehlo.multiply", a.type, share, value_of("stablehlo.add", a.type, one, rest))
+    ones, share = splat(a.type, 1), value_of("stablehlo.logistic", a.type, a)
+    product = value_of("stablehlo.multiply", a.type, a, value_of("stablehlo.subtract", a.type, ones, share))
+    slope = value_of("stablehlo.multiply", a.type, share, value_of("stablehlo.add", a.type, ones, product))
     return value_of("stablehlo.multiply", a.type, grad, slope)
 
 
@@ -207,9 +207,9 @@ def mish_gradient(op: Operation) -> Value:
 
     def call(name: str, *operands: Value) -> Value:
         return value_of(f"stablehlo.{name}", kind, *operands)
-    one, rest = splat(kind, 1), call("log_plus_one", call("exponential", call("negate", call("abs", a))))
-    share = call("tanh", call("add", call("maximum", a, splat(kind, 0)), rest))
-    inner = call("multiply", call("multiply", a, call("logistic", a)), call("subtract", one, call(
+    ones, logarithm = splat(kind, 1), call("log_plus_one", call("exponential", call("negate", call("abs", a))))
+    share = call("tanh", call("add", call("maximum", a, splat(kind, 0)), logarithm))
+    inner = call("multiply", call("multiply", a, call("logistic", a)), call("subtract", ones, call(
         "multiply", share, share)))
     result = call("multiply", grad, call("add", share, inner))
     return result if kind == narrow else value_of("stablehlo.convert", narrow, result)

@@ -73,18 +73,18 @@ def cross_entropy(writer: LossWriter) -> None:
     if smoothing:
         is_ignored = call(aten.eq.Scalar, target, form[1])
         weighted = logarithms if weight is None else call(aten.mul.Tensor, logarithms, weight)
-        rest = call(aten.neg.default, call(aten.sum.dim_IntList, weighted, [1]))
-        rest = call(aten.masked_fill.Scalar, rest, is_ignored, 0.0)
+        uniform_loss = call(aten.neg.default, call(aten.sum.dim_IntList, weighted, [1]))
+        uniform_loss = call(aten.masked_fill.Scalar, uniform_loss, is_ignored, 0.0)
         if form[0] != NONE:
-            rest = call(aten.sum.default, rest)
+            uniform_loss = call(aten.sum.default, uniform_loss)
         if form[0] == MEAN:
             counts = call(aten.to.dtype, call(aten.logical_not.default, is_ignored), value.dtype)
             if weight is not None:
                 classes = call(aten.masked_fill.Scalar, target, is_ignored, 0)
                 counts = call(aten.mul.Tensor, counts, call(aten.index.Tensor, weight, [classes]))
-            rest = call(aten.div.Tensor, rest, call(aten.sum.default, counts))
+            uniform_loss = call(aten.div.Tensor, uniform_loss, call(aten.sum.default, counts))
         loss = call(aten.add.Tensor, call(aten.mul.Tensor, loss, 1 - smoothing),
-                    call(aten.mul.Tensor, rest, smoothing / value.shape[1]))
+                    call(aten.mul.Tensor, uniform_loss, smoothing / value.shape[1]))
     writer.replace(loss)
 
 
@@ -137,8 +137,8 @@ def deviation(writer: LossWriter) -> None:
     differences = call(aten.sub.Tensor, wide, call(aten.mean.dim, wide, dims, True))
     squares = call(aten.sum.dim_IntList, call(aten.mul.Tensor, differences, differences), dims, keepdim)
     count = call(aten.sum.dim_IntList, call(aten.ones_like.default, wide), dims, keepdim)
-    rest = call(aten.clamp.default, call(aten.sub.Tensor, count, 1 if correction is None else correction), 0.0)
-    result = call(aten.div.Tensor, squares, rest)
+    divisor = call(aten.clamp.default, call(aten.sub.Tensor, count, 1 if correction is None else correction), 0.0)
+    result = call(aten.div.Tensor, squares, divisor)
     if name.startswith("aten.std"):
         result = call(aten.sqrt.default, result)
     writer.replace(call(aten._to_copy.default, result, dtype=value.dtype))

@@ -140,9 +140,10 @@ class Rewriting:
             if selects_by_mask(node):
                 base, (mask,) = node.args
                 shape = base.meta["val"].shape
-                rest = shape[mask.meta["val"].dim():]
+                row_shape = shape[mask.meta["val"].dim():]
                 with self.graph.inserting_before(node):
-                    rows = self.call(node, aten.reshape.default, base, [prod(shape[:len(shape) - len(rest)]), *rest])
+                    rows = self.call(node, aten.reshape.default, base,
+                                     [prod(shape[:len(shape) - len(row_shape)]), *row_shape])
                 node.replace_all_uses_with(rows)
                 self.masks[rows] = self.combined(node)
             elif node.target in POSITIONS and node.args[0] not in self.masks:
@@ -378,15 +379,15 @@ class Rewriting:
         at, args = SIZED.get(node.target), list[Any](node.args)
         if at is None or not isinstance(args[at][0] if args[at] else None, Node):
             return False
-        count, *rest = args[at]
+        count, *other_sizes = args[at]
         mask = self.sizes.get(count)
         source = next((arg for arg in node.all_input_nodes if arg is not count), None)
-        if mask is None or any(isinstance(n, Node) for n in rest) or source in self.numbers:
+        if mask is None or any(isinstance(n, Node) for n in other_sizes) or source in self.numbers:
             return False
         if source in self.masks and node.target not in NEW and (
                 self.masks[source] is not mask or source.meta["val"].dim() != len(args[at])):
             return False
-        args[at] = [prod(mask.meta["val"].shape), *rest]
+        args[at] = [prod(mask.meta["val"].shape), *other_sizes]
         node.args = tuple(args)
         node.meta["val"] = self.value(node.target, node.args, node.kwargs)
         self.masks[node], self.names[node] = mask, str(node.target)

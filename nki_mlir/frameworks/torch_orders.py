@@ -99,9 +99,10 @@ def search_sorted(sequence: torch.Tensor, values: torch.Tensor | float, *, out_i
 # -- parts -------------------------------------------------------------------------------------------------------------
 def diagonal(a: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
     """Take a diagonal as a slice with steps of the flattened matrix."""
-    rest = [d for d in range(a.dim()) if d not in (dim1 % a.dim(), dim2 % a.dim())]
+    other_dims = [d for d in range(a.dim()) if d not in (dim1 % a.dim(), dim2 % a.dim())]
     rows, columns = a.shape[dim1], a.shape[dim2]
-    flat = a.permute([*rest, dim1 % a.dim(), dim2 % a.dim()]).reshape([*(a.shape[d] for d in rest), rows * columns])
+    flat = a.permute([*other_dims, dim1 % a.dim(), dim2 % a.dim()]).reshape(
+        [*(a.shape[d] for d in other_dims), rows * columns])
     first = offset if offset >= 0 else -offset * columns
     count = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     return flat[..., first:first + max(0, (count - 1) * (columns + 1) + 1):columns + 1] if count else (

@@ -63,7 +63,7 @@ class PlannedCall:
         self.entry = callee.entry
         self.function = C_ENTRY(self.entry.address)
         self.pointers = ctypes.c_void_p * len(self.order)
-        self.one = self.structure == 0 and self.returned == (("new", 0),)
+        self.is_single = self.structure == 0 and self.returned == (("new", 0),)
         # How to allocate each result: ``empty_like`` a tensor of the same shape and dtype is the fastest.
         self.results = [(next((n for n, t in enumerate(tensors) if not zero and (t.shape, t.dtype) == (shape, dtype)),
                               None), torch.zeros if zero else torch.empty, shape, dtype)
@@ -81,7 +81,7 @@ class PlannedCall:
         status = self.function(self.pointers(*[arguments[n].data_ptr() for n in self.order]))
         if status:
             raise self.entry.error(status)
-        if self.one:
+        if self.is_single:
             return new_tensors[0]
         if self.updated:
             torch.autograd.graph.increment_version([t for t in (tensors[n] for n in self.updated)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites ``stablehlo.scatter`` as comparisons, and gathers of other elements as gathers of complete rows.
+"""Rewrites ``stablehlo.scatter`` as comparisons, and gathers of parts of rows as gathers of complete rows.
 
 Engines compute these without loops over elements.
 
@@ -98,10 +98,10 @@ class IndexedFunction:
         self.windows = [d for d in sizes if d not in smaller]
         self.index_shape, self.index_element = list(indices.shape), str(indices.element_type)
         dims = [d for d in range(indices.rank) if d != vector]
-        alone = [d for d in dims if d not in batch]
-        axes = batch | {d: target.rank + k for k, d in enumerate(alone)}
-        self.spans = {d: target.rank + len(alone) + k for k, d in enumerate(smaller)}
-        self.extents = [*self.shape, *(indices.shape[d] for d in alone), *(sizes[d] for d in smaller)]
+        unbatched = [d for d in dims if d not in batch]
+        axes = batch | {d: target.rank + k for k, d in enumerate(unbatched)}
+        self.spans = {d: target.rank + len(unbatched) + k for k, d in enumerate(smaller)}
+        self.extents = [*self.shape, *(indices.shape[d] for d in unbatched), *(sizes[d] for d in smaller)]
         self.index_axes = [axes[d] for d in dims]
         self.every, self.target_axes = list(range(len(self.extents))), list(range(len(self.shape)))
         self.at_zero = [d for d in self.target_axes if d not in (*scattered, *batch.values(), *sizes)]
@@ -133,13 +133,13 @@ class IndexedFunction:
         where = ", ".join(str(list(axes).index(d)) for d in dims)
         return self.add(f"broadcast_in_dim {value}, dims = [{where}] : ({kind}) -> {self.over(axes, element)}")
 
-    def compare(self, direction: str, one: str, other: str, axes: Sequence[int], element: str) -> str:
+    def compare(self, direction: str, left: str, right: str, axes: Sequence[int], element: str) -> str:
         sign, kind = "UNSIGNED" if element.startswith("u") else "SIGNED", self.over(axes, element)
-        return self.add(f"compare {direction}, {one}, {other}, {sign} : ({kind}, {kind}) -> {self.over(axes, 'i1')}")
+        return self.add(f"compare {direction}, {left}, {right}, {sign} : ({kind}, {kind}) -> {self.over(axes, 'i1')}")
 
-    def select(self, condition: str, one: str, other: str, axes: Sequence[int], element: str) -> str:
+    def select(self, condition: str, on_true: str, on_false: str, axes: Sequence[int], element: str) -> str:
         kind = self.over(axes, element)
-        return self.add(f"select {condition}, {one}, {other} : {self.over(axes, 'i1')}, {kind}")
+        return self.add(f"select {condition}, {on_true}, {on_false} : {self.over(axes, 'i1')}, {kind}")
 
     def transposed(self, value: str, axes: Sequence[int], wanted: Sequence[int], element: str) -> str:
         """Transpose a tensor of ``axes`` to their order in ``wanted``."""
@@ -235,9 +235,9 @@ class IndexedFunction:
         """Return the numbers of the positions along one of ``axes``."""
         return self.add(f"iota dim = {list(axes).index(axis)} : {self.over(axes, self.index_element)}")
 
-    def both(self, hits: str, direction: str, one: str, other: str) -> str:
+    def both(self, hits: str, direction: str, left: str, right: str) -> str:
         """Return the hits where a comparison over the indexed axes holds, too."""
-        hit = self.compare(direction, one, other, self.indexed, self.index_element)
+        hit = self.compare(direction, left, right, self.indexed, self.index_element)
         return self.add(f"and {hits}, {hit} : {self.over(self.indexed, 'i1')}")
 
     def component(self, value: str, kind: str, element: str, number: int) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Convolutions of images whose channels are neighbours in memory, on images that stay on chip (``images.py``).
+"""Computes convolutions of images whose channels are neighbours in memory, on images that stay on chip (``images.py``).
 
 A tile of the result has one pixel of each piece of a line, for as many lines as fit: one product for each position in
 the window and block of channels, all added up in PSUM. The image is the stationary factor, and the weights move.

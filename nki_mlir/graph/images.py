@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Images on chip as convolutions read them: channels along the partitions, pixels in the order of the products.
+"""Lays images out on chip as convolutions read them: channels along the partitions, pixels in the order of the
+products.
 
 The pixels of a buffer of (..., lines, pixels, channels) are loaded with long runs, lines along the partitions, and
 transposed on the tensor engine. Partition k has channel k of a pixel or, where a partition row has several pixels, of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The rows of tensors in HBM that kernels of a graph move: operations on tiles of the same rows meet them on chip."""
+"""Finds the rows of HBM tensors that kernels of a graph move, so that operations on the same rows find them on chip."""
 
 from nki_mlir.analysis.effects import memory_of
 from nki_mlir.bindings import Operation, Value, ir, operations_of

@@ -244,8 +244,8 @@ def quotient_and_rest(dtype: DType, operands: list[Node]) -> tuple[Node, Node]:
     a, b = (converted(v, INT32) for v in operands)
     if dtype is UINT32:
         return divided_bits(a, b)
-    quotient, rest = (wrapped(v, storage_type(dtype)) for v in divided(a, b))
-    return quotient, rest
+    quotient, remainder = (wrapped(v, storage_type(dtype)) for v in divided(a, b))
+    return quotient, remainder
 
 
 def divided_bits(a: Node, b: Node) -> tuple[Node, Node]:
@@ -255,10 +255,10 @@ def divided_bits(a: Node, b: Node) -> tuple[Node, Node]:
     is_large = compared("less", b, zero)
     half = divided(alu("right_shift", a, one), chosen(is_large, one, b))[0]
     quotient = chosen(is_large, zero, alu("left_shift", half, one))
-    rest = alu("subtract", a, alu("multiply", quotient, b))
-    is_more = compared("greater_equal", flipped(rest, 32), flipped(b, 32))
+    remainder = alu("subtract", a, alu("multiply", quotient, b))
+    is_more = compared("greater_equal", flipped(remainder, 32), flipped(b, 32))
     return (alu("add", quotient, chosen(is_more, one, zero)),
-            alu("subtract", rest, chosen(is_more, b, zero)))
+            alu("subtract", remainder, chosen(is_more, b, zero)))
 
 
 def storage_type(dtype: DType) -> DType:

@@ -203,7 +203,7 @@ class Placement:
 
     def laid_out(self, nest: TileNest) -> list[TileNest]:
         """Return the boxes of a nest that folds nothing, in the layout that costs least."""
-        return [box for one in self.layout(nest, nest.body) for box in self.boxes(one, one.body)]
+        return [box for part in self.layout(nest, nest.body) for box in self.boxes(part, part.body)]
 
     def elementwise(self, nest: TileNest) -> None:
         if trees.reads_output(nest.body):

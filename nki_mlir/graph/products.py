@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sums of products as matrix products of tiles that add up in PSUM.
+"""Computes sums of products as matrix products of tiles that accumulate in PSUM.
 
 The tensor engine sums along the partitions. So a factor whose rows go along another axis is transposed on chip. A load
 of short runs brings all elements of these rows that the product needs (its ``hull``), and where complete rows are short

@@ -112,8 +112,8 @@ class SelectedWindows:
         kinds = tensor(self.extents, element), tensor(self.windows, element)
         return self.add(f"slice {value} [{parts}] : ({kinds[0]}) -> {kinds[1]}")
 
-    def select(self, condition: str, one: str, other: str, element: str) -> str:
-        return self.add(f"select {condition}, {one}, {other} : {tensor(self.windows, 'i1')}, "
+    def select(self, condition: str, on_true: str, on_false: str, element: str) -> str:
+        return self.add(f"select {condition}, {on_true}, {on_false} : {tensor(self.windows, 'i1')}, "
                         f"{tensor(self.windows, element)}")
 
     def combined(self, fn: str, *values: str) -> str:
@@ -124,8 +124,8 @@ class SelectedWindows:
         """Return the truth values that say where the selected element stays selected before a later one."""
         kind = tensor(self.windows, self.element)
 
-        def compare(direction: str, one: str, other: str) -> str:
-            return self.add(f"compare {direction}, {one}, {other}, FLOAT : ({kind}, {kind}) -> "
+        def compare(direction: str, left: str, right: str) -> str:
+            return self.add(f"compare {direction}, {left}, {right}, FLOAT : ({kind}, {kind}) -> "
                             f"{tensor(self.windows, 'i1')}")
         if self.direction != KEEPS_NAN:
             return compare(self.direction, best, value)
@@ -157,8 +157,8 @@ class SelectedWindows:
         """Return the function. Sums of narrow floats are rounded once."""
         selected, kind, numbers = self.selected(), tensor(self.shape, self.sums), tensor(self.windows, "i32")
         source, init = (self.widened(value, shape) for value, shape in (("%s", self.windows), ("%init", [])))
-        every, one = tensor(self.extents, self.sums), tensor([], self.sums)
-        total = self.add(f"broadcast_in_dim {init}, dims = [] : ({one}) -> {every}")
+        every, scalar = tensor(self.extents, self.sums), tensor([], self.sums)
+        total = self.add(f"broadcast_in_dim {init}, dims = [] : ({scalar}) -> {every}")
         negative_zero, none = self.constant("-0.0", self.sums), self.constant("-0.0", self.sums, self.windows)
         for number, position in enumerate(product(*map(range, self.sizes))):
             index = self.constant(str(number), "i32", self.windows)
@@ -169,7 +169,7 @@ class SelectedWindows:
                     for extent, p, n, step in zip(self.extents, position, self.windows, self.steps)]
             low, interior = list(position), [step - 1 for step in self.steps]
             part = self.add(f"pad {part}, {negative_zero}, low = {low}, high = {high}, interior = {interior} : "
-                            f"({tensor(self.windows, self.sums)}, {one}) -> {every}")
+                            f"({tensor(self.windows, self.sums)}, {scalar}) -> {every}")
             total = self.add(f"add {total}, {part} : {every}")
         if self.is_padded:
             parts = ", ".join(f"{a}:{a + n}" for a, n in zip(self.low, self.shape))

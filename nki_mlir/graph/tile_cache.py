@@ -82,9 +82,9 @@ class Elements:
                 if count > 1:
                     return None
                 continue
-            factor, rest = divmod(step, other.access.dims[host][0])
+            factor, remainder = divmod(step, other.access.dims[host][0])
             reached[host] += factor * (count - 1)
-            if rest or reached[host] >= other.access.dims[host][1]:
+            if remainder or reached[host] >= other.access.dims[host][1]:
                 return None
             dims.append((tile.access.dims[host][0] * factor, count))
         start = 0

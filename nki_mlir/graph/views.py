@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Views of buffers in a bufferized graph as ``memref.reinterpret_cast`` of the buffers themselves, all in HBM."""
+"""Rewrites views of buffers in a bufferized graph as ``memref.reinterpret_cast`` of these buffers, all in HBM."""
 
 from collections.abc import Sequence
 from math import prod

@@ -189,7 +189,7 @@ class MaskedArgument(BadArgument):
 
 
 class Described:
-    """A tensor by shape and dtype alone. It may be passed for a tensor of zeros."""
+    """A tensor of which only the shape and the dtype are known. A call takes it as a tensor of zeros."""
 
     annotated_shape: tuple[Any, ...]
     annotated_dtype: object = None
@@ -326,7 +326,7 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
 
 
 def has_constants_alone(values: Sequence[object], is_leaf: Callable[[object], bool]) -> bool:
-    """Return whether all values of a sequence are numbers, texts or None, and no leaves. It may have millions."""
+    """Return whether a sequence, which may have millions of values, has only numbers, texts and None, and no leaves."""
     kinds = {*map(type, values)}
     return kinds <= SIMPLE and not any(is_leaf(next(v for v in values if type(v) is kind)) for kind in kinds)
 

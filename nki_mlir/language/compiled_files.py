@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes compiled kernels to files at capture: for profilers, and where programs expect a framework's compiler to.
+"""Writes compiled kernels to files at capture: for profilers, and to the cache where programs expect the files of a
+framework's compiler.
 
 ``NEURON_RT_INSPECT_ENABLE=1`` makes it write ``neff_<hash>.neff`` and ``<hash>_vnc_0.ntff`` below
 ``NEURON_RT_INSPECT_OUTPUT_DIR``; ``NEURON_COMPILE_CACHE_URL`` says where the cache is.

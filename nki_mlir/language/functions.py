@@ -228,7 +228,7 @@ def static_cast(input_data: object, dtype: object) -> np.ndarray | np.generic:
 
 
 # -- the launch grid ---------------------------------------------------------------------------------------------------
-# From inside a kernel, reductions over its programs, and the markers of its dimensions.
+# The grid as a kernel sees it: the program's index, reductions over programs, and markers of its dimensions.
 
 class BadGridAxis(KernelError, IndexError):
     code = "NKI-GRID-AXIS"

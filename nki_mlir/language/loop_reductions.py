@@ -84,8 +84,8 @@ class LoopReduction(Unassigned):
         self.refused()
 
     def begins_again(self, target: View | None) -> bool:
-        """Return whether the numbers of loops that the builder does not run begin a reduction into this target: they
-        are the first, or it has had them."""
+        """Return whether the current numbers of the loops that the builder does not run begin a reduction into this
+        target: they are its first numbers, or it has had them before."""
         if not self.numbers:
             return True
         elements = None if target is None else (target.buffer, target.partition, target.free, target.dims)

@@ -225,8 +225,8 @@ def result_dtype(op: str, left: object, right: object, dtype: object, boolean: b
 
 
 def of_one_kind(op: str, left: View, right: View) -> dict[str, View]:
-    """Return the two operands, as unsigned ones if one is signed and the other has 32 unsigned bits: a conversion of
-    these would change bits."""
+    """Return the two operands, both as unsigned if one is signed and the other has 32 unsigned bits, because a
+    conversion would change these bits."""
     is_word = left.dtype is UINT32 or right.dtype is UINT32
     if is_word and ALU[op].on_bits and promote(left.dtype, right.dtype) is FLOAT32:
         left, right = (t if t.dtype is UINT32 else without_sign(t) for t in (left, right))

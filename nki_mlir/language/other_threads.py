@@ -24,9 +24,9 @@ class OtherThreads:
 
 def cpu_times() -> dict[int, float | None]:
     """Return seconds by thread; None if the system does not tell."""
-    this = threading.get_ident()
+    current_thread = threading.get_ident()
     return {thread: cpu_time(thread) for thread, frame in sys._current_frames().items()
-            if thread != this and runs_users_code(frame)}
+            if thread != current_thread and runs_users_code(frame)}
 
 
 def cpu_time(thread: int) -> float | None:

@@ -113,7 +113,7 @@ def _tree(builder: Any, value: object, buffers: list[Buffer], at: Location) -> A
 
 
 def return_of(at: Location) -> Location:
-    """Return the location of the only ``return`` that the function which is defined at a location can reach; the same
+    """Return the location of the only ``return`` that the function defined at a location can reach; the function's own
     location if there are several."""
     source = read_source(at.file)
     for function in ast.walk(source) if source is not None else ():
@@ -134,8 +134,8 @@ def returns_in(body: Sequence[ast.stmt]) -> list[ast.Return]:
             for _, inner in ast.iter_fields(statement):
                 if isinstance(inner, list):
                     returns += returns_in([part for part in inner if isinstance(part, ast.stmt)])
-                    returns += [one for part in inner if isinstance(part, (ast.ExceptHandler, ast.match_case))
-                                for one in returns_in(part.body)]
+                    returns += [nested_return for part in inner if isinstance(part, (ast.ExceptHandler, ast.match_case))
+                                for nested_return in returns_in(part.body)]
     return returns
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Facts about arguments and results, in texts that the other function can read.
+"""Translates facts about arguments and results into texts that the other function can read.
 
     acc = nl.zeros((128, d), acc_dtype)         acc: (128, acc.shape[1]), acc.dtype
     total = nl.zeros((128, 1), acc_dtype)       total: (128, 1), acc.dtype
@@ -26,7 +26,8 @@ def without_local_texts(fact: Fact) -> Fact:
 
 
 class NeedsArguments(Exception):
-    """Ends the rewriting of a function that calls an inner one with a tile: the inner one's body did not show it."""
+    """Ends the rewriting of a function that passes a tile to an inner function whose body does not show that its
+    parameter is a tile."""
 
 
 @dataclass
@@ -53,9 +54,9 @@ class InnerFunction:
 
 def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef, is_complete: bool = False) -> dict[str, Fact]:
     """Return the facts of parameters, from the facts of their arguments. A size that is not a number becomes
-    ``name.shape[k]``, a dtype the parameter that is the dtype, or ``name.dtype``, of the first parameter whose argument
-    has the same text: equal sizes have equal texts. ``is_complete``: the call passes no others, which have their
-    defaults if these are numbers."""
+    ``name.shape[k]``, and a dtype becomes the parameter that is the dtype or ``name.dtype``; ``name`` is the first
+    parameter whose argument has the same text. ``is_complete``: the call passes no other parameters, and those whose
+    defaults are numbers have their defaults."""
     facts = {**number_defaults(tree), **facts} if is_complete else facts
     assigned = bound_names(tree)
     sizes: dict[str, str] = {}
@@ -78,8 +79,8 @@ def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef, is_complete: bool =
 
 
 def counted(arguments: Mapping[str, Fact], facts: Mapping[str, Fact], counts: Collection[str]) -> frozenset[str]:
-    """Return the sizes of parameters, in texts of the called function, that are among the caller's ``counts``: numbers
-    of elements that a mask selects."""
+    """Return, in texts of the called function, the sizes of parameters that are among the caller's ``counts``, the
+    numbers of elements that masks select."""
     sizes = set()
     for name, fact in arguments.items():
         inside = facts.get(name)

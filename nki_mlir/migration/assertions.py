@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Exceptions that kernels raise as assertions, which the vendor's parser reads.
+"""Rewrites exceptions that kernels raise as assertions, which the vendor's parser reads.
 
 before:  if size % 128:                                     after:  assert not size % 128, f"{size} rows"
              raise ValueError(f"{size} rows")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measurements of kernels whose ``benchmark_result`` a file reads, by a class that the new text gets.
+"""Adds a class to the new text that measures the kernels whose ``benchmark_result`` a file reads.
 
 before:  @nki.benchmark(warmup=5, iters=20)         after:  @nki.jit
          def kernel(x):                                     def kernel(x):
@@ -159,8 +159,8 @@ def of_kernel(call: cst.Call, kernel: str) -> cst.BaseExpression:
 
 
 def _subscripts_measurements(tree: ast.Module) -> bool:
-    """Return whether a subscript may be of an object that measures a kernel: of a variable that is assigned one, or
-    what makes one, directly or through other variables."""
+    """Return whether the text may subscript an object that measures a kernel: a variable with such an object or with
+    its factory, directly or through other variables."""
     variables = {"Benchmark"}
     assignments = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)]
     while True:

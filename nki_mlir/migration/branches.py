@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statements with branches: after them, a value has the fact that holds whichever branch ran. Imports in functions."""
+"""Rewrites imports in functions, and branches, after which a value has the fact that holds whichever branch ran."""
 
 import ast
 from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ def pattern_names(pattern: cst.MatchPattern) -> set[str]:
 
 
 class Branches(RunTimeLoops):
-    """Adds ``if``, ``try`` and ``match``, and imports of the beta generation."""
+    """The part of the rewriter for ``if``, ``try`` and ``match``, and for imports of the beta generation."""
 
     selected_numbers: set[str] = set()          # names of numbers in which the index vectors of branches differ
 

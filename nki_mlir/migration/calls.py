@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls and Python's operators on tiles: how arguments bind, and elementwise operations in the current generation."""
+"""Rewrites calls, and Python's operators on tiles: binds arguments, and writes elementwise operations."""
 
 import ast
 import inspect
@@ -161,7 +161,8 @@ STRUCTURAL = {"axis", "keepdims", "negate", "transpose_x"}        # parameters t
 
 
 class Calls(ElementwiseTexts):
-    """Adds calls and operators to expressions. ``recipes`` has the functions of ``nl`` and ``nisa`` by name."""
+    """The part of the rewriter for calls and operators. ``recipes`` has the functions of ``nl`` and ``nisa`` by
+    name."""
 
     recipes: dict[str, Recipe] = {}
     assigned = ""                   # the name that the statement assigns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of ``nl`` that create tensors, in the current generation: one recipe each."""
+"""Rewrites calls of the functions of ``nl`` that create tensors: one recipe for each function."""
 
 from collections.abc import Callable
 

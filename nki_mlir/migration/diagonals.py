@@ -45,7 +45,7 @@ def pattern(index: IndexFact, shape: tuple[str, ...] = ()) -> tuple[str, str, st
 
 
 class Diagonals(EngineRows):
-    """Adds the selections by such masks."""
+    """The part of the rewriter for masks that compare several indices."""
 
     def selecting(self, dst: str, source: str, value: str, comparisons: Iterable[Comparison],
                   shape: tuple[str, ...] = ()) -> list[str]:

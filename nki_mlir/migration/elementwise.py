@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elementwise operations of beta kernels, rewritten as functions of ``nl`` or as instructions with a destination.
+"""Rewrites elementwise operations of beta kernels as functions of ``nl`` or as instructions with a destination.
 
     nl.divide(x, total)       nl.multiply(x, nl.reciprocal(total).broadcast(1, 512))
     x / 3                     nl.multiply(x, 1 / 3)
@@ -49,8 +49,8 @@ def is_repeated(source: TensorFact, into: TensorFact) -> bool:
 
 
 class ElementwiseTexts(OperandMasks):
-    """Adds elementwise operations of tiles. ``broadcasts``: tensors have the methods ``broadcast`` and ``expand_dim``,
-    as in newer releases."""
+    """The part of the rewriter for elementwise operations of tiles. ``broadcasts``: tensors have the methods
+    ``broadcast`` and ``expand_dim``, as in newer releases."""
 
     broadcasts = True
 
@@ -205,8 +205,8 @@ class ElementwiseTexts(OperandMasks):
 
     def in_one(self, result: OperationText, name: str, steps: Sequence[EarlierOperation | None],
                operands: Sequence[Operand]) -> OperationText:
-        """Return an operation one operand of which is an operation with a number or a column, such as ``acc * factor +
-        product``, so that one instruction writes the result into a destination."""
+        """Return an operation, one operand of which is an operation with a number or a column, such as ``acc * factor +
+        product``, as one instruction that writes the result into a destination."""
         for k, (step, (_, inner), (text, fact)) in enumerate(zip(steps, operands, operands[::-1])):
             if step is None or not isinstance(inner, TensorFact) or not isinstance(fact, TensorFact):
                 continue

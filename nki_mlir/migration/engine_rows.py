@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rows of a tile from a partition where no engine can start: a DMA moves them to a separate tile, and back.
+"""Moves rows that begin at a partition where no engine can start: a DMA copies them to a separate tile and back.
 
     both[16:48, :] = nl.exp(x)          rows = nl.ndarray((32, 8), dtype=both.dtype, buffer=nl.sbuf)
                                         nisa.activation(dst=rows, op=nl.exp, data=x)
@@ -126,7 +126,7 @@ def _viewed_name(node: ast.expr) -> str:
 
 
 class EngineRows(UncutTiles):
-    """Adds the copies of rows."""
+    """The part of the rewriter that copies rows to partitions where engines start, and back."""
 
     values: Mapping[str, ast.expr] = {}         # of names of the file and of the function
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Expressions of a kernel: what each is, and its text in the current generation.
+"""Rewrites the expressions of a kernel bottom up, as Python evaluates them, and notes facts about each value.
 
-Bottom up, in the order in which Python evaluates. A call that becomes a statement in the current generation (an
-instruction with a destination) is a ``Result``, for which the text has a mark: the statement around it decides whether
-the result is written into its target, or into a new tile before the statement.
+A call that becomes a statement in the current generation (an instruction with a destination) is a ``Result``, for which
+the text has a mark: the statement around it decides whether the result is written into its target, or into a new tile
+before the statement.
 """
 
 import re

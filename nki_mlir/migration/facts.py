@@ -80,7 +80,7 @@ class RecordClass(Fact):
 
 @dataclass(frozen=True)
 class TileObject(Fact):
-    """An object of such a class: nothing is known about its attributes."""
+    """An object of a ``TileClass``: nothing is known about its attributes."""
 
     name: str
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki_call`` of the first beta, as a call of a kernel that creates and returns its results.
+"""Rewrites ``nki_call`` of the first beta as a call of a kernel that creates and returns its results.
 
 before:  def add(a, b, out):                        after:  @nki.jit
              nl.store(out, nl.load(a) + ...)                def add(a, b):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls of functions of the file, of methods of tensors, and of Python's own functions."""
+"""Rewrites calls of functions of the file, of methods of tensors, and of Python's own functions."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -50,7 +50,8 @@ CONTAINERS = {"collections.deque", "functools.reduce"}      # functions of other
 
 
 class FunctionCalls(Calls):
-    """Adds the calls; ``helper`` returns the facts about the result of a function of the file for given arguments."""
+    """The part of the rewriter for these calls; ``helper`` returns the facts about the result of a function of the file
+    for given arguments."""
 
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}

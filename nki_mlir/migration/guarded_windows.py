@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reductions of windows that a mask keeps within a tile, such as a maximum over windows at each position:
+"""Rewrites reductions of windows that a mask keeps within a tile, such as a maximum over windows at each position:
 
     nl.max(t[i_p, i_y + i_dy], axis=[2],    padded = nl.full((128, 20 + 3 - 1), -math.inf, dtype=t.dtype, ...)
            mask=(i_y + i_dy < 20))          nisa.tensor_copy(dst=padded[:, 0:20], src=t)
@@ -21,7 +21,7 @@ REDUCTIONS = {"nl.sum": "add", "nl.prod": "multiply", "nl.max": "maximum", "nl.m
 
 
 class GuardedWindows(Diagonals):
-    """Adds the padded tiles, and bounds of indices whose steps are names."""
+    """The part of the rewriter for padded tiles, and for bounds of indices whose steps are names."""
 
     def bounded(self, mask: MaskFact, views: Iterable[SubscriptText]) -> MaskFact:
         """Return a mask in which a bound replaces each comparison of an index whose step is a name, if the same index

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Counts of elements that masks select, assigned before the loops whose iterations do not change them.
+"""Hoists the counts of elements that masks select out of the loops whose iterations do not change them.
 
 before:  for j in range(n):                             after:  num_rows = min(128, rows - i * 128)
              num_rows = min(128, rows - i * 128)                for j in range(n):

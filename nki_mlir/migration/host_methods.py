@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Methods of classes of the host that compute index vectors or masks: their expression replaces the call.
+"""Replaces calls of host methods that compute index vectors or masks by the expressions that they return.
 
     mask = tiles.row_mask(i, ip)        mask = i * tiles.size + ip < tiles.rows
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Arithmetic of index vectors, masks from comparisons of these vectors, and comprehensions."""
+"""Rewrites arithmetic of index vectors, masks from comparisons of these vectors, and comprehensions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ INVERSES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_e
 
 
 class Indices(Expressions):
-    """Adds indices, masks and comprehensions to expressions."""
+    """The part of the rewriter for indices, masks and comprehensions."""
 
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__(names, report)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls of functions that get or return index vectors, which the new text does not have: the body replaces the call.
+"""Inlines functions that get or return index vectors, which the new text does not have.
 
 before:  def rows_of(t, n):                             after:  for t in nl.affine_range(8):
              i_p = nl.arange(128)[:, None]                          i_p = nl.arange(128)[:, None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of ``nisa`` of the beta generation in the current one: the first argument is the destination.
+"""Rewrites calls of ``nisa`` for the current generation, in which the first argument is the destination.
 
 An instruction that returned a new tile gets one that is created before it, or the tensor that its result was
 assigned to.

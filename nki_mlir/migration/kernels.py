@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels and the functions that they call: parameters, results by reference, and programs of a grid as loops."""
+"""Rewrites kernels and functions that they call: parameters, results by reference, programs of a grid as loops."""
 
 import ast
 from collections import Counter

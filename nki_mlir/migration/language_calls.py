@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of ``nl`` of the beta generation in the current one: one recipe each."""
+"""Rewrites calls of ``nl`` for the current generation: one recipe for each function."""
 
 import ast
 import re

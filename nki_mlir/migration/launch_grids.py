@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Launches in the text: grids as plain numbers, one size or a tuple of sizes, and arrays for tensor types."""
+"""Rewrites launches: grids become plain numbers, one size or a tuple of sizes, and tensor types become arrays."""
 
 import ast
 from collections.abc import Iterable, Mapping, Set

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A file of the beta generation: imports, decorators, launches, and its kernels."""
+"""Rewrites a file of the beta generation: its imports, decorators, launches and kernels."""
 
 import ast
 from collections.abc import Mapping, Sequence

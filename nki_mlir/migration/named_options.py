@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Unpacked options, which the parser of the current generation refuses, as arguments by name.
+"""Writes unpacked options, which the parser of the current generation refuses, as arguments by name.
 
 before:  opts = dict(op1=np.add, operand1=1.0)      after:  def scaled(tile, factor, op1=None, operand1=None):
          y = scaled(x, 2.0, **opts)                             return nisa.tensor_scalar(tile, np.multiply, factor,

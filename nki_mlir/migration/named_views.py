@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of views, whose subscripts replace the names where a mask restricts them:
+"""Replaces names of views by the views' subscripts where a mask restricts them:
 
     block = a[i * 128 + i_p, i_f]                      tile = nl.load(a[nl.ds(i * 128, num_rows), 0:512])
     tile = nl.load(block, mask=i * 128 + i_p < rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Texts of the newest release in the form of an older one: names, parameters and methods that it has.
+"""Writes texts of the newest release in the form of an older one, with the names, parameters and methods that it has.
 
 Calls without a form in the older release stay, with a line in the report.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks that a subscript attaches to an operand. The operation has the mask then, as if its argument ``mask`` did:
+"""Moves a mask that a subscript attaches to an operand to the operation, as if it were its argument ``mask``:
 
     b = nl.exp(t[f >= 4])               b = nl.ndarray((128, 16), dtype=nl.float32, buffer=nl.sbuf)
                                         nisa.activation(dst=b[:, 4:16], op=nl.exp, data=t[:, 4:16])

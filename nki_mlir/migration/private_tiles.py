@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tensors with a block for each iteration, if an iteration uses only its own block, become tiles of the loop's body.
+"""Turns tensors with a block for each iteration into tiles of the loop's body if an iteration uses only its own block.
 
 before:  t = nl.ndarray((n, par_dim(128), 512), ...)    after:  for i in nl.affine_range(n):
          for i in nl.affine_range(n):                               t = nl.ndarray((par_dim(128), 512), ...)
              t[i] = nisa.nc_matmul(...)                             t[...] = nisa.nc_matmul(...)
 
 The current generation has no block dimensions, and one tensor of all blocks may be larger than PSUM, or than the part
-of SBUF that a kernel of the beta generation allots to it. Text of the beta generation comes out.
+of SBUF that a kernel of the beta generation allots to it. The new text is of the beta generation.
 """
 
 from collections.abc import Callable, Iterator, Sequence

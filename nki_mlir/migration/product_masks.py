@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks of matrix products. Their axes are K, M and N; those of a factor and of the result are two of them.
+"""Resolves masks of matrix products, whose axes are K, M and N; a factor and the result have two of them.
 
     acc[...] += nl.matmul(x, y, transpose_x=True, mask=i_k < 10)
                         nisa.nc_matmul(dst=acc, stationary=x[0:10], moving=y[0:10])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions that read the number of their program, which the kernel passes to them: its programs become loops.
+"""Passes the number of the program to functions that read it, because the kernel's programs become loops.
 
 before:  def rows_of(x):                                after:  def rows_of(x, row):
              return x[nl.program_id(0)]                             return x[row]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statements in loops over the programs of a grid: which of them stay outside, and what the loops' variables are."""
+"""Puts statements into loops over the programs of a grid: decides which stay outside, and names the variables."""
 
 import ast
 from collections import Counter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls of older releases of the current generation in the form of a newer one."""
+"""Writes calls of older releases of the current generation in the form of a newer one."""
 
 import enum
 from collections.abc import Callable
@@ -113,7 +113,7 @@ class _Newest(cst.CSTTransformer):
         return has_parameter(f"{MODULES[package]}.{name}", parameter, RELEASES[self.release])
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """Names that were replaced."""
+        """Rewrite names that a later release replaced."""
         package, _, name = self.names.meaning(original_node).partition(".")
         new = RENAMED.get(name) if package == "nl" else None
         if RELEASES[self.release] != NEWEST:
@@ -125,7 +125,7 @@ class _Newest(cst.CSTTransformer):
         return cst.parse_expression(f"{self.nl}.{new}")
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Arguments by the names and in the order of the newest signature."""
+        """Write arguments by the names and in the order of the newest signature."""
         meaning = self.names.meaning(original_node.func)
         if meaning in RANGES:
             self._changed(original_node, f"{meaning} becomes range")
@@ -323,7 +323,7 @@ class _Newest(cst.CSTTransformer):
         return rewrite
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """Decorators without arguments, signatures without a separator, results that all cores see."""
+        """Write decorators without arguments, signatures without a separator, and results that all cores see."""
         if not self._is_kernel(original_node):
             return updated_node
         self.kernels -= 1
@@ -374,7 +374,7 @@ def _returned(node: cst.FunctionDef) -> set[str]:
 
 
 class _Shared(cst.CSTTransformer):
-    """Tensors of these names in memory that all cores of a launch see."""
+    """Moves the tensors of these names to memory that all cores of a launch see."""
 
     def __init__(self, names: Names, returned: set[str], nl: str) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The changes by line, with the reason, and the lines that are left for a person."""
+"""Records the changes by line, with the reason, and the lines that are left for a person."""
 
 from dataclasses import dataclass, field
 

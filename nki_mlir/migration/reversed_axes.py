@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loads and stores whose index steps backwards. No DMA does so: it moves elements forwards, and a copy reverses them.
+"""Rewrites loads and stores whose index steps backwards: a DMA moves elements forwards only, and a copy reverses them.
 
     tile = nl.load(x[p, 31 - f])        loaded = nl.load(x[:, 0:32])
                                         tile = nl.copy(loaded.ap([[32, 128], [-1, 32]], offset=31))

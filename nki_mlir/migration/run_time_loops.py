@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops whose condition the device computes: the condition is in a register, and the body is a function.
+"""Rewrites loops whose condition the device computes: the condition is in a register, and the body is a function.
 
 before:  going = nt.scalar(True)                after:  going = nisa.register_alloc(1)
          while going:

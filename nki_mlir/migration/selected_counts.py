@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Numbers of elements that masks select: whether the numbers of the text show that one may be less than 1.
+"""Decides whether the number of elements that a mask selects may be less than 1, as far as the text shows.
 
     for i in nl.affine_range(3):                            for i in range(3):
         t = nl.copy(x, mask=p < 4 - 2 * i)                      num_rows = min(8, 4 - 2 * i)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index vectors and masks that a condition of the host selects: numbers are selected instead.
+"""Rewrites a selection of index vectors or masks by a condition of the host as a selection of numbers.
 
     first = 2 * f if interleaved else f + 3         start = 0 if interleaved else 3
     x[p, first]                                     step = 2 if interleaved else 1

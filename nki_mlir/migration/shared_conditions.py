@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions in a row under the same condition of the host get one ``if``, which also creates their tiles.
+"""Joins consecutive instructions under the same condition of the host in one ``if``, which also creates their tiles.
 
     k_tile = nl.ndarray((64, 64), dtype=k.dtype, buffer=nl.sbuf)        if i >= j:
     if i >= j:                                                              k_tile = nl.load(k[...])

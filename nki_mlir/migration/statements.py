@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statements of a function in the current generation: instructions write assigned tiles."""
+"""Rewrites the statements of a function: instructions write assigned tiles."""
 
 import ast
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Objects whose methods compute on tiles: a method is a function whose ``self`` has the facts of its attributes.
+"""Rewrites methods that compute on tiles as functions whose ``self`` has the facts of the object's attributes.
 
     class Accumulator:                                      class Accumulator(nl.NKIObject):
         def __init__(self, rows):                               def __init__(self, rows):
@@ -44,7 +44,8 @@ VECTOR = "an index vector that depends on names, or a mask, as an attribute: wri
 
 
 class TileObjects(Branches):
-    """Adds attributes and methods of objects; ``helper`` rewrites a method as a function of the file."""
+    """The part of the rewriter for attributes and methods of objects; ``helper`` rewrites a method as a function of the
+    file."""
 
     functions: dict[str, cst.FunctionDef]
     trees: dict[str, ast.FunctionDef]

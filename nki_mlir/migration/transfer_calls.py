@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loads and stores of ``nl`` of the beta generation in the current one: one recipe each."""
+"""Rewrites loads and stores of ``nl`` for the current generation: one recipe for each function."""
 
 import ast
 from collections.abc import Collection

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles that only transposes write and only copies read: they get the dtype of the transposed tensor.
+"""Gives tiles that only transposes write and only copies read the dtype of the transposed tensor.
 
 before:  t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)    after:  t = nl.ndarray(..., dtype=p.dtype, ...)
          t[...] = nisa.nc_transpose(p)                                           nisa.nc_transpose(dst=t, data=p)

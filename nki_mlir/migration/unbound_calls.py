@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls in files of the current generation that no release of it takes, such as calls in the beta form.
+"""Reports calls in files of the current generation that no release of it takes, such as calls in the beta form.
 
     y = nisa.activation(op=nl.exp, data=x)      the beta generation returns a tile, the current one writes into ``dst``
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles that keep all elements, although a mask selects a part of them: the text reads their shape, or other elements.
+"""Lets tiles keep all elements although a mask selects a part of them, if the text reads their shape or other elements.
 
 before:  t = nl.exp(x, mask=(i_f < n))      after:  t = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
          last = t[:, 511]                           nisa.activation(dst=t[:, 0:n], op=nl.exp, data=x[:, 0:n])
@@ -21,7 +21,7 @@ from nki_mlir.migration.views import Integer, Item, Part, masked
 
 
 class UncutTiles(Indices):
-    """Adds these tiles. ``callers`` has the functions that are being rewritten."""
+    """The part of the rewriter for these tiles. ``callers`` has the functions that are being rewritten."""
 
     callers: Sequence[str] = ()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Comprehensions whose elements get a name each: one assignment for each name.
+"""Writes comprehensions whose elements get a name each as one assignment for each name.
 
 before:  first, second = [nl.load(x) for x in (a, b)]       after:  first = nl.load(a)
                                                                     second = nl.load(b)

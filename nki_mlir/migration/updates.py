@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Updates of tiles (``+=`` and its like): an instruction whose destination is also an operand.
+"""Rewrites updates of tiles (``+=`` and its like) as instructions whose destination is also an operand.
 
     acc[...] += nl.matmul(x, y, transpose_x=True)       nisa.nc_matmul(dst=acc, stationary=x, moving=y)
     tile += column                                      nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, ...)
@@ -23,7 +23,7 @@ AUGMENTED = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.Multi
 
 
 class TileUpdates(FunctionCalls):
-    """Adds the statement ``t += value``."""
+    """The part of the rewriter for the statement ``t += value``."""
 
     def augmented(self, node: cst.AugAssign) -> list[str] | None:
         """Rewrite t += value."""

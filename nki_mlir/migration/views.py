@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Subscripts of tensors by index grids as slices, permuted slices or access patterns.
+"""Writes subscripts of tensors by index grids as slices, permuted slices or access patterns.
 
 A subscript is a list of items, one for each dimension: an ``Index``, a ``Part`` (a slice or ``nl.ds``), the text of an
 integer, or a tile of row numbers. Masks shorten the axes of indices, and slices of the same length.

@@ -34,7 +34,7 @@ class UnknownPass(NkiMlirError):
     @property
     def advice(self) -> tuple[str, str]:
         near = nearest(self.values["name"], [*file_names(), *PASSES, *MLIR_PASSES])
-        return "", f"write {near}; {self.fix}" if near else self.fix
+        return "", f"write {near}, or {self.fix}" if near else self.fix
 
 
 class BadOption(NkiMlirError):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules as NKI Python: from any level above the streams to a kernel of the current generation."""
+"""Prints modules as NKI Python: a module of any level above the streams becomes a kernel of the current generation."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies whose addresses have a run-time part: transfers of a tensor that a register or a tile of indices moves.
+"""Prints copies whose addresses have a run-time part, which is in a register or a tile of indices.
 
 An address is ``start + sum(steps[k] * position[k]) + scale * index`` with an index below ``extent``. Where a dimension
 of the tensor has that scale and extent, it is an access pattern with ``scalar_offset`` or ``vector_offset``; otherwise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lines for the beta generation: results of functions are assigned, patterns are index vectors.
+"""Rewrites lines for the beta generation: results of functions are assigned, patterns are index vectors.
 
     nisa.activation(dst=rows, op=nl.exp, data=t0)       rows[...] = nisa.activation(op=nl.exp, data=t0, dtype=...)
     nisa.dma_copy(dst=rows, src=x[0:64, :])             rows[...] = nl.load(x[0:64, :])

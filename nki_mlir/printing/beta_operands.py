@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles of lines as the beta generation writes them: slices, or index vectors where a pattern is not a box."""
+"""Writes tiles as the beta generation does: as slices, or as index vectors where a pattern is not a box."""
 
 import ast
 from collections.abc import Mapping, Sequence

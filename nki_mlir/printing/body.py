@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The body of a kernel function as statements: loops, branches, allocations and operations in order.
+"""Prints the body of a kernel function as statements: loops, branches, allocations and operations in order.
 
 Masks become smaller tiles: ``split-masked-loops`` has split loops so that they are boxes. A mask that becomes a box
 only for a number of the loop variable unrolls the loop around it.

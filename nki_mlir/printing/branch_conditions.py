@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Conditions of run-time loops within branches: each branch gets the tile of its loop, and sets it.
+"""Sets the conditions of run-time loops within branches: each branch gets the tile of its loop, and sets it.
 
 before:  c = 1;  if p: while c: ... else: while c: ...   after:  if p: c = 1;  while c: ... else: d = 1;  while d: ...
 

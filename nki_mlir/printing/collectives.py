@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Exchanges between ranks as calls of ``nki.collectives``.
+"""Prints exchanges between ranks as calls of ``nki.collectives``.
 
     nccl.all_reduce(srcs=[part], dsts=[total], replica_group=nccl.ReplicaGroup([[0, 1, 2, 3]]), op=nl.add)
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Branches that follow each other under the same condition, which capture emits for each operation, as one branch.
+"""Joins branches that follow each other under the same condition, because capture emits one for each operation.
 
 before:  if i == 0:                     after:  if i == 0:
              nisa.memset(dst=t, ...)                nisa.memset(dst=t, ...)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index values as Python text: linear forms of loop variables and of values that are computed from them."""
+"""Writes index values as Python text: linear forms of loop variables and of values that are computed from them."""
 
 import operator
 import re

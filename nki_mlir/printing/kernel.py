@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A module as a kernel of the current generation.
+"""Prints a module as a kernel of the current generation.
 
     @nki.jit
     def scale(x):

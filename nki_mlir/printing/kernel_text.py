@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The text of a kernel: lines and their indentation, names of tensors, allocations where they are first used."""
+"""Collects the text of a kernel: lines, their indentation, names of tensors, allocations where they are first used."""
 
 import builtins
 import keyword
@@ -283,7 +283,7 @@ class KernelText:
         return bool(loops) or register in self.loads or name_of_register(register) in self.started
 
     def enter(self) -> None:
-        """Let registers begin that the lines of a following block may use."""
+        """Begin the registers that the lines of the next block may use."""
         for register, loops in list(self.filled.items()):
             if register in self.generators or not self.is_used(register, loops):
                 self.take(register, anew=False)

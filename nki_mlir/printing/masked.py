@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations on a part of their tiles: rows where no engine can start, and elements that are not boxes.
+"""Prints operations on a part of their tiles: rows where no engine can start, and elements that are not boxes.
 
 Rows move to a new tile and back. Under a mask that does not select a box of elements the operation writes a new tile,
 and ``tensor_copy_predicated`` copies the elements that the mask selects.

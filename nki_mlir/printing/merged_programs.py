@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One module for the programs of a launch that differ only in the starts of their tiles and indices.
+"""Merges the modules of a launch's programs that differ only in the starts of their tiles and indices.
 
 before:  "nki.load"(%t, %x) row 0           after:  "nki.load"(%t, %x, %program_id) row program_id
          "nki.load"(%t, %x) row 1, of program 1

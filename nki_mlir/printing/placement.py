@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules after code generation: fused, in an order, with engines and addresses.
+"""Prepares modules after code generation, which are fused and ordered and have engines and addresses.
 
 NKI cannot express the waits between engines, nor some addresses: a note at the top of the text lists these.
 """

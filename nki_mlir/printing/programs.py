@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs of a grid that reduce over each other: the operations before the reduction, the reduction, and the next
-ones.
+"""Prints programs of a grid that reduce over each other: all operations before the reduction, the reduction, the
+others.
 
 The programs' tiles exist at the same time, so the text has other names and lines for each program. Other grids are
 loops.

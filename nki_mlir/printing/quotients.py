@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Quotients as operations that devices have, where these give the same values: no device of the current generation
-divides.
+"""Writes quotients as operations that devices have: no device of the current generation divides.
 
 x / 128.0 is x * 0.0078125, since a division by a power of two is exact, and 1 / x is a reciprocal. In graphs, and
 elsewhere on request, ``multiply-reciprocals`` has replaced other quotients.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lines of transfers whose numbers change in equal steps, as a loop.
+"""Rolls lines of transfers whose numbers change in equal steps into a loop.
 
     nisa.dma_copy(dst=out[0:1, 0:1], src=tile[0:1, 0:1])        for k in range(8):
     nisa.dma_copy(dst=out[1:2, 0:2], src=tile[1:2, 0:2])   ->       nisa.dma_copy(dst=out[k : k + 1, 0 : k + 1], ...)
@@ -62,8 +62,8 @@ def _numbers_of(line: str) -> _Numbers:
     return _Numbers(tuple([*split[::3], *split[1::3]]), tuple(map(int, split[2::3])))
 
 
-def _steps(one: _Numbers, other: _Numbers) -> list[int]:
-    return [b - a for a, b in zip(one.values, other.values)]
+def _steps(line_numbers: _Numbers, next_numbers: _Numbers) -> list[int]:
+    return [b - a for a, b in zip(line_numbers.values, next_numbers.values)]
 
 
 def _in_loop(lines: Sequence[str], name: str) -> str:

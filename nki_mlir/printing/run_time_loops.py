@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops whose trip counts are known at run time: ``nl.fori_loop`` and ``nl.while_loop``, and registers.
+"""Prints loops whose trip counts are known at run time, as ``nl.fori_loop`` and ``nl.while_loop``, and registers.
 
 The body of a run-time loop is a function within the kernel. In older releases it is the body of a statement.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops over the axes of a grid along which programs share a module.
+"""Adds loops over the axes of a grid along which programs share a module.
 
 before:  grid [2, 4], programs (0, 0) to (0, 3) have one module, (1, 0) to (1, 3) another
 after:   two modules, each with a loop over 4 programs

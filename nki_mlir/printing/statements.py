@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions as calls of ``nki.isa``, and functions that the printers of all operations share."""
+"""Prints instructions as calls of ``nki.isa``, with functions that the printers of all operations share."""
 
 import math
 

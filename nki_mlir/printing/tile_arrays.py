@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles that equal instructions write, and that are used later, as one tensor with an axis for the tiles.
+"""Merges tiles that equal instructions write, and that are used later, into one tensor with an axis for the tiles.
 
 before:  w0 = alloc [128, 512]          after:  w = alloc [128, 4, 512]
          load w0, rows 0                        load w[:, 0], rows 0

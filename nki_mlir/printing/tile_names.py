@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of tiles that the source does not name, such as tiles of graphs: after the operation that writes them first."""
+"""Names tiles that the source does not name, such as those of graphs, after the operation that writes them first."""
 
 from nki_mlir.dialects.op import Op
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations of the tile language as statements.
-
-They are instructions, or functions of ``nki.language`` where no instruction computes the same.
+"""Prints operations of the tile language: as instructions, or as functions of ``nki.language`` where there are none.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiles as Python text: a subscript where the pattern is a box of its tensor, else an access pattern (``.ap``)."""
+"""Writes tiles as Python text: a subscript where the pattern is a box of its tensor, else a pattern (``.ap``)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -192,14 +192,14 @@ def _boxed(dims: Dims, extents: Sequence[int], start: Linear, ranges: Ranges) ->
 def _origins(start: Linear, strides: Sequence[int]) -> list[Linear]:
     """Return where the slice of each axis begins: each term goes to the outermost axes whose strides divide it."""
     consts, terms = [], [[] for _ in strides]         # type: ignore[var-annotated]
-    rest = start.const
+    remainder = start.const
     for stride in strides:
-        quotient, rest = divmod(rest, stride)
+        quotient, remainder = divmod(remainder, stride)
         consts.append(quotient)
     for position, c in start.symbols:
-        rest_of_term = abs(c)
+        term_remainder = abs(c)
         for k, stride in enumerate(strides):
-            quotient, rest_of_term = divmod(rest_of_term, stride)
+            quotient, term_remainder = divmod(term_remainder, stride)
             if quotient:
                 terms[k].append((position, quotient if c > 0 else -quotient))
     return [Linear(const, tuple(of)) for const, of in zip(consts, terms)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Transfers as statements: loads and stores, transposes by DMA, and results of functions, which are new tiles."""
+"""Prints loads, stores and transposes by DMA as statements, and results of functions, which are new tiles."""
 
 from math import prod
 

@@ -69,7 +69,7 @@ class Debugger:
         self.reached: list[Breakpoint] = []
         self.passed: set[Location] = set()      # of all operations
         self.number = 0
-        self.one = threading.RLock()            # programs that meet run on separate threads
+        self.lock = threading.RLock()            # programs that meet run on separate threads
 
     # -- what drivers call ---------------------------------------------------------------------------------------------
     def know(self, tile: ShownTile) -> None:
@@ -83,7 +83,7 @@ class Debugger:
 
     def before(self, moment: Moment) -> None:
         """Stop before an operation, if there is a reason."""
-        with self.one:
+        with self.lock:
             self._before(moment)
 
     def _before(self, moment: Moment) -> None:
@@ -113,7 +113,7 @@ class Debugger:
 
     def after(self, moment: Moment) -> None:
         """Stop after an operation that changed a watched tile or wrote a value to stop at."""
-        with self.one:
+        with self.lock:
             self._after(moment)
 
     def _after(self, moment: Moment) -> None:

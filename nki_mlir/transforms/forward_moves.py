@@ -210,6 +210,6 @@ def is_read_in_runs(reader: GenericOperation, operand: int, access: Access) -> b
     extents, result = reader.extents, axes_of(reader.maps[-1])
     operand_axes = [a for a in axes_of(reader.maps[operand]) if a >= 0]
     other_axes = {a for k, m in enumerate(reader.maps[:-1]) if k != operand for a in axes_of(m)}
-    summed, alone = [a for a in operand_axes if a not in result], [a for a in operand_axes if a in result
+    summed, unshared = [a for a in operand_axes if a not in result], [a for a in operand_axes if a in result
                                                                    and a not in other_axes]
-    return units[-1] in [max(group, key=lambda a: extents[a]) for group in (summed, alone) if group]
+    return units[-1] in [max(group, key=lambda a: extents[a]) for group in (summed, unshared) if group]

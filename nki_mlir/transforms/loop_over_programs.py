@@ -235,8 +235,8 @@ class _ReducingPrograms:
             return tile
         buffer, axes = self.buffers[tile.handle]
         bits = prod(tile.base_shape if tile.space == HBM else tile.base_shape[1:]) * tile.base_dtype.bits
-        step, rest = divmod(bits, tile.dtype.bits)
-        if rest:
+        step, remainder = divmod(bits, tile.dtype.bits)
+        if remainder:
             raise ProgramsApart(what="a tile that ends within an element of another dtype", fix="end it at an element")
         start = tile.access.free
         for axis in reversed(axes):

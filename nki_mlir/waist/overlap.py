@@ -230,10 +230,10 @@ def boxes_overlap(boxes: Iterable[Box], other_boxes: Sequence[Box]) -> bool:
     return False
 
 
-def index_boxes_apart(one: IndexBox, other: IndexBox) -> bool:
+def index_boxes_apart(box: IndexBox, other_box: IndexBox) -> bool:
     """Return whether two boxes of one index space have no element in common."""
     return any(start + count <= other_start or other_start + other_count <= start
-               for start, count, other_start, other_count in zip(*one, *other))
+               for start, count, other_start, other_count in zip(*box, *other_box))
 
 
 def elements_apart(strides: Sequence[int], extents: Sequence[int]) -> bool:

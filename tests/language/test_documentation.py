@@ -81,7 +81,7 @@ VIOLATIONS = {
 GROUP = "ncc.ReplicaGroup([[0]])"
 VIOLATIONS |= {
     "x.slice(1, 0, 65)": "out of range", "x.slice(1, 4, 4)": "out of range", "x.select(1, 64)": "out of range",
-    "x.vector_select(0, i)": "needs a tensor in HBM", "x_in.vector_select(1, i)": "for dimension 0",
+    "x.vector_select(0, i)": "needs a tensor in HBM", "x_in.vector_select(1, i)": "takes dimension 0",
     "x.permute((1, 0))": "moves the partition", "x.permute((0, 0))": "is not a permutation", "x.broadcast(1, 4)": "does not broadcast",
     "x[0:1, :].broadcast(0, 4)": "cannot be broadcast", "x.expand_dim(0)": "is the partition",
     "x.squeeze_dim(1)": "more than one element", "x.reshape_dim(1, (3, 4))": "does not split", "x.flatten_dims(0, 1)": "is the partition",
@@ -90,7 +90,7 @@ VIOLATIONS |= {
     "x.reshape((128, 65))": "elements", "x.rearrange(('p', 'a'), ('p', 'b'))": "does not name the dimensions",
     "x[:, 0:3].view(nl.uint8)[:, 0:6].view(nl.float32)": "cannot be read as float32",
     "x.view(nl.uint8)[:, 2:6].view(nl.float32)": "are not aligned for float32",
-    "nl.copy(x.ap([[64, 128], [1, 65]], offset=8))": "index overflow", "x_in.indirect(i)": "for on-chip tensors",
+    "nl.copy(x.ap([[64, 128], [1, 65]], offset=8))": "index overflow", "x_in.indirect(i)": "needs a tensor on chip",
     "x.ap([[64, 128], [1, 4]], scalar_offset=r[0:1, 0:1], vector_offset=i)": "only one of",
     "ncc.all_reduce([x], [y], None, nl.add)": "expecting 'ReplicaGroup'",
     f"ncc.all_reduce([x], [y, p], {GROUP}, nl.add)": "has 1 srcs and 2 dsts",
@@ -136,7 +136,7 @@ LANGUAGE_VIOLATIONS = {
        for n in ("affine_range", "sequential_range", "static_range")},
     **{f"list(nl.{n}(0, 4, 0))": ("the step of a loop cannot be 0", "step cannot be zero")
        for n in ("affine_range", "sequential_range", "static_range")},
-    "nl.arange()": ("without bounds", ""), "nl.fori_loop(0, 4, lambda i: 3)": ("", "returns nothing"),
+    "nl.arange()": ("without bounds", ""), "nl.fori_loop(0, 4, lambda i: 3)": ("", "must return None"),
     "nl.while_loop(nisa.register_alloc(1), lambda i: 3)": ("", "must return the next condition"),
     "nl.program_id(1)": ("has no axis 1", ""), "nl.num_programs(1)": ("has no axis 1", ""),
     "nl.device_print(3, x)": ("takes a string", "expecting 'string'"),

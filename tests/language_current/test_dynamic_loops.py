@@ -180,7 +180,7 @@ def test_a_loops_bound_cannot_be_written_in_its_body(on, loop):
 def test_what_loops_do_not_allow():
     with pytest.raises(AssertionError, match="step must be a positive int"):
         simulated(lambda x: nl.fori_loop(0, 2, lambda i: None, step=0))
-    with pytest.raises(AssertionError, match="returns nothing"):
+    with pytest.raises(AssertionError, match="must return None"):
         simulated(lambda x: nl.fori_loop(0, 2, lambda i: i))
     with pytest.raises(AssertionError, match="must return the next condition"):
         simulated(lambda x: nl.while_loop(nisa.register_alloc(1), lambda r: None))

@@ -338,7 +338,7 @@ REFUSED = {
         "size of dimension 1 in 'index[16, 257]' of 'local_gather' exceed architecture limitation of 256."),
     "gathers and lists: dst dtype": (
         lambda: nisa.local_gather(tile(16, 16, dtype=BF16), tile(16, 16), tile(16, 1, dtype=nl.uint16)),
-        "'local_gather': dst and src_buffer have the same dtype"),
+        "'local_gather': dst and src_buffer must have the same dtype"),
     "gathers and lists: ngather float idx": (lambda: nisa.nc_n_gather(tile(4, 4), tile(4, 4), tile(4, 4)),
         "operand 'indices' of 'nc_n_gather' has dtype float32, which must be uint32"),
     "gathers and lists: nonzero dst": (lambda: nisa.nonzero_with_count(tile(4, 8, dtype=nl.int32), tile(4, 8)),

@@ -56,7 +56,7 @@ def computing(name: str, cls: type[Op], entry: Regular) -> object:
         if accumulates:
             views |= {"accumulator": registers(cls.engines[0].value, shape[0]), "reduce_res": arguments["reduce_res"]}
         if explicit_dtype is None and (entry.dtype is not None or "dtype" not in arguments):
-            explicit_dtype = kind                        # nothing else makes the result's dtype another
+            explicit_dtype = kind                        # nothing else changes the result's dtype
         return ops.compute(cls, shape, kind, views, mask, explicit_dtype=explicit_dtype, destination=dst, **attributes)
     return compute
 

@@ -180,7 +180,8 @@ class Storage:
 
     @property
     def form(self) -> object:
-        """An object that allocations share whose tensors of one pattern are alike to instructions."""
+        """An object that allocations of equal properties share: instructions do not distinguish their tensors of one
+        pattern."""
         if self._form is None:
             buffer = self.buffer
             self._form = form_of_storage(self.region is shared_hbm, self.dtype.name, self.address is None,

@@ -15,6 +15,7 @@ from nki_mlir.capture.view_rules import check_bits, check_order, check_unit
 from nki_mlir.dialects.access import dense, is_row_major
 from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
+from nki_mlir.language.current.dimension_patterns import dimension_pattern
 from nki_mlir.language.current.errors import (
     aligned_byte,
     core_rule,
@@ -318,30 +319,13 @@ class NkiTensor(OlderMethods):
     def rearrange(self, src_pattern: Sequence[object], dst_pattern: Sequence[object],
                   fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
         """Split dimensions (groups in ``src_pattern``), permute them, and merge them (groups in ``dst_pattern``)."""
-        sizes, view = fixed_sizes or {}, self
-        names: list[str] = []
-        for label, pattern in (("src_pattern", src_pattern), ("dst_pattern", dst_pattern)):
-            require(isinstance(pattern, (tuple, list)), f"rearrange {label}: expecting 'sequence', got {pattern!r}",
-                    fix="give lists of names, for example (('p', 'f'), ('f', 'p'))")
-        require(isinstance(sizes, dict), f"rearrange fixed_sizes: expecting 'dict', got {sizes!r}",
-                fix="write for example {'p': 128}")
-        groups = [g if isinstance(g, (tuple, list)) else (g,) for g in src_pattern]
-        require(len(groups) == self.ndim, f"a pattern of {len(groups)} dimensions for a tensor of {self.ndim}",
-                fix=f"name {self.ndim} dimensions")
-        for group in groups:
-            require(sum(n not in sizes for n in group) <= 1, f"more than one unknown size in {group}",
-                    fix="leave one size out, and give the others in fixed_sizes")
-            if len(group) > 1:
-                view = view.reshape_dim(len(names), [sizes.get(n, -1) for n in group])
-            names += group
-        wanted = [g if isinstance(g, (tuple, list)) else (g,) for g in dst_pattern]
-        order = [n for g in wanted for n in g]
-        require(sorted(order) == sorted(names), f"{order} does not name the dimensions {names}",
-                fix="name each dimension once on both sides")
-        view = view.permute([names.index(n) for n in order])
-        for k, group in enumerate(wanted):
-            if len(group) > 1:
-                view = view.flatten_dims(k, k + len(group) - 1)
+        pattern = dimension_pattern(src_pattern, dst_pattern, fixed_sizes or {}, self.ndim)
+        view = self
+        for dim, extents in pattern.splits:
+            view = view.reshape_dim(dim, extents)
+        view = view.permute(pattern.order)
+        for first, last in pattern.merges:
+            view = view.flatten_dims(first, last)
         return view
 
     @reported

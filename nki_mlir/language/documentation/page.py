@@ -64,8 +64,8 @@ def texts(file: str) -> dict[str, dict[str, str]]:
 
 
 def returning(example: str) -> str:
-    """Return an example with each instruction that returns its tile in the beta generation written so, instead of with
-    ``dst``. A tile that the example does not compare is not declared then."""
+    """Return an example for the beta generation, in which instructions return their tiles instead of writing ``dst``. A
+    tile that the example does not compare then needs no declaration."""
     tiles = {name: kind for names, kind in re.findall(r"(?m)^(\w[\w, ]*): (.+)", example) for name in names.split(", ")}
     lines: list[str] = []
     for line in example.splitlines():

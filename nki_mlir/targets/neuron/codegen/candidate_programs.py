@@ -88,7 +88,7 @@ class Prepared:
             self.schedules = Schedules(self.code, self.choice, self.evicts)
 
     def bound(self) -> float:
-        """Return ns that every order takes at least; for pipelined loops, with balanced engines."""
+        """Return the least ns that any order takes; for pipelined loops, with balanced engines."""
         return min(self.balanced, self.schedules.bound()) if self.candidate.pipelined else self.schedules.bound()
 
     @cached_property

@@ -261,8 +261,8 @@ class BytesInUse:
         self.highest = [-1] * count
 
     def raised(self, begin: int, end: int, size: int, limit: int) -> bool:
-        """Add bytes at the steps from ``begin`` to ``end``, which is not one of them, unless one of these then has more
-        than ``limit``. Return whether they are added."""
+        """Add bytes at the steps from ``begin`` to before ``end``, unless one of these steps then has more than
+        ``limit``. Return whether the bytes are added."""
         first, last = begin // PIECE, (end - 1) // PIECE
         parts = [(first, self.pieces[first][begin - first * PIECE:end - first * PIECE])]
         if first < last:

@@ -290,8 +290,8 @@ class SchedulingGraph:
 
     @cached_property
     def in_program_order(self) -> float:
-        """Ns from the start of the first step to the end of the last at least, if each engine takes the steps that it
-        has first in program order: it waits for operands, not for memory, queues and DMA engines."""
+        """The least ns from the start of the first step to the end of the last if each step runs on its first choice of
+        engine, in program order: an engine waits for operands, but not for memory, queues and DMA engines."""
         dma = self.machine.costs.dma
         free = dict.fromkeys(Engine, 0.0)
         visible: list[tuple[Engine | None, float, float]] = []     # for each step: engine, end for it, for others
