@@ -82,16 +82,16 @@ def while_running(work: Callable[[], object]) -> None:
 
 def in_native_code(work: Callable[[], object]) -> None:
     """Ctrl-C behind the start of the compiled launch."""
-    launch = machine().launch_arrays_watched
+    launch = machine().launch_watched
 
     def watched(*arguments: object) -> object:
         threading.Timer(0.2, interrupt).start()
         return launch(*arguments)
-    machine().launch_arrays_watched = watched
+    machine().launch_watched = watched
     try:
         ends(work)
     finally:
-        machine().launch_arrays_watched = launch
+        machine().launch_watched = launch
 
 
 def as_it_begins(module: object, name: str) -> Callable[[Callable[[], object]], None]:

@@ -16,6 +16,7 @@
 module {
   llvm.mlir.global internal constant @unknown("the custom call's kernel_id names no kernel that this process knows\00")
   llvm.mlir.global internal constant @exiting("a kernel was to start while the process exits\00")
+  llvm.mlir.global internal constant @interrupted("Ctrl-C ended the kernel\00")
   llvm.mlir.global internal constant @buffers("the custom call's operands or results are not those of its kernel\00")
 
   llvm.func internal @pointer_at(%base: !llvm.ptr, %offset: i64) -> !llvm.ptr {
@@ -291,7 +292,16 @@ module {
     %status = llvm.call %entry(%arguments) : !llvm.ptr, (!llvm.ptr) -> i32
     %fine = arith.constant 0 : i32
     %ok = arith.cmpi eq, %status, %fine : i32
-    llvm.cond_br %ok, ^done, ^failed
+    llvm.cond_br %ok, ^done, ^bad
+  ^bad:                                                 // Python cannot be asked here: it would handle the signal
+    %interruption = arith.constant $INTERRUPTED : i32
+    %stopped = arith.cmpi eq, %status, %interruption : i32
+    llvm.cond_br %stopped, ^stopped, ^failed
+  ^stopped:
+    %cancelled = arith.constant 1 : i32     // CANCELLED
+    %interrupted = llvm.mlir.addressof @interrupted : !llvm.ptr
+    %error4 = llvm.call @failure(%frame, %interrupted, %cancelled) : (!llvm.ptr, !llvm.ptr, i32) -> !llvm.ptr
+    llvm.return %error4 : !llvm.ptr
   ^failed:
     %internal = arith.constant 13 : i32     // INTERNAL
     %text = llvm.call @help(%frame, %number, %status) : (!llvm.ptr, i64, i32) -> !llvm.ptr

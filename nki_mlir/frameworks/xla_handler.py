@@ -23,6 +23,7 @@ from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.runtime.interruption import INTERRUPTED
 
 BUCKETS = 1 << 16
 MESSAGES_KEPT = 1024
@@ -64,7 +65,7 @@ class Handler:
 
     def compile(self, minor: int) -> int:
         text = Template((Path(__file__).parent / "xla_handler.mlir").read_text(encoding="utf-8")).substitute(
-            BUCKETS=BUCKETS, BUCKET_MASK=BUCKETS - 1, MINOR=minor, TABLE=self.table.ctypes.data,
+            BUCKETS=BUCKETS, BUCKET_MASK=BUCKETS - 1, MINOR=minor, INTERRUPTED=INTERRUPTED, TABLE=self.table.ctypes.data,
             STATE=self.state.ctypes.data, HELP=ctypes.cast(self.help, ctypes.c_void_p).value)
         with ir.Context(), ir.Location.unknown():
             module = ir.Module.parse(text)

@@ -16,8 +16,9 @@ from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.targets import CapturedKernel
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Target, find, keep, key_of
 from nki_mlir.targets.runtime import host
+from nki_mlir.targets.runtime.interruption import INTERRUPTED
 from nki_mlir.targets.runtime.jit import find_batch
-from nki_mlir.targets.runtime.machine import INTERRUPTED, machine, thunk
+from nki_mlir.targets.runtime.machine import machine, thunk
 from nki_mlir.targets.runtime.object_file import NotLoadable
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class NativeKernel:
         self.parallel = (len(order) > 1 and PYTHON not in self.image.targets and cost >= host.WORTH_WAKING
                          and not may_alias)
         self.short = cost < WORTH_WATCHING and not self.image.unbounded
+        if not self.short:
+            machine().watch_signals()
         if self.parallel or self.image.parallel:
             machine().start_workers()
         self.codes = np.array([self.words[k].ctypes.data for k in order], np.int64)
@@ -79,7 +82,7 @@ class NativeKernel:
         neighbours = neighbours_of(launched, host.threads()) if self.parallel else 0
         self.record = np.array([len(order), neighbours, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
-                                *launched], np.int64)           # the words that the machine's launch reads
+                                not self.short, *launched], np.int64)           # the words that the machine's launch reads
         self.launch = machine().launch_arrays
         self.where = self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack
@@ -119,11 +122,16 @@ class NativeKernel:
         return self.entry
 
     def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        is_watched = not self.short and get_ident() == main_thread().ident
-        launch = machine().launch_arrays_watched if is_watched else self.launch
-        status = launch(self.where, self.pack(*map(id, inputs), *map(id, shared)))
+        if self.is_watched():
+            status = machine().launch_watched(self.where, self.data(inputs, shared))
+        else:
+            status = self.launch(self.where, self.pack(*map(id, inputs), *map(id, shared)))
         if status:
             raise self.error(status)
+
+    def is_watched(self) -> bool:
+        """Whether a launch lets Python handle signals."""
+        return not self.short and get_ident() == main_thread().ident
 
     # Programs are compiled for inputs of which none overlaps a written one. Each launch checks this. For other inputs
     # there is a second kernel, compiled when it is first needed.
@@ -136,7 +144,8 @@ class NativeKernel:
         """Launch the kernel for inputs that overlap; compiled code calls this."""
         try:
             kernel = self.for_overlapping
-            if status := machine().launch(kernel.where, data):
+            launch = machine().launch_watched if kernel.is_watched() else machine().launch
+            if status := launch(kernel.where, data):
                 raise kernel.error(status)
             return 0
         except BaseException as error:              # an exception must not end in compiled frames; the caller raises it

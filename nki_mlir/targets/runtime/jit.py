@@ -16,6 +16,7 @@ from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Context, Module, ir, load
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.targets.runtime import object_cache
+from nki_mlir.targets.runtime.interruption import keep_handler
 from nki_mlir.targets.runtime.object_file import NotLoadable, load_object
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _object_of(engine: Any) -> bytes:
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return b""
     try:
-        with open(os.memfd_create("code"), "rb") as code:
+        with open(os.memfd_create("code"), "rb") as code, keep_handler():
             engine.dump_to_object_file(f"/proc/self/fd/{code.fileno()}")
             return code.read()
     except OSError:

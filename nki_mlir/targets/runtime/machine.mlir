@@ -62,112 +62,17 @@ llvm.func internal @serial_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.p
   llvm.return %all#1 : i64
 }
 
-// -- Ctrl-C ------------------------------------------------------------------------------------------------------------
-
-// Python runs what a signal asks for on its main thread, between its own instructions. A launch of that thread that takes
-// long lets it do so: every now and then it calls a function of Python, whose status other than 0 ends the launch on all
-// threads.
-llvm.mlir.global internal @watched(0 : i64) : i64       // the number of such launches
-llvm.mlir.global internal @watcher(0 : i64) : i64       // the thread of the last one
-llvm.mlir.global internal @looked(0 : i64) : i64        // when it called Python last, in ns
-llvm.mlir.global internal @interrupted(0 : i64) : i64   // the status that Python gave
-llvm.mlir.global internal @poll() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
-
-llvm.func @pthread_self() -> i64
-llvm.func @clock_gettime(i32, !llvm.ptr) -> i32
-
-// The function of Python.
-llvm.func internal @nki_use_poll(%function: !llvm.ptr) {
-  %poll = llvm.mlir.addressof @poll : !llvm.ptr
-  llvm.store %function, %poll : !llvm.ptr, !llvm.ptr
-  llvm.return
-}
-
-// Nanoseconds of CLOCK_MONOTONIC.
-llvm.func internal @now() -> i64 {
-  %two = arith.constant 2 : i64
-  %monotonic = arith.constant 1 : i32
-  %second = arith.constant 1000000000 : i64
-  %time = llvm.alloca %two x i64 : (i64) -> !llvm.ptr
-  %r = llvm.call @clock_gettime(%monotonic, %time) : (i32, !llvm.ptr) -> i32
-  %rest = llvm.getelementptr %time[1] : (!llvm.ptr) -> !llvm.ptr, i64
-  %seconds = llvm.load %time : !llvm.ptr -> i64
-  %nanoseconds = llvm.load %rest : !llvm.ptr -> i64
-  %whole = arith.muli %seconds, %second : i64
-  %sum = arith.addi %whole, %nanoseconds : i64
-  llvm.return %sum : i64
-}
-
-// The status, or the status of an interruption.
-llvm.func internal @unless_interrupted(%status: i64) -> i64 {
-  %zero = arith.constant 0 : i64
-  %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
-  %watched = llvm.load %pwatched atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
-  %some = arith.cmpi ne, %watched, %zero : i64
-  %fine = arith.cmpi eq, %status, %zero : i64
-  %look = arith.andi %some, %fine : i1
-  %result = scf.if %look -> (i64) {
-    %s = llvm.call @interruption() : () -> i64
-    scf.yield %s : i64
-  } else {
-    scf.yield %status : i64
-  }
-  llvm.return %result : i64
-}
-
-llvm.func internal @interruption() -> i64 attributes {passthrough = ["noinline"]} {
-  %pinterrupted = llvm.mlir.addressof @interrupted : !llvm.ptr
-  %pwatcher = llvm.mlir.addressof @watcher : !llvm.ptr
-  %plooked = llvm.mlir.addressof @looked : !llvm.ptr
-  %ppoll = llvm.mlir.addressof @poll : !llvm.ptr
-  %interval = arith.constant 50000000 : i64
-  %now = llvm.call @now() : () -> i64
-  %looked = llvm.load %plooked atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
-  %since = arith.subi %now, %looked : i64
-  %due = arith.cmpi sgt, %since, %interval : i64
-  scf.if %due {
-    %self = llvm.call @pthread_self() : () -> i64
-    %watcher = llvm.load %pwatcher atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
-    %mine = arith.cmpi eq, %self, %watcher : i64
-    scf.if %mine {
-      llvm.store %now, %plooked atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
-      %poll = llvm.load %ppoll : !llvm.ptr -> !llvm.ptr
-      %s = llvm.call %poll() : !llvm.ptr, () -> i64
-      llvm.store %s, %pinterrupted atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
-    }
-  }
-  %status = llvm.load %pinterrupted atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
-  llvm.return %status : i64
-}
-
-// A launch of Python's main thread that may take long.
-llvm.func internal @launch_watched(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
-  %zero = arith.constant 0 : i64
-  %one = arith.constant 1 : i64
-  %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
-  %pwatcher = llvm.mlir.addressof @watcher : !llvm.ptr
-  %plooked = llvm.mlir.addressof @looked : !llvm.ptr
-  %pinterrupted = llvm.mlir.addressof @interrupted : !llvm.ptr
-  %self = llvm.call @pthread_self() : () -> i64
-  %now = llvm.call @now() : () -> i64
-  llvm.store %self, %pwatcher atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
-  llvm.store %now, %plooked atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
-  llvm.store %zero, %pinterrupted atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
-  %before = llvm.atomicrmw add %pwatched, %one seq_cst : !llvm.ptr, i64
-  %status = llvm.call @nki_launch(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
-  %after = llvm.atomicrmw sub %pwatched, %one seq_cst : !llvm.ptr, i64
-  llvm.return %status : i32
-}
-
 // -- programs ---------------------------------------------------------------------------------------------------------
 
-llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64) -> i64 {
+llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64, %ticket: i64) -> i64 {
   %zero = arith.constant 0 : i64
   %one = arith.constant 1 : i64
   %two = arith.constant 2 : i64
   %minus = arith.constant -1 : i64
-  %room = arith.constant 64 : i64
+  %room = arith.constant 65 : i64                      // the values, and the launch's ticket
   %arguments = llvm.alloca %room x i64 : (i64) -> !llvm.ptr
+  %p64 = llvm.getelementptr %arguments[64] : (!llvm.ptr) -> !llvm.ptr, i64
+  llvm.store %ticket, %p64 : i64, !llvm.ptr
   %end:2 = scf.while (%at = %start, %status = %zero) : (i64, i64) -> (i64, i64) {
     %p = llvm.getelementptr %words[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
     %f = llvm.load %p : !llvm.ptr -> i64
@@ -212,15 +117,15 @@ llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64) -> i6
     %next = arith.shrui %bytes, %three : i64
     %new_at = arith.select %jump, %target, %next : i64
     %own = arith.select %jump, %zero, %r : i64
-    %new_status = llvm.call @unless_interrupted(%own) : (i64) -> i64
+    %new_status = llvm.call @unless_interrupted(%own, %ticket) : (i64, i64) -> i64
     scf.yield %new_at, %new_status : i64, i64
   }
   llvm.return %end#1 : i64
 }
 
-// One program of a grid. The argument is {kernel, addresses of its arrays}; a kernel is
+// One program of a grid. The argument is {kernel, addresses of its arrays, ticket}; a kernel is
 //   {programs, neighbours that one thread runs or 0 for all, bytes of memory, slots, grid axes, arrays, code of each program or 0, code, pairs, number of
-//    pairs, function, extents...}
+//    pairs, function, whether it may take long, extents...}
 // A pair is {array, bytes, array, bytes}: two arrays that must not overlap. Where some do, the launch is
 // ``i32 function(addresses)``.
 llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
@@ -232,13 +137,15 @@ llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
   %kernel = llvm.load %argument : !llvm.ptr -> !llvm.ptr
   %pdata = llvm.getelementptr %argument[1] : (!llvm.ptr) -> !llvm.ptr, i64
   %data = llvm.load %pdata : !llvm.ptr -> !llvm.ptr
+  %pticket = llvm.getelementptr %argument[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %ticket = llvm.load %pticket : !llvm.ptr -> i64
   %p2 = llvm.getelementptr %kernel[2] : (!llvm.ptr) -> !llvm.ptr, i64
   %p3 = llvm.getelementptr %kernel[3] : (!llvm.ptr) -> !llvm.ptr, i64
   %p4 = llvm.getelementptr %kernel[4] : (!llvm.ptr) -> !llvm.ptr, i64
   %p5 = llvm.getelementptr %kernel[5] : (!llvm.ptr) -> !llvm.ptr, i64
   %p6 = llvm.getelementptr %kernel[6] : (!llvm.ptr) -> !llvm.ptr, i64
   %p7 = llvm.getelementptr %kernel[7] : (!llvm.ptr) -> !llvm.ptr, i64
-  %extents = llvm.getelementptr %kernel[11] : (!llvm.ptr) -> !llvm.ptr, i64
+  %extents = llvm.getelementptr %kernel[12] : (!llvm.ptr) -> !llvm.ptr, i64
   %size = llvm.load %p2 : !llvm.ptr -> i64
   %slots = llvm.load %p3 : !llvm.ptr -> i64
   %axes = llvm.load %p4 : !llvm.ptr -> i64
@@ -278,7 +185,7 @@ llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
     %where = llvm.select %own, %pc, %p7 : i1, !llvm.ptr
     %words = llvm.load %where : !llvm.ptr -> !llvm.ptr
     llvm.store %words, %f2 : !llvm.ptr, !llvm.ptr
-    %status = llvm.call @run(%frame, %words, %zero) : (!llvm.ptr, !llvm.ptr, i64) -> i64
+    %status = llvm.call @run(%frame, %words, %zero, %ticket) : (!llvm.ptr, !llvm.ptr, i64, i64) -> i64
     llvm.call @release(%frame) : (!llvm.ptr) -> ()
     scf.yield %status : i64
   }
@@ -346,6 +253,13 @@ llvm.func internal @nki_overlap(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
 
 // The whole grid.
 llvm.func internal @nki_launch(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+  %ticket = llvm.call @begin(%kernel) : (!llvm.ptr) -> i64
+  %status = llvm.call @launch(%kernel, %data, %ticket) : (!llvm.ptr, !llvm.ptr, i64) -> i32
+  llvm.call @end(%ticket) : (i64) -> ()
+  llvm.return %status : i32
+}
+
+llvm.func internal @launch(%kernel: !llvm.ptr, %data: !llvm.ptr, %ticket: i64) -> i32 {
   %none = arith.constant 0 : i32
   %overlap = llvm.call @nki_overlap(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
   %some = arith.cmpi ne, %overlap, %none : i32
@@ -355,7 +269,7 @@ llvm.func internal @nki_launch(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
     %s = llvm.call %function(%data) : !llvm.ptr, (!llvm.ptr) -> i32
     scf.yield %s : i32
   } else {
-    %s = llvm.call @grid(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
+    %s = llvm.call @grid(%kernel, %data, %ticket) : (!llvm.ptr, !llvm.ptr, i64) -> i32
     scf.yield %s : i32
   }
   llvm.return %result : i32
@@ -388,22 +302,15 @@ llvm.func internal @nki_launch_arrays(%kernel: !llvm.ptr, %objects: !llvm.ptr) -
   llvm.return %status : i32
 }
 
-llvm.func internal @nki_launch_arrays_watched(%kernel: !llvm.ptr, %objects: !llvm.ptr) -> i32 {
-  %p5 = llvm.getelementptr %kernel[5] : (!llvm.ptr) -> !llvm.ptr, i64
-  %arrays = llvm.load %p5 : !llvm.ptr -> i64
-  %data = llvm.alloca %arrays x i64 : (i64) -> !llvm.ptr
-  llvm.call @data_of(%kernel, %objects, %data) : (!llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()
-  %status = llvm.call @launch_watched(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
-  llvm.return %status : i32
-}
-
-llvm.func internal @grid(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+llvm.func internal @grid(%kernel: !llvm.ptr, %data: !llvm.ptr, %ticket: i64) -> i32 {
   %zero = arith.constant 0 : i64
-  %two = arith.constant 2 : i64
-  %argument = llvm.alloca %two x i64 : (i64) -> !llvm.ptr
+  %three = arith.constant 3 : i64
+  %argument = llvm.alloca %three x i64 : (i64) -> !llvm.ptr
   %a1 = llvm.getelementptr %argument[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %a2 = llvm.getelementptr %argument[2] : (!llvm.ptr) -> !llvm.ptr, i64
   llvm.store %kernel, %argument : !llvm.ptr, !llvm.ptr
   llvm.store %data, %a1 : !llvm.ptr, !llvm.ptr
+  llvm.store %ticket, %a2 : i64, !llvm.ptr
   %programs = llvm.load %kernel : !llvm.ptr -> i64
   %p1 = llvm.getelementptr %kernel[1] : (!llvm.ptr) -> !llvm.ptr, i64
   %neighbours = llvm.load %p1 : !llvm.ptr -> i64
@@ -424,12 +331,16 @@ llvm.func internal @grid(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
 
 // One program of the grid.
 llvm.func internal @nki_launch_one(%kernel: !llvm.ptr, %data: !llvm.ptr, %number: i64) -> i32 {
-  %two = arith.constant 2 : i64
-  %argument = llvm.alloca %two x i64 : (i64) -> !llvm.ptr
+  %ticket = llvm.call @begin(%kernel) : (!llvm.ptr) -> i64
+  %three = arith.constant 3 : i64
+  %argument = llvm.alloca %three x i64 : (i64) -> !llvm.ptr
   %a1 = llvm.getelementptr %argument[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %a2 = llvm.getelementptr %argument[2] : (!llvm.ptr) -> !llvm.ptr, i64
   llvm.store %kernel, %argument : !llvm.ptr, !llvm.ptr
   llvm.store %data, %a1 : !llvm.ptr, !llvm.ptr
+  llvm.store %ticket, %a2 : i64, !llvm.ptr
   %status = llvm.call @program(%argument, %number) : (!llvm.ptr, i64) -> i64
+  llvm.call @end(%ticket) : (i64) -> ()
   %result = arith.trunci %status : i64 to i32
   llvm.return %result : i32
 }
@@ -536,6 +447,8 @@ llvm.func internal @iteration(%arguments: !llvm.ptr, %number: i64) -> i64 {
   %p5 = llvm.getelementptr %arguments[5] : (!llvm.ptr) -> !llvm.ptr, i64
   %p7 = llvm.getelementptr %arguments[7] : (!llvm.ptr) -> !llvm.ptr, i64
   %p8 = llvm.getelementptr %arguments[8] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p64 = llvm.getelementptr %arguments[64] : (!llvm.ptr) -> !llvm.ptr, i64
+  %ticket = llvm.load %p64 : !llvm.ptr -> i64
   %parent = llvm.load %arguments : !llvm.ptr -> !llvm.ptr
   %words = llvm.load %p1 : !llvm.ptr -> !llvm.ptr
   %start = llvm.load %p2 : !llvm.ptr -> i64
@@ -560,7 +473,7 @@ llvm.func internal @iteration(%arguments: !llvm.ptr, %number: i64) -> i64 {
     llvm.store %value, %slot : i64, !llvm.ptr
     %private = llvm.getelementptr %slot[-1] : (!llvm.ptr) -> !llvm.ptr, i64
     llvm.store %memory, %private : !llvm.ptr, !llvm.ptr
-    %status = llvm.call @run(%frame, %words, %start) : (!llvm.ptr, !llvm.ptr, i64) -> i64
+    %status = llvm.call @run(%frame, %words, %start, %ticket) : (!llvm.ptr, !llvm.ptr, i64, i64) -> i64
     llvm.call @release(%frame) : (!llvm.ptr) -> ()
     scf.yield %status : i64
   }
@@ -599,6 +512,8 @@ llvm.func internal @part(%arguments: !llvm.ptr, %number: i64) -> i64 {
     llvm.store %here, %to : i64, !llvm.ptr
   }
   %result = llvm.call %f(%own) : !llvm.ptr, (!llvm.ptr) -> i64
-  %status = llvm.call @unless_interrupted(%result) : (i64) -> i64
+  %p64 = llvm.getelementptr %arguments[64] : (!llvm.ptr) -> !llvm.ptr, i64
+  %ticket = llvm.load %p64 : !llvm.ptr -> i64
+  %status = llvm.call @unless_interrupted(%result, %ticket) : (i64, i64) -> i64
   llvm.return %status : i64
 }

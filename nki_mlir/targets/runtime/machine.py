@@ -4,6 +4,7 @@
 import atexit
 import ctypes
 import os
+import threading
 from collections.abc import Generator, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir
 from nki_mlir.scalar.predicates import INTEGER_PREDICATES
-from nki_mlir.targets.runtime import host
+from nki_mlir.targets.runtime import host, interruption
+from nki_mlir.targets.runtime.interruption import INTERRUPTED
 from nki_mlir.targets.runtime.jit import addresses_text, compile_anew, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
-SERVICE = ("nki_launch", "nki_launch_arrays", "nki_launch_arrays_watched", "nki_use_poll", "nki_launch_one",
-           "nki_overlap", "nki_memory_start", "nki_use_pool")
+SERVICE = ("nki_launch", "nki_launch_arrays", "nki_launch_watched", "nki_launch_one", "nki_overlap", "nki_memory_start",
+           "nki_use_pool", "nki_use_python", "nki_use_answer", "nki_use_signals")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
 # Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address. Divisions that
@@ -71,8 +73,8 @@ llvm.func internal @nki_{name}(%arguments: !llvm.ptr) -> i64 {{
 """
 
 
+PARTS = ("memory.mlir", "interruption.mlir", "machine.mlir")
 ARRAY_DATA = object.__basicsize__       # where a NumPy array has its address, after the header of Python's objects
-INTERRUPTED = 2 << 15           # the status of a launch that a signal has ended
 
 
 class RoutineMachine:
@@ -80,19 +82,21 @@ class RoutineMachine:
 
     def __init__(self) -> None:
         folder = Path(__file__).parent
-        text = "".join((folder / name).read_text(encoding="utf-8") for name in ("memory.mlir", "machine.mlir"))
+        text = "".join((folder / name).read_text(encoding="utf-8") for name in PARTS)
         text = text.replace("@ARRAY_DATA@", str(ARRAY_DATA))
         self.functions = _compiled(text, (*CONTROL, *SERVICE))
         # A launch releases Python's lock, so that threads run kernels at the same time.
-        self.launch = self._callable("nki_launch", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-        self.launch_arrays, self.launch_arrays_watched = (
+        self.launch, self.launch_arrays, self.launch_watched = (
             self._callable(name, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-            for name in ("nki_launch_arrays", "nki_launch_arrays_watched"))
+            for name in ("nki_launch", "nki_launch_arrays", "nki_launch_watched"))
+        self.watches_signals = False
         self.interruption: BaseException | None = None      # the exception that ended the last watched launch
         polls = self.polls()
         next(polls)
-        self._poll = ctypes.CFUNCTYPE(ctypes.c_int64)(polls.__next__)
-        self._callable("nki_use_poll", None, ctypes.c_void_p)(ctypes.cast(self._poll, ctypes.c_void_p))
+        self._questions = [ctypes.CFUNCTYPE(ctypes.c_int64)(f) for f in (polls.__next__, interruption.ends_work)]
+        self.use_python()
+        os.register_at_fork(after_in_child=self.use_python)
+        self.watch_signals()
         self.launch_one = self._callable("nki_launch_one", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
                                          ctypes.c_int64)
         self.overlap = self._callable("nki_overlap", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
@@ -119,9 +123,27 @@ class RoutineMachine:
             except BaseException as error:          # an exception must not end in compiled frames; the caller raises it
                 self.interruption, status = error, INTERRUPTED
 
+    def use_python(self) -> None:
+        """Pass the functions that launches call to the machine, and Python's main thread: in a child, the one that
+        forked."""
+        addresses = [ctypes.cast(f, ctypes.c_void_p) for f in self._questions]
+        self._callable("nki_use_python", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+            *addresses, threading.main_thread().ident)
+
+    def watch_signals(self) -> None:
+        """Let long launches replace Python's handler of Ctrl-C, once it has one, and note whether it ends work."""
+        self._callable("nki_use_answer", None, ctypes.c_int64)(interruption.ends_work())
+        if not self.watches_signals and (handler := interruption.handler_of_python()):
+            self.watches_signals = True
+            getsig, setsig = (ctypes.cast(f, ctypes.c_void_p) for f in (interruption.getsig, interruption.setsig))
+            self._callable("nki_use_signals", None, *[ctypes.c_void_p] * 3)(getsig, setsig, handler)
+
     def raised(self) -> BaseException:
-        """Return the exception that ended the last watched launch, once: it keeps its frames and their arrays alive."""
-        error, self.interruption = self.interruption, None
+        """Return the exception that ended a launch of this thread: of a handler, which is returned once, since it keeps
+        its frames and their arrays alive, or a new one."""
+        error = None
+        if threading.get_ident() == threading.main_thread().ident:
+            error, self.interruption = self.interruption, None
         return error or KeyboardInterrupt()
 
     def function(self, name: str) -> int:
