@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 
@@ -24,6 +25,7 @@ import neuronxcc.nki.language as nl  # noqa: E402
 from nki_mlir.targets import neuron  # noqa: E402
 from nki_mlir.targets.neuron.checker.memory import MemoryCheck  # noqa: E402
 from nki_mlir.targets.runtime import jit  # noqa: E402
+from nki_mlir.targets.runtime.interruption import getsig  # noqa: E402
 from nki_mlir.targets.runtime.machine import machine  # noqa: E402
 
 FOREVER = 200_000_000
@@ -68,6 +70,12 @@ def unrolled(x, times):
     return out
 
 
+def signal_handler() -> int:
+    """Return the address of the C function that handles Ctrl-C."""
+    address: int = getsig(signal.SIGINT)
+    return address
+
+
 def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -94,6 +102,20 @@ def in_native_code(work: Callable[[], object]) -> None:
         machine().launch_watched = launch
 
 
+def once_launched(work: Callable[[], object]) -> None:
+    """Ctrl-C while another thread is in compiled code: as soon as its launch handles the signal."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)        # Python's C function, which a launch replaces
+    before = signal_handler()
+    with ThreadPoolExecutor(1) as killer:
+        killer.submit(lambda: until(lambda: signal_handler() != before) or interrupt())
+        ends(work)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.01)
+
+
 def as_it_begins(module: object, name: str) -> Callable[[Callable[[], object]], None]:
     """Ctrl-C where a function is called: a phase that is too short to be hit by time."""
     def run_interrupted(work: Callable[[], object]) -> None:
@@ -111,6 +133,33 @@ def as_it_begins(module: object, name: str) -> Callable[[Callable[[], object]], 
     return run_interrupted
 
 
+def on_thread() -> None:
+    """Wait for a thread in compiled code, which raises the exception as well, or the wait would not end."""
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(loop, x, FOREVER)
+        try:
+            wait([call])
+        finally:
+            assert type(call.exception()) is KeyboardInterrupt
+
+
+def under_other_handlers() -> None:
+    """A handler of the program decides: one that returns changes nothing, and its exception ends the launch."""
+    signals: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        signals.append(number)
+        if len(signals) == 2:
+            raise KeyboardInterrupt
+        threading.Timer(0.2, interrupt).start()
+    default = signal.signal(signal.SIGINT, handle)
+    try:
+        loop(x, FOREVER)
+    finally:
+        signal.signal(signal.SIGINT, default)
+        assert len(signals) == 2
+
+
 def ends(work: Callable[[], object]) -> None:
     try:
         work()
@@ -123,6 +172,8 @@ PLACES = {
     "native loop": (in_native_code, lambda: loop(x, FOREVER)),
     "native products on the pool": (in_native_code, lambda: products(x, FOREVER)),
     "native code again": (in_native_code, lambda: loop(x, FOREVER)),
+    "native code on another thread": (once_launched, on_thread),
+    "native code under another handler": (in_native_code, under_other_handlers),
     "capture": (while_running, lambda: unrolled(x, 2_000_000)),
     "compilation": (as_it_begins(jit, "compile_anew"), lambda: loop(np.ones((64, 96), np.float32), 7)),
     "eager": (while_running, lambda: loop.on("eager")(x, FOREVER)),

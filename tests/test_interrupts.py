@@ -14,5 +14,6 @@ def test_ctrl_c__ends_what_runs_wherever_it_is(monkeypatch):
                            timeout=600)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == [
-        "native loop", "native products on the pool", "native code again", "capture", "compilation", "eager",
+        "native loop", "native products on the pool", "native code again",
+        "native code on another thread", "native code under another handler", "capture", "compilation", "eager",
         "interpreter", "simulation", "streams", "timing", "profile", "checker of streams"]

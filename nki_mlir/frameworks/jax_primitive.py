@@ -7,6 +7,7 @@ the documented custom call of Neuron graphs, whose ``backend_config`` is the ker
 
 import atexit
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -182,10 +183,14 @@ def _register() -> Handler | None:
 
 def _finish(running: Handler) -> None:
     """Wait for programs that are still running, then let no kernel start: no thread can enter Python while it exits."""
-    for array in jax.live_arrays() if running.callees else ():
-        with contextlib.suppress(Exception):
-            array.block_until_ready()
-    running.close()
+    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
+    try:
+        for array in jax.live_arrays() if running.callees and not interrupted else ():
+            with contextlib.suppress(Exception):
+                array.block_until_ready()
+    except KeyboardInterrupt:
+        interrupted = True
+    running.close(interrupted)
 
 
 def _call_back(callee: Callee, arrays: Sequence[object]) -> list[object]:

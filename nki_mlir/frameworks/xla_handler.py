@@ -24,6 +24,7 @@ from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.runtime.interruption import INTERRUPTED
+from nki_mlir.targets.runtime.machine import machine
 
 BUCKETS = 1 << 16
 MESSAGES_KEPT = 1024
@@ -65,8 +66,9 @@ class Handler:
 
     def compile(self, minor: int) -> int:
         text = Template((Path(__file__).parent / "xla_handler.mlir").read_text(encoding="utf-8")).substitute(
-            BUCKETS=BUCKETS, BUCKET_MASK=BUCKETS - 1, MINOR=minor, INTERRUPTED=INTERRUPTED, TABLE=self.table.ctypes.data,
-            STATE=self.state.ctypes.data, HELP=ctypes.cast(self.help, ctypes.c_void_p).value)
+            BUCKETS=BUCKETS, BUCKET_MASK=BUCKETS - 1, MINOR=minor, INTERRUPTED=INTERRUPTED,
+            TABLE=self.table.ctypes.data, STATE=self.state.ctypes.data,
+            HELP=ctypes.cast(self.help, ctypes.c_void_p).value)
         with ir.Context(), ir.Location.unknown():
             module = ir.Module.parse(text)
             load("passmanager").PassManager.parse(
@@ -116,11 +118,17 @@ class Handler:
         self.keep_alive.append(words)
         return words
 
-    def close(self) -> None:
-        """Let no kernel start any more, and wait for running ones: Python is about to exit."""
+    def close(self, interrupted: bool = False) -> None:
+        """Let no kernel start any more, and wait for running ones: Python is about to exit. Ctrl-C, before or while it
+        waits, ends them."""
         self.state[1] = 1
         while self.state[0]:
-            time.sleep(0.001)                   # gives their threads the interpreter
+            if interrupted:
+                machine().end_launches()
+            try:
+                time.sleep(0.001)               # gives their threads the interpreter
+            except KeyboardInterrupt:
+                interrupted = True
 
     # -- calls of the handler into Python ------------------------------------------------------------------------------
     def answer(self, frame: int, number: int, status: int) -> int | None:

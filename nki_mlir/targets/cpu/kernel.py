@@ -82,7 +82,7 @@ class NativeKernel:
         neighbours = neighbours_of(launched, host.threads()) if self.parallel else 0
         self.record = np.array([len(order), neighbours, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
-                                not self.short, *launched], np.int64)           # the words that the machine's launch reads
+                                not self.short, *launched], np.int64)       # the words that the machine's launch reads
         self.launch = machine().launch_arrays
         self.where = self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack

@@ -46,6 +46,14 @@ llvm.func internal @nki_use_python(%poll_function: !llvm.ptr, %ask_function: !ll
   llvm.return
 }
 
+// Python exits: its last answer counts.
+llvm.func internal @nki_ask_nobody() {
+  %null = llvm.mlir.zero : !llvm.ptr
+  %ask = llvm.mlir.addressof @ask : !llvm.ptr
+  llvm.store %null, %ask : !llvm.ptr, !llvm.ptr
+  llvm.return
+}
+
 // Whether a signal ends work, as long as Python gives no other answer.
 llvm.func internal @nki_use_answer(%answer: i64) {
   %last = llvm.mlir.addressof @last_answer : !llvm.ptr
@@ -202,8 +210,11 @@ llvm.func internal @answer(%unused: !llvm.ptr) -> !llvm.ptr {
   %pask = llvm.mlir.addressof @ask : !llvm.ptr
   %plast = llvm.mlir.addressof @last_answer : !llvm.ptr
   %ask = llvm.load %pask : !llvm.ptr -> !llvm.ptr
-  %answer = llvm.call %ask() : !llvm.ptr, () -> i64
-  llvm.store %answer, %plast atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
+  %python = llvm.icmp "ne" %ask, %null : !llvm.ptr
+  scf.if %python {
+    %answer = llvm.call %ask() : !llvm.ptr, () -> i64
+    llvm.store %answer, %plast atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
+  }
   llvm.call @follow_answer() : () -> ()
   llvm.return %null : !llvm.ptr
 }
@@ -256,6 +267,15 @@ llvm.func internal @let_python_run(%ticket: i64) {
       }
     }
   }
+  llvm.return
+}
+
+// End all launches that may take long.
+llvm.func internal @nki_end_launches() {
+  %ptickets = llvm.mlir.addressof @tickets : !llvm.ptr
+  %pended = llvm.mlir.addressof @ended : !llvm.ptr
+  %tickets = llvm.load %ptickets atomic seq_cst {alignment = 8 : i64} : !llvm.ptr -> i64
+  %before = llvm.atomicrmw max %pended, %tickets seq_cst : !llvm.ptr, i64
   llvm.return
 }
 

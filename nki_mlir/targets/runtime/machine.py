@@ -19,7 +19,8 @@ from nki_mlir.targets.runtime.jit import addresses_text, compile_anew, compile_f
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_launch_arrays", "nki_launch_watched", "nki_launch_one", "nki_overlap", "nki_memory_start",
-           "nki_use_pool", "nki_use_python", "nki_use_answer", "nki_use_signals")
+           "nki_use_pool", "nki_use_python", "nki_use_answer", "nki_use_signals",
+           "nki_ask_nobody", "nki_end_launches")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
 # Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address. Divisions that
@@ -96,10 +97,12 @@ class RoutineMachine:
         self._questions = [ctypes.CFUNCTYPE(ctypes.c_int64)(f) for f in (polls.__next__, interruption.ends_work)]
         self.use_python()
         os.register_at_fork(after_in_child=self.use_python)
+        atexit.register(self._callable("nki_ask_nobody", None))
         self.watch_signals()
         self.launch_one = self._callable("nki_launch_one", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
                                          ctypes.c_int64)
         self.overlap = self._callable("nki_overlap", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+        self.end_launches = self._callable("nki_end_launches", None)
         self._callable("nki_memory_start", None)()
         self.pool = folder / "pool.mlir"
         self.threads = 1                # running threads, the calling one included
