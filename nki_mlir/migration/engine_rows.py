@@ -21,7 +21,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MARK, LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, TensorFact
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.parameters import bound_names, names_read
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shifted_parts import SHIFTED, reads_shifted
 from nki_mlir.migration.uncut_tiles import UncutTiles
@@ -125,6 +125,22 @@ def _viewed_name(node: ast.expr) -> str:
     return ""
 
 
+def _least(offset: str, entries: Sequence[ast.expr]) -> int | None:
+    """Return the least element that an access pattern touches in its first row, or None if the text does not show it:
+    ``entries`` are the pattern's steps and counts after those of the rows."""
+    least = offset
+    for entry in entries:
+        match entry:
+            case ast.List(elts=[ast.UnaryOp(op=ast.USub(), operand=step), count]):
+                moved = terms.multiply(terms.add(ast.unparse(count), "-1"), ast.unparse(step))
+                least = terms.difference(least, moved) or "?"
+            case ast.List(elts=[ast.Constant(), _]):
+                pass
+            case _:
+                return None
+    return terms.number(least)
+
+
 class EngineRows(UncutTiles):
     """The part of the rewriter that copies rows to partitions where engines start, and back."""
 
@@ -191,6 +207,18 @@ class EngineRows(UncutTiles):
                     return view if in_sbuf and not is_backwards(view) else ""
         return ""
 
+    def under(self, condition: str, texts: list[str]) -> list[str]:
+        """Return statements that run only if a condition holds, with the copies of rows that they alone read, since
+        there may be no rows if it does not hold."""
+        copies: list[str] = []
+        front = self.prelude[-1]
+        for rows, (_, statements) in self.moved.items() if condition else ():
+            others = [s for s in front if s not in statements]
+            if len(others) < len(front) and not any(rows in names_read(MARK.sub("_", s)) for s in others):
+                copies += statements
+                front[:] = others
+        return super().under(condition, [*copies, *texts])
+
     def shape_text(self, tensor: TensorFact, like: str) -> str:
         """Return the text of a tile's shape."""
         if tensor.shape is not None and "?" not in tensor.shape:
@@ -255,14 +283,16 @@ class EngineRows(UncutTiles):
         with suppress(SyntaxError):
             match ast.parse(text, mode="eval").body:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="ap"), args=[ast.List(elts=[ast.List(
-                        elts=[ast.Constant(value=int(row)), ast.Constant(value=int(count))]), *_]) as pattern],
-                              keywords=[ast.keyword(arg="offset", value=ast.Constant(value=int(offset)))]) if row > 0:
-                    fact, first = self.scope.facts.get(name), offset // row
+                        elts=[ast.Constant(value=int(row)), ast.Constant(value=int(count))]), *others]) as pattern],
+                              keywords=[ast.keyword(arg="offset", value=offset)]) if row > 0:
+                    least = _least(ast.unparse(offset), others)
+                    fact, first = self.scope.facts.get(name), -1 if least is None else least // row
                     view = f"{name}[{first}:{first + count}]"
-                    if isinstance(fact, TensorFact) and fact.shape is not None and not fact.blocks and is_between(
-                            view, fact) and terms.product(fact.shape[1:]) == str(row):
+                    if first >= 0 and isinstance(fact, TensorFact) and fact.shape is not None and not (
+                            fact.blocks) and is_between(view, fact) and terms.product(fact.shape[1:]) == str(row):
                         tile = fact.like((str(count), *fact.shape[1:]))
-                        return view, tile, f"{ast.unparse(pattern)}, offset={offset - first * row}"
+                        start = terms.simplified(f"{ast.unparse(offset)} - {first * row}")
+                        return view, tile, f"{ast.unparse(pattern)}, offset={start}"
         return None
 
     def apart(self, dst: str, into: TensorFact, write: Callable[[str], list[str]]) -> list[str]:

@@ -20,6 +20,7 @@ from nki_mlir.migration.names import Names, Substitution, children_of, dotted, s
 from nki_mlir.migration.parameters import bound_names, tree_of
 
 PLAIN = cst.Name | cst.Integer | cst.Float | cst.SimpleString
+COMPUTED = cst.Comparison | cst.BinaryOperation | cst.BaseNumber | cst.SimpleString | cst.Tuple | cst.List  # never None
 LAZY = (cst.Lambda, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
 Note = Callable[[cst.CSTNode, cst.CSTNode], None]
 
@@ -173,6 +174,8 @@ class _Inliner(cst.CSTTransformer):
         bound = bound_names(ast.parse(cst.Module([]).code_for_node(plain)).body[0])
         names: dict[str, cst.BaseExpression] = {}
         statements: list[cst.BaseStatement] = []
+        absent = {n for n, value in values.items() if n not in bound and is_none(value)}
+        present = {n for n, value in values.items() if n not in bound and isinstance(value, COMPUTED)}
         for parameter, value in values.items():
             if parameter not in bound and (isinstance(value, PLAIN) or _is_view(value)):
                 names[parameter] = value
@@ -188,7 +191,9 @@ class _Inliner(cst.CSTTransformer):
                 names[local] = cst.Name(self._fresh(local))
         result: cst.BaseExpression | None = None
         comments: list[cst.EmptyLine] = []
-        for k, statement in enumerate(self.callee.body.body):
+        body = self.callee.body.visit(_WithoutNone(absent, present))
+        assert isinstance(body, cst.IndentedBlock)
+        for k, statement in enumerate(body.body):
             if k == 0 and _is_docstring(statement):
                 continue
             changed = statement.visit(Substitution(names))
@@ -226,6 +231,55 @@ class _Inliner(cst.CSTTransformer):
             name = f"{hint}_{count}"
         self.used.add(name)
         return name
+
+
+class _WithoutNone(cst.CSTTransformer):
+    """Replaces conditional expressions and ``if`` on ``x is None`` by what they select, for the parameters that a call
+    shows to be None, or not to be."""
+
+    def __init__(self, absent: set[str], present: set[str]) -> None:
+        super().__init__()
+        self.absent, self.present = absent, present
+        self.later: set[cst.CSTNode] = set()        # ``elif``, which stay
+
+    def _value(self, test: cst.BaseExpression) -> bool | None:
+        """Return the value of a test, or None if the call does not show it."""
+        match test:
+            case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(
+                    operator=cst.Is() | cst.IsNot() as operator, comparator=other)]) if (
+                        is_none(other) and name in self.absent | self.present):
+                return (name in self.absent) == isinstance(operator, cst.Is)
+        return None
+
+    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
+        """Return the value that the test selects."""
+        value = self._value(updated_node.test)
+        return updated_node if value is None else updated_node.body if value else updated_node.orelse
+
+    def visit_If(self, node: cst.If) -> None:
+        """Note a test that follows another one."""
+        if isinstance(node.orelse, cst.If):
+            self.later.add(node.orelse)
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If
+                 ) -> "cst.If | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]":
+        """Return the statements that the test selects."""
+        value = None if original_node in self.later else self._value(updated_node.test)
+        part = updated_node if value else updated_node.orelse
+        if value is None or (isinstance(part, cst.If) and not value):
+            return updated_node
+        if part is None:
+            return cst.RemoveFromParent()
+        if not isinstance(part.body, cst.IndentedBlock):
+            return updated_node
+        first, *rest = part.body.body
+        lines = [*updated_node.leading_lines, *getattr(first, "leading_lines", ())]
+        return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *rest])
+
+
+def is_none(node: cst.BaseExpression) -> bool:
+    """Return whether an expression is ``None``."""
+    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _nodes(tree: cst.CSTNode) -> list[cst.CSTNode]:

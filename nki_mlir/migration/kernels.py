@@ -294,7 +294,7 @@ class Kernels(TileObjects):
     def function(self, node: cst.FunctionDef, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
                  closure: dict[str, Fact] | None = None) -> tuple[cst.FunctionDef, Fact]:
         """Return the function in the current generation, and the fact about its result."""
-        outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
+        outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.loop_starts,
                  self.loop_stops, self.local, self.values, self.defaults)
         node = with_private_tiles(node, self.names, self.replaced)
         used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
@@ -308,7 +308,7 @@ class Kernels(TileObjects):
         self.defaults = {} if is_kernel or closure is not None else unpassed_defaults(
             tree, self.passed_parameters.get(self.callers[-1]))
         self.scope.cut_sizes = set() if is_kernel else {*self.cut_sizes.get(tree.name, ())}
-        self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
+        self.prelude, self.local = [[]], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
         returned = getattr(self, "returned", [])
         self.returned = []
@@ -344,7 +344,7 @@ class Kernels(TileObjects):
             result = returned_fact(result, parameter_sizes(tree, self.scope.facts))
             if node.name.value == FIRST_METHOD:
                 self.note_object(facts)
-            (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
+            (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.loop_starts,
              self.loop_stops, self.local, self.values, self.defaults) = outer
             self.returned, self.vectors = returned, vectors
         return function, result

@@ -9,6 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from nki_mlir.migration.assertions import negated
+from nki_mlir.migration.inner_comments import lines_above
 from nki_mlir.migration.statement_transformer import StatementTransformer
 
 
@@ -38,11 +39,12 @@ class _Remover(StatementTransformer):
     def __init__(self, spare: set[str]) -> None:
         super().__init__()
         self.spare, self.nothing = spare, cst.SimpleStatementLine([cst.Pass()])
+        self.comments: list[cst.EmptyLine] = []             # those above removed statements at the end of a block
 
     def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
                             ) -> cst.IndentedBlock:
         body = self.pruned([s for s in updated_node.body if isinstance(s, cst.BaseStatement)])
-        return updated_node.with_changes(body=body or [self.nothing])
+        return updated_node.with_changes(body=body or [self.nothing], footer=[*self.comments, *updated_node.footer])
 
     def is_empty(self, part: cst.If | cst.Else | None) -> bool:
         """Return whether a part of an ``if`` has lost all of its statements."""
@@ -64,16 +66,17 @@ class _Remover(StatementTransformer):
     def pruned(self, statements: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
         """Return a block's statements without the removed ones, whose comments move to the next statement."""
         statements_left: list[cst.BaseStatement] = []
-        comments: list[cst.EmptyLine] = []
+        above: list[cst.EmptyLine] | None = None            # the lines above removed statements
         for statement in statements:
             lines = list(getattr(statement, "leading_lines", ()))
             if self.is_spare(statement):
-                comments += [line for line in lines if line.comment is not None]
+                above = lines_above(above or [], lines, False)
                 continue
-            if comments and hasattr(statement, "leading_lines"):
-                statement = statement.with_changes(leading_lines=[*comments, *lines])
-                comments = []
+            if above is not None and hasattr(statement, "leading_lines"):
+                statement = statement.with_changes(leading_lines=lines_above(above, lines, not statements_left))
+                above = None
             statements_left.append(statement)
+        self.comments = [line for line in above or () if line.comment]
         return statements_left
 
     def is_spare(self, statement: cst.BaseStatement) -> bool:

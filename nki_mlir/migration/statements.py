@@ -32,7 +32,7 @@ from nki_mlir.migration.facts import (
     join,
 )
 from nki_mlir.migration.functions import shape_names, size_name, sizes_of_blocks
-from nki_mlir.migration.inner_comments import inner_comments
+from nki_mlir.migration.inner_comments import inner_comments, lines_above
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names, names_read
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
@@ -48,6 +48,11 @@ def parsed(text: str) -> list[Statement]:
     return [s for s in cst.parse_module(text + "\n").body]
 
 
+def is_constant(node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a literal, or a name such as None."""
+    return isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString)
+
+
 class Statements(TileUpdates):
     """Rewrites blocks. ``line_of`` has the old line of each statement."""
 
@@ -59,11 +64,11 @@ class Statements(TileUpdates):
     def block(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
         """Return the statements of a block, rewritten."""
         statements: list[cst.BaseStatement] = []
+        orphans: list[cst.EmptyLine] | None = None          # the lines above removed statements
         for statement in body:
             self.line = self.line_of.get(id(statement), self.line)
             self.prelude.append([])
             self.inline = 0
-            orphans, self.orphans = self.orphans, []
             try:
                 after = self.statement(statement)
             except LeftForAPerson as error:
@@ -77,16 +82,17 @@ class Statements(TileUpdates):
                 lines = getattr(after[0] if after else statement, "leading_lines", ())
                 before[0] = before[0].with_changes(leading_lines=lines)
                 after = [*before, *(s.with_changes(leading_lines=()) for s in after[:1]), *after[1:]]
-            if not after and (comments := [x for x in getattr(statement, "leading_lines", ()) if x.comment]):
-                orphans += comments
-            elif after and orphans and hasattr(after[0], "leading_lines"):
-                after[0] = after[0].with_changes(leading_lines=[*orphans, *after[0].leading_lines])
-                orphans = []
-            self.orphans = orphans
+            if not after:
+                orphans = lines_above(orphans or [], getattr(statement, "leading_lines", ()), False)
+            elif orphans is not None and hasattr(after[0], "leading_lines"):
+                lines = lines_above(orphans, after[0].leading_lines, not statements)
+                after[0] = after[0].with_changes(leading_lines=lines)
+                orphans = None
             statements += after
+        self.orphans = [line for line in orphans or () if line.comment]
         return statements
 
-    orphans: list[cst.EmptyLine] = []
+    orphans: list[cst.EmptyLine] = []                       # the comments at the end of the last block
 
     def suite(self, body: cst.BaseSuite) -> cst.BaseSuite:
         """Return the body of a compound statement, rewritten."""
@@ -96,7 +102,7 @@ class Statements(TileUpdates):
         sizes_before = dict(self.scope.sizes)
         statements = self.block(body.body)
         self.scope.sizes = sizes_before
-        return body.with_changes(body=statements or parsed("pass"))
+        return body.with_changes(body=statements or parsed("pass"), footer=[*self.orphans, *body.footer])
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
         """Return the statements that replace one statement."""
@@ -273,6 +279,8 @@ class Statements(TileUpdates):
         if pairs is not None and not other_targets:
             if elements is not None:
                 self.report.changed(self.line, "each name gets an assignment, because kernels have no comprehensions")
+            pairs = [(left.with_changes(lpar=[], rpar=[]) if isinstance(left, cst.Tuple) else left, right)
+                     for left, right in pairs if not (self.code(left) == "_" and is_constant(right))]
             assigned = [(pair, self.assign(*pair, [])) for pair in pairs]
             return [text for pair, texts in assigned for text in (
                 [" = ".join(map(self.code, pair))] if texts is None else texts)]

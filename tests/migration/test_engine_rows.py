@@ -131,3 +131,19 @@ def test_rows_that_no_engine_starts_at_are_loaded_there(tmp_path):
 """
     assert "    nisa.dma_copy(dst=before[nl.ds(1, n - 1), :], src=x[0:n - 1, :])\n" in migrated(kernel)
     assert_same_values(kernel, tmp_path, floats(40, 8))
+
+
+def test_patterns__whose_first_row_no_engine_starts_at_are_copied_there_and_back(tmp_path):
+    kernel = """def kernel(x):
+    out = nl.ndarray((2, 32, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:6, 0:4]
+    tile = nl.load(x)
+    for i in nl.affine_range(2):
+        result = nl.full((32, 8), 3.0, dtype=nl.float32)
+        result[9 + p, 7 - f] = nl.copy(tile[9 + p, f], mask=f >= 2 + i * 2)
+        nl.store(out[i], result)
+    return out
+"""
+    text = migrated(kernel)
+    assert "dst=result[9:15], src=rows" in text and "src=result[9:15])" in text
+    assert_same_values(kernel, tmp_path, floats(32, 8))

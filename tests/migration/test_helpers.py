@@ -336,3 +336,35 @@ def kernel(x, y):
     x, y = RANDOM[:128].reshape(64, 2, 16), RANDOM[:64]
     wanted = np.concatenate([-x[..., 8:], x[..., :8]], axis=-1) * y[:, None]
     np.testing.assert_array_equal(value(new, "kernel", (x, y)), wanted)
+
+
+EDGES = """def edge(i, size, limit, inner=None):
+    valid = i * size + nl.arange(size)[:, None] < limit
+    {combined}
+
+
+@nki.jit
+def kernel(x):
+    n, d = x.shape
+    out = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:64, 0:d]
+    for i in nl.affine_range(-(-n // 64)):
+        rows = edge(i, 64, n)
+        lower = edge(i, 64, n, inner=(f <= i * 64 + p))
+        tile = nl.load(x[i * 64 + p, f], mask=rows)
+        kept = nl.zeros((64, d), dtype=x.dtype)
+        kept[p, f] = nl.multiply(tile, 2.0, mask=lower)
+        nl.store(out[i * 64 + p, f], kept, mask=rows)
+    return out
+"""
+
+
+@pytest.mark.parametrize("combined", [
+    "return valid if inner is None else valid & inner", "return valid & inner if inner is not None else valid",
+    "if inner is not None:\n        valid = valid & inner\n    return valid",
+    "if inner is None:\n        pass\n    else:\n        valid = valid & inner\n    return valid"])
+def test_masks_that_a_helper_combines_with_an_optional_one(combined):
+    new = new_text(EDGES.format(combined=combined))
+    assert " is None" not in new and "if is_active" not in new and "valid" not in new
+    x = RANDOM[:64 * 90].reshape(96, 60)[:80] if RANDOM.ndim == 1 else np.resize(RANDOM, (80, 60))
+    np.testing.assert_array_equal(value(new, "kernel", (x,)), np.tril(x) * 2)

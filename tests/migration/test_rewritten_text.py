@@ -176,3 +176,23 @@ def test_sizes_from_a_class_method__are_numbers(tmp_path):
     one, = migrated(file, "2.32")
     assert "nl.store(out[:, columns], nl.load(x[:, columns]))" in one.new
     assert not [entry for entry in one.report.entries if entry.left]
+
+
+@pytest.mark.parametrize(("above", "between", "expected"), [
+    ([], [], []), (["", "# rows"], [], ["", "# rows"]), (["", "# rows"], [""], ["", "# rows"]), ([""], [""], [""]),
+    (["# rows"], ["", "# all"], ["# rows", "", "# all"]), ([], [""], [""]), ([""], [], [""])])
+def test_empty_lines__stay_where_statements_go(above, between, expected, tmp_path):
+    lines = rewritten(tmp_path, "\n".join(["t = nl.load(x)", *above, "p, f = nl.mgrid[0:128, 0:64]", *between,
+                                           "nl.store(out[p, f], t)"]))
+    assert lines == ["t = nl.load(x)", *expected, "nl.store(out, t)"]
+
+
+def test_comments_at_the_end_of_a_block_stay(tmp_path):
+    lines = rewritten(tmp_path, "for i in nl.affine_range(2):\n    t = nl.load(x)\n    # rows\n"
+                                "    p = nl.arange(128)[:, None]\nnl.store(out, t)")
+    assert lines[1:3] == ["t = nl.load(x)", "# rows"]
+
+
+def test_values_that_nothing_names__go(tmp_path):
+    lines = rewritten(tmp_path, "(a, b), _ = nl.load(x).shape, None\nnl.store(out[0:a, 0:b], nl.load(x))")
+    assert lines[0] == "a, b = nl.load(x).shape" and "_ = None" not in lines
