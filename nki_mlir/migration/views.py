@@ -393,17 +393,18 @@ def _selected_rows(text: str, tensor: TensorFact, items: Sequence[Item], dimensi
     a vector offset counts rows from the first of its tensor."""
     item = items[dimension]
     assert isinstance(item, RowNumbers)
-    if tensor.shape is None or any(along[:dimension]):
+    if any(along[:dimension]) or (tensor.shape is None and not terms.SIMPLE.match(text)):
         raise NotAView("a tile of row numbers after an index that moves")
+    sizes = tensor.shape or tuple(f"{text}.shape[{k}]" for k in range(len(items)))
     first = ", ".join(_base(i) for i in items[:dimension])
     count = item.shape[0] if item.shape is not None and item.shape[0] != "?" else f"{item.text}.shape[0]"
     text = f"{text}{f'[{first}]' if first else ''}.vector_select(0, {item.text})"
     columns = list(zip(items, steps, along))[dimension + 1:]
     if any(len(axes) != 1 or axis_steps[axes[0]] != "1" for _, axis_steps, axes in columns):
         raise NotAView("a tile of row numbers beside an index that takes steps")
-    spans = [span(_base(i), extents[axes[0]], "1", tensor.shape[k])
+    spans = [span(_base(i), extents[axes[0]], "1", sizes[k])
              for k, (i, _, axes) in enumerate(columns, dimension + 1)]
-    rest = tensor.shape[dimension + 1 + len(columns):]
+    rest = sizes[dimension + 1 + len(columns):]
     shape = (count, *(extents[axes[0]] for _, _, axes in columns), *rest)
     return part_of(text, [":", *spans]), tensor.like(shape)
 
