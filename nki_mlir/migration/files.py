@@ -100,7 +100,8 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
     results = []
     for file in files:
         new, report = texts[file], reports[file]
-        if file in beta or (file in modules and (modules[file].kernels.rewrites or _launched(file, texts, gridded))):
+        if file in beta or (file in modules and (
+                modules[file].kernels.rewrites or modules[file].handed_on or _launched(file, texts, gridded))):
             new = modules[file].text()
             for line, name in unresolved(with_named_imports(texts[file])):
                 report.left(line, f"the name {name}, which nothing in the file defines")

@@ -57,13 +57,15 @@ def readable_elsewhere(function: cst.FunctionDef, names: Names, constants: Mappi
                                    for a in (*n.posonlyargs, *n.args, *n.kwonlyargs))}
     names_of = {path: name for name, path in {**other.imports, **other.paths}.items()}
     owner, module = alias.rpartition(".")[0], {**other.imports, **other.paths}.get(alias, "").rpartition(".")[0]
+    is_starred = bool(other.starred) and not owner and not module          # all public names of its file come with it
     renamed: dict[str, cst.BaseExpression] = {}
     for name in sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - local):
         path = names.paths.get(name, "")
         text = constants.get(name) or functions.get(name) or names_of.get(path) or (
             other.alias(short) if (short := shortened(path)) in ("nl", "nisa") else
             name if name in dir(builtins) and name not in other.paths else "") or (
-            "" if path else f"{owner}.{name}" if owner else names_of.get(f"{module}.{name}", ""))
+            "" if path else f"{owner}.{name}" if owner else name if is_starred and not name.startswith("_") else
+            names_of.get(f"{module}.{name}", ""))
         if not text:
             return None
         renamed[name] = cst.parse_expression(text)

@@ -13,7 +13,7 @@ from nki_mlir.migration.added_functions import with_added_functions
 from nki_mlir.migration.argument_facts import is_index
 from nki_mlir.migration.benchmarks import benchmarks, of_kernel, reads_results, with_classes, with_measured_kernels
 from nki_mlir.migration.expressions import MODULE
-from nki_mlir.migration.facts import Fact, NumberFact, TileClass
+from nki_mlir.migration.facts import Fact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.host_methods import host_methods
 from nki_mlir.migration.kernel_aliases import UNCLEAR_LAUNCH, WRAPPERS, kernel_aliases, kernel_groups, wrapper_of
@@ -21,7 +21,7 @@ from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, children_of, is_table, nodes_of, read_without_import
-from nki_mlir.migration.parameters import bound_in_calls, kind_of, tree_of
+from nki_mlir.migration.parameters import bound_in_calls, literals, numbers_of, tree_of
 from nki_mlir.migration.program_arguments import EQUAL, with_program_arguments
 from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.record_classes import record_classes
@@ -60,6 +60,7 @@ class SourceModule:
         self.line_of = {id(n): without_calls(with_kernels(with_options(p.start.line))) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
         self.shared: dict[str, list[tuple[SourceModule, str]]] = {}     # functions: the files that import them, as what
+        self.handed_on: dict[str, tuple[SourceModule, str]] = {}        # what an __init__.py imports and does not read
         self.classes: dict[str, cst.ClassDef] = {}              # whose methods compute on tiles
         self.around: dict[int, dict[str, Fact]] = {}
         self._collect(self.tree)
@@ -73,7 +74,8 @@ class SourceModule:
         self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions
                                        and f.asynchronous is None}
         self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
-        self.kernels.globals = {**self._constants(), **record_classes(self.host), **{
+        self.kernels.literals |= literals(self.host)
+        self.kernels.globals = {**numbers_of(self.host), **record_classes(self.host), **{
             name: TileClass(name) for name in self.classes}}
         self.kernels.add_classes(rewritable_classes(self.tree, self.nodes, self.classes, self.names))
         self.kernels.host_methods = host_methods(self.nodes)
@@ -129,24 +131,6 @@ class SourceModule:
         called -= {n.value for n in self.nodes.of(cst.Name) if id(n) not in device}
         return {n: mode for n, mode in modes.items() if n not in called}
 
-    def _constants(self) -> dict[str, Fact]:
-        facts: dict[str, Fact] = {}
-        for statement in self.tree.body:
-            text = MODULE.code_for_node(statement).strip()
-            try:
-                tree = ast.parse(text).body
-            except SyntaxError:
-                continue
-            for node in tree:
-                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                    value = node.value
-                    if isinstance(number := kind_of(value), NumberFact):
-                        facts[node.targets[0].id] = number
-                    if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
-                        facts.setdefault(node.targets[0].id, NumberFact("int"))             # of True and False
-                        self.kernels.literals[node.targets[0].id] = repr(value.value)
-        return facts
-
     def _index_vectors(self) -> None:
         """Bind index vectors, masks and tables of functions at the top of the file, which its kernels see."""
         for statement in self.tree.body:
@@ -200,7 +184,8 @@ class SourceModule:
                    and short not in self.names.paths}
         text = tree.visit(Aliases(renamed)).code if renamed else tree.code
         functions = {n for n in self.kernels.all_names if self.names.paths.get(n, "").rpartition(".")[0] in MODULES}
-        text = without_spare_imports(text, functions.union(self.kernels.borrowed), self.functions)
+        absent = {alias for alias, (source, name) in self.handed_on.items() if source.is_removed(name)}
+        text = without_spare_imports(text, functions.union(self.kernels.borrowed, absent), absent.union(self.functions))
         return with_added_functions(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
 
     def is_read(self, name: str, but: str = "") -> bool:
@@ -213,6 +198,12 @@ class SourceModule:
         lent = self.kernels.lent.get(name, set())
         return self.is_read(name, name) or any(module.is_read(alias) or (
             "." not in alias and id(module.kernels) not in lent) for module, alias in self.shared.get(name, ()))
+
+    def is_removed(self, name: str) -> bool:
+        """Return whether the new text lacks a function, because its body has replaced all calls."""
+        kernels = self.kernels
+        return (name in kernels.lent or any(name == callee for _, callee in kernels.inlined)) and (
+            not self.is_needed(name))
 
     def find_grids(self) -> None:
         """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""
@@ -265,8 +256,7 @@ class Host(GridAxes):
         if self.module.functions.get(name) is not original_node or not self.belongs_to_a_kernel(original_node):
             return updated_node
         kernels = self.module.kernels
-        if (name in kernels.lent or any(name == callee for _, callee in kernels.inlined)) and (
-                not self.module.is_needed(name)):
+        if self.module.is_removed(name):
             return cst.RemoveFromParent()
         if is_index(kernels.returns.get(name, Fact())):
             self.report.left(self.line(original_node), f"{name} returns index vectors or masks: let it return starts "

@@ -90,6 +90,8 @@ class Names:
         self.paths: Mapping[str, str]
         self.imports: Mapping[str, str]             # relative paths, too, without their dots
         self.paths, self.imports = _imports(text)
+        self.starred = [node.module for node in walked(python_tree(text)) if isinstance(node, ast.ImportFrom)
+                        and node.module and node.names[0].name == "*"]              # modules of which it imports all
         self.is_beta = any(path.startswith(("neuronxcc.nki", "neuronxcc")) or (shortened(path) in (
             "nki.jit", "nki.nki_call") and not path.startswith("nki")) for path in self.paths.values())
 

@@ -64,20 +64,55 @@ def link(modules: Mapping[Path, SourceModule]) -> None:
     """Tell the functions of each file which functions it imports from other files."""
     stems = by_stem(modules)
     for importer, module in modules.items():
-        for name, path in module.names.imports.items():
+        for name, path in _imports(module, importer, modules, stems).items():
             owner, _, imported = path.rpartition(".")
-            source, package = (modules.get(file) if (file := module_of(p, importer, stems)) is not None else None
-                               for p in (owner, path))
-            if source is not None and source is not module:
+            defined = _definition(owner, imported, importer, modules, stems)
+            file = module_of(path, importer, stems)
+            package = modules[file] if file is not None else None
+            if defined is not None and defined[0] is not module:
+                source, imported = defined
                 constant = source.kernels.globals.get(imported)
                 if imported in source.functions and imported not in source.entries:
-                    _share(module, name, source, imported)
+                    if importer.stem == "__init__" and not module.is_read(name):
+                        module.handed_on[name] = source, imported
+                    else:
+                        _share(module, name, source, imported)
                 elif isinstance(constant, NumberFact):
                     module.kernels.globals[name] = constant
             elif package is not None and package is not module:
                 for function in package.functions:
                     if function not in package.entries:
                         _share(module, f"{name}.{function}", package, function)
+
+
+def _imports(module: SourceModule, importer: Path, modules: Mapping[Path, SourceModule],
+             stems: Mapping[str, list[Path]], passed: frozenset[Path] = frozenset()) -> dict[str, str]:
+    """Return what each name refers to that a file imports, also by ``from module import *``."""
+    paths = {name: path for name, path in module.names.imports.items() if name != "*"}
+    for owner in module.names.starred:
+        file = module_of(owner, importer, stems)
+        if file is None or file in passed | {importer}:
+            continue
+        names = {*modules[file].functions, *_imports(modules[file], file, modules, stems, passed | {importer})}
+        for name in sorted(names - module.functions.keys()):
+            if not name.startswith("_") and "." not in name:
+                paths.setdefault(name, f"{owner}.{name}")
+    return paths
+
+
+def _definition(owner: str, name: str, importer: Path, modules: Mapping[Path, SourceModule],
+                stems: Mapping[str, list[Path]]) -> tuple[SourceModule, str] | None:
+    """Return the file that defines a name of a module, and the name there. The module may import it from another file,
+    as the ``__init__.py`` of a package does. None if no file of ``modules`` shows it."""
+    passed = set[Path]()
+    while owner and (file := module_of(owner, importer, stems)) is not None and file not in passed:
+        passed.add(file)
+        source = modules[file]
+        if name in source.functions or name in source.kernels.globals:
+            return source, name
+        importer = file
+        owner, _, name = _imports(source, file, modules, stems).get(name, "").rpartition(".")
+    return None
 
 
 def _share(module: SourceModule, name: str, source: SourceModule, function: str) -> None:

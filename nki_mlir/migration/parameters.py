@@ -302,3 +302,25 @@ def _of_argument(value: ast.expr, names: Names) -> Fact:
 def names_read(text: str) -> set[str]:
     """Return the names that statements or an expression read."""
     return {n.id for n in walked(python_tree(text)) if isinstance(n, ast.Name)}
+
+
+def numbers_of(tree: ast.Module) -> dict[str, Fact]:
+    """Return the names of numbers that the top level of a file assigns."""
+    facts: dict[str, Fact] = {}
+    for name, value in _assignments(tree):
+        if isinstance(number := kind_of(value), NumberFact):
+            facts[name] = number
+        if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
+            facts.setdefault(name, NumberFact("int"))             # of True and False
+    return facts
+
+
+def literals(tree: ast.Module) -> dict[str, str]:
+    """Return the texts of the numbers that the top level of a file gives names to."""
+    return {name: repr(value.value) for name, value in _assignments(tree)
+            if isinstance(value, ast.Constant) and isinstance(value.value, (int, float))}
+
+
+def _assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:
+    return [(node.targets[0].id, node.value) for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)]

@@ -368,3 +368,19 @@ def test_masks_that_a_helper_combines_with_an_optional_one(combined):
     assert " is None" not in new and "if is_active" not in new and "valid" not in new
     x = RANDOM[:64 * 90].reshape(96, 60)[:80] if RANDOM.ndim == 1 else np.resize(RANDOM, (80, 60))
     np.testing.assert_array_equal(value(new, "kernel", (x,)), np.tril(x) * 2)
+
+
+@pytest.mark.parametrize(("package", "imports", "prefix"), [
+    ("from .tiling import P_MAX, row_index\n\n__all__ = ['P_MAX', 'row_index']\n",
+     "from .sizes import P_MAX, row_index", ""),
+    ("from .tiling import *\n\n__all__ = ['P_MAX', 'row_index']\n", "from .sizes import *", ""),
+    ("", "from .sizes import tiling", "tiling.")])
+def test_function_that_a_package_hands_on(package, imports, prefix, tmp_path):
+    (tmp_path / "sizes").mkdir()
+    (tmp_path / "sizes" / "__init__.py").write_text(package)
+    (tmp_path / "sizes" / "tiling.py").write_text(TILING)
+    (tmp_path / "kernel.py").write_text(IMPORTING.format(imports=imports, prefix=prefix))
+    files = {str(file.path.relative_to(tmp_path)): file for file in migrated(tmp_path, "2.32")}
+    assert all(file.report.is_complete for file in files.values())
+    assert "row_index" not in "".join(file.new for file in files.values())
+    assert "tile = nl.load(x[nl.ds(i * " in files["kernel.py"].new
