@@ -110,7 +110,21 @@ class FunctionCalls(Calls):
         self.without_vectors(name or self.code(original.func), facts)
         if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
             return self.note(updated, computed)
+        if not has_tiles and owner is not None:
+            computed_value = value_of_call(original, self.host_methods, self.names)
+            if computed_value is not None and (slices := self._slices(computed_value)) is not None:
+                return self.note(updated, slices)
         return self.note(updated, Unknown() if has_tiles else self.of_math(name or ""))
+
+    def _slices(self, value: cst.BaseExpression) -> Span | Items | None:
+        """Return the fact about a slice that a method returns, or about several; None for other values."""
+        match value:
+            case cst.Call(func=function) if self.names.meaning(function) == "nl.ds" or dotted(function) == "slice":
+                return Span("", "")
+            case cst.Tuple(elements=elements) if elements:
+                facts = [self._slices(e.value) for e in elements]
+                return Items(tuple(f or Fact() for f in facts)) if any(facts) else None
+        return None
 
     def vectors_of(self, node: cst.Call | cst.Attribute) -> cst.BaseExpression | None:
         """Return the rewritten value of a method or property that returns new index vectors; None for others."""

@@ -152,3 +152,38 @@ def test_an_index_vector_in_an_attribute_that_depends_on_another_is_left():
     report = MigrationReport("kernel.py")
     rewritten(text, report)
     assert [entry.text for entry in report.entries if entry.left] == [VECTOR]
+
+
+SLICES = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+class Windows:
+    def __init__(self, rows, columns):
+        self.rows, self.columns = rows, columns
+
+    def part(self, i):
+        return nl.ds(i * self.rows, self.rows)
+
+    def window(self, i):
+        return nl.ds(i * self.rows, self.rows), nl.ds(0, self.columns)
+
+
+@nki.jit
+def kernel(x, windows):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.static_range(2):
+        rows = windows.part(i)
+        tile = nl.zeros((windows.rows, windows.columns), dtype=x.dtype)
+        tile[:, 0:windows.columns] = nl.load(x[rows, :])
+        p, f = windows.window(i)
+        nl.store(out[p, f], nl.exp(tile))
+    return out
+"""
+
+
+def test_methods_that_return_slices():
+    report = MigrationReport("kernel.py")
+    text = rewritten(SLICES, report)
+    assert report.is_complete
+    assert "src=x[rows, :])" in text and "nl.store(out[p, f], nl.exp(tile))" in text

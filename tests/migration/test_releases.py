@@ -161,6 +161,8 @@ def test_calls_for_an_older_release(old, release, new):
     ("nl.tile_size.sbuf_fmax_bytes", "2.29",
      "nki.language.tile_size.sbuf_fmax_bytes, which release 2.29 does not have (2.30 to 2.32 have)"),
     ("nl.less(t, t)", "2.27", "a call of nki.language.less without dtype in release 2.27 (2.29 to 2.32 have)"),
+    ("nisa.range_select(d, t, nl.less, nl.less, b, b)", "2.27",
+     "a call of nki.isa.range_select without reduce_cmd in release 2.27 (2.28 to 2.32 have)"),
     ("nisa.topk(a, b, t, 8)", "2.31", "nki.isa.topk, which release 2.31 does not have (2.32 has)")])
 def test_names_that_an_older_release_lacks_are_left(call, release, reason):
     report, text = MigrationReport("file.py"), f"{HEAD}def kernel(t):\n    return {call}\n"

@@ -99,7 +99,8 @@ def required_in(name: str, parameters: set[str], release: str) -> dict[str, str]
             continue
         if parameter.default is None and (default != "None" or f"{name}.{parameter.name}" in MAY_BE_NONE):
             added[parameter.name] = default
-        elif parameter.default is None or (parameter.default, default) == ("bool", "None"):
+        elif parameter.default is None or (parameter.default, default) == ("bool", "None") or (
+                parameter.default != default and f"{name}.{parameter.name}" in CHANGED):
             raise Lacking(f"a call of {name} without {parameter.name} in release {release},",
                           tuple(r for r in OF_CURRENT if _default_in(name, parameter.name, r) == default))
     return added
