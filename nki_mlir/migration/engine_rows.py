@@ -213,10 +213,10 @@ class EngineRows(UncutTiles):
         copies: list[str] = []
         front = self.prelude[-1]
         for rows, (_, statements) in self.moved.items() if condition else ():
-            others = [s for s in front if s not in statements]
-            if len(others) < len(front) and not any(rows in names_read(MARK.sub("_", s)) for s in others):
+            rest = [s for s in front if s not in statements]
+            if len(rest) < len(front) and not any(rows in names_read(MARK.sub("_", s)) for s in rest):
                 copies += statements
-                front[:] = others
+                front[:] = rest
         return super().under(condition, [*copies, *texts])
 
     def shape_text(self, tensor: TensorFact, like: str) -> str:
@@ -283,9 +283,9 @@ class EngineRows(UncutTiles):
         with suppress(SyntaxError):
             match ast.parse(text, mode="eval").body:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="ap"), args=[ast.List(elts=[ast.List(
-                        elts=[ast.Constant(value=int(row)), ast.Constant(value=int(count))]), *others]) as pattern],
+                        elts=[ast.Constant(value=int(row)), ast.Constant(value=int(count))]), *rest]) as pattern],
                               keywords=[ast.keyword(arg="offset", value=offset)]) if row > 0:
-                    least = _least(ast.unparse(offset), others)
+                    least = _least(ast.unparse(offset), rest)
                     fact, first = self.scope.facts.get(name), -1 if least is None else least // row
                     view = f"{name}[{first}:{first + count}]"
                     if first >= 0 and isinstance(fact, TensorFact) and fact.shape is not None and not (
