@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 
 from nki_mlir.capture.locations import is_passed, user_frame
-from nki_mlir.capture.source_text import definition
+from nki_mlir.capture.source_text import shared_definition, statements_below
 
 PASSED = ("COPY", "DUP_TOP", "EXTENDED_ARG")    # copies come from ``a = b = call()`` and ``(a := call())``
 STORES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL", "STORE_ATTR")
@@ -46,7 +46,8 @@ def destinations(code: CodeType) -> dict[int, str]:
     if id(code) not in _known:
         names: dict[int, str] = {}
         earlier = before = 0
-        for instruction in dis.get_instructions(code):
+        instructions = list(dis.get_instructions(code))
+        for instruction in instructions:
             if instruction.opname in PASSED:
                 continue
             target: str | None = None
@@ -59,7 +60,8 @@ def destinations(code: CodeType) -> dict[int, str]:
             if target is not None:                  # a frame that calls a Python function is at the caches that follow
                 names |= {at: target for at in range(before, instruction.offset, 2)}
             earlier, before = before, instruction.offset
-        names |= _of_tuples(code)
+        if any([i.opname.startswith("STORE_") for i in instructions]):
+            names |= _of_tuples(code)
         _known[id(code)] = code, names
     return _known[id(code)][1]
 
@@ -67,7 +69,7 @@ def destinations(code: CodeType) -> dict[int, str]:
 def _of_tuples(code: CodeType) -> dict[int, str]:
     """Map the offsets of the calls in ``a, b = f(), g()``, and of their caches, to the variables. Bytecode stores the
     values in another order, so the source decides which variable gets which value."""
-    if sys.version_info < (3, 11) or not any(i.opname.startswith("STORE_") for i in dis.get_instructions(code)):
+    if sys.version_info < (3, 11):
         return {}                                   # their instructions have no columns
     targets = dict(_tuple_targets(code))
     if not targets:
@@ -82,8 +84,8 @@ def _of_tuples(code: CodeType) -> dict[int, str]:
 def _tuple_targets(code: CodeType) -> Iterator[tuple[tuple[int | None, ...], str]]:
     """Yield the position and the variable of each call in ``a, b = f(), g()``: a tuple assigned to a tuple of equal
     length."""
-    parsed = definition(code, {})
-    for node in ast.walk(parsed.function) if parsed is not None else ():
+    parsed = shared_definition(code, {})
+    for node in statements_below(parsed.function) if parsed is not None else ():
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(targets) == len(
                     values):

@@ -43,6 +43,12 @@ def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
 
     ``scope`` are the function's globals, which lead to sources in archives. The caller may change the ``def``.
     """
+    parsed = shared_definition(code, scope)
+    return None if parsed is None else Definition(copied_tree(parsed.function), parsed.inside)
+
+
+def shared_definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
+    """Return the same as ``definition``, for callers that change nothing."""
     linecache.lazycache(code.co_filename, scope)
     key = code.co_firstlineno, code.co_name
     source = source_of(code.co_filename)
@@ -51,9 +57,7 @@ def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
     if parsed is None or not _is_of(parsed.function, code) or (earlier and not compiles_to(current_text, code)):
         text = next((t for t in earlier if compiles_to(t, code)), None) or text_of(code)
         parsed = None if text is None else _parsed(text).get(key)
-    if parsed is None:
-        return None
-    return Definition(copied_tree(parsed.function), parsed.inside)
+    return parsed
 
 
 def copied_tree(node: Any) -> Any:
@@ -108,6 +112,16 @@ def _definitions(tree: ast.AST, inside: str | None) -> Iterator[tuple[tuple[int,
             first_line = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             yield (first_line, node.name), Definition(node, inside)
         yield from _definitions(node, node.name if isinstance(node, ast.ClassDef) else inside)
+
+
+def statements_below(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield all statements below a node."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.expr):                             # holds no statements
+            continue
+        if isinstance(inner, ast.stmt):
+            yield inner
+        yield from statements_below(inner)
 
 
 def _is_of(node: ast.FunctionDef, code: CodeType) -> bool:

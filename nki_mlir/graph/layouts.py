@@ -15,6 +15,7 @@ from nki_mlir.dialects.access import Tile
 from nki_mlir.graph.tile_cache import elements_of
 from nki_mlir.graph.tiles import Tiles, loaded_axes
 from nki_mlir.machine import Engine, Machine
+from nki_mlir.waist.nest import Boxes
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 TRANSPOSED_BYTES = (2, 4)       # sizes of elements that DMA engines transpose
@@ -34,13 +35,14 @@ class Layouts:
         self.machine, self.tiles, self.kernel_rows = machine, tiles, kernel_rows
         self.passes_hbm = False         # whether a box loads what another operation stores, or a kernel its result
 
-    def cost(self, boxes: Sequence[TileNest], operations: int, stays: bool) -> float:
+    def cost(self, parts: Sequence[Boxes[TileOperand]], operations: int, stays: bool) -> float:
         """Return the time that the DMA engines and one engine take for all boxes. ``stays``: nothing stores the
         result."""
-        step = -(-len(boxes) // SAMPLES)
-        sample = boxes[::step]
+        boxes = [(part, number) for part in parts for number in range(len(part))]
+        sample = boxes[::-(-len(boxes) // SAMPLES)]
         self.passes_hbm = False
-        total = sum(self.box_cost(box, operations, stays) for box in sample) * len(boxes) / len(sample)
+        costs = [self.box_cost(part[number], operations, stays) for part, number in sample]
+        total = sum(costs) * len(boxes) / len(sample)
         dma = self.machine.costs.dma
         return total + (2 * float(dma.trigger_ns + dma.notify_ns) if self.passes_hbm else 0)
 

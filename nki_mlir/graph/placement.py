@@ -23,6 +23,7 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
 from nki_mlir.waist import expression as trees
+from nki_mlir.waist.nest import Boxes
 from nki_mlir.waist.recognize import Fold, fold_of, sum_of_products
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
@@ -104,9 +105,9 @@ class Placement:
         room = self.machine.sbuf_bytes_per_partition // STAYS * self.machine.partitions
         return elements * nest.output.dtype.itemsize <= room
 
-    def boxes(self, nest: TileNest, body: trees.Node) -> list[TileNest]:
+    def boxes(self, nest: TileNest, body: trees.Node) -> Boxes[TileOperand]:
         """Cut a nest into boxes."""
-        return nest.boxes(enumerate(self.sizes(nest, body)))
+        return Boxes(nest, enumerate(self.sizes(nest, body)))
 
     def layout(self, nest: TileNest, body: trees.Node) -> list[TileNest]:
         """Move the axis along the partitions that costs least. Return two nests if no divisor of its extent fits."""
@@ -118,7 +119,7 @@ class Placement:
         stays = self.stays(nest) and not is_argument(nest.output.handle)
 
         def candidate(nests: list[TileNest]) -> tuple[float, list[TileNest]]:
-            return layouts.cost([box for n in nests for box in self.boxes(n, body)], count + 1, stays), nests
+            return layouts.cost([self.boxes(n, body) for n in nests], count + 1, stays), nests
         forms = (nest, nest.arranged(None))
         others_by_extents = {other.extents: other for form in forms for axis, n in enumerate(form.extents)
                              if n > 1 and axis not in form.reduced for other in [form.arranged(axis)]}
@@ -164,7 +165,7 @@ class Placement:
     def is_on_chip(self, nest: TileNest) -> bool:
         """For a nest whose rows have one element, return whether a tile on chip has an operand of its first box, as a
         fold of rows leaves it. Boxes of another shape would need its elements in another order, by way of HBM."""
-        first = next(iter(nest.boxes([(0, self.machine.partitions)])))
+        first = Boxes(nest, [(0, self.machine.partitions)])[0]
         moving = [operand for operand in first.inputs if operand.moves(0)]
         return any(self.tiles.has(operand, first.extents) for operand in moving)
 

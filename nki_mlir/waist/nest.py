@@ -8,7 +8,7 @@ tiles of buffers (``tile_operand.py``).
 The body is a sequence of steps; ``body`` shows it as a tree.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -252,25 +252,26 @@ class Nest(Generic[AnyOperand]):
     # -- other nests ---------------------------------------------------------------------------------------------------
     def window(self, axis: int, start: int, count: int) -> "Nest[AnyOperand]":
         """Return ``count`` positions of the nest along an axis, from ``start`` on."""
-        if start == 0 and count == self.extents[axis]:
+        return self.part([start if a == axis else 0 for a in range(len(self.extents))],
+                         tuple([count if a == axis else n for a, n in enumerate(self.extents)]))
+
+    def part(self, starts: Sequence[int], extents: tuple[int, ...]) -> "Nest[AnyOperand]":
+        """Return the nest over so many positions of each axis, from its start on."""
+        if extents == self.extents:
             return self
-        starts = [start if a == axis else 0 for a in range(len(self.extents))]
-        extents = tuple([count if a == axis else n for a, n in enumerate(self.extents)])
-        return self.with_forms(lambda form: form.moved(starts)).over_operands(lambda operand: operand.at(starts),
-                                                                              extents=extents)
+        nest = self.with_forms(lambda form: form.moved(starts))
+        inputs, outputs = (tuple([o.at(starts) for o in operands]) for operands in (self.inputs, self.outputs))
+        return Nest(extents, nest.reduced, inputs, nest.symbols, outputs, nest.steps, nest.results, nest.mask,
+                    nest.limits)
 
     def windows(self, axis: int, size: int) -> list["Nest[AnyOperand]"]:
         """Cut the nest into pieces of at most ``size`` along an axis."""
-        return [self.window(axis, start, min(size, self.extents[axis] - start))
-                for start in range(0, self.extents[axis], size)]
+        return self.boxes([(axis, size)])
 
     def boxes(self, sizes: Iterable[tuple[int, int]]) -> list["Nest[AnyOperand]"]:
         """Cut the nest into boxes of at most these sizes along some axes, smaller ones at the ends, in row-major
         order."""
-        parts = [self]
-        for axis, size in sizes:
-            parts = [window for part in parts for window in part.windows(axis, size)]
-        return parts
+        return list(Boxes(self, sizes))
 
     def beside(self, other: "Nest[AnyOperand]") -> "Nest[AnyOperand]":
         """Return one nest that computes both this nest and ``other``, which has the same extents and reduces nothing.
@@ -304,6 +305,29 @@ class Nest(Generic[AnyOperand]):
 
 
 AnyNest: TypeAlias = Nest[Any]
+
+
+class Boxes(Generic[AnyOperand]):
+    """The boxes of at most some sizes along some axes that a nest is cut into, smaller ones at the ends, in row-major
+    order. Each is cut when it is read."""
+
+    def __init__(self, nest: "Nest[AnyOperand]", sizes: Iterable[tuple[int, int]]) -> None:
+        self.nest, self.sizes = nest, tuple(sizes)
+        self.counts = [-(-nest.extents[axis] // size) for axis, size in self.sizes]
+
+    def __len__(self) -> int:
+        return prod(self.counts)
+
+    def __iter__(self) -> "Iterator[Nest[AnyOperand]]":
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, number: int) -> "Nest[AnyOperand]":
+        starts, extents = [0] * len(self.nest.extents), list(self.nest.extents)
+        for (axis, size), count in zip(reversed(self.sizes), reversed(self.counts)):
+            number, position = divmod(number, count)
+            starts[axis] = position * size
+            extents[axis] = min(size, extents[axis] - starts[axis])
+        return self.nest.part(starts, tuple(extents))
 
 
 # -- expressions -------------------------------------------------------------------------------------------------------

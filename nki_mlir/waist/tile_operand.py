@@ -75,7 +75,8 @@ class TileOperand(Operand):
         if not free and not lanes:
             return self
         partition = self.partition.plus(Linear(lanes)) if self.partition is not None else None
-        return replace(self, partition=partition, free=self.free.plus(Linear(free)))
+        return type(self)(self.dtype, self.strides, self.handle, self.space, self.base_shape, self.base_dtype,
+                          partition, self.free.plus(Linear(free)), self.lanes)
 
 
 def walked(tile: Tile, strides: Iterable[int], lanes: int | None = None) -> TileOperand:
