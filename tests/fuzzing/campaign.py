@@ -56,6 +56,8 @@ from . import inputs
 
 KEPT = Path(".fuzz")
 BATCH = 500                         # inputs of one child, which imports and memoizes for all of them
+POOLED = 10_000                     # inputs that are drawn from the same random programs
+COLLECTED = 25                      # inputs after which a child looks for cycles of objects
 WARM = 100                          # inputs that are drawn for what they leave in memory
 FIRST = 20                          # of which those that run do so here, too, for what they import
 SECONDS, BYTES = 60, 8 << 30        # of the processor for one input; of a child's addresses
@@ -94,6 +96,7 @@ def of_file(suffix: str, on: str) -> Callable[[str | bytes, Path], str]:
     """A file that nki-run takes: read, verified, run."""
     def judge(content: str | bytes, folder: Path) -> str:
         file = folder / f"input{suffix}"
+        file.unlink(missing_ok=True)            # some file systems write what is there to the disk before they replace it
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
         one = runnable(str(file), [], {}, None, ())
         try:
@@ -145,14 +148,14 @@ def of_config(config: str, folder: Path) -> str:
 
 
 ENTRIES: dict[str, tuple[Callable[..., object], Callable[..., str]]] = {
-    "nki": (lambda rng: inputs.module("nki", rng), of_file(".mlir", "interpreter")),
-    "nisa": (lambda rng: inputs.module("nisa", rng), of_file(".mlir", "interpreter")),
-    "linalg": (lambda rng: inputs.from_tests("waist", rng), of_passes),
-    "stablehlo": (lambda rng: inputs.from_tests("stablehlo", rng), of_passes),
+    "nki": (inputs.nki_module, of_file(".mlir", "interpreter")),
+    "nisa": (lambda rng, pool: inputs.module("nisa", rng), of_file(".mlir", "interpreter")),
+    "linalg": (inputs.waist_module, of_passes),
+    "stablehlo": (lambda rng, pool: inputs.from_tests("stablehlo", rng), of_passes),
     "assembly": (inputs.assembly, of_file(".nkiasm", "isa")),
     "binary": (inputs.binary, of_file(".nkibin", "isa")),
     "kernels": (inputs.kernel, of_kernel),
-    "configs": (inputs.config, of_config),
+    "configs": (lambda rng, pool: inputs.config(rng), of_config),
 }
 
 
@@ -187,11 +190,14 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: floa
         os.dup2(silent, 1)
         os.dup2(silent, 2)
         share_contexts()
+        gc.disable()
         try:
             with os.fdopen(writing, "wb") as out:
                 for number in range(first, first + count):
                     if time.time() > end:
                         break
+                    if number % COLLECTED == 0:
+                        gc.collect()
                     soft = int(time.process_time()) + SECONDS
                     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
                     pickle.dump(outcome(entry, drawn(entry, seed, number), folder), out)
@@ -220,7 +226,7 @@ def drawn(entry: str, seed: int, number: int) -> object:
     """Return an input. Two neighbouring kernels are one program, as it was written and with one change."""
     if entry == "kernels":
         return inputs.kernel(f"{entry} {seed} {number // 2}", number % 2 == 1)
-    return ENTRIES[entry][0](random.Random(f"{entry} {seed} {number}"))
+    return ENTRIES[entry][0](random.Random(f"{entry} {seed} {number}"), seed % 10_000 * 1_000 + number // POOLED)
 
 
 def keep(entry: str, name: str, content: object) -> None:
@@ -249,12 +255,12 @@ def share_contexts() -> None:
 
 
 @cache
-def warmed(entry: str, seed: int, folder: Path) -> None:
-    """Compute in this process what all inputs of an entry need, before children are forked from it."""
+def warmed(entry: str, seed: int, start: int, folder: Path) -> None:
+    """Compute in this process what all inputs of an entry from a number on need, before children are forked from it."""
     share_contexts()
-    for number in range(WARM):
+    for number in range(start, start + WARM):
         drawn(entry, seed, number)
-    for number, one in enumerate(batch(entry, seed, 0, FIRST, folder)):
+    for number, one in enumerate(batch(entry, seed, start, FIRST, folder), start):
         if one.stage == "executed":             # what ran in a child does not end this process
             outcome(entry, drawn(entry, seed, number), folder)
     gc.collect()
@@ -267,7 +273,7 @@ def measured(entry: str, seed: int, first: int, count: int, end: float) -> tuple
         warnings.simplefilter("ignore")
         folder = KEPT / entry / str(os.getpid())
         folder.mkdir(parents=True, exist_ok=True)
-        warmed(entry, seed, folder)
+        warmed(entry, seed, first - first % POOLED, folder)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         outcomes = batch(entry, seed, first, count, folder, end)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -9,7 +9,6 @@ checksums and keys are computed anew, so that inputs reach the rules behind thes
 
 import ast
 import base64
-import copy
 import hashlib
 import json
 import random
@@ -17,15 +16,20 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nki_mlir.bindings import ir
+from nki_mlir.cli.source import read_module
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.frameworks.registry import PlainResults, record_of
 from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.targets.neuron import disassemble
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
@@ -36,10 +40,13 @@ from ..random_graphs.kernels import by_rows, doubled_plus
 from ..random_programs import beta_rules, current_rules  # noqa: F401
 from ..random_programs.beta import BetaWriter
 from ..random_programs.current import CurrentWriter
+from ..random_programs.modules import ModuleWriter
 from ..random_programs.writer import Program
 from ..scoring.mutations import Mutation
 from ..targets.neuron.random_code import RandomCode
 
+POOL = 60               # random programs that several inputs are drawn from
+USUAL = 1 << 16         # elements of the largest tensor of a module that is drawn as often as others
 ROOT = Path(__file__).resolve().parent.parent.parent
 NUMBER = re.compile(r"(?<![\w.%@#!x])-?\d+(?![\w.x])")
 EDGES = (0, 1, 2, 7, 127, 128, 129, 511, 512, 2048, 32767, 65536, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63)
@@ -113,28 +120,73 @@ def parts_of(folder: str) -> list[str]:
             for part in re.split(r"^// -----.*\n", file.read_text(), flags=re.MULTILINE)]
 
 
+@cache
+def weights_of(folder: str) -> list[float]:
+    """How often each of these modules is drawn: those of large tensors, which take long, seldom."""
+    shapes = [re.findall(r"(?:memref|tensor)<((?:\d+x)+)", part) for part in parts_of(folder)]
+    return [min(1.0, USUAL / max([prod(map(int, shape.split("x")[:-1])) for shape in of_part], default=1))
+            for of_part in shapes]
+
+
 def from_tests(folder: str, rng: random.Random) -> str:
-    text = re.sub(r"//.*", "", rng.choice(parts_of(folder)))
-    return damaged(text, rng) if rng.random() < 0.6 else text
+    """A module of a FileCheck test, damaged or with another size."""
+    text = re.sub(r"//.*", "", rng.choices(parts_of(folder), weights_of(folder))[0])
+    return damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
+
+
+def resized(text: str, rng: random.Random) -> str:
+    """A size that types have becomes another one throughout the text, so that types still agree."""
+    sizes = {size for shape in re.findall(r"(?:memref|tensor)<((?:\d+x)+)", text) for size in shape.split("x")[:-1]}
+    if not sizes:
+        return text
+    old = rng.choice(sorted(sizes))
+    new = rng.choice([max(1, int(old) - 1), int(old) + 1, -(-int(old) // 2), rng.randrange(1, 2 * int(old) + 1)])
+    return re.sub(rf"(?<![\w.%@#]){old}(?=x|(?![\w.]))|(?<=x){old}(?=x)", str(new), text)
+
+
+@lru_cache(maxsize=2 * POOL)
+def random_module(seed: int, level: str) -> str:
+    """A random nki module, lowered to a level."""
+    text = ModuleWriter(seed).text
+    if level == "nki":
+        return text
+    module = read_module(text, "random.mlir")
+    with module.context, ir.Location.unknown():
+        run_passes(module, passes_to(level, module))
+    return str(module)
+
+
+def nki_module(rng: random.Random, pool: int) -> str:
+    """One operation, or a random module of many that is damaged or has another size."""
+    if rng.random() < 0.95:
+        return module("nki", rng)
+    text = random_module(pool * POOL + rng.randrange(POOL), "nki")
+    return damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
+
+
+def waist_module(rng: random.Random, pool: int) -> str:
+    """A module of a FileCheck test, or a random nki module that is lowered, damaged or with another size."""
+    if rng.random() < 0.8:
+        return from_tests("waist", rng)
+    text = random_module(pool * POOL + rng.randrange(POOL), "linalg")
+    return damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
-STREAMS = 60            # programs of 2 to 8 statements: what is wrong with a small one is found in less time
-
-
-@cache
+@lru_cache(maxsize=2 * POOL)
 def stream(seed: int) -> bytes:
+    """Streams of 2 to 8 statements: what is wrong with small ones is found in less time."""
     return encode_program(emit_code(RandomCode(seed, 2 + seed % 7).code, Emission(unroll_limit=10)))
 
 
-@cache
+@lru_cache(maxsize=2 * POOL)
 def assembly_of(seed: int) -> str:
     return disassemble(stream(seed))
 
 
-def assembly(rng: random.Random) -> str:
+def assembly(rng: random.Random, pool: int) -> str:
     """Random streams; of damaged ones, numbers, the order of lines, or a line twice or not at all."""
-    text = assembly_of(rng.randrange(STREAMS))
+    text = assembly_of(pool * POOL + rng.randrange(POOL))
     if rng.random() < 0.2:
         return text
     lines = text.splitlines(keepends=True)
@@ -150,9 +202,9 @@ def assembly(rng: random.Random) -> str:
     return "".join(lines)
 
 
-def binary(rng: random.Random) -> bytes:
+def binary(rng: random.Random, pool: int) -> bytes:
     """The same as binaries, a byte of a section another one, or bytes less or more; checksums fit."""
-    data = stream(rng.randrange(STREAMS))
+    data = stream(pool * POOL + rng.randrange(POOL))
     if rng.random() < 0.3:
         return data
     sections = split(data)
@@ -175,32 +227,34 @@ WRITERS = {"beta": BetaWriter, "current": CurrentWriter}
 class KernelMutation(Mutation):
     """Changes anything but what counts the iterations of a ``while`` loop: without it no loop has to end."""
 
+    counts_iterations = True            # whether the program has such statements
+
     def visit(self, node: ast.AST) -> Any:
-        counts = isinstance(node, ast.Assign | ast.Expr) and any(
+        counts = self.counts_iterations and isinstance(node, ast.Assign | ast.Expr) and any(
             isinstance(inner, ast.Name) and inner.id.startswith("left") for inner in ast.walk(node))
         return node if counts else super().visit(node)
 
 
 @lru_cache(maxsize=1)
-def program(key: str) -> tuple[str, Program, ast.Module, int]:
-    """Return a random program, its generation, its syntax tree and the number of changes that can be made to it."""
+def program(key: str) -> tuple[str, Program]:
+    """Return a random program and its generation."""
     rng = random.Random(key)
     generation = rng.choice(sorted(WRITERS))
-    program = WRITERS[generation](rng.randrange).program()
-    tree = ast.parse(program.text)
-    counter = KernelMutation(-1, rng)
-    counter.visit(tree)                         # which changes nothing
-    return generation, program, tree, counter.count
+    return generation, WRITERS[generation](rng.randrange).program()
 
 
 def kernel(key: str, changed: bool) -> tuple[str, Program]:
     """Return a random program of a generation, as it was written or with one change of its syntax tree."""
-    generation, written, tree, count = program(key)
+    generation, written = program(key)
     if not changed:
         return generation, written
     rng = random.Random(f"{key} changed")
-    with_change = KernelMutation(rng.randrange(max(1, count)), rng).visit(copy.deepcopy(tree))
-    return generation, replace(written, text=ast.unparse(ast.fix_missing_locations(with_change)))
+    tree = ast.parse(written.text)
+    counter = KernelMutation(-1, rng)           # which changes nothing
+    counter.counts_iterations = "left" in written.text
+    counter.visit(tree)
+    counter.chosen, counter.count = rng.randrange(max(1, counter.count)), 0
+    return generation, replace(written, text=ast.unparse(counter.visit(tree)))
 
 
 @cache

@@ -34,7 +34,7 @@ def test_an_input_comes_again_by_its_number():
     (lambda drawn, folder: os.abort(), "the process ended with -6"),
     (lambda drawn, folder: [][0], "IndexError: list index out of range")])
 def test_what_ends_the_process_and_what_raises_are_failures(what, message, tmp_path, monkeypatch):
-    monkeypatch.setitem(campaign.ENTRIES, "broken", (lambda rng: "", what))
+    monkeypatch.setitem(campaign.ENTRIES, "broken", (lambda rng, pool: "", what))
     last = batch("broken", 0, 0, 3, tmp_path)[-1]
     assert isinstance(last, Outcome) and last.stage == "failed" and message in last.rule
 
