@@ -67,10 +67,10 @@ def test_offsets_known_at_run_time_are_added_as_well(on, start):
     check(on, body, picked(X, 3 + 8 * start, pattern), X, np.array([[start]], np.int32))
 
 
-PARTS = {"a row": (lambda x: x[2], 0, "counts 3 elements, the step of dimension 0 .* the view's counts 1"),
+PARTS = {"a row": (lambda x: x[2], 0, "steps over 3 elements, the stride of dimension 0 .* the view's stride is 1"),
          "columns": (lambda x: x[:, 1:], 0, None), "rows": (lambda x: x[2:], 0, None),
-         "a row of one": (lambda x: x[2:3], 0, None), "a reshape": (lambda x: x.reshape((4, 6)), 0, None), "every second row": (lambda x: x[::2], 0, "the view's counts 6"),
-         "a row's columns": (lambda x: x[2], 1, "counts 1 elements, .* the view has no such dimension")}
+         "a row of one": (lambda x: x[2:3], 0, None), "a reshape": (lambda x: x.reshape((4, 6)), 0, None), "every second row": (lambda x: x[::2], 0, "the view's stride is 6"),
+         "a row's columns": (lambda x: x[2], 1, "steps over 1 elements, .* the view has no such dimension")}
 
 
 @pytest.mark.parametrize("name", PARTS)
