@@ -344,7 +344,7 @@ def test_copy_under_a_mask_that_the_text_does_not_show_is_left(statements):
     report = MigrationReport("kernel.py")
     rewritten(HEAD.removesuffix("@nki.jit\n") + "def fill(tile):\n    tile[...] = 1.0\n\n\n@nki.jit\n" + COPIED.format(
         statements=statements), report)
-    assert any("has let an operation write a part" in entry.text for entry in report.entries if entry.left)
+    assert any("a tile that an operation wrote in part" in entry.text for entry in report.entries if entry.left)
 
 
 def test_a_mask_of_rows_with_fewer_dimensions_than_the_result(tmp_path):

@@ -54,6 +54,8 @@ def test_functions_without_an_instruction_stay_functions(name, number):
     x, y = (np.random.default_rng(seed).standard_normal((3, 8)).astype(np.float32) for seed in range(2))
     text = printed(nki.jit(kernel), [x, y])
     assert f"nl.{name}(" in text and f"=nl.{name}" not in text
-    assert f"# No device has nl.{name}: the simulator alone runs this kernel.\n@nki.jit" in text
+    advice = "# nki-translate --reciprocals prints quotients as products, whose last bit may differ.\n" if (
+        name == "divide") else ""
+    assert f"# No device has nl.{name}: the simulator alone runs this kernel.\n{advice}@nki.jit" in text
     for executor in ("interpreter", "isa"):
         np.testing.assert_array_equal(reread(text).on(executor)(x, y), nki.jit(kernel).on(executor)(x, y))

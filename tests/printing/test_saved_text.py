@@ -39,7 +39,7 @@ def test_state__is_restored_completely_and_more_than_once() -> None:
     for number in (2, 3):
         change(text, number)
         assert {name for name, shown in content(text).items() if before[name] == shown} == {
-            "machine", "release", "placement", "program_id", "line"}
+            "machine", "release", "placement", "program_id", "line", "orders"}
         assert content(saved) == before
         text.restore(saved)
         assert content(text) == before
